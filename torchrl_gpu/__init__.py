@@ -1,0 +1,1 @@
+"""What lies between any world and any agent: devices, replay, acting, checkpoints."""
