@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+import torch
+from pydantic import Field
+
+from torchrl_gpu.arguments import check_settings, check_value, checked, suggest
+from torchrl_gpu.errors import ConfigurationError
+
+
+class World:
+    """Keeps what its constructor got."""
+
+    @checked
+    def __init__(
+        self,
+        *,
+        num_envs: Annotated[int, Field(ge=1)] = 64,
+        robot: Literal["200ic", "200id"] = "200ic",
+        tolerance: Annotated[float, Field(gt=0, le=1)] = 0.015,
+        render: bool = False,
+        limits: list[float] | None = None,
+        path: Path | None = None,
+    ) -> None:
+        self.settings = {
+            "num_envs": num_envs,
+            "robot": robot,
+            "tolerance": tolerance,
+            "render": render,
+            "limits": limits,
+            "path": path,
+        }
+
+
+class Agent:
+    @checked
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        sizes: tuple[int, ...] = (256, 256),
+        untyped=None,  # type: ignore[no-untyped-def]
+        **settings: Any,
+    ) -> None:
+        self.module = module
+        self.sizes = sizes
+        self.untyped = untyped
+        self.settings = settings
+
+
+def message(caught: pytest.ExceptionInfo[ConfigurationError]) -> str:
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+# Constructors
+
+
+def test_right_arguments_and_defaults_pass_unchanged() -> None:
+    assert World().settings["num_envs"] == 64
+    assert World(num_envs=1, robot="200id", tolerance=1.0).settings == {
+        "num_envs": 1,
+        "robot": "200id",
+        "tolerance": 1.0,
+        "render": False,
+        "limits": None,
+        "path": None,
+    }
+
+
+def test_values_are_converted_where_nothing_is_lost() -> None:
+    settings = World(num_envs=8.0, tolerance=1).settings  # type: ignore[arg-type]
+    assert (type(settings["num_envs"]), type(settings["tolerance"])) == (int, float)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("num_envs", 0, "greater than or equal to 1"),
+        ("num_envs", 2.5, "valid integer"),
+        ("num_envs", "many", "valid integer"),
+        ("num_envs", None, "valid integer"),
+        ("robot", "200ie", "'200ic' or '200id'"),
+        ("tolerance", 0, "greater than 0"),
+        ("tolerance", float("nan"), ""),
+        ("render", "perhaps", "valid boolean"),
+        ("limits", [0.1, "far"], "valid number"),
+        ("limits", 0.1, "valid list"),
+    ],
+)
+def test_wrong_argument_is_named_with_the_reason(name: str, value: object, reason: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        World(**{name: value})
+    assert message(caught).startswith(f"{name}={value}: ")
+    assert reason in message(caught)
+
+
+def test_objects_are_handed_on_as_they_are_and_their_type_is_checked() -> None:
+    module = torch.nn.Linear(1, 1)
+    agent = Agent(module, untyped="anything", gamma=0.9)
+    assert agent.module is module
+    assert agent.untyped == "anything"
+    assert agent.settings == {"gamma": 0.9}
+    with pytest.raises(ConfigurationError, match="module=3: "):
+        Agent(3)  # type: ignore[arg-type]
+
+
+def test_wrapped_function_keeps_its_name_and_signature() -> None:
+    assert World.__init__.__name__ == "__init__"
+    with pytest.raises(TypeError, match="num_env"):
+        World(num_env=3)  # type: ignore[call-arg]
+
+
+# One value
+
+
+def test_check_value_puts_the_prefix_before_the_name() -> None:
+    assert check_value(World.__init__, "num_envs", "8") == 8
+    with pytest.raises(ConfigurationError, match=r"^env\.num_envs=0: "):
+        check_value(World.__init__, "num_envs", 0, prefix="env.")
+
+
+def test_check_value_sees_through_decorators() -> None:
+    @functools.wraps(World.__init__)
+    def wrapper(*args: Any, **kwargs: Any) -> None: ...
+
+    with pytest.raises(ConfigurationError):
+        check_value(wrapper, "num_envs", 0)
+
+
+# Settings of a component
+
+
+def test_right_settings_are_returned_in_the_types_of_the_constructor() -> None:
+    settings = {"num_envs": "32", "path": "robots/arm.urdf", "limits": [1, 2]}
+    checked_settings = check_settings(World, settings, "env")
+    assert checked_settings["num_envs"] == 32
+    assert checked_settings["limits"] == [1.0, 2.0]
+    assert checked_settings["path"] == Path("robots/arm.urdf")
+    assert settings["num_envs"] == "32"
+
+
+def test_wrong_value_is_named_with_its_group() -> None:
+    with pytest.raises(ConfigurationError, match=r"^env\.num_envs=0: ") as caught:
+        check_settings(World, {"num_envs": 0}, "env")
+    message(caught)
+
+
+def test_unknown_setting_is_answered_with_the_closest_one() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        check_settings(World, {"num_env": 3}, "env")
+    assert message(caught) == "env.num_env: World has no such setting; did you mean num_envs?"
+
+
+def test_setting_like_no_other_is_answered_with_all_of_them() -> None:
+    with pytest.raises(ConfigurationError, match="it has: limits, num_envs, path") as caught:
+        check_settings(World, {"zzz": 3}, "env")
+    message(caught)
+
+
+def test_missing_setting_is_named_unless_the_program_provides_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"^agent\.module: Agent needs this setting"):
+        check_settings(Agent, {}, "agent")
+    assert check_settings(Agent, {"sizes": [64]}, "agent", provided=["module"]) == {"sizes": (64,)}
+
+
+def test_setting_that_the_program_provides_cannot_be_set() -> None:
+    with pytest.raises(ConfigurationError, match=r"^agent\.module: "):
+        check_settings(Agent, {"module": 3}, "agent", provided=["module"])
+
+
+def test_constructor_with_open_settings_takes_any_name() -> None:
+    assert check_settings(Agent, {"gamma": 0.9}, "agent", provided=["module"]) == {"gamma": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("fanoc", "; did you mean fanuc?"), ("xyz", "; it has: cartpole, fanuc")],
+)
+def test_suggest(name: str, expected: str) -> None:
+    assert suggest(name, ["fanuc", "cartpole"]) == expected

@@ -1,0 +1,131 @@
+"""Check arguments against the annotations of the constructor that takes them.
+
+A constructor is the schema of its component: `Annotated[int, Field(ge=1)]` states type and range
+once, for the reader, for the constructor itself and for the command line, which can so refuse a
+wrong setting before anything is built.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, get_type_hints
+
+from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
+
+from torchrl_gpu.errors import ConfigurationError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a constructor so that its arguments are checked against its annotations.
+
+    Raises:
+        ConfigurationError: (when the decorated function is called) an argument has the wrong type
+            or lies outside its range. Values are converted where nothing is lost: 64.0 to 64.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        bound = signature.bind(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            if signature.parameters[name].kind not in _VARIADIC:
+                bound.arguments[name] = check_value(function, name, value)
+        return function(*bound.args, **bound.kwargs)
+
+    return wrapper
+
+
+def check_value(function: Callable[..., Any], name: str, value: Any, prefix: str = "") -> Any:
+    """Return `value` as the argument `name` of `function` takes it.
+
+    Args:
+        function: whose annotation is the schema.
+        name: the argument.
+        value: what was given for it.
+        prefix: put before the name in the message, as in `env.` for `env.num_envs`.
+
+    Raises:
+        ConfigurationError: the value has another type or lies outside the range.
+    """
+    adapter = _adapter(inspect.unwrap(function), name)
+    if adapter is None:
+        return value
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        reason = problem["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(
+            f"{prefix}{name}={value}: {reason[0].lower()}{reason[1:]}"
+        ) from None
+
+
+def check_settings(
+    component: Callable[..., Any],
+    settings: Mapping[str, Any],
+    group: str,
+    provided: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Check the settings of one component without building it.
+
+    Args:
+        component: the class whose constructor is the schema, or a function that is.
+        settings: what the user set, by argument name.
+        group: the name of the component's group, used in messages (`agent`, `env`, `trainer`).
+        provided: arguments that the program passes itself and that no setting may name.
+
+    Returns:
+        The settings, converted to the types of the constructor.
+
+    Raises:
+        ConfigurationError: a name is unknown, a value has the wrong type or range, or a required
+            setting is missing.
+    """
+    constructor = inspect.unwrap(component.__init__ if inspect.isclass(component) else component)
+    parameters = dict(inspect.signature(constructor).parameters)
+    parameters.pop("self", None)
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    known = [n for n, p in parameters.items() if p.kind not in _VARIADIC and n not in set(provided)]
+    for name in settings:
+        if name not in known and not (takes_any and name not in set(provided)):
+            raise ConfigurationError(
+                f"{group}.{name}: {component.__name__} has no such setting{suggest(name, known)}"
+            )
+    for name in known:
+        if name not in settings and parameters[name].default is inspect.Parameter.empty:
+            raise ConfigurationError(f"{group}.{name}: {component.__name__} needs this setting")
+    return {
+        name: check_value(constructor, name, value, prefix=f"{group}.") if name in known else value
+        for name, value in settings.items()
+    }
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown `name`: the closest known one, or all."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; it has: {', '.join(known)}"
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+_PLAIN_VALUES = (bool, int, float, str, Path)
+
+
+@functools.cache
+def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None:
+    """Return the validator of one argument; None where it is not annotated."""
+    annotation = get_type_hints(function, include_extras=True).get(name)
+    if annotation is None:
+        return None
+    if isinstance(annotation, type) and annotation not in _PLAIN_VALUES:
+        return TypeAdapter(InstanceOf.__class_getitem__(annotation))
+    return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
