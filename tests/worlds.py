@@ -1,0 +1,103 @@
+"""Small worlds that agents solve in seconds."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torchrl.data import Binary, Bounded, Composite, Unbounded
+from torchrl.envs import EnvBase
+
+
+class IdentityWorld(EnvBase):
+    """Act what you observe: the reward is minus the squared difference.
+
+    Every episode ends by its time limit, except those whose observation begins with more than
+    `terminates_above`, which terminate.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 16,
+        action_dim: int = 2,
+        max_episode_steps: int = 8,
+        terminates_above: float = 2.0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(device=torch.device(device), batch_size=torch.Size([num_envs]))
+        shape = (num_envs, action_dim)
+        self.max_episode_steps = max_episode_steps
+        self.terminates_above = terminates_above
+        self.observation_spec = Composite(
+            observation=Bounded(-1.0, 1.0, shape, device=self.device),
+            success=Binary(1, (num_envs, 1), dtype=torch.bool, device=self.device),
+            shape=(num_envs,),
+        )
+        self.action_spec = Bounded(-1.0, 1.0, shape, device=self.device)
+        self.reward_spec = Unbounded((num_envs, 1), device=self.device)
+        self.full_done_spec = Composite(
+            {
+                key: Binary(1, (num_envs, 1), dtype=torch.bool, device=self.device)
+                for key in ("done", "terminated", "truncated")
+            },
+            shape=(num_envs,),
+        )
+        self.generator = torch.Generator().manual_seed(0)
+        self.steps = torch.zeros(num_envs, 1, dtype=torch.long, device=self.device)
+        self.observation = torch.zeros(shape, device=self.device)
+
+    def _draw(self) -> torch.Tensor:
+        drawn = torch.rand(self.observation.shape, generator=self.generator)
+        return (2.0 * drawn - 1.0).to(self.device)
+
+    def _reset(self, tensordict: TensorDictBase | None, **kwargs: object) -> TensorDict:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        if mask is None:
+            mask = torch.ones_like(self.steps, dtype=torch.bool)
+        self.steps = torch.where(mask, 0, self.steps)
+        self.observation = torch.where(mask, self._draw(), self.observation)
+        nothing = torch.zeros_like(mask)
+        return TensorDict(
+            {
+                "observation": self.observation.clone(),
+                "success": nothing,
+                "done": nothing.clone(),
+                "terminated": nothing.clone(),
+                "truncated": nothing.clone(),
+            },
+            batch_size=self.batch_size,
+        )
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        error = (tensordict["action"] - self.observation).square().sum(-1, keepdim=True)
+        self.steps = self.steps + 1
+        self.observation = self._draw()
+        terminated = self.observation[:, :1] > self.terminates_above
+        truncated = (self.steps >= self.max_episode_steps) & ~terminated
+        return TensorDict(
+            {
+                "observation": self.observation.clone(),
+                "reward": -error,
+                "success": error < 0.01,
+                "terminated": terminated,
+                "truncated": truncated,
+                "done": terminated | truncated,
+            },
+            batch_size=self.batch_size,
+        )
+
+    def _set_seed(self, seed: int | None) -> None:
+        self.generator.manual_seed(seed or 0)
+
+    def state_dict(self, **kwargs: object) -> dict[str, torch.Tensor]:
+        """Return what determines the future of the world."""
+        return {
+            "steps": self.steps,
+            "observation": self.observation,
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, torch.Tensor], **kwargs: object) -> None:
+        """Go on from a state."""
+        self.steps = state["steps"].to(self.device)
+        self.observation = state["observation"].to(self.device)
+        self.generator.set_state(state["generator"])
