@@ -1,0 +1,195 @@
+"""Soft actor-critic with twin critics and a learned temperature.
+
+Source: Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", arXiv 1812.05905.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Bounded, Composite
+
+from agents import tanh_normal
+from agents.base import ActionKind, Agent
+from agents.networks import VectorEncoder, mlp
+from agents.optimization import TargetNetwork, adam
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.policy import PolicyWrapper
+
+
+class SAC(Agent):
+    """Off-policy, continuous actions, maximum entropy.
+
+    Args:
+        observation_spec: what the agent sees: floating-point vectors.
+        action_spec: bounded and continuous, `[*B, action_dim]`.
+        device: where the agent lives.
+        hidden_sizes: width of each hidden layer, of actor and critics alike.
+        critic_layer_norm: normalise the hidden layers of the critics.
+        learning_rate: of Adam, for actor, critics and temperature.
+        gamma: discount per environment step, 0 to 1.
+        target_rate: share of the critics that moves into their targets at each update (tau).
+        initial_temperature: weight of the entropy at the start (alpha), in units of reward.
+        target_entropy: the entropy that the temperature is steered to, in nats; None for minus
+            the number of action dimensions, as in the paper.
+        batch_size: transitions per gradient step.
+        utd_ratio: gradient steps per environment step.
+
+    Raises:
+        ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
+    """
+
+    on_policy: ClassVar[bool] = False
+    actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
+
+    @checked
+    def __init__(
+        self,
+        observation_spec: Composite,
+        action_spec: Bounded,
+        device: torch.device,
+        *,
+        hidden_sizes: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = (
+            256,
+            256,
+        ),  # type: ignore[assignment]
+        critic_layer_norm: bool = False,
+        learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4,
+        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
+        target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
+        initial_temperature: Annotated[float, Field(gt=0.0)] = 1.0,
+        target_entropy: float | None = None,
+        batch_size: Annotated[int, Field(ge=1)] = 256,
+        utd_ratio: Annotated[float, Field(gt=0.0)] = 1.0,
+    ) -> None:
+        super().__init__(observation_spec, action_spec, device)
+        self.batch_size = batch_size
+        self.utd_ratio = utd_ratio
+        self.gamma = gamma
+        self.target_rate = target_rate
+        action_dim = action_spec.shape[-1]
+        self.target_entropy = -float(action_dim) if target_entropy is None else target_entropy
+
+        self.encoder = VectorEncoder(observation_spec)
+        self.actor = GaussianActor(self.encoder, action_dim, hidden_sizes, device)
+        self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device)
+
+        def twin_critics() -> nn.Sequential:
+            inputs = self.encoder.width + action_dim
+            return mlp(inputs, hidden_sizes, 1, device, members=2, layer_norm=critic_layer_norm)
+
+        self.critics = twin_critics()
+        self.target_critics = twin_critics()
+        self.targets = TargetNetwork(self.critics, self.target_critics)
+        self.log_temperature = nn.Parameter(
+            torch.tensor(math.log(initial_temperature), device=device)
+        )
+        self.optimizer = adam(
+            [*self.actor.parameters(), *self.critics.parameters(), self.log_temperature],
+            learning_rate,
+            device,
+        )
+
+    def update(self, batch: TensorDictBase) -> TensorDict:
+        """Do one gradient step on actor, critics and temperature, and move the targets."""
+        losses = self.loss(batch)
+        self.optimizer.zero_grad()
+        # Each loss reaches its own parameters only, so one backward pass serves all three.
+        (losses["loss/critic"] + losses["loss/actor"] + losses["loss/temperature"]).backward()
+        self.optimizer.step()
+        self.targets.update(self.target_rate)
+        return losses.detach()
+
+    def loss(self, batch: TensorDictBase) -> TensorDict:
+        """Return `loss/critic`, `loss/actor`, `loss/temperature`, and what is worth watching."""
+        observation = self.encoder(batch)
+        next_observation = self.encoder(batch.get("next"))
+        action = self.policy.from_bounds(batch.get("action"))
+        reward = batch.get(("next", "reward"))
+        terminated = batch.get(("next", "terminated"))
+        temperature = self.log_temperature.detach().exp()
+
+        with torch.no_grad():
+            next_action, next_log_prob = self.actor.sample(next_observation)
+            # V(s') = min_i Q'_i(s', a') - alpha log pi(a'|s'),  a' ~ pi(.|s')      (eq. 3)
+            next_value = (
+                self._evaluate(self.target_critics, next_observation, next_action).amin(dim=0)
+                - temperature * next_log_prob
+            )
+            # y = r + gamma (1 - terminated) V(s'): a time limit does not terminate
+            target = torch.where(terminated, reward, reward + self.gamma * next_value)
+
+        # J_Q = sum_i E[(Q_i(s, a) - y)^2]                                         (eq. 5)
+        values = self._evaluate(self.critics, observation, action)
+        critic_loss = 2.0 * F.mse_loss(values, target.expand_as(values))
+
+        # J_pi = E[alpha log pi(a|s) - min_i Q_i(s, a)],  a ~ pi(.|s)              (eq. 9)
+        new_action, log_prob = self.actor.sample(observation)
+        new_value = self._evaluate(self.critics, observation, new_action, frozen=True).amin(dim=0)
+        actor_loss = (temperature * log_prob - new_value).mean()
+
+        # J_alpha = E[-alpha (log pi(a|s) + target entropy)]                       (eq. 18)
+        entropy = -log_prob.detach().mean()
+        temperature_loss = self.log_temperature.exp() * (entropy - self.target_entropy)
+
+        return TensorDict(
+            {
+                "loss/critic": critic_loss,
+                "loss/actor": actor_loss,
+                "loss/temperature": temperature_loss,
+                "sac/value": values.detach().mean(),
+                "sac/temperature": temperature,
+                "sac/entropy": entropy,
+            }
+        )
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return the one optimizer."""
+        return {"adam": self.optimizer}
+
+    def _evaluate(
+        self, critics: nn.Module, observation: Tensor, action: Tensor, frozen: bool = False
+    ) -> Tensor:
+        """Return `[2, B, 1]`; frozen: gradients reach the action, not the critics."""
+        inputs = torch.cat([observation, action], dim=-1).expand(2, -1, -1)
+        if not frozen:
+            return critics(inputs)
+        parameters: dict[str, Any] = {n: p.detach() for n, p in critics.named_parameters()}
+        return torch.func.functional_call(critics, parameters, (inputs,))
+
+
+class GaussianActor(nn.Module):
+    """A network that gives mean and log standard deviation of a tanh-normal.
+
+    Args:
+        encoder: reads the observation; has no parameters of its own.
+        action_dim: number of action dimensions.
+        hidden_sizes: width of each hidden layer.
+        device: where the parameters live.
+    """
+
+    def __init__(
+        self,
+        encoder: VectorEncoder,
+        action_dim: int,
+        hidden_sizes: list[int],
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.network = mlp(encoder.width, hidden_sizes, 2 * action_dim, device)
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        """Return actions `[*B, action_dim]` in [-1, 1]."""
+        mean, log_std = tanh_normal.split(self.network(self.encoder(observation)))
+        return tanh_normal.mode(mean) if deterministic else tanh_normal.sample(mean, log_std)[0]
+
+    def sample(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        """Return actions `[B, action_dim]` and log-probabilities `[B, 1]`, both with gradient."""
+        return tanh_normal.sample(*tanh_normal.split(self.network(observation)))
