@@ -1,0 +1,1 @@
+"""The training loop, the command line and what they show."""

@@ -1,0 +1,42 @@
+"""How sure a success rate is that was counted over a number of episodes."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+
+def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the score interval of a binomial proportion.
+
+    It stays inside [0, 1] and keeps its width at 0 and at `trials` successes, where the usual
+    normal interval shrinks to nothing. Source: E. B. Wilson, "Probable inference, the law of
+    succession, and statistical inference", J. Am. Stat. Assoc. 22 (1927), 209-212.
+
+    Args:
+        successes: 0 to `trials`.
+        trials: 0 or more; of none, the interval is (0, 1).
+        confidence: probability that the interval covers the true proportion, between 0 and 1.
+
+    Returns:
+        Lower and upper end, each in [0, 1].
+
+    Raises:
+        ValueError: an argument lies outside its range.
+    """
+    if not 0 <= successes <= trials:
+        raise ValueError(f"successes={successes} must lie between 0 and trials={trials}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence={confidence} must lie between 0 and 1")
+    if trials == 0:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    proportion = successes / trials
+    # (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
+    scale = 1 + z**2 / trials
+    centre = (proportion + z**2 / (2 * trials)) / scale
+    variance = proportion * (1 - proportion) / trials + z**2 / (4 * trials**2)
+    margin = z * math.sqrt(variance) / scale
+    lower = 0.0 if successes == 0 else centre - margin
+    upper = 1.0 if successes == trials else centre + margin
+    return lower, upper

@@ -1,0 +1,174 @@
+"""The live display of a run: a bar in a terminal, a plain line now and then in a log."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import TextIO
+
+from tqdm import tqdm
+
+_WINDOW_SECONDS = 30.0
+_SAMPLE_SECONDS = 0.5
+_BAR_SECONDS = 0.2
+_LINE_SECONDS = 10.0
+
+
+class ProgressDisplay:
+    """Show frames, frames per second, success rate, return and the time left.
+
+    Cheap to call at every step: most calls show nothing.
+
+    Args:
+        total_frames: where the run ends.
+        initial_frames: where it starts, more than 0 when resumed.
+        file: where to show it; a bar if that is a terminal, else a line at most every 10 s and one
+            at the end. Standard error by default.
+        enabled: whether to show progress; messages are shown all the same.
+        clock: seconds, never going back.
+    """
+
+    def __init__(
+        self,
+        total_frames: int,
+        initial_frames: int = 0,
+        file: TextIO | None = None,
+        *,
+        enabled: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._total_frames = total_frames
+        self._initial_frames = initial_frames
+        self._frames = initial_frames
+        self._file = sys.stderr if file is None else file
+        self._clock = clock
+        self._facts: dict[str, str] = {}
+        self._started = self._shown = clock()
+        self._rate = _MovingRate(self._started, initial_frames)
+        self._open = enabled
+        self._bar: tqdm | None = None
+        if enabled and self._file.isatty():
+            self._bar = tqdm(
+                total=total_frames,
+                initial=initial_frames,
+                file=self._file,
+                bar_format="{percentage:3.0f}% |{bar}| {desc}",
+                dynamic_ncols=True,
+            )
+
+    def update(
+        self,
+        frames: int,
+        *,
+        success: float | None = None,
+        mean_return: float | None = None,
+        stage: str | None = None,
+    ) -> None:
+        """Tell how far the run is. A fact that is None keeps the value it had.
+
+        Args:
+            frames: environment steps so far, `initial_frames` included.
+            success: rate of the latest episodes, 0 to 1.
+            mean_return: mean return of the latest episodes.
+            stage: what the run does now, in a few words.
+        """
+        self._frames = frames
+        if success is not None:
+            self._facts["success"] = f"success {100 * success:.0f} %"
+        if mean_return is not None:
+            self._facts["return"] = f"return {mean_return:.3g}"
+        if stage is not None:
+            self._facts["stage"] = stage
+        if not self._open:
+            return
+        now = self._clock()
+        self._rate.add(now, frames)
+        if now - self._shown >= (_LINE_SECONDS if self._bar is None else _BAR_SECONDS):
+            self._shown = now
+            rate = self._rate.frames_per_second(now, frames)
+            left = (self._total_frames - frames) / rate if rate > 0 else math.inf
+            self._show(rate, f"{human_time(left)} left" if math.isfinite(left) else "")
+
+    def message(self, text: str) -> None:
+        """Print a line above the bar."""
+        if self._bar is None:
+            print(text, file=self._file, flush=True)
+        else:
+            tqdm.write(text, file=self._file)
+
+    def close(self) -> None:
+        """Show the end: the mean rate and the time taken. Later calls do nothing."""
+        if not self._open:
+            return
+        self._open = False
+        seconds = self._clock() - self._started
+        rate = (self._frames - self._initial_frames) / seconds if seconds > 0 else 0.0
+        self._show(rate, f"in {human_time(seconds)}")
+        if self._bar is not None:
+            self._bar.close()
+
+    def __enter__(self) -> ProgressDisplay:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _show(self, rate: float, remaining: str) -> None:
+        frames = f"frames {self._frames:,}/{self._total_frames:,}"
+        facts = [frames, f"{rate:,.0f} frames/s", *self._facts.values(), remaining]
+        text = "   ".join(fact for fact in facts if fact)
+        if self._bar is None:
+            print(f"  {text}", file=self._file, flush=True)
+        else:
+            self._bar.n = min(self._frames, self._total_frames)
+            self._bar.set_description_str(text)
+
+
+class _MovingRate:
+    """Frames per second over the last 30 s."""
+
+    def __init__(self, now: float, frames: int) -> None:
+        self._samples = deque([(now, frames)])
+
+    def add(self, now: float, frames: int) -> None:
+        if now - self._samples[-1][0] >= _SAMPLE_SECONDS:
+            self._samples.append((now, frames))
+            while len(self._samples) > 2 and now - self._samples[1][0] >= _WINDOW_SECONDS:
+                self._samples.popleft()
+
+    def frames_per_second(self, now: float, frames: int) -> float:
+        start, first_frames = self._samples[0]
+        return (frames - first_frames) / (now - start) if now > start else 0.0
+
+
+def human_time(seconds: float) -> str:
+    """Return a duration to read: `45 s`, `2 min 01 s`, `3 h 05 min`, `2 d 04 h`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = whole // 60
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = minutes // 60
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def human_bytes(count: float) -> str:
+    """Return a size to read, in units of 1,024: `512 B`, `1.5 KiB`, `477 MiB`, `2.0 GiB`."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    units = ("KiB", "MiB", "GiB", "TiB")
+    power = min(int(math.log(count, 1024)), len(units))
+    value = count / 1024**power
+    return f"{value:.{0 if value >= 99.95 else 1}f} {units[power - 1]}"
