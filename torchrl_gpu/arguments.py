@@ -82,15 +82,15 @@ def check_settings(
         provided: arguments that the program passes itself and that no setting may name.
 
     Returns:
-        The settings, converted to the types of the constructor.
+        Every setting of the component, the defaults of those not set included, converted to the
+        types of the constructor.
 
     Raises:
         ConfigurationError: a name is unknown, a value has the wrong type or range, or a required
             setting is missing.
     """
-    constructor = inspect.unwrap(component.__init__ if inspect.isclass(component) else component)
-    parameters = dict(inspect.signature(constructor).parameters)
-    parameters.pop("self", None)
+    constructor = constructor_of(component)
+    parameters = parameters_of(component)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     known = [n for n, p in parameters.items() if p.kind not in _VARIADIC and n not in set(provided)]
     for name in settings:
@@ -101,10 +101,28 @@ def check_settings(
     for name in known:
         if name not in settings and parameters[name].default is inspect.Parameter.empty:
             raise ConfigurationError(f"{group}.{name}: {component.__name__} needs this setting")
+    defaults = {name: parameters[name].default for name in known if name not in settings}
     return {
         name: check_value(constructor, name, value, prefix=f"{group}.") if name in known else value
-        for name, value in settings.items()
+        for name, value in {**settings, **defaults}.items()
     }
+
+
+def constructor_of(component: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function whose annotations are the schema of a class or function."""
+    return inspect.unwrap(component.__init__ if inspect.isclass(component) else component)
+
+
+def parameters_of(component: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters that a class or function is called with, by name.
+
+    A class is asked for those of its constructor, because a metaclass (TorchRL's environments have
+    one) can hide them from `inspect.signature`.
+    """
+    parameters = dict(inspect.signature(constructor_of(component)).parameters)
+    if inspect.isclass(component):
+        parameters.pop("self")
+    return parameters
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -165,7 +165,9 @@ def test_setting_like_no_other_is_answered_with_all_of_them() -> None:
 def test_missing_setting_is_named_unless_the_program_provides_it() -> None:
     with pytest.raises(ConfigurationError, match=r"^agent\.module: Agent needs this setting"):
         check_settings(Agent, {}, "agent")
-    assert check_settings(Agent, {"sizes": [64]}, "agent", provided=["module"]) == {"sizes": (64,)}
+    settings = check_settings(Agent, {"sizes": [64]}, "agent", provided=["module"])
+    assert settings["sizes"] == (64,)
+    assert "module" not in settings
 
 
 def test_setting_that_the_program_provides_cannot_be_set() -> None:
@@ -174,7 +176,13 @@ def test_setting_that_the_program_provides_cannot_be_set() -> None:
 
 
 def test_constructor_with_open_settings_takes_any_name() -> None:
-    assert check_settings(Agent, {"gamma": 0.9}, "agent", provided=["module"]) == {"gamma": 0.9}
+    settings = check_settings(Agent, {"gamma": 0.9}, "agent", provided=["module"])
+    assert settings["gamma"] == 0.9
+
+
+def test_settings_that_were_not_set_are_returned_with_their_defaults() -> None:
+    settings = check_settings(World, {"num_envs": 32}, "env")
+    assert settings == World(num_envs=32).settings
 
 
 @pytest.mark.parametrize(

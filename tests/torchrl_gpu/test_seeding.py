@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from torchrl_gpu.checkpoint import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.seeding import rng_state, seed_everything, set_rng_state
+from torchrl_gpu.state_file import load_state, save_state
 
 DEVICES = [torch.device("cpu")]
 if torch.cuda.is_available():

@@ -13,8 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensordict import TensorDict
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchrl_gpu.checkpoint import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.state_file import load_state, save_state
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, MetricLogger
 
 
