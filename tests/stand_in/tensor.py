@@ -1,0 +1,181 @@
+"""The tensor of the stand-in accelerator: a CPU tensor that says it is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves, tree_map
+
+from tests.stand_in.traffic import record
+
+# A name that TorchRL's collectors accept.
+DEVICE_TYPE = "npu"
+
+_READS_A_VALUE = {"_local_scalar_dense", "allclose", "equal", "is_nonzero"}
+# Their CUDA kernels ask for the size of the result, although the schema returns only tensors.
+_SHAPE_DEPENDS_ON_VALUES = {
+    "_unique",
+    "_unique2",
+    "argwhere",
+    "bincount",
+    "histc",
+    "linalg_lstsq",
+    "masked_select",
+    "nonzero",
+    "unique_consecutive",
+    "unique_dim",
+}
+_INDEXING = {"index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_"}
+_COPYING = {"copy_", "copy", "_copy_from"}
+
+
+class StandInTensor(Tensor):
+    """Wraps the CPU tensor that holds the values; shows the accelerator as its device."""
+
+    _held: Tensor
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> StandInTensor:
+        wrapper = Tensor._make_wrapper_subclass(
+            cls,
+            held.size(),
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            layout=held.layout,
+            device=torch.device(DEVICE_TYPE, 0),
+        )
+        wrapper._held = held
+        return wrapper
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls,
+        operation: OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        return execute(operation, args, kwargs or {})
+
+    def __repr__(self, **options: Any) -> str:  # type: ignore[override]
+        record("read", "repr")
+        return f"StandInTensor({self._held!r})"
+
+    def tolist(self) -> Any:
+        record("read", "tolist")
+        return self._held.tolist()
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"cannot convert a tensor on {self.device} to NumPy; copy it to the CPU")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.numpy()
+
+
+def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run one torch operation on the CPU tensors behind its arguments, and count what it costs."""
+    name = operation._schema.name.removeprefix("aten::")
+    if name in _COPYING:
+        return _copy(name, args)
+    if reads_host(name, args, kwargs):
+        record("read", name)
+
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    device = kwargs.get("device")
+    gives_stand_in = device is None or torch.device(device).type == DEVICE_TYPE
+    if device is not None:
+        if name == "_to_copy":
+            _record_copy(to_device=gives_stand_in, from_device=_is_stand_in(args[0]), name=name)
+        kwargs = {**kwargs, "device": "cpu" if gives_stand_in else device}
+        kwargs.pop("pin_memory", None)
+    elif name in _INDEXING:
+        for index in args[1]:
+            if isinstance(index, Tensor) and index.ndim > 0 and not _is_stand_in(index):
+                record("copy to device", name)
+    else:
+        _refuse_mixed_devices(name, tensors)
+
+    held = {id(tensor._held): tensor for tensor in tensors if isinstance(tensor, StandInTensor)}
+    args, kwargs = tree_map(_unwrap, (args, kwargs))
+    result = operation(*args, **kwargs)
+
+    def wrap(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or not gives_stand_in:
+            return leaf
+        changed_in_place = held.get(id(leaf))
+        if changed_in_place is None:
+            return StandInTensor(leaf)
+        if changed_in_place.shape != leaf.shape or changed_in_place.stride() != leaf.stride():
+            raise NotImplementedError(f"the stand-in accelerator cannot change a shape by {name}")
+        return changed_in_place
+
+    return tree_map(wrap, result)
+
+
+def reads_host(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Say whether an operation makes the host wait for a CUDA device.
+
+    Args:
+        name: of the operation, without `aten::`.
+        args: its arguments.
+        kwargs: its keyword arguments.
+    """
+    if name in _READS_A_VALUE or name in _SHAPE_DEPENDS_ON_VALUES:
+        return True
+    if name == "repeat_interleave":
+        return isinstance(args[-1], Tensor) and kwargs.get("output_size") is None
+    if name == "normal":  # checks that no standard deviation is negative
+        return len(args) > 1 and isinstance(args[1], Tensor)
+    if name == "multinomial":  # checks the probabilities, except when drawing many with replacement
+        replacement = args[2] if len(args) > 2 else kwargs.get("replacement", False)
+        return args[1] == 1 or not replacement
+    if name in _INDEXING:
+        is_masked = any(_is_mask(index) for index in args[1])
+        fills_by_scalar = len(args) > 2 and args[2].ndim == 0  # becomes masked_fill
+        return is_masked and not fills_by_scalar
+    return False
+
+
+def _copy(name: str, args: tuple[Any, ...]) -> Tensor:
+    destination, source = args[:2] if name != "_copy_from" else (args[1], args[0])
+    _record_copy(_is_stand_in(destination), _is_stand_in(source), name)
+    if name == "copy":
+        return StandInTensor(torch.ops.aten.copy(_unwrap(destination), _unwrap(source)))
+    _unwrap(destination).copy_(_unwrap(source))
+    return destination
+
+
+def _record_copy(to_device: bool, from_device: bool, name: str) -> None:
+    if to_device and not from_device:
+        record("copy to device", name)
+    elif from_device and not to_device:
+        record("copy to host", name)
+
+
+def _refuse_mixed_devices(name: str, tensors: list[Tensor]) -> None:
+    on_device = [tensor for tensor in tensors if _is_stand_in(tensor)]
+    on_host = [tensor for tensor in tensors if not _is_stand_in(tensor) and tensor.ndim > 0]
+    if on_device and on_host:
+        raise RuntimeError(
+            f"{name}: expected all tensors to be on the same device, "
+            f"but found {DEVICE_TYPE}:0 and {on_host[0].device}"
+        )
+
+
+def _is_stand_in(value: object) -> bool:
+    return isinstance(value, StandInTensor)
+
+
+def _is_mask(index: object) -> bool:
+    return isinstance(index, StandInTensor) and index.dtype in (torch.bool, torch.uint8)
+
+
+def _unwrap(value: Any) -> Any:
+    return value._held if isinstance(value, StandInTensor) else value

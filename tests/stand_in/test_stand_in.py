@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from tests.stand_in import count_host_reads, missing, stand_in_accelerator
+
+Operation = Callable[[Tensor], object]
+
+READS: dict[str, Operation] = {
+    "item": lambda x: x.sum().item(),
+    "bool": lambda x: bool(x.sum() > 0),
+    "float": lambda x: float(x[0, 0]),
+    "tolist": lambda x: x.tolist(),
+    "format": lambda x: f"{x.sum()}",
+    "mask": lambda x: x[x > 0],
+    "nonzero": lambda x: x.nonzero(),
+    "where without values": lambda x: torch.where(x > 0),
+    "unique": lambda x: x.unique(),
+    "allclose": lambda x: torch.allclose(x, x),
+    "equal": lambda x: torch.equal(x, x),
+    "cpu": lambda x: x.cpu(),
+    "copy to a host tensor": lambda x: torch.empty(3, 3).copy_(x),
+    "normal with a tensor std": lambda x: torch.normal(x, x),
+    "categorical sample": lambda x: torch.multinomial(x, 1),
+    "repeat by a tensor": lambda x: x.repeat_interleave(x[0].long(), 0),
+    "synchronize": lambda x: torch.get_device_module(x.device).synchronize(),
+}
+
+STAYS: dict[str, Operation] = {
+    "matmul": lambda x: x @ x.mT + x,
+    "where": lambda x: torch.where(x > 0, x, 0.0),
+    "index_select": lambda x: x.index_select(0, torch.arange(2, device=x.device)),
+    "index": lambda x: x[torch.arange(2, device=x.device)],
+    "index_put": lambda x: x.index_put_((torch.arange(3, device=x.device),), x + 1.0),
+    "masked fill": lambda x: x.__setitem__(x > 0, 2.0),
+    "randint": lambda x: torch.randint(5, (4,), device=x.device),
+    "normal": lambda x: torch.normal(0.0, 1.0, (4,), device=x.device),
+    "randn_like": lambda x: torch.randn_like(x),
+    "cumsum": lambda x: x.cumsum(0),
+    "factories": lambda x: (torch.eye(3, device=x.device), torch.zeros(3, device=x.device)),
+    "view as bytes": lambda x: x.view(torch.uint8)[:, 4:8].view(torch.float32),
+    "deepcopy": lambda x: copy.deepcopy(x),
+    "shapes": lambda x: (len(x), x.numel(), list(x.unbind(0))),
+    "scalar of the host": lambda x: x + torch.tensor(1.0),
+}
+
+
+@pytest.mark.parametrize("operation", READS.values(), ids=READS)
+def test_reading_is_counted_with_its_place(operation: Operation, accelerator: torch.device) -> None:
+    x = torch.ones(3, 3, device=accelerator)
+    with count_host_reads() as counter:
+        operation(x)
+    assert counter.host_reads == 1, counter.report()
+    assert f"{Path(__file__)}:" in counter.report()
+
+
+@pytest.mark.parametrize("operation", STAYS.values(), ids=STAYS)
+def test_work_of_the_device_is_not_counted(operation: Operation, accelerator: torch.device) -> None:
+    x = torch.ones(3, 3, device=accelerator)
+    with count_host_reads() as counter:
+        operation(x)
+    assert counter.host_reads == counter.copies == 0, counter.report()
+
+
+def test_copies_are_counted_each_way(accelerator: torch.device) -> None:
+    host = torch.arange(6.0).reshape(2, 3)
+    with count_host_reads() as counter:
+        device = host.to(accelerator)
+        torch.tensor([1.0, 2.0], device=accelerator)
+        device.copy_(host)
+        device[torch.tensor([0, 1])]
+        back = device.to("cpu", torch.float64)
+    assert (counter.copies_to_device, counter.copies_to_host) == (4, 1), counter.report()
+    assert torch.equal(back.float(), host)
+
+
+def test_values_are_those_of_the_cpu(accelerator: torch.device) -> None:
+    host = TensorDict({"a": torch.randn(4, 3), "b": {"c": torch.arange(4)}}, batch_size=[4])
+    device = host.to(accelerator)
+    assert device["b", "c"].device == accelerator
+    result = (device["a"].softmax(-1) * device["b", "c"].unsqueeze(-1)).sum(0)
+    expected = (host["a"].softmax(-1) * host["b", "c"].unsqueeze(-1)).sum(0)
+    assert torch.equal(result.cpu(), expected)
+    torch.manual_seed(3)
+    drawn = torch.rand(5, device=accelerator)
+    torch.manual_seed(3)
+    assert torch.equal(drawn.cpu(), torch.rand(5))
+
+
+def test_learning_reads_nothing_and_learns_the_same(accelerator: torch.device) -> None:
+    torch.manual_seed(0)
+    on_host = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 1))
+    on_device = copy.deepcopy(on_host).to(accelerator)
+    x = torch.randn(16, 3)
+    for network, batch in ((on_host, x), (on_device, x.to(accelerator))):
+        optimizer = torch.optim.Adam(network.parameters(), lr=1e-2, fused=False)
+        with count_host_reads() as counter:
+            for _ in range(3):
+                loss = network(batch).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+                optimizer.step()
+        assert counter.host_reads == counter.copies == 0, counter.report()
+    for expected, learned in zip(on_host.parameters(), on_device.parameters(), strict=True):
+        assert learned.device == accelerator
+        torch.testing.assert_close(learned.detach().cpu(), expected.detach())
+
+
+def test_mixed_devices_and_numpy_are_refused(accelerator: torch.device) -> None:
+    host, device = torch.ones(3), torch.ones(3, device=accelerator)
+    for operation in (
+        lambda: host + device,
+        lambda: torch.cat((host, device)),
+        lambda: torch.where(host > 0, device, device),
+    ):
+        with pytest.raises(RuntimeError, match="same device"):
+            operation()
+    with pytest.raises(TypeError, match="NumPy"):
+        device.numpy()
+
+
+def test_counters_nest_and_stop(accelerator: torch.device) -> None:
+    x = torch.ones(3, device=accelerator)
+    with count_host_reads() as outer:
+        x.cpu()
+        with count_host_reads() as inner:
+            x.sum().item()
+    x.cpu()
+    assert (outer.host_reads, inner.host_reads) == (2, 1)
+    assert (outer.copies, inner.copies) == (1, 0)
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_other_tests_are_not_disturbed() -> None:
+    def gradient(device: torch.device | str) -> Tensor:
+        x = torch.ones(2, device=device, requires_grad=True)
+        (3.0 * x).sum().backward()
+        assert x.grad is not None
+        return x.grad.cpu()
+
+    before = gradient("cpu")
+    for _ in range(2):
+        with stand_in_accelerator() as device:
+            assert torch.equal(gradient(device), before)
+        assert torch.equal(gradient("cpu"), before)
+        assert not torch.accelerator.is_available() or torch.cuda.is_available()
+        assert not torch.__future__.get_swap_module_params_on_conversion()
