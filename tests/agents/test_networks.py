@@ -49,5 +49,5 @@ def test_vector_encoder_joins_the_keys_of_the_spec() -> None:
 
 def test_vector_encoder_refuses_pixels() -> None:
     spec = Composite(pixels=Bounded(0, 255, (4, 3, 8, 8), dtype=torch.uint8), shape=(4,))
-    with pytest.raises(ConfigurationError, match="pixels.*vectors"):
+    with pytest.raises(ConfigurationError, match=r"pixels.*vectors"):
         VectorEncoder(spec)

@@ -1,0 +1,100 @@
+"""Step a batched world with a policy, and deliver what happened on the policy's device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torchrl.envs import EnvBase, TransformedEnv
+
+from torchrl_gpu.transfer import PackedTransfer
+
+
+class BatchCollector:
+    """Collects one transition of every world of a batch per call.
+
+    A world on the policy's device is stepped where it is. A world on the host costs one packed
+    copy each way per step: actions there, all that came of them back.
+
+    Args:
+        env: a batched TorchRL environment.
+        device: where policy and replay live.
+        observation_keys: what the policy reads.
+    """
+
+    def __init__(
+        self, env: EnvBase, device: torch.device, observation_keys: Sequence[NestedKey]
+    ) -> None:
+        self.env = env
+        self.device = device
+        self.observation_keys = list(observation_keys)
+        self._is_remote = env.device != device
+        self._to_device = PackedTransfer(device)
+        self._to_host = PackedTransfer(env.device)
+        # The state that the next action is for: on the world's device, and its observations on
+        # the policy's.
+        self._root: TensorDictBase | None = None
+        self._observation: TensorDictBase | None = None
+
+    @torch.no_grad()
+    def step(self, policy: TensorDictModuleBase) -> TensorDictBase:
+        """Act once in every world; worlds that are done start anew.
+
+        Args:
+            policy: any TensorDict module that writes `action`.
+
+        Returns:
+            The transition `[*B]` on the policy's device in TorchRL's layout; `next` holds the true
+            last observation, also where the world was reset. Valid until the next call.
+        """
+        if self._root is None or self._observation is None:
+            self._root, self._observation = self._begin(self.env.reset())
+        if not self._is_remote:
+            transition, self._root = self.env.step_and_maybe_reset(policy(self._root))
+            self._observation = self._root
+            return transition
+
+        acted = policy(self._observation)
+        action = self._to_host(acted.select("action"))
+        transition, root = self.env.step_and_maybe_reset(self._root.update(action))
+        arrived = self._to_device(
+            TensorDict(
+                {"next": transition["next"], "observation": root.select(*self.observation_keys)},
+                batch_size=self.env.batch_size,
+            )
+        )
+        self._root, self._observation = root, arrived["observation"]
+        return acted.set("next", arrived["next"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the world and what it shows now; empty where it tells none."""
+        base = _base(self.env).state_dict()
+        if not base or self._root is None:
+            return {}
+        state: dict[str, Any] = {"world": base, "root": self._root.to_dict()}
+        if isinstance(self.env, TransformedEnv):
+            state["transforms"] = dict(self.env.transform.state_dict())
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state that `state_dict` returned; from a fresh reset if that was empty."""
+        if not state:
+            return
+        self.env.reset()
+        _base(self.env).load_state_dict(state["world"])
+        if isinstance(self.env, TransformedEnv):
+            self.env.transform.load_state_dict(state["transforms"])
+        root = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
+        self._root, self._observation = self._begin(root)
+
+    def _begin(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        return root, root.to(self.device) if self._is_remote else root
+
+
+def _base(env: EnvBase) -> EnvBase:
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    return env
