@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDictBase
+from torchrl.collectors import Collector
+from torchrl.envs import RewardScaling, TransformedEnv
+
+from agents import SAC
+from tests.worlds import IdentityWorld
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.replay import ReplayBuffer
+from torchrl_gpu.specs import observation_spec
+from torchrl_gpu.state_file import load_state
+from trainers.trainer import TorchRLTrainer
+
+CPU = torch.device("cpu")
+
+
+def make_agent(world: IdentityWorld, **hyperparameters: Any) -> SAC:
+    settings = {
+        "hidden_sizes": [32],
+        "gamma": 0.0,
+        "learning_rate": 3e-3,
+        "initial_temperature": 0.05,
+        "batch_size": 64,
+        "utd_ratio": 0.125,
+    }
+    return SAC(observation_spec(world), world.action_spec, CPU, **{**settings, **hyperparameters})
+
+
+def make_trainer(folder: Path, seed: int = 0, **settings: Any) -> TorchRLTrainer:
+    torch.manual_seed(seed)
+    world = IdentityWorld()
+    defaults = {
+        "total_frames": 960,
+        "random_frames": 160,
+        "replay_capacity": 2000,
+        "log_interval": 320,
+        "evaluation_interval": 480,
+        "evaluation_episodes": 16,
+        "checkpoint_interval": 480,
+        "show_progress": False,
+    }
+    return TorchRLTrainer(
+        world,
+        make_agent(world),
+        folder,
+        evaluation_env=IdentityWorld(),
+        **{**defaults, **settings},
+    )
+
+
+def test_sac_solves_the_identity_task(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, total_frames=8000, evaluation_interval=8000)
+    trainer.train()
+    assert trainer.evaluation is not None
+    # Acting at random returns -8 * 4/3.
+    assert trainer.evaluation.mean_return > -0.2
+
+
+def test_a_run_leaves_metrics_and_checkpoints(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    trainer.train()
+    trainer.close()
+    assert trainer.frames == 960
+    assert trainer.updates == (960 - 160) // 8
+    with (tmp_path / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    learned = [row for row in rows if row["loss/critic"]]
+    evaluated = [row for row in rows if row["evaluation/success"]]
+    assert [int(row["frames"]) for row in learned] == [320, 640, 960]
+    assert [int(row["frames"]) for row in evaluated] == [480, 960]
+    assert float(learned[-1]["episode/return"]) > float(learned[0]["episode/return"])
+    assert list(tmp_path.glob("events.out.tfevents.*"))
+    assert [p.name for p in sorted((tmp_path / "checkpoints").glob("*0.safetensors"))] == [
+        "frames_000000000480.safetensors",
+        "frames_000000000960.safetensors",
+    ]
+
+
+def test_an_interrupted_run_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -> None:
+    whole = make_trainer(tmp_path / "whole")
+    whole.train()
+    first = make_trainer(tmp_path / "parts", total_frames=480)
+    first.train()
+    first.close()
+    second = make_trainer(tmp_path / "parts", seed=99)
+    latest = second.checkpoints.latest()
+    assert latest is not None
+    second.load(latest)
+    assert second.frames == 480
+    second.train()
+    for name, value in whole.agent.state_dict().items():
+        assert torch.equal(value, second.agent.state_dict()[name]), name
+    assert second.evaluation == whole.evaluation
+
+
+def test_without_its_replay_a_run_fills_a_new_one_before_it_learns_on(tmp_path: Path) -> None:
+    first = make_trainer(tmp_path, total_frames=480, save_replay=False)
+    first.train()
+    second = make_trainer(tmp_path, total_frames=480 + 160)
+    latest = second.checkpoints.latest()
+    assert latest is not None
+    second.load(latest)
+    second.train()
+    assert second.updates == first.updates
+
+
+def test_a_request_to_stop_saves_and_ends(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    collect = trainer.collect
+
+    def collect_and_stop() -> TensorDictBase:
+        trainer.stop_requested = trainer.frames >= 300
+        return collect()
+
+    trainer.collect = collect_and_stop  # type: ignore[method-assign]
+    trainer.train()
+    latest = trainer.checkpoints.latest()
+    assert latest is not None
+    assert load_state(latest)["frames"] == trainer.frames == 320
+
+
+def test_a_checkpoint_of_another_agent_or_world_is_refused(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, total_frames=160)
+    trainer.train()
+    latest = trainer.checkpoints.latest()
+    assert latest is not None
+
+    class Other(SAC):
+        pass
+
+    world = IdentityWorld(action_dim=3)
+    other_world = TorchRLTrainer(world, make_agent(world), tmp_path / "b", show_progress=False)
+    with pytest.raises(ConfigurationError, match="another world"):
+        other_world.load(latest)
+    world = IdentityWorld()
+    other = Other(observation_spec(world), world.action_spec, CPU)
+    with pytest.raises(ConfigurationError, match="holds the agent SAC, not Other"):
+        TorchRLTrainer(world, other, tmp_path / "c", show_progress=False).load(latest)
+
+
+def test_it_trains_in_a_world_with_transforms_of_torchrl(tmp_path: Path) -> None:
+    world = TransformedEnv(IdentityWorld(), RewardScaling(loc=0.0, scale=0.1))
+    agent = make_agent(world)
+    trainer = TorchRLTrainer(
+        world, agent, tmp_path, total_frames=640, random_frames=160, show_progress=False
+    )
+    trainer.train()
+    assert trainer.updates == (640 - 160) // 8
+
+
+def test_agent_and_replay_work_with_the_collector_of_torchrl() -> None:
+    world = IdentityWorld(num_envs=4)
+    agent = make_agent(world)
+    replay = ReplayBuffer(1000, agent.observation_spec, agent.action_spec, 4, CPU)
+    collector = Collector(world, agent.policy, frames_per_batch=80, total_frames=320)
+    for rollout in collector:
+        replay.extend(rollout)
+        agent.update(replay.sample(agent.batch_size))
+    collector.shutdown()
+    assert len(replay) == 320
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("total_frames", 0), ("random_frames", -1), ("replay_capacity", "big")]
+)
+def test_settings_out_of_range_are_refused_by_name(
+    tmp_path: Path, setting: str, value: object
+) -> None:
+    with pytest.raises(ConfigurationError, match=setting):
+        make_trainer(tmp_path, **{setting: value})

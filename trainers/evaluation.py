@@ -1,0 +1,117 @@
+"""How good is a policy: many episodes in parallel, success with its confidence interval."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torchrl.envs import EnvBase
+
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.collector import BatchCollector
+from torchrl_gpu.policy import PolicyWrapper
+from trainers.intervals import wilson_interval
+
+_STEPS_BETWEEN_LOOKS = 10
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found.
+
+    Attributes:
+        episodes: number of episodes.
+        mean_return: mean undiscounted return.
+        mean_length: mean length in environment steps.
+        success: share of successful episodes, 0 to 1; None where the world knows no success.
+        success_low: lower end of the 95 % confidence interval (Wilson).
+        success_high: its upper end.
+    """
+
+    episodes: int
+    mean_return: float
+    mean_length: float
+    success: float | None = None
+    success_low: float | None = None
+    success_high: float | None = None
+
+    @property
+    def score(self) -> float:
+        """What the best checkpoint is chosen by: success where there is one, else the return."""
+        return self.mean_return if self.success is None else self.success
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures by name."""
+        return asdict(self)
+
+    def as_metrics(self) -> dict[str, float]:
+        """Return the figures as metrics under `evaluation/`."""
+        names = {"success": self.success, "return": self.mean_return, "length": self.mean_length}
+        return {f"evaluation/{k}": v for k, v in names.items() if v is not None}
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        line = f"return {self.mean_return:.2f}, {self.mean_length:.1f} steps"
+        if self.success is not None:
+            line = (
+                f"success {self.success:.1%} "
+                f"(95 % interval {self.success_low:.1%} to {self.success_high:.1%}), {line}"
+            )
+        return f"{line}, {self.episodes} episodes"
+
+
+@checked
+def evaluate(
+    env: EnvBase,
+    policy: PolicyWrapper,
+    device: torch.device,
+    *,
+    episodes: Annotated[int, Field(ge=1)] = 500,
+    seed: int = 0,
+) -> Evaluation:
+    """Run the greedy policy for a number of episodes.
+
+    Each world of the batch plays its share of the episodes and its surplus is not counted: to
+    take whichever end first would favour the short ones.
+
+    Args:
+        env: a batched world in its evaluation mode; it is seeded and reset.
+        policy: is put in eval mode, and left in the mode it was in.
+        device: where the policy lives.
+        episodes: number of episodes.
+        seed: the same seed gives the same episodes.
+    """
+    was_training = policy.training
+    policy.eval()
+    env.set_seed(seed)
+    collector = BatchCollector(env, device, policy.in_keys)
+    worlds = env.batch_size.numel()
+    quota = torch.full((worlds,), episodes // worlds, device=device)
+    quota[: episodes % worlds] += 1
+
+    running = torch.zeros(2, worlds, device=device)  # return and length of the episodes under way
+    totals = torch.zeros(3, device=device)  # return, length and successes of those counted
+    knows_success = False
+    step = 0
+    while step % _STEPS_BETWEEN_LOOKS or bool((quota > 0).any()):
+        after = collector.step(policy)["next"]
+        done = after["done"].reshape(worlds)
+        running[0] += after["reward"].reshape(worlds)
+        running[1] += 1.0
+        counted = done & (quota > 0)
+        totals[:2] += (running * counted).sum(dim=1)
+        if "success" in after.keys():  # noqa: SIM118  (a TensorDict iterates over its batch)
+            knows_success = True
+            totals[2] += (after["success"].reshape(worlds) & counted).sum()
+        quota -= counted.to(quota.dtype)
+        running *= ~done
+        step += 1
+
+    policy.train(was_training)
+    mean_return, mean_length, success = (totals / episodes).tolist()
+    if not knows_success:
+        return Evaluation(episodes, mean_return, mean_length)
+    low, high = wilson_interval(round(success * episodes), episodes)
+    return Evaluation(episodes, mean_return, mean_length, success, low, high)

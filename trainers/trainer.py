@@ -1,0 +1,230 @@
+"""The training loop: collect, store, update, log, evaluate, checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+from tensordict import TensorDictBase
+from torchrl.envs import EnvBase
+from torchrl.modules import RandomPolicy
+
+from agents.base import Agent
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.checkpoint import CheckpointFolder, replay_path
+from torchrl_gpu.collector import BatchCollector
+from torchrl_gpu.replay import ReplayBuffer
+from torchrl_gpu.seeding import rng_state, set_rng_state
+from torchrl_gpu.state_file import load_state
+from trainers.evaluation import Evaluation, evaluate
+from trainers.identity import check_identity, identity
+from trainers.metrics import EpisodeStatistics, MetricAccumulator, MetricLogger
+from trainers.progress import ProgressDisplay
+
+logger = logging.getLogger(__name__)
+
+
+class TorchRLTrainer:
+    """Trains any agent in any batched TorchRL environment.
+
+    Args:
+        env: the world to learn in, `batch_size=[num_envs]`.
+        agent: the agent that learns, on its own device.
+        folder: where metrics and checkpoints go.
+        evaluation_env: a world in its evaluation mode; None for no evaluations.
+        config: what was configured, kept in every checkpoint (JSON values).
+        total_frames: environment steps in all.
+        random_frames: environment steps with uniformly random actions before learning starts.
+        replay_capacity: observations that the replay holds.
+        log_interval: environment steps between two lines of metrics.
+        evaluation_interval: environment steps between two evaluations.
+        evaluation_episodes: episodes of each evaluation on the way.
+        checkpoint_interval: environment steps between two checkpoints.
+        checkpoints_kept: newest checkpoints that are kept; the best one is kept besides.
+        save_replay: keep the replay beside the newest checkpoint, so that training goes on with it.
+        loggers: where metrics go: `csv`, `tensorboard`, `wandb`.
+        show_progress: whether a progress bar is shown.
+    """
+
+    @checked
+    def __init__(
+        self,
+        env: EnvBase,
+        agent: Agent,
+        folder: Path,
+        *,
+        evaluation_env: EnvBase | None = None,
+        config: dict[str, Any] | None = None,
+        total_frames: Annotated[int, Field(ge=1)] = 1_000_000,
+        random_frames: Annotated[int, Field(ge=0)] = 5_000,
+        replay_capacity: Annotated[int, Field(ge=1)] = 1_000_000,
+        log_interval: Annotated[int, Field(ge=1)] = 10_000,
+        evaluation_interval: Annotated[int, Field(ge=1)] = 100_000,
+        evaluation_episodes: Annotated[int, Field(ge=1)] = 200,
+        checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000,
+        checkpoints_kept: Annotated[int, Field(ge=1)] = 3,
+        save_replay: bool = True,
+        loggers: list[str] = ("csv", "tensorboard"),  # type: ignore[assignment]
+        show_progress: bool = True,
+    ) -> None:
+        self.env = env
+        self.agent = agent
+        self.folder = folder
+        self.evaluation_env = evaluation_env
+        self.config = config or {}
+        self.total_frames = total_frames
+        self.random_frames = random_frames
+        self.log_interval = log_interval
+        self.evaluation_interval = evaluation_interval
+        self.evaluation_episodes = evaluation_episodes
+        self.checkpoint_interval = checkpoint_interval
+        self.save_replay = save_replay
+        self.show_progress = show_progress
+
+        self.num_envs = env.batch_size.numel()
+        self.replay = ReplayBuffer(
+            replay_capacity, agent.observation_spec, agent.action_spec, self.num_envs, agent.device
+        )
+        self.collector = BatchCollector(env, agent.device, agent.policy.in_keys)
+        self.random_policy = RandomPolicy(agent.action_spec.to(agent.device))
+        self.episodes = EpisodeStatistics(self.num_envs, agent.device)
+        self.update_metrics = MetricAccumulator()
+        self.checkpoints = CheckpointFolder(folder / "checkpoints", keep=checkpoints_kept)
+        self.metric_logger = MetricLogger(folder, loggers)
+
+        self.frames = 0
+        self.updates = 0
+        self.stop_requested = False
+        self.evaluation: Evaluation | None = None
+        self._evaluated_at: int | None = None
+        self._started = self._last_log = time.perf_counter()
+        # Updates are due in proportion to the frames since this point of the run.
+        self._learning_origin = (random_frames, 0)
+
+    def train(self) -> None:
+        """Train until `total_frames`, or until `stop_requested` is set; evaluate and save.
+
+        Calling it again goes on.
+        """
+        self.agent.policy.train()
+        self._last_log = time.perf_counter()
+        with ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display:
+            while self.frames < self.total_frames and not self.stop_requested:
+                transition = self.collect()
+                self.replay.extend(transition)
+                for _ in range(self.updates_due()):
+                    batch = self.replay.sample(self.agent.batch_size)
+                    self.update_metrics.add(self.agent.update(batch))
+                    self.updates += 1
+                if self._passed(self.log_interval):
+                    self._log(display)
+                if self._passed(self.evaluation_interval):
+                    self._evaluate(display)
+                if self._passed(self.checkpoint_interval):
+                    self.save()
+                display.update(self.frames)
+            if self._evaluated_at != self.frames and not self.stop_requested:
+                self._evaluate(display)
+        self.save()
+
+    def close(self) -> None:
+        """Write out the metrics that are still buffered."""
+        self.metric_logger.close()
+
+    def collect(self) -> TensorDictBase:
+        """Act once in every world, at random at first, and return the transition."""
+        is_random = self.frames < self.random_frames
+        transition = self.collector.step(self.random_policy if is_random else self.agent.policy)
+        self.frames += self.num_envs
+        after = transition["next"]
+        self.episodes.update(after["reward"], after["done"], after.get("success", None))
+        return transition
+
+    def updates_due(self) -> int:
+        """Return how many gradient steps the frames so far still call for."""
+        frames, updates = self._learning_origin
+        return updates + int((self.frames - frames) * self.agent.utd_ratio) - self.updates
+
+    def save(self) -> Path:
+        """Write a checkpoint of everything that the rest of the training depends on."""
+        state = {
+            **identity(self.agent),
+            "config": self.config,
+            "frames": self.frames,
+            "updates": self.updates,
+            "seconds": time.perf_counter() - self._started,
+            "learning_origin": list(self._learning_origin),
+            "agent": self.agent.training_state(),
+            "collector": self.collector.state_dict(),
+            "episodes": self.episodes.state_dict(),
+            "random": rng_state(self.agent.device),
+        }
+        replay = self.replay.state_dict() if self.save_replay else None
+        score = None
+        if self.evaluation is not None and self._evaluated_at == self.frames:
+            score = self.evaluation.score
+        return self.checkpoints.save(self.frames, state, replay, score)
+
+    def load(self, checkpoint: Path) -> None:
+        """Go on from a checkpoint: frames, networks, optimizers, replay, world and random numbers.
+
+        Where the replay was not kept, it is filled anew by `random_frames` steps of the policy
+        before learning goes on.
+
+        Raises:
+            ConfigurationError: the file cannot be used, or belongs to another agent or world.
+        """
+        state = load_state(checkpoint)
+        check_identity(state, self.agent, checkpoint)
+        self.frames = state["frames"]
+        self.updates = state["updates"]
+        self._started = time.perf_counter() - state["seconds"]
+        self._learning_origin = tuple(state["learning_origin"])
+        self.agent.load_training_state(state["agent"])
+        self.collector.load_state_dict(state["collector"])
+        self.episodes.load_state_dict(state["episodes"])
+        if replay_path(checkpoint).exists():
+            self.replay.load_state_dict(load_state(replay_path(checkpoint)))
+        else:
+            self._learning_origin = (self.frames + self.random_frames, self.updates)
+            logger.info("no replay beside %s: it is filled anew", checkpoint)
+        self.metric_logger.resume_from(self.frames)
+        set_rng_state(state["random"], self.agent.device)
+
+    def _log(self, display: ProgressDisplay) -> None:
+        now, episodes = time.perf_counter(), self.episodes.flush()
+        metrics = {
+            "seconds": now - self._started,
+            "frames_per_second": self.log_interval / (now - self._last_log),
+            **episodes,
+            **self.update_metrics.flush(),
+            **(self.env.metrics() if hasattr(self.env, "metrics") else {}),
+        }
+        self._last_log = now
+        self.metric_logger.log(self.frames, metrics)
+        display.update(
+            self.frames,
+            success=episodes.get("episode/success"),
+            mean_return=episodes.get("episode/return"),
+        )
+
+    def _evaluate(self, display: ProgressDisplay) -> None:
+        if self.evaluation_env is None:
+            return
+        self.evaluation = evaluate(
+            self.evaluation_env,
+            self.agent.policy,
+            self.agent.device,
+            episodes=self.evaluation_episodes,
+        )
+        self._evaluated_at = self.frames
+        seconds = time.perf_counter() - self._started
+        self.metric_logger.log(self.frames, {"seconds": seconds, **self.evaluation.as_metrics()})
+        display.message(f"{self.frames:,} frames: {self.evaluation}")
+
+    def _passed(self, interval: int) -> bool:
+        """Return whether the last step passed a multiple of `interval` frames."""
+        return self.frames // interval != (self.frames - self.num_envs) // interval
