@@ -1,0 +1,1 @@
+"""The YAML configuration that Hydra composes."""

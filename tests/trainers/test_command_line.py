@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchrl_gpu.state_file import save_state
+from trainers import run
+
+BASE = ["agent=sac", "env=fanuc"]
+SHORT = [
+    *BASE,
+    "device=cpu",
+    "env.num_envs=8",
+    "env.num_workers=1",
+    "trainer.total_frames=640",
+    "trainer.random_frames=160",
+    "trainer.replay_capacity=5000",
+    "trainer.log_interval=160",
+    "trainer.checkpoint_interval=320",
+    "trainer.evaluation_interval=320",
+    "trainer.evaluation_episodes=8",
+    "evaluation.episodes=8",
+]
+
+
+def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
+    """Run the program as from a shell in `folder`."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["trainers.run", *arguments])
+    return run.main()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["agent=foo", "env=fanuc"], "agent=foo: there is no such agent; there are: sac"),
+        (["agent=sac", "env=foo"], "env=foo: there is no such env; there are: fanuc"),
+        (["env=fanuc"], "agent= is missing; there are: sac"),
+        ([*BASE, "experiment=foo"], "experiment=foo: there is no such experiment"),
+        ([*BASE, "colour=red"], "colour: there is no such setting"),
+        ([*BASE, "env.colour=red"], "env.colour: FanucEnv has no such setting"),
+        ([*BASE, "agent.learnig_rate=1"], "did you mean learning_rate?"),
+        ([*BASE, "trainer.frames=1"], "trainer.frames: TorchRLTrainer has no such setting"),
+        ([*BASE, "env.num_envs=0"], "env.num_envs=0: input should be greater than or equal to 1"),
+        ([*BASE, "env.num_envs=many"], "env.num_envs=many: input should be a valid integer"),
+        ([*BASE, "agent.learning_rate=-1"], "agent.learning_rate=-1: input should be greater"),
+        ([*BASE, "agent.gamma=[1]"], "agent.gamma=[1]: input should be a valid number"),
+        ([*BASE, "mode=fly"], "mode=fly: input should be 'train', 'eval' or 'demo'"),
+        ([*BASE, "seed=-1"], "seed=-1: input should be greater than or equal to 0"),
+        ([*BASE, "device=quantum"], "quantum"),
+        ([*BASE, "mode=eval"], "mode=eval needs a trained policy: checkpoint="),
+        ([*BASE, "agent._target_=nowhere.Agent"], "agent._target_=nowhere.Agent: No module named"),
+        ([*BASE, "agent._target_=pathlib.Path"], "it has to be a subclass of agents.base.Agent"),
+        ([*BASE, "checkpoint=nowhere"], "checkpoint=nowhere: there is no such file or folder"),
+        ([*BASE, "env.urdf=nowhere.urdf"], "nowhere.urdf"),
+        ([*BASE, "env.urdf=other.urdf"], "other.urdf"),
+        ([*BASE, "runs=file/below"], "cannot write to"),
+        ([*BASE, "trainer.replay_capacity=100000000000"], "replay"),
+        ([*BASE, "trainer.loggers=[carrier_pigeon]"], "carrier_pigeon"),
+        ([*BASE, "env.num_envs=[1"], "env.num_envs=[1"),
+    ],
+)
+def test_bad_input_is_answered_by_one_line_before_anything_is_built(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "other.urdf").write_text('<robot name="stick"><link name="base"/></robot>')
+    before = sorted(tmp_path.rglob("*"))
+    assert call(monkeypatch, tmp_path, *arguments) == 2
+    output, errors = capfd.readouterr()
+    assert output == ""
+    lines = errors.strip().splitlines()
+    assert len(lines) == 1, errors
+    assert lines[0].startswith("error: ")
+    assert said in lines[0]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a short run of the main command."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert call(monkeypatch, folder, *SHORT) == 0
+    runs = list((folder / "runs" / "fanuc" / "sac").iterdir())
+    assert len(runs) == 1
+    return runs[0]
+
+
+def test_a_run_leaves_its_configuration_metrics_checkpoints_and_summary(trained: Path) -> None:
+    assert "num_envs: 8" in (trained / "config.yaml").read_text()
+    assert (trained / "metrics.csv").read_text().count("\n") > 4
+    summary = json.loads((trained / "summary.json").read_text())
+    assert summary["frames"] == 640
+    assert summary["episodes"] == 8
+    assert 0.0 <= summary["success_low"] <= summary["success"] <= summary["success_high"] <= 1.0
+    assert (trained / "checkpoints" / "frames_000000000640.safetensors").is_file()
+
+
+def test_eval_needs_only_the_checkpoint(
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["mode=eval", f"checkpoint={trained}", "evaluation.episodes=9"]
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    assert "9 episodes" in capfd.readouterr().out
+    (written,) = (trained / "evaluations").iterdir()
+    assert json.loads(written.read_text())["episodes"] == 9
+
+
+@pytest.mark.parametrize("video", ["mp4", "gif"])
+def test_demo_films_the_policy(
+    video: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["mode=demo", f"checkpoint={trained}", "demo.episodes=1", f"demo.video={video}"]
+    arguments += ["env.max_episode_steps=3"]
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    (film,) = (trained / "videos").glob(f"*.{video}")
+    assert film.stat().st_size > 5_000
+
+
+def test_training_goes_on_in_its_folder(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [f"checkpoint={trained}", "trainer.total_frames=800"]
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    assert json.loads((trained / "summary.json").read_text())["frames"] == 800
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path, state: path.write_bytes(path.read_bytes()[:-100]), "cut short"),
+        (lambda path, state: path.write_bytes(b"not a checkpoint"), "checkpoint"),
+        (lambda path, state: torch.save({"a": 1}, path), "pickle"),
+        (lambda path, state: state["config"]["choices"].update(agent="ppo"), "agent=ppo"),
+        (lambda path, state: state["config"]["choices"].update(env="sea"), "env=sea"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_used_is_refused(
+    spoil: object,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "frames_000000000001.safetensors"
+    state = {
+        "agent_name": "SAC",
+        "config": {"choices": {"agent": "sac", "env": "fanuc"}},
+        "agent": {"weight": torch.zeros(1000)},
+    }
+    save_state(path, state)
+    spoil(path, state)  # type: ignore[operator]
+    if said.startswith(("agent=", "env=")):
+        save_state(path, state)
+    assert call(monkeypatch, tmp_path, *BASE, f"checkpoint={path}") == 2
+    errors = capfd.readouterr().err.strip().splitlines()
+    assert len(errors) == 1, errors
+    assert errors[0].startswith("error: ")
+    assert said in errors[0]
+
+
+def test_help_lists_the_choices_and_every_setting_with_its_meaning(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert call(monkeypatch, tmp_path, *BASE, "--help") == 0
+    text = capsys.readouterr().out
+    assert "python -m trainers.run agent=AGENT env=ENV" in text
+    for setting in ("agent.learning_rate", "env.num_envs", "trainer.total_frames", "demo.video"):
+        assert setting in text
+    assert "environment steps in all (1000000)" in text

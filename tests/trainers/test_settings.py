@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from envs.fanuc import FanucEnv
+from tests.worlds import IdentityWorld
+from torchrl_gpu.errors import ConfigurationError
+from trainers.settings import Component, find_class
+
+
+def test_a_component_gets_what_its_constructor_takes_of_what_the_program_provides() -> None:
+    component = Component(IdentityWorld, {"num_envs": 3})
+    world = component.build(mode="eval", device=torch.device("cpu"), seed=1)
+    assert world.batch_size == (3,)
+
+
+def test_the_evaluation_world_is_in_its_evaluation_mode() -> None:
+    """A metaclass hides the constructor of TorchRL's environments: the mode must get through."""
+    component = Component(FanucEnv, {"num_envs": 1, "num_workers": 1})
+    levels = {}
+    for mode in ("train", "eval"):
+        world = component.build(mode=mode, device=torch.device("cpu"), seed=0)
+        levels[mode] = world.metrics()["curriculum/grade"]
+        world.close()
+    assert levels == {"train": 0.0, "eval": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("nowhere.Agent", "No module named"),
+        ("agents.Nobody", "Nobody"),
+        ("Agent", "Agent"),
+        ("pathlib.Path", "subclass of agents.base.Agent"),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_refused(path: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        find_class("agent", path)

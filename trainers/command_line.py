@@ -1,0 +1,145 @@
+"""Words in and out of the command line: completed arguments, readable help, one-line errors."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import MissingConfigException
+from omegaconf import OmegaConf
+
+from torchrl_gpu.arguments import parameters_of
+from torchrl_gpu.checkpoint import find_checkpoint
+from torchrl_gpu.state_file import load_state
+from trainers.demo import film
+from trainers.evaluation import evaluate
+from trainers.settings import PROVIDED, find_class
+
+GROUPS = ("agent", "env", "trainer")
+SECTIONS: dict[str, Callable[..., Any]] = {"evaluation": evaluate, "demo": film}
+
+USAGE = """\
+Train, evaluate and show robot policies.
+
+  python -m trainers.run agent=AGENT env=ENV [setting=value ...]
+  python -m trainers.run mode=eval checkpoint=runs/...
+  python -m trainers.run mode=demo checkpoint=runs/...
+  python -m trainers.run checkpoint=runs/...            go on training
+
+Choices
+  agent       {agents}
+  env         {envs}
+  experiment  {experiments}   (found by itself for a tuned pair of agent and env)
+
+General settings
+  mode        train, eval or demo (train)
+  seed        of everything random (0)
+  device      auto, cpu, cuda, cuda:1, xpu, mps, directml (auto)
+  checkpoint  a run folder or a checkpoint file
+  runs        folder of all runs (runs)
+"""
+
+
+def complete(arguments: list[str]) -> list[str]:
+    """Return the arguments as Hydra takes them.
+
+    The agent and the world of a checkpoint need not be named again, and a setting of a component
+    need not be listed in its YAML file: the constructor is what knows it.
+
+    Raises:
+        ConfigurationError: `checkpoint=` names no checkpoint.
+    """
+    values = dict(a.split("=", 1) for a in arguments if "=" in a)
+    completed = [_with_force(argument) for argument in arguments]
+    if values.get("checkpoint", "null") != "null":
+        state = load_state(find_checkpoint(Path(values["checkpoint"])))
+        for group, choice in (state.get("config") or {}).get("choices", {}).items():
+            if group not in values:
+                completed.append(f"{group}={choice}")
+    return completed
+
+
+def _with_force(argument: str) -> str:
+    is_setting = re.match(rf"({'|'.join((*GROUPS, *SECTIONS))})\.[\w.]+=", argument)
+    return f"++{argument}" if is_setting else argument
+
+
+def explain(error: Exception) -> str:
+    """Say in one line what Hydra found wrong."""
+    text = str(error)
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, choice = error.missing_cfg_file.rpartition("/")
+        return f"{group}={choice}: there is no such {group}; there are: {_list(error.options)}"
+    if found := re.match(r"You must specify '(\w+)'", text):
+        group = found[1]
+        return f"{group}= is missing; there are: {_list(choices_of(group))}"
+    if found := re.match(r"Could not override '([\w.]+)'", text):
+        return f"{found[1]}: there is no such setting; see --help"
+    return " ".join(text.split())
+
+
+def help_text(arguments: list[str]) -> str:
+    """Return the help: how to call the program, and every setting of what was chosen."""
+    chosen = dict(a.split("=", 1) for a in arguments if "=" in a)
+    parts = [
+        USAGE.format(
+            agents=_list(choices_of("agent")),
+            envs=_list(choices_of("env")),
+            experiments=_list(choices_of("experiment")),
+        )
+    ]
+    for group in GROUPS:
+        choice = chosen.get(group, "default" if group == "trainer" else None)
+        if choice in choices_of(group):
+            section = OmegaConf.load(str(resources.files("configs") / group / f"{choice}.yaml"))
+            target = OmegaConf.select(section, "_target_")
+            parts.append(_settings_text(group, find_class(group, target)))
+        else:
+            parts.append(f"Settings of {group}: add {group}=... to see them\n")
+    parts += [_settings_text(name, function) for name, function in SECTIONS.items()]
+    return "\n".join(parts)
+
+
+def choices_of(group: str) -> list[str]:
+    """Return what can be chosen for a config group, by name."""
+    folder = resources.files("configs") / group
+    return sorted(
+        f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")
+    )
+
+
+def _settings_text(group: str, component: Callable[..., Any]) -> str:
+    """List the settings of a component: name, default and the words of its docstring."""
+    words = _argument_words(inspect.getdoc(component) or "")
+    lines = [f"Settings of {group} ({component.__name__})"]
+    for name, parameter in parameters_of(component).items():
+        if name in PROVIDED[group] or parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            continue
+        default = parameter.default
+        shown = list(default) if isinstance(default, tuple) else default
+        text = f"{words.get(name, '')} ({shown})"
+        lines += textwrap.wrap(
+            text,
+            width=100,
+            initial_indent=f"  {group}.{name}  ".ljust(34),
+            subsequent_indent=" " * 34,
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _argument_words(docstring: str) -> dict[str, str]:
+    """Return what the `Args:` section of a docstring says of each argument."""
+    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", docstring, flags=re.M | re.S)
+    if section is None:
+        return {}
+    entries = re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1], flags=re.M | re.S)
+    return {name: " ".join(words.split()).rstrip(".") for name, words in entries}
+
+
+def _list(names: Any) -> str:
+    return ", ".join(sorted(names)) if names else "none"

@@ -1,0 +1,91 @@
+"""Show a trained policy: a film of it, also without a display."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import imageio.v2 as imageio
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from torchrl.envs import EnvBase
+from torchrl.envs.utils import step_mdp
+
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.policy import PolicyWrapper
+
+
+@checked
+def film(
+    env: EnvBase,
+    policy: PolicyWrapper,
+    device: torch.device,
+    folder: Path,
+    *,
+    seed: int = 0,
+    episodes: Annotated[int, Field(ge=1)] = 8,
+    video: Literal["mp4", "gif"] = "mp4",
+    frames_per_second: Annotated[int, Field(ge=1, le=60)] = 20,
+    seconds_between: Annotated[float, Field(ge=0.0)] = 0.5,
+) -> Path:
+    """Film the greedy policy.
+
+    Args:
+        env: a batch of one world, that offers `render(index) -> uint8 [H, W, 3]`.
+        policy: is put in eval mode.
+        device: where the policy lives.
+        folder: where the film goes.
+        seed: the same seed gives the same film.
+        episodes: number of episodes.
+        video: file format.
+        frames_per_second: of the film; every step of the world is one frame of it.
+        seconds_between: how long the film rests at the end of each episode.
+
+    Returns:
+        The path of the film, a new file.
+
+    Raises:
+        ConfigurationError: the world cannot draw itself, or the film cannot be written.
+    """
+    if not hasattr(env, "render"):
+        raise ConfigurationError(f"mode=demo: {type(env).__name__} cannot draw itself")
+    policy.eval()
+    env.set_seed(seed)
+    path = folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}"
+    rest = round(seconds_between * frames_per_second)
+    options: dict[str, Any] = {"loop": 0} if video == "gif" else {"macro_block_size": 8}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writer: Any = imageio.get_writer(path, fps=frames_per_second, **options)
+        with closing(writer):
+            for _ in range(episodes):
+                image = None
+                for image in _episode(env, policy, device):
+                    writer.append_data(image)
+                for _ in range(rest):
+                    writer.append_data(image)
+    except OSError as error:
+        raise ConfigurationError(f"the film cannot be written: {error}") from error
+    return path
+
+
+@torch.no_grad()
+def _episode(
+    env: EnvBase, policy: PolicyWrapper, device: torch.device
+) -> Iterator[npt.NDArray[np.uint8]]:
+    """Play one episode, yielding a picture of each step, the first and the last state included."""
+    state = env.reset()
+    yield env.render(0).numpy()
+    done = False
+    while not done:
+        action = policy(state.select(*policy.in_keys).to(device))["action"]
+        state = env.step(state.set("action", action.to(env.device)))
+        done = bool(state["next", "done"].all())
+        yield env.render(0).numpy()
+        state = step_mdp(state)

@@ -1,0 +1,66 @@
+"""The command line: `python -m trainers.run agent=sac env=fanuc`. See `--help`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from torchrl_gpu.errors import ConfigurationError
+from trainers import tasks
+from trainers.command_line import complete, explain, help_text
+from trainers.settings import check
+
+_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+
+
+def main() -> int:
+    """Do what the command line asks for, and return the exit code."""
+    arguments = sys.argv[1:]
+    # Errors of Hydra come to us, to be said in one line.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    try:
+        if "--help" in arguments or "-h" in arguments:
+            print(help_text(arguments))
+            return 0
+        sys.argv[1:] = complete(arguments)
+        run()
+    except ConfigurationError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (HydraException, OmegaConfBaseException) as error:
+        print(f"error: {explain(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return 0
+
+
+@hydra.main(version_base="1.3", config_path="pkg://configs", config_name="config")
+def run(config: DictConfig) -> None:
+    """Check what was asked for and do it."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    composed = HydraConfig.get()
+    _check_experiment(composed.runtime.choices.get("experiment"), composed.overrides.task)
+    settings = check(config, composed.runtime.choices, list(composed.overrides.task))
+    tasks.TASKS[settings.mode](settings)
+
+
+def _check_experiment(choice: str | None, overrides: list[str]) -> None:
+    """Refuse an unknown experiment: Hydra passes over one, because the tuned pairs are optional."""
+    known = GlobalHydra.instance().config_loader().get_group_options("experiment")
+    if f"experiment={choice}" in overrides and choice not in known:
+        raise ConfigurationError(
+            f"experiment={choice}: there is no such experiment; there are: {', '.join(known)}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

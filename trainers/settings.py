@@ -1,0 +1,175 @@
+"""From what the user typed to checked settings, before anything is built."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from pydantic import Field
+from torchrl.envs import EnvBase
+
+from agents.base import Agent
+from torchrl_gpu.arguments import check_settings, check_value, parameters_of
+from torchrl_gpu.checkpoint import find_checkpoint
+from torchrl_gpu.device import resolve_device
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.state_file import load_state
+from trainers.demo import film
+from trainers.evaluation import evaluate
+from trainers.trainer import TorchRLTrainer
+
+Mode = Literal["train", "eval", "demo"]
+
+# What the program itself passes to the constructors, and no setting may name.
+PROVIDED = {
+    "agent": ("observation_spec", "action_spec", "device"),
+    "env": ("mode", "device", "seed"),
+    "trainer": ("env", "agent", "folder", "evaluation_env", "config"),
+    "evaluation": ("env", "policy", "device", "seed"),
+    "demo": ("env", "policy", "device", "seed", "folder"),
+}
+_KINDS: dict[str, type] = {"agent": Agent, "env": EnvBase, "trainer": TorchRLTrainer}
+
+
+@dataclass(frozen=True)
+class Component:
+    """A class and the checked settings to build it with."""
+
+    target: type
+    settings: dict[str, Any]
+
+    def build(self, *args: Any, **provided: Any) -> Any:
+        """Build it; of what the program provides it gets what its constructor takes."""
+        takes = parameters_of(self.target)
+        fitting = {name: value for name, value in provided.items() if name in takes}
+        return self.target(*args, **self.settings, **fitting)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that one run of the program was asked to do, checked."""
+
+    mode: Mode
+    seed: int
+    device: torch.device
+    runs: Path
+    checkpoint: Path | None
+    agent: Component
+    env: Component
+    trainer: Component
+    evaluation: dict[str, Any]
+    demo: dict[str, Any]
+    config: dict[str, Any]
+
+
+def check(config: DictConfig, choices: Mapping[str, str], overrides: list[str]) -> Settings:
+    """Check a composed configuration.
+
+    Args:
+        config: what Hydra composed.
+        choices: the choice of each config group, as in `{"agent": "sac", "env": "fanuc"}`.
+        overrides: what the user typed; it wins over what a checkpoint was trained with.
+
+    Raises:
+        ConfigurationError: anything in it is wrong.
+    """
+    mode, seed, device, checkpoint, runs = (
+        check_value(_general, name, config[name])
+        for name in ("mode", "seed", "device", "checkpoint", "runs")
+    )
+    resolved_device = resolve_device(device)
+    if mode != "train" and checkpoint is None:
+        raise ConfigurationError(
+            f"mode={mode} needs a trained policy: checkpoint=runs/... (a run folder or a file)"
+        )
+    found = None
+    if checkpoint is not None:
+        found = find_checkpoint(Path(checkpoint), best=mode != "train")
+        config = _with_settings_of(load_state(found), found, config, choices, overrides)
+    plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    components = {group: _component(group, plain[group]) for group in _KINDS}
+    return Settings(
+        mode=mode,
+        seed=seed,
+        device=resolved_device,
+        runs=Path(runs),
+        checkpoint=found,
+        **components,
+        evaluation=check_settings(
+            evaluate, plain["evaluation"], "evaluation", PROVIDED["evaluation"]
+        ),
+        demo=check_settings(film, plain["demo"], "demo", PROVIDED["demo"]),
+        config={
+            "choices": {"agent": choices["agent"], "env": choices["env"]},
+            "seed": seed,
+            **{
+                group: {"_target_": plain[group]["_target_"], **component.settings}
+                for group, component in components.items()
+            },
+        },
+    )
+
+
+def _general(
+    mode: Mode,
+    seed: Annotated[int, Field(ge=0, lt=2**31)],
+    device: str,
+    checkpoint: str | None,
+    runs: str,
+) -> None:
+    """State the types of the general settings."""
+
+
+def _component(group: str, section: Any) -> Component:
+    """Find the class of a section and check its settings against the class's constructor."""
+    if not isinstance(section, dict) or "_target_" not in section:
+        raise ConfigurationError(f"{group}: it needs a class, {group}._target_=package.Class")
+    settings = dict(section)
+    target = find_class(group, settings.pop("_target_"))
+    return Component(target, check_settings(target, settings, group, PROVIDED[group]))
+
+
+def find_class(group: str, path: Any) -> type:
+    """Import the class of a group by its dotted path.
+
+    Raises:
+        ConfigurationError: it cannot be imported, or is not of the kind that the group needs.
+    """
+    module, _, name = str(path).rpartition(".")
+    try:
+        target = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"{group}._target_={path}: {error}") from None
+    kind = _KINDS[group]
+    if not (isinstance(target, type) and issubclass(target, kind)):
+        raise ConfigurationError(
+            f"{group}._target_={path}: it has to be a subclass of {kind.__module__}.{kind.__name__}"
+        )
+    return target
+
+
+def _with_settings_of(
+    state: dict[str, Any],
+    path: Path,
+    config: DictConfig,
+    choices: Mapping[str, str],
+    overrides: list[str],
+) -> DictConfig:
+    """Return the configuration with the settings that the checkpoint was trained with."""
+    trained = state.get("config") or {}
+    for group in ("agent", "env"):
+        of_checkpoint = trained.get("choices", {}).get(group)
+        if of_checkpoint != choices[group]:
+            raise ConfigurationError(
+                f"{group}={choices[group]}: {path} was trained with {group}={of_checkpoint}"
+            )
+    typed = [override.lstrip("+") for override in overrides if "." in override.split("=")[0]]
+    sections = {group: trained[group] for group in ("agent", "env", "trainer")}
+    merged = OmegaConf.merge(config, sections, OmegaConf.from_dotlist(typed))
+    assert isinstance(merged, DictConfig)
+    return merged
