@@ -1,0 +1,323 @@
+"""The world `fanuc` as TorchRL sees it: many arms, each reaching for a target of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite
+from torchrl.envs import EnvBase
+
+from envs.fanuc.arms import Arms
+from envs.fanuc.curriculum import Curriculum
+from envs.fanuc.kinematics import ForwardKinematics
+from envs.fanuc.observation import observation_bounds
+from envs.fanuc.render import ArmRenderer
+from envs.fanuc.robot import NUM_JOINTS, load_robot
+from envs.fanuc.simulation import STEP_SECONDS
+from envs.fanuc.targets import GRADES, Grade, load_targets
+from envs.fanuc.task import judge, reward_bounds
+from envs.fanuc.workers import WorkerPool, default_num_workers
+from torchrl_gpu.arguments import checked
+
+SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
+
+# Share of the top speed at which a discrete action moves its joint: slow enough that the flange
+# of an outstretched arm passes less than the diameter of a target (0.03 m) in one step.
+DISCRETE_SPEED = 0.3
+
+# Targets of one seed are for training, those of another for evaluation only.
+TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
+
+_TOLD_OR_ACTED = frozenset(
+    ("observation", "success", "reward", "terminated", "truncated", "done", "action", "next")
+)
+
+# Flange positions drawn behind an arm: half a second.
+TRAIL_LENGTH = 30
+
+
+class FanucEnv(EnvBase):
+    """FANUC LR Mate arms in PyBullet; each reaches a target with its flange.
+
+    Actions are joint speeds as shares of the data sheet's top speeds, 60 of them a second. The
+    specs say the rest: `observation` is laid out in `ObservationEncoder`; `success` is true from
+    the step at which the flange is within `success_radius`. Reaching the target terminates the
+    episode; the time limit truncates it, and so does the loss of a worker process, which is
+    replaced. An episode starts near the home posture with a target that is known to be reachable.
+
+    The arms live in worker processes. A reset touches only memory; the workers carry it out at
+    the beginning of the next step. Where the arms go depends on `seed` and the actions alone, not
+    on the number of workers.
+
+    Args:
+        num_envs: how many arms, at least 1.
+        robot: which arm, `lr_mate_200ic` or `lr_mate_200id`.
+        urdf: path of another arm's URDF, of six revolute joints in a chain; replaces `robot`.
+        mode: `train`: 10 solver iterations; `eval` and `demo`: 50, no curriculum, and targets that
+            training does not see; `demo` also opens a window where there is a display.
+        num_workers: how many processes, at least 1; None means one for each core.
+        max_episode_steps: steps after which an episode is truncated, at least 1.
+        success_radius: distance in metres within which a target is reached, above 0.
+        curriculum: in training, begin with easy targets and open the next grade when 70 % of the
+            last 200 episodes succeed; otherwise every grade has the same share from the start.
+        grade_ceiling: the hardest grade that is drawn, in every mode.
+        seed: of starts and targets.
+
+    Raises:
+        ConfigurationError: an argument is out of range or the URDF cannot be used.
+    """
+
+    @checked
+    def __init__(
+        self,
+        *,
+        num_envs: Annotated[int, Field(ge=1)] = 64,
+        robot: Literal["lr_mate_200ic", "lr_mate_200id"] = "lr_mate_200ic",
+        urdf: str | None = None,
+        mode: Literal["train", "eval", "demo"] = "train",
+        num_workers: Annotated[int, Field(ge=1)] | None = None,
+        max_episode_steps: Annotated[int, Field(ge=1)] = 150,
+        success_radius: Annotated[float, Field(gt=0)] = 0.015,
+        curriculum: bool = True,
+        grade_ceiling: Grade = "hard",
+        seed: int = 0,
+    ) -> None:
+        self.robot = load_robot(robot, urdf)
+        super().__init__(device="cpu", batch_size=[num_envs])
+        self.max_episode_steps = max_episode_steps
+        self.success_radius = success_radius
+        self._kinematics = ForwardKinematics(self.robot)
+        self._bank = load_targets(self.robot, TARGET_SEEDS[mode])
+        self._shoulder = torch.tensor(self.robot.shoulder, dtype=torch.float32)
+        self._targets = (self._bank.positions - self._shoulder).numpy()
+        self._starts = self._bank.starts.numpy()
+        ceiling = GRADES.index(grade_ceiling)
+        climbs = curriculum and mode == "train"
+        self._curriculum = Curriculum(ceiling, level=0 if climbs else ceiling)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._pool = WorkerPool(
+            urdf=self.robot.urdf,
+            num_arms=num_envs,
+            num_workers=num_workers or default_num_workers(num_envs),
+            solver_iterations=SOLVER_ITERATIONS[mode],
+            window=mode == "demo" and _has_display(),
+        )
+        self._arms = Arms(self.robot, self._pool)
+        self._steps = np.zeros((num_envs, 1), np.int64)
+
+        self._renderer: ArmRenderer | None = None
+        self._trail: deque[list[float]] = deque(maxlen=TRAIL_LENGTH)
+        self._last_rendered = (0, 0)
+        self._make_specs(num_envs)
+
+    def _make_specs(self, num_envs: int) -> None:
+        done = Categorical(2, shape=(num_envs, 1), dtype=torch.bool)
+        low, high = (torch.from_numpy(x).expand(num_envs, -1) for x in observation_bounds())
+        self.observation_spec = Composite(
+            observation=Bounded(low, high),
+            success=done.clone(),
+            shape=(num_envs,),
+        )
+        self.action_spec = Bounded(-1.0, 1.0, shape=(num_envs, NUM_JOINTS), dtype=torch.float32)
+        self.reward_spec = Bounded(
+            *reward_bounds(self.robot.reach), shape=(num_envs, 1), dtype=torch.float32
+        )
+        self.full_done_spec = Composite(
+            done=done, terminated=done.clone(), truncated=done.clone(), shape=(num_envs,)
+        )
+
+    def step_and_maybe_reset(
+        self, tensordict: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        """Step all arms and begin new episodes where they have ended.
+
+        The same as TorchRL's own, without the bookkeeping that only other environments need and
+        that takes as long as a tenth of the physics.
+
+        Args:
+            tensordict: with `action`, and nothing besides what this environment itself tells; with
+                anything more (a recurrent state, say), TorchRL's own way is taken.
+
+        Returns:
+            `tensordict` with `next`, and what to act upon next.
+        """
+        if not _TOLD_OR_ACTED.issuperset(tensordict.keys()):
+            return super().step_and_maybe_reset(tensordict)
+        after = self._step(tensordict)
+        arms = np.flatnonzero(after.get("done").numpy())
+        if len(arms):
+            self._restart(arms)
+        return tensordict.set("next", after), self.observe()
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = tensordict.get("action").numpy()
+        before = self._arms.distance
+        lost = self._arms.step(action)
+        self._steps[:] += 1
+        time_is_up = self._steps >= self.max_episode_steps
+        outcome = judge(before, self._arms.distance, action, time_is_up, lost, self.success_radius)
+        if not lost:
+            self._curriculum.record(outcome.success, outcome.done)
+        reward, success, truncated, done = map(torch.from_numpy, outcome)
+        return TensorDict(
+            {
+                "observation": torch.from_numpy(self._arms.observation),
+                "success": success,
+                "reward": reward,
+                "terminated": success.clone(),
+                "truncated": truncated,
+                "done": done,
+            },
+            batch_size=self.batch_size,
+            device=self.device,
+        )
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        self._restart(np.arange(self.num_envs) if mask is None else np.flatnonzero(mask.numpy()))
+        return self.observe()
+
+    def _restart(self, arms: NDArray[np.int64]) -> None:
+        """Begin a new episode of the arms `[K]`."""
+        num_targets = (self._curriculum.level + 1) * self._bank.per_grade
+        starts = self._starts[self._draw(len(self._starts), len(arms))]
+        targets = self._targets[self._draw(num_targets, len(arms))]
+        self._arms.place(arms, starts, targets)
+        self._steps[arms] = 0
+
+    def _draw(self, below: int, count: int) -> NDArray[np.int64]:
+        return torch.randint(below, (count,), generator=self._generator).numpy()
+
+    def observe(self) -> TensorDict:
+        """Return where the arms are now, as a reset would: what to act upon after loading a state.
+
+        Returns:
+            `observation`, `success` and the done keys, each one false, `[num_envs]`.
+        """
+        no = torch.zeros(self.num_envs, 1, dtype=torch.bool)
+        return TensorDict(
+            {
+                "observation": torch.from_numpy(self._arms.observation),
+                **{key: no.clone() for key in ("success", "terminated", "truncated", "done")},
+            },
+            batch_size=self.batch_size,
+            device=self.device,
+        )
+
+    def _set_seed(self, seed: int | None) -> None:
+        self._generator.manual_seed(0 if seed is None else seed)
+
+    @property
+    def num_envs(self) -> int:
+        """How many arms there are."""
+        return len(self._arms)
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of the arms' life that one step takes."""
+        return STEP_SECONDS
+
+    @property
+    def joint_positions(self) -> Tensor:
+        """Joint angles `[num_envs, 6]`, float64, rad."""
+        return torch.tensor(self._arms.state[:, 0])
+
+    @property
+    def joint_velocities(self) -> Tensor:
+        """Joint speeds `[num_envs, 6]`, float64, rad/s."""
+        return torch.tensor(self._arms.state[:, 1])
+
+    @property
+    def flange(self) -> Tensor:
+        """Flange positions in the arms' base frames `[num_envs, 3]`, float32, metres."""
+        return self._kinematics.flange(self.joint_positions)
+
+    @property
+    def target(self) -> Tensor:
+        """Target positions in the arms' base frames `[num_envs, 3]`, float32, metres."""
+        return torch.from_numpy(self._arms.target) + self._shoulder
+
+    @property
+    def discrete_actions(self) -> Tensor:
+        """The table of discrete actions `[13, 6]`, float32.
+
+        Row 0 holds still; rows 2 j - 1 and 2 j move joint j up and down at 30 % of its top speed.
+        """
+        table = torch.zeros(2 * NUM_JOINTS + 1, NUM_JOINTS)
+        joints = torch.arange(NUM_JOINTS)
+        table[2 * joints + 1, joints] = DISCRETE_SPEED
+        table[2 * joints + 2, joints] = -DISCRETE_SPEED
+        return table
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return self._pool.pids
+
+    def metrics(self) -> dict[str, float]:
+        """Return what a log should show of the world besides rewards: the grade now drawn up to."""
+        return {"curriculum/grade": float(self._curriculum.level)}
+
+    def render(self, index: int = 0) -> Tensor:
+        """Draw one arm, its target and the way of its flange in this episode.
+
+        Args:
+            index: which arm.
+
+        Returns:
+            A picture `[480, 640, 3]`, uint8.
+        """
+        if self._renderer is None:
+            self._renderer = ArmRenderer(self.robot, target_radius=self.success_radius)
+        # Pictures of another arm or of a new episode begin a new trail.
+        now = (index, int(self._steps[index, 0]))
+        if now <= self._last_rendered or index != self._last_rendered[0]:
+            self._trail.clear()
+        self._last_rendered = now
+        self._trail.append(self.flange[index].tolist())
+        joints, target = self._arms.state[index, 0].tolist(), self.target[index].tolist()
+        return torch.from_numpy(self._renderer.frame(joints, target, self._trail))
+
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Return everything that the future depends on, as tensors and plain values."""
+        return {
+            "arms": self._arms.state_dict(),
+            "steps": torch.tensor(self._steps),
+            "generator": self._generator.get_state(),
+            "curriculum": self._curriculum.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any], *_: Any, **__: Any) -> None:
+        """Go on from `state_dict()`; `observe()` then gives the observation to act upon.
+
+        Args:
+            state_dict: of an environment with as many arms.
+
+        Raises:
+            ConfigurationError: it is of another number of arms.
+        """
+        self._arms.load_state_dict(state_dict["arms"])
+        self._steps[:] = state_dict["steps"].numpy()
+        self._generator.set_state(state_dict["generator"])
+        self._curriculum.load_state_dict(state_dict["curriculum"])
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """End the worker processes and the renderer; may be called again."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+        self._arms.close()
+        super().close(raise_if_closed=False)
+
+
+def _has_display() -> bool:
+    return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY"))

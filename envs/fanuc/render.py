@@ -1,0 +1,127 @@
+"""Pictures of an arm and its target, drawn on the CPU: no display and no graphics card needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.fanuc.bullet import pybullet
+from envs.fanuc.robot import Robot
+
+TARGET_COLOUR = (0.9, 0.1, 0.25, 1.0)
+TRAIL_COLOUR = (0.15, 0.45, 0.95, 1.0)
+FLOOR_COLOUR = (0.88, 0.90, 0.93, 1.0)
+
+# On a wider floor the renderer's shadows break up into a pattern.
+FLOOR_HALF_EXTENTS = (3.0, 3.0, 0.01)  # m
+MAX_TRAIL = 60
+TRAIL_RADIUS = 0.006  # m
+HIDDEN = (0.0, 0.0, -1.0)  # under the floor
+
+# Seen from the front left, a little from above, with the whole work space in the picture.
+CAMERA_TARGET = (0.1, 0.0, 0.45)
+CAMERA_DISTANCE, CAMERA_YAW, CAMERA_PITCH = 1.9, 50.0, -22.0
+FIELD_OF_VIEW = 45.0
+LIGHT_DIRECTION, LIGHT_DISTANCE = (0.5, -1.0, 2.0), 10.0
+
+
+class ArmRenderer:
+    """Draws one arm in PyBullet's software renderer, in a client of its own.
+
+    Args:
+        robot: the arm.
+        width: of the pictures, pixels.
+        height: of the pictures, pixels.
+        target_radius: of the sphere that marks the target, metres.
+    """
+
+    def __init__(
+        self, robot: Robot, width: int = 640, height: int = 480, target_radius: float = 0.015
+    ) -> None:
+        self._width, self._height = width, height
+        self._client: int = pybullet.connect(pybullet.DIRECT)
+        self._arm = pybullet.loadURDF(robot.urdf, useFixedBase=True, physicsClientId=self._client)
+        joints = range(pybullet.getNumJoints(self._arm, physicsClientId=self._client))
+        self._joints = [
+            joint
+            for joint in joints
+            if pybullet.getJointInfo(self._arm, joint, physicsClientId=self._client)[2]
+            == pybullet.JOINT_REVOLUTE
+        ]
+        self._add_floor()
+        self._target = self._add_sphere(target_radius, TARGET_COLOUR)
+        self._trail = [self._add_sphere(TRAIL_RADIUS, TRAIL_COLOUR) for _ in range(MAX_TRAIL)]
+        self._view = pybullet.computeViewMatrixFromYawPitchRoll(
+            CAMERA_TARGET, CAMERA_DISTANCE, CAMERA_YAW, CAMERA_PITCH, 0, upAxisIndex=2
+        )
+        self._projection = pybullet.computeProjectionMatrixFOV(
+            FIELD_OF_VIEW, width / height, 0.1, 10.0
+        )
+
+    def _add_floor(self) -> None:
+        slab = pybullet.createVisualShape(
+            pybullet.GEOM_BOX,
+            halfExtents=FLOOR_HALF_EXTENTS,
+            rgbaColor=FLOOR_COLOUR,
+            physicsClientId=self._client,
+        )
+        place = (0, 0, -FLOOR_HALF_EXTENTS[2])
+        pybullet.createMultiBody(0, -1, slab, place, physicsClientId=self._client)
+
+    def _add_sphere(self, radius: float, colour: Sequence[float]) -> int:
+        shape = pybullet.createVisualShape(
+            pybullet.GEOM_SPHERE, radius=radius, rgbaColor=colour, physicsClientId=self._client
+        )
+        return pybullet.createMultiBody(0, -1, shape, HIDDEN, physicsClientId=self._client)
+
+    def _move(self, body: int, position: Sequence[float]) -> None:
+        pybullet.resetBasePositionAndOrientation(
+            body, position, (0, 0, 0, 1), physicsClientId=self._client
+        )
+
+    def frame(
+        self,
+        joints: Sequence[float],
+        target: Sequence[float],
+        trail: Sequence[Sequence[float]] = (),
+    ) -> NDArray[np.uint8]:
+        """Draw one picture.
+
+        Args:
+            joints: six angles, rad.
+            target: position in the arm's base frame, metres.
+            trail: earlier positions of the flange, of which the last 60 are drawn, metres.
+
+        Returns:
+            RGB `[height, width, 3]`.
+        """
+        for joint, angle in zip(self._joints, joints, strict=True):
+            pybullet.resetJointState(self._arm, joint, angle, physicsClientId=self._client)
+        self._move(self._target, target)
+        points = list(trail)[-MAX_TRAIL:]
+        for index, body in enumerate(self._trail):
+            self._move(body, points[index] if index < len(points) else HIDDEN)
+        _, _, pixels, _, _ = pybullet.getCameraImage(
+            self._width,
+            self._height,
+            self._view,
+            self._projection,
+            lightDirection=LIGHT_DIRECTION,
+            lightDistance=LIGHT_DISTANCE,
+            lightAmbientCoeff=0.55,
+            lightDiffuseCoeff=0.45,
+            lightSpecularCoeff=0.1,
+            shadow=1,
+            renderer=pybullet.ER_TINY_RENDERER,
+            physicsClientId=self._client,
+        )
+        rgba = np.asarray(pixels, dtype=np.uint8).reshape(self._height, self._width, 4)
+        return np.ascontiguousarray(rgba[..., :3])
+
+    def close(self) -> None:
+        """End the client; may be called again."""
+        if self._client >= 0:
+            pybullet.disconnect(self._client)
+            self._client = -1

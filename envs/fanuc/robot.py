@@ -1,0 +1,271 @@
+"""What is known of an arm, read from its URDF: joints, limits and the bodies that can touch.
+
+URDF: http://wiki.ros.org/urdf/XML. Lengths in metres, angles in radians.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchrl_gpu.errors import ConfigurationError
+
+NUM_JOINTS = 6
+ASSETS = Path(__file__).parent / "assets"
+
+# A body that is no capsule, cylinder or sphere (a mesh, say) is checked for collisions as a bar of
+# this radius [m] from its joint to the next: about the thickness of these arms' forearm.
+BAR_RADIUS = 0.05
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Capsule:
+    """A round bar fixed to a link.
+
+    Attributes:
+        link: 0 is the base, i the link that joint i moves.
+        start: one end of its middle line `[3]`, in the frame of the link.
+        end: the other end `[3]`.
+        radius: in metres.
+    """
+
+    link: int
+    start: Array
+    end: Array
+    radius: float
+
+
+@dataclass(frozen=True, eq=False)
+class Robot:
+    """A serial arm of six revolute joints. Its flange is the frame of the last link.
+
+    Attributes:
+        name: as the URDF gives it.
+        urdf: path of the file.
+        origins: pose of each joint in the frame of the link before it, `[6, 4, 4]`.
+        axes: unit axis of each joint in its own frame, `[6, 3]`.
+        lower: lowest joint angles `[6]`, rad.
+        upper: highest joint angles `[6]`, rad.
+        velocity: top speeds `[6]`, rad/s.
+        effort: top torques `[6]`, N m.
+        capsules: the bodies, base first.
+    """
+
+    name: str
+    urdf: str
+    origins: Array
+    axes: Array
+    lower: Array
+    upper: Array
+    velocity: Array
+    effort: Array
+    capsules: tuple[Capsule, ...]
+
+    @property
+    def reach(self) -> float:
+        """Length of the outstretched chain from joint 1 to the flange, in metres.
+
+        The flange is never farther than this from the origin of joint 1.
+        """
+        return float(np.linalg.norm(self.origins[1:, :3, 3], axis=1).sum())
+
+    @property
+    def shoulder(self) -> Array:
+        """Origin of joint 1 in the base frame `[3]`, in metres."""
+        return self.origins[0, :3, 3]
+
+    def pose_map(self) -> Array:
+        """Return the matrix that turns sines and cosines of the joint angles into link poses.
+
+        By Rodrigues' formula, joint i turns its link against the one before it by
+            M_i = O_i (I + sin(q_i) K_i + (1 - cos(q_i)) K_i K_i),
+        with O_i the fixed rotation of its origin and K_i the cross-product matrix of its axis. So
+        every entry of the links' poses against each other is an affine function of the twelve
+        sines and cosines, and one matrix product makes all of them:
+            poses = [sines, cosines, 1] @ pose_map.
+
+        Returns:
+            `[13, 96]`; the poses are `[6, 4, 4]`, flattened.
+        """
+        fixed = self.origins[:, :3, :3]
+        cross = np.cross(self.axes[:, None], np.eye(3)[None]).transpose(0, 2, 1)
+        joints = np.arange(NUM_JOINTS)
+        result = np.zeros((2 * NUM_JOINTS + 1, NUM_JOINTS, 4, 4))
+        result[joints, joints, :3, :3] = fixed @ cross
+        result[NUM_JOINTS + joints, joints, :3, :3] = -fixed @ cross @ cross
+        result[-1] = self.origins
+        result[-1, :, :3, :3] += fixed @ cross @ cross
+        return result.reshape(2 * NUM_JOINTS + 1, -1)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides where the arm can reach."""
+        digest = hashlib.sha256()
+        for array in (self.origins, self.axes, self.lower, self.upper):
+            digest.update(array.tobytes())
+        for capsule in self.capsules:
+            digest.update(np.array([capsule.link, capsule.radius]).tobytes())
+            digest.update(capsule.start.tobytes() + capsule.end.tobytes())
+        return digest.hexdigest()
+
+
+def load_robot(name: str = "lr_mate_200ic", urdf: str | None = None) -> Robot:
+    """Read an arm from its URDF.
+
+    Fixed joints may stand anywhere; a tool fixed behind joint 6 is not followed.
+
+    Args:
+        name: one of the arms that this package carries; not looked at when `urdf` is given.
+        urdf: path of another file.
+
+    Raises:
+        ConfigurationError: the file is missing, is no URDF, or describes another kind of arm.
+    """
+    path = Path(urdf) if urdf is not None else ASSETS / f"{name}.urdf"
+    try:
+        root = ElementTree.parse(path).getroot()
+        return _parse(root, path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigurationError(f"urdf={path}: cannot be read ({reason})") from None
+    except ElementTree.ParseError as error:
+        raise ConfigurationError(f"urdf={path}: is not XML ({error})") from None
+    except _InvalidDescriptionError as error:
+        raise ConfigurationError(f"urdf={path}: {error}") from None
+
+
+class _InvalidDescriptionError(Exception):
+    """Says in half a line what is wrong with a URDF."""
+
+
+def _parse(root: ElementTree.Element, path: Path) -> Robot:
+    if root.tag != "robot":
+        raise _InvalidDescriptionError(f"is not a URDF: its root is <{root.tag}>, not <robot>")
+    joints, origins = _serial_chain(root)
+    limits = [_require(joint, "limit") for joint in joints]
+    axes = np.array([_numbers(joint.find("axis"), "xyz", "1 0 0", 3) for joint in joints])
+    lower, upper, velocity, effort = (
+        np.array([_number(limit, key) for limit in limits])
+        for key in ("lower", "upper", "velocity", "effort")
+    )
+    if not (np.linalg.norm(axes, axis=1) > 0).all():
+        raise _InvalidDescriptionError("has a joint whose axis is zero")
+    if not ((lower < upper) & (velocity > 0) & (effort > 0)).all():
+        raise _InvalidDescriptionError("needs lower < upper, velocity > 0 and effort > 0 on joints")
+    return Robot(
+        name=root.get("name", path.stem),
+        urdf=str(path.resolve()),
+        origins=origins,
+        axes=axes / np.linalg.norm(axes, axis=1, keepdims=True),
+        lower=lower,
+        upper=upper,
+        velocity=velocity,
+        effort=effort,
+        capsules=tuple(_capsules(root, joints, origins)),
+    )
+
+
+def _serial_chain(root: ElementTree.Element) -> tuple[list[ElementTree.Element], Array]:
+    """Return the six moving joints from base to flange, and their origins `[6, 4, 4]`."""
+    all_joints = root.findall("joint")
+    moving = [joint for joint in all_joints if joint.get("type") != "fixed"]
+    found = ", ".join(f"{joint.get('name')} ({joint.get('type')})" for joint in moving) or "none"
+    wrong = f"needs six revolute joints in one serial chain, but its moving joints are {found}"
+    if [joint.get("type") for joint in moving] != ["revolute"] * NUM_JOINTS:
+        raise _InvalidDescriptionError(wrong)
+
+    joint_above = {_link(joint, "child"): joint for joint in all_joints}
+    chain: dict[int, tuple[ElementTree.Element, Array]] = {}
+    for joint in moving:
+        origin, above, depth = _pose(joint), joint_above.get(_link(joint, "parent")), 0
+        for _ in all_joints:  # bounded, should the file describe a loop
+            if above is None:
+                break
+            if above.get("type") != "fixed":
+                depth += 1
+            elif depth == 0:
+                origin = _pose(above) @ origin
+            above = joint_above.get(_link(above, "parent"))
+        chain[depth] = (joint, origin)
+    if sorted(chain) != list(range(NUM_JOINTS)):
+        raise _InvalidDescriptionError(f"{wrong}, which are not one behind the other")
+    return [chain[i][0] for i in range(NUM_JOINTS)], np.stack([chain[i][1] for i in range(6)])
+
+
+def _capsules(
+    root: ElementTree.Element, joints: list[ElementTree.Element], origins: Array
+) -> Iterator[Capsule]:
+    """Yield the bodies of the base and of the six links."""
+    links = {link.get("name"): link for link in root.findall("link")}
+    names = [_link(joints[0], "parent"), *(_link(joint, "child") for joint in joints)]
+    # The base's own frame lies where joint 1 is, less the step that joint 1 itself makes.
+    frames = [origins[0] @ np.linalg.inv(_pose(joints[0])), *[np.eye(4)] * NUM_JOINTS]
+    next_origins = [*origins[:, :3, 3], np.zeros(3)]
+    for index, (name, frame) in enumerate(zip(names, frames, strict=True)):
+        if name not in links:
+            raise _InvalidDescriptionError(f"has no link {name}")
+        for body in links[name].findall("collision"):
+            pose = frame @ _pose(body)
+            geometry = next(iter(_require(body, "geometry")), None)
+            if geometry is not None and geometry.tag in ("capsule", "cylinder", "sphere"):
+                length = 0.0 if geometry.tag == "sphere" else _number(geometry, "length")
+                half = pose[:3, 2] * length / 2
+                yield Capsule(
+                    index, pose[:3, 3] - half, pose[:3, 3] + half, _number(geometry, "radius")
+                )
+            else:
+                yield Capsule(index, frame[:3, 3], next_origins[index], BAR_RADIUS)
+
+
+def _pose(element: ElementTree.Element) -> Array:
+    """Return the `<origin>` of an element as a matrix `[4, 4]`; none means the identity."""
+    origin = element.find("origin")
+    roll, pitch, yaw = _numbers(origin, "rpy", "0 0 0", 3)
+    cr, sr, cp, sp = math.cos(roll), math.sin(roll), math.cos(pitch), math.sin(pitch)
+    cy, sy = math.cos(yaw), math.sin(yaw)
+    pose = np.eye(4)
+    # Fixed-axis roll, pitch, yaw: R = Rz(yaw) Ry(pitch) Rx(roll).
+    pose[:3, :3] = [
+        [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
+        [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
+        [-sp, cp * sr, cp * cr],
+    ]
+    pose[:3, 3] = _numbers(origin, "xyz", "0 0 0", 3)
+    return pose
+
+
+def _link(joint: ElementTree.Element, end: str) -> str:
+    return _require(joint, end).get("link", "")
+
+
+def _require(element: ElementTree.Element, tag: str) -> ElementTree.Element:
+    found = element.find(tag)
+    if found is None:
+        owner = element.get("name", "")
+        raise _InvalidDescriptionError(f"lacks <{tag}> in <{element.tag}> {owner}".rstrip())
+    return found
+
+
+def _number(element: ElementTree.Element, key: str) -> float:
+    return float(_numbers(element, key, "", 1)[0])
+
+
+def _numbers(element: ElementTree.Element | None, key: str, default: str, count: int) -> Array:
+    text = default if element is None else element.get(key, default)
+    try:
+        values = np.array([float(value) for value in text.split()])
+    except ValueError:
+        values = np.empty(0)
+    if len(values) != count or not np.isfinite(values).all():
+        tag = "origin" if element is None else element.tag
+        raise _InvalidDescriptionError(f'needs {count} number(s) in {key}="{text}" of a <{tag}>')
+    return values

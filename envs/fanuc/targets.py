@@ -1,0 +1,197 @@
+"""Targets that the flange can reach, and postures to start from, known before any episode runs.
+
+Joint angles are drawn at random and run through the forward kinematics; what is left after the
+collision check is reachable by construction, with the joint angles as the proof.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from envs.fanuc.collision import CollisionCheck
+from envs.fanuc.kinematics import ForwardKinematics
+from envs.fanuc.robot import NUM_JOINTS, Robot
+from torchrl_gpu.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+Grade = Literal["easy", "medium", "hard"]
+GRADES: tuple[Grade, ...] = get_args(Grade)
+
+# A target is graded by its distance from the flange at home, as a share of the arm's reach: with
+# the LR Mate 200iC easy ends at 0.38 m and medium at 0.64 m. Of all random postures that are free
+# of collisions about a fifth are easy, two fifths medium and two fifths hard.
+EASY_BELOW, MEDIUM_BELOW = 0.45, 0.75
+
+# Forearm level, flange down; episodes start within this many radians of it, joint by joint.
+HOME = (0.0, 0.0, 0.0, 0.0, -math.pi / 2, 0.0)
+START_NOISE = 0.5
+
+# Gap [m] kept to the floor and between links, more than the 0.015 m within which a target counts.
+MIN_CLEARANCE = 0.02
+
+# Few enough to stay in the cache of one core.
+SAMPLES_PER_ATTEMPT = 1_000
+MAX_ATTEMPTS = 2_000
+
+# Raise this when sampling changes, so that files of older versions are not used.
+CACHE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ReachableTargets:
+    """Targets sorted by grade, the easy ones first, as many of each grade.
+
+    Attributes:
+        positions: flange positions in the base frame `[3 * per_grade, 3]`, float32, metres.
+        joints: joint angles that put the flange there `[3 * per_grade, 6]`, float32, rad.
+        starts: joint angles to start an episode from `[S, 6]`, float32, rad.
+    """
+
+    positions: Tensor
+    joints: Tensor
+    starts: Tensor
+
+    @property
+    def per_grade(self) -> int:
+        """How many targets there are of each grade."""
+        return len(self.positions) // len(GRADES)
+
+
+def load_targets(robot: Robot, seed: int = 0, per_grade: int = 10_000) -> ReachableTargets:
+    """Return the targets of an arm, from the cache where they are known already.
+
+    The cache is the folder `TORCHRL_GPU_CACHE`, or `torchrl-gpu` in the user's cache folder. A
+    file there that cannot be read is made again, one that cannot be written is done without.
+
+    Args:
+        robot: the arm.
+        seed: of the sampling; the same seed gives the same targets.
+        per_grade: how many targets of each grade, and how many postures to start from.
+
+    Raises:
+        ConfigurationError: the arm has no such targets.
+    """
+    key = f"{CACHE_VERSION} {robot.fingerprint} {seed} {per_grade}"
+    name = f"fanuc-targets-{hashlib.sha256(key.encode()).hexdigest()[:16]}.safetensors"
+    path = _cache_folder() / name
+    targets = _read(path, per_grade)
+    if targets is None:
+        with _one_thread():
+            targets = sample_targets(robot, seed, per_grade)
+        _write(path, targets)
+    return targets
+
+
+def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
+    """Draw targets of every grade and postures to start from; see `load_targets`."""
+    kinematics = ForwardKinematics(robot)
+    check = CollisionCheck(robot, kinematics)
+    generator = torch.Generator().manual_seed(seed)
+    lower, upper = (torch.tensor(x, dtype=torch.float32) for x in (robot.lower, robot.upper))
+    home = torch.tensor(HOME).clamp(lower, upper)
+    home_flange = kinematics.flange(home)
+
+    def free_postures(low: Tensor, high: Tensor) -> Iterator[Tensor]:
+        for _ in range(MAX_ATTEMPTS):
+            noise = torch.rand(SAMPLES_PER_ATTEMPT, NUM_JOINTS, generator=generator)
+            joints = low + (high - low) * noise
+            yield joints[check.clearance(joints) > MIN_CLEARANCE]
+
+    edges = (0.0, EASY_BELOW, MEDIUM_BELOW, math.inf)
+    found = {grade: torch.empty(0, NUM_JOINTS) for grade in GRADES}
+    for joints in free_postures(lower, upper):
+        share = (kinematics.flange(joints) - home_flange).norm(dim=-1) / robot.reach
+        for grade, nearest, farthest in zip(GRADES, edges, edges[1:], strict=False):
+            fitting = joints[(share >= nearest) & (share < farthest)]
+            found[grade] = torch.cat((found[grade], fitting))[:per_grade]
+        if all(len(joints) == per_grade for joints in found.values()):
+            break
+    else:
+        counts = ", ".join(f"{len(joints)} {grade}" for grade, joints in found.items())
+        raise ConfigurationError(
+            f"urdf={robot.urdf}: found only {counts} targets free of collisions within the joint "
+            f"limits, but {per_grade} of each grade are needed"
+        )
+
+    starts = torch.empty(0, NUM_JOINTS)
+    nearby = ((home + offset).clamp(lower, upper) for offset in (-START_NOISE, START_NOISE))
+    for joints in free_postures(*nearby):
+        starts = torch.cat((starts, joints))[:per_grade]
+        if len(starts) == per_grade:
+            break
+    else:
+        raise ConfigurationError(
+            f"urdf={robot.urdf}: the arm touches itself or the floor near its home, joint angles "
+            f"{[round(angle, 2) for angle in home.tolist()]} rad"
+        )
+    joints = torch.cat([found[grade] for grade in GRADES])
+    return ReachableTargets(kinematics.flange(joints), joints, starts)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Use one core: on arrays this small, threads lose more time waiting for each other."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+def _cache_folder() -> Path:
+    chosen = os.environ.get("TORCHRL_GPU_CACHE")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA")
+        fallback = Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base, fallback = None, Path.home() / "Library" / "Caches"
+    else:
+        base, fallback = os.environ.get("XDG_CACHE_HOME"), Path.home() / ".cache"
+    return (Path(base) if base else fallback) / "torchrl-gpu"
+
+
+def _read(path: Path, per_grade: int) -> ReachableTargets | None:
+    try:
+        targets = ReachableTargets(**load_file(path))
+    except (OSError, SafetensorError, TypeError):
+        return None
+    num_targets = per_grade * len(GRADES)
+    shapes = [tuple(x.shape) for x in (targets.positions, targets.joints, targets.starts)]
+    whole = shapes == [(num_targets, 3), (num_targets, NUM_JOINTS), (per_grade, NUM_JOINTS)]
+    return targets if whole else None
+
+
+def _write(path: Path, targets: ReachableTargets) -> None:
+    """Write the file whole or not at all: several runs may share the cache."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        os.close(handle)
+    except OSError as error:
+        log.warning("targets are not kept for the next run: %s", error)
+        return
+    try:
+        save_file(vars(targets), temporary)
+        Path(temporary).replace(path)
+    except (OSError, SafetensorError) as error:
+        Path(temporary).unlink(missing_ok=True)
+        log.warning("targets are not kept for the next run: %s", error)

@@ -1,0 +1,31 @@
+"""Fixtures for the worlds: one cache of targets for the whole run, and environments that end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from envs.fanuc import FanucEnv
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHRL_GPU_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def make_env() -> Iterator[Callable[..., FanucEnv]]:
+    """Build environments, small ones unless told otherwise, and close them after the test."""
+    made: list[FanucEnv] = []
+
+    def make(**settings: Any) -> FanucEnv:
+        made.append(FanucEnv(**{"num_envs": 4, "num_workers": 1, **settings}))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import numpy as np
+
+from envs.fanuc.curriculum import PASS_RATE, WINDOW, Curriculum
+
+
+def _record(curriculum: Curriculum, episodes: int, successes: int) -> None:
+    success = np.arange(episodes)[:, None] < successes
+    curriculum.record(success, np.ones_like(success))
+
+
+def test_rises_when_enough_of_the_window_succeeded() -> None:
+    curriculum = Curriculum(ceiling=2)
+    _record(curriculum, WINDOW - 1, WINDOW - 1)
+    assert curriculum.level == 0
+    _record(curriculum, 1, 1)
+    assert curriculum.level == 1
+
+
+def test_stays_at_the_pass_rate_itself() -> None:
+    curriculum = Curriculum(ceiling=2)
+    _record(curriculum, WINDOW, int(PASS_RATE * WINDOW))
+    assert curriculum.level == 0
+
+
+def test_old_failures_leave_the_window_and_counting_starts_anew() -> None:
+    curriculum = Curriculum(ceiling=2)
+    _record(curriculum, WINDOW, 0)
+    _record(curriculum, WINDOW, WINDOW)
+    assert curriculum.level == 1
+    _record(curriculum, WINDOW - 1, WINDOW - 1)
+    assert curriculum.level == 1
+
+
+def test_never_passes_the_ceiling() -> None:
+    curriculum = Curriculum(ceiling=1)
+    for _ in range(5):
+        _record(curriculum, WINDOW, WINDOW)
+    assert curriculum.level == 1
+    assert Curriculum(ceiling=0, level=2).level == 0
+
+
+def test_only_finished_episodes_count() -> None:
+    curriculum = Curriculum(ceiling=2)
+    success = np.ones((WINDOW, 1), dtype=bool)
+    curriculum.record(success, np.zeros_like(success))
+    curriculum.record(success[:1], success[:1])
+    assert curriculum.state_dict() == {"level": 0, "outcomes": [True]}
+
+
+def test_goes_on_from_its_state() -> None:
+    curriculum = Curriculum(ceiling=2)
+    _record(curriculum, WINDOW - 1, WINDOW)
+    other = Curriculum(ceiling=2)
+    other.load_state_dict(curriculum.state_dict())
+    _record(other, 1, 1)
+    assert other.level == 1

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.envs import check_env_specs
+
+from envs.fanuc import FanucEnv
+from envs.fanuc.task import ACTION_COST, PROGRESS_REWARD, STEP_COST, SUCCESS_REWARD
+from torchrl_gpu.errors import ConfigurationError
+
+MakeEnv = Callable[..., FanucEnv]
+
+HOME_FLANGE = torch.tensor([0.395, 0.0, 0.625])
+
+
+def _act(env: FanucEnv, action: torch.Tensor, tensordict: TensorDict) -> TensorDict:
+    return env.step(tensordict.clone().set("action", action))["next"]
+
+
+def _random_actions(steps: int, num_envs: int, seed: int = 0) -> torch.Tensor:
+    noise = torch.rand(steps, num_envs, 6, generator=torch.Generator().manual_seed(seed))
+    return 2 * noise - 1
+
+
+def _trajectory(
+    env: FanucEnv, actions: torch.Tensor, start: TensorDict | None = None
+) -> TensorDict:
+    tensordict = env.reset() if start is None else start
+    steps = []
+    for action in actions:
+        step, tensordict = env.step_and_maybe_reset(tensordict.set("action", action))
+        steps.append(step.clone())
+    return torch.stack(steps)
+
+
+def _equal(first: TensorDict, second: TensorDict) -> bool:
+    return bool((first == second).all())
+
+
+def _put_targets(env: FanucEnv, arms: list[int], offset: float = 0.0) -> None:
+    """Move the targets of some arms to their flanges, or `offset` metres above them."""
+    state = env.state_dict()
+    lift = torch.tensor([0.0, 0.0, offset])
+    state["arms"]["target"][arms] += (env.flange + lift - env.target)[arms]
+    state["arms"]["distance"][arms] = offset
+    env.load_state_dict(state)
+
+
+@pytest.mark.parametrize("settings", [{}, {"mode": "eval"}, {"robot": "lr_mate_200id"}])
+def test_specs_check(make_env: MakeEnv, settings: dict[str, Any]) -> None:
+    env = make_env(num_envs=3, **settings)
+    check_env_specs(env)
+    assert env.batch_size == (3,)
+    assert env.action_spec.shape == (3, 6)
+    assert env.observation_spec["observation"].shape == (3, 36)
+
+
+def test_everything_stays_within_its_spec(make_env: MakeEnv) -> None:
+    """Extreme actions, held so long that arms hit the floor, themselves and their limits."""
+    env = make_env(num_envs=8, max_episode_steps=100)
+    actions = _random_actions(12, 8).sign().repeat_interleave(25, 0)
+    steps = _trajectory(env, actions)
+    for step in steps:
+        assert env.observation_spec.is_in(step["next"].select("observation", "success"))
+        assert env.reward_spec.is_in(step["next", "reward"])
+    assert steps["next", "done"].any()
+
+
+def test_rollout_resets_arms_on_their_own(make_env: MakeEnv) -> None:
+    env = make_env(max_episode_steps=10)
+    steps = env.rollout(25, break_when_any_done=False)
+    truncated = steps["next", "truncated"].squeeze(-1)
+    successes = steps["next", "terminated"].any()
+    assert steps.shape == (4, 25)
+    assert successes or truncated.nonzero()[:, 1].tolist() == [9, 19] * 4
+
+
+def test_time_limit_truncates_and_does_not_terminate(make_env: MakeEnv) -> None:
+    env = make_env(max_episode_steps=3)
+    tensordict, hold = env.reset(), torch.zeros(4, 6)
+    _put_targets(env, [0, 1, 2, 3], offset=0.3)
+    for step in (1, 2, 3):
+        after = _act(env, hold, tensordict)
+        assert after["truncated"].all() == (step == 3)
+        assert after["done"].all() == (step == 3)
+        assert not after["terminated"].any()
+        assert not after["success"].any()
+
+
+def test_success_terminates_even_at_the_time_limit(make_env: MakeEnv) -> None:
+    env = make_env(max_episode_steps=1)
+    tensordict = env.reset()
+    _put_targets(env, [0])
+    _put_targets(env, [1, 2, 3], offset=0.3)
+    after = _act(env, torch.zeros(4, 6), tensordict)
+    assert after["success"].squeeze().tolist() == [True, False, False, False]
+    assert after["terminated"].squeeze().tolist() == [True, False, False, False]
+    assert after["truncated"].squeeze().tolist() == [False, True, True, True]
+    assert after["done"].all()
+
+
+def test_success_radius_decides(make_env: MakeEnv) -> None:
+    env = make_env(success_radius=0.05)
+    tensordict = env.reset()
+    _put_targets(env, [0, 1], offset=0.04)
+    _put_targets(env, [2, 3], offset=0.06)
+    after = _act(env, torch.zeros(4, 6), tensordict)
+    assert after["success"].squeeze().tolist() == [True, True, False, False]
+
+
+def test_reward_is_the_documented_sum(make_env: MakeEnv) -> None:
+    env = make_env()
+    tensordict = env.reset()
+    _put_targets(env, [0])
+    before = (env.target - env.flange).norm(dim=-1, keepdim=True)
+    action = 0.02 * _random_actions(1, 4)[0]
+    after = _act(env, action, tensordict)
+    progress = before - (env.target - env.flange).norm(dim=-1, keepdim=True)
+    expected = PROGRESS_REWARD * progress - STEP_COST + SUCCESS_REWARD * after["success"]
+    expected -= ACTION_COST * action.square().mean(-1, keepdim=True)
+    assert after["success"].sum() == 1
+    torch.testing.assert_close(after["reward"], expected, atol=1e-5, rtol=0)
+
+
+def test_last_observation_is_the_true_one_and_the_reset_one_follows(make_env: MakeEnv) -> None:
+    env = make_env(max_episode_steps=1)
+    first = env.reset().set("action", torch.full((4, 6), 0.5))
+    step, following = env.step_and_maybe_reset(first)
+    speeds = step["next", "observation"][:, 6:12]
+    assert (speeds > 0.3).all(), "the arms were moving when the episode ended"
+    assert (following["observation"][:, 6:12] == 0).all(), "and begin the next one at rest"
+    assert not following["done"].any()
+
+
+def test_partial_reset_touches_no_other_arm(make_env: MakeEnv) -> None:
+    disturbed, calm = make_env(num_envs=8), make_env(num_envs=8)
+    actions = _random_actions(40, 8)
+    for env in (disturbed, calm):
+        _trajectory(env, actions[:20])
+    mask = torch.zeros(8, 1, dtype=torch.bool)
+    mask[3] = True
+    before = disturbed.observe()
+    after = disturbed.reset(before.clone().set("_reset", mask))
+    others = ~mask.squeeze(-1)
+    assert torch.equal(after["observation"][others], before["observation"][others])
+    assert (after["observation"][3] != before["observation"][3]).any()
+    ours = _trajectory(disturbed, actions[20:], start=after)
+    theirs = _trajectory(calm, actions[20:], start=calm.observe())
+    assert _equal(ours["next"][:, others], theirs["next"][:, others])
+    assert not torch.equal(ours["next", "observation"][:, 3], theirs["next", "observation"][:, 3])
+
+
+def test_reset_starts_new_episodes_at_rest(make_env: MakeEnv) -> None:
+    env = make_env(num_envs=16, max_episode_steps=5)
+    _trajectory(env, _random_actions(4, 16))
+    env.reset()
+    postures, targets = env.joint_positions, env.target
+    assert (env.joint_velocities == 0).all()
+    env.reset()
+    assert (env.joint_positions != postures).any(-1).all()
+    assert (env.target != targets).any(-1).all()
+    assert not _act(env, torch.zeros(16, 6), env.observe())["truncated"].any()
+
+
+@pytest.mark.parametrize("settings", [{"num_workers": 1}, {"num_workers": 3}])
+def test_same_seed_same_trajectory(make_env: MakeEnv, settings: dict[str, int]) -> None:
+    actions = _random_actions(60, 12)
+    common = {"num_envs": 12, "seed": 7, "max_episode_steps": 25}
+    first = _trajectory(make_env(**common, num_workers=2), actions)
+    assert _equal(_trajectory(make_env(**common, **settings), actions), first)
+
+
+def test_seed_decides(make_env: MakeEnv) -> None:
+    env = make_env(seed=1)
+    first = env.reset()["observation"]
+    assert not torch.equal(env.reset()["observation"], first)
+    env.set_seed(1)
+    assert torch.equal(env.reset()["observation"], first)
+    env.set_seed(2)
+    assert not torch.equal(env.reset()["observation"], first)
+
+
+def test_loaded_state_has_the_same_future(make_env: MakeEnv) -> None:
+    settings = {"num_envs": 8, "max_episode_steps": 30}
+    # Held actions: some arms lie on the floor when the state is taken.
+    actions = _random_actions(12, 8).sign().repeat_interleave(10, 0)
+    env = make_env(**settings)
+    _trajectory(env, actions[:55])
+    state = env.state_dict()
+    carried_on = _trajectory(env, actions[55:], start=env.observe())
+    other = make_env(**settings, seed=99)
+    other.load_state_dict(state)
+    assert _equal(_trajectory(other, actions[55:], start=other.observe()), carried_on)
+    other.load_state_dict(state)
+    assert _equal(_trajectory(other, actions[55:], start=other.observe()), carried_on)
+
+
+def test_state_is_tensors_and_plain_values(make_env: MakeEnv) -> None:
+    def plain(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.tolist()
+        return {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    json.dumps(plain(make_env().state_dict()))
+
+
+def test_state_of_another_number_of_arms_is_refused(make_env: MakeEnv) -> None:
+    with pytest.raises(ConfigurationError, match="num_envs=5: the saved state is of 4 arms"):
+        make_env(num_envs=5).load_state_dict(make_env().state_dict())
+
+
+def test_curriculum_begins_easy_and_rises_with_success(make_env: MakeEnv) -> None:
+    env = make_env(num_envs=64, max_episode_steps=1)
+    env.reset()
+    assert env.metrics() == {"curriculum/grade": 0.0}
+    assert ((env.target - HOME_FLANGE).norm(dim=-1) < 0.4).all()
+    hold = torch.zeros(64, 6)
+    for _ in range(4):
+        _put_targets(env, list(range(64)))
+        env.step_and_maybe_reset(env.observe().set("action", hold))
+    assert env.metrics() == {"curriculum/grade": 1.0}
+    env.reset()
+    assert ((env.target - HOME_FLANGE).norm(dim=-1) > 0.4).any()
+    restored = make_env(num_envs=64)
+    restored.load_state_dict(env.state_dict())
+    assert restored.metrics() == {"curriculum/grade": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "grade"),
+    [
+        ({"mode": "eval"}, 2.0),
+        ({"curriculum": False}, 2.0),
+        ({"grade_ceiling": "easy"}, 0.0),
+        ({"mode": "eval", "grade_ceiling": "medium"}, 1.0),
+    ],
+)
+def test_grades_by_mode(make_env: MakeEnv, settings: dict[str, Any], grade: float) -> None:
+    assert make_env(**settings).metrics() == {"curriculum/grade": grade}
+
+
+def test_evaluation_draws_every_grade_alike(make_env: MakeEnv) -> None:
+    env = make_env(mode="eval")
+    targets = []
+    for _ in range(150):
+        env.reset()
+        targets.append(env.target)
+    share = (torch.cat(targets) - HOME_FLANGE).norm(dim=-1) / env.robot.reach
+    grades = [(share < 0.45).sum(), ((share >= 0.45) & (share < 0.75)).sum(), (share >= 0.75).sum()]
+    assert sum(grades) == 600
+    assert all(160 < grade < 240 for grade in grades)
+
+
+def test_discrete_actions_move_one_joint_each(make_env: MakeEnv) -> None:
+    env = make_env(num_envs=13)
+    table = env.discrete_actions
+    assert table.shape == (13, 6)
+    assert (table.abs() <= 1).all()
+    tensordict = env.reset()
+    before = env.joint_positions
+    for _ in range(3):
+        _act(env, table, tensordict)
+    moved = env.joint_positions - before
+    assert moved[0].abs().max() < 1e-3
+    for joint in range(6):
+        for row, sign in ((2 * joint + 1, 1), (2 * joint + 2, -1)):
+            assert sign * moved[row, joint] > 0.05
+            moved[row, joint] = 0
+    assert moved.abs().max() < 5e-3
+
+
+def test_physical_attributes(make_env: MakeEnv) -> None:
+    env = make_env()
+    tensordict = env.reset()
+    _act(env, torch.full((4, 6), 0.2), tensordict)
+    distance = (env.target - env.flange).norm(dim=-1)
+    near = env.observe()["observation"][:, 34]
+    torch.testing.assert_close((-distance / 0.05).exp(), near, atol=1e-5, rtol=1e-4)
+    assert env.joint_velocities.shape == env.joint_positions.shape == (4, 6)
+    assert env.step_seconds == pytest.approx(1 / 60)
+
+
+def test_any_number_of_arms(make_env: MakeEnv) -> None:
+    env = make_env(num_envs=11, num_workers=3)
+    assert env.rollout(2).shape == (11, 2)
+    assert len(env.worker_pids) == 3
+
+
+def test_arm_of_ones_own(make_env: MakeEnv, tmp_path: Path) -> None:
+    text = Path(make_env().robot.urdf).read_text()
+    own = tmp_path / "long arm.urdf"
+    own.write_text(text.replace('xyz="0 0 0.3" rpy', 'xyz="0 0 0.35" rpy'))
+    env = make_env(urdf=str(own))
+    check_env_specs(env)
+    assert env.robot.reach == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_envs": 0}, "num_envs=0"),
+        ({"num_workers": 0}, "num_workers=0"),
+        ({"robot": "kuka"}, "robot=kuka.*lr_mate_200ic"),
+        ({"success_radius": -1}, "success_radius=-1"),
+        ({"max_episode_steps": 0}, "max_episode_steps=0"),
+        ({"mode": "play"}, "mode=play.*train"),
+        ({"grade_ceiling": "extreme"}, "grade_ceiling=extreme"),
+        ({"urdf": "no/such.urdf"}, r"urdf=no/such\.urdf: cannot be read"),
+    ],
+)
+def test_bad_settings_are_one_clear_line(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        FanucEnv(**settings)
+    assert "\n" not in str(caught.value)

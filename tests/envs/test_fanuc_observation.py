@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from envs.fanuc.kinematics import ForwardKinematics
+from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
+from envs.fanuc.robot import load_robot
+
+ROBOT = load_robot()
+
+
+def _encode(state: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Encode states `[N, 2, 6]` and targets in the base frame `[N, 3]`."""
+    observation = np.empty((len(state), OBSERVATION_SIZE), np.float32)
+    distance = np.empty((len(state), 1), np.float32)
+    from_shoulder = (target - ROBOT.shoulder).astype(np.float32)
+    ObservationEncoder(ROBOT)(state, from_shoulder, observation, distance)
+    return observation, distance
+
+
+def _random_states(count: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    angles = rng.uniform(ROBOT.lower, ROBOT.upper, (count, 6))
+    return np.stack((angles, rng.uniform(-1, 1, (count, 6)) * ROBOT.velocity), 1)
+
+
+def test_numbers_are_what_the_documentation_says() -> None:
+    state = _random_states(50)
+    target = np.random.default_rng(1).uniform(-0.5, 0.5, (50, 3))
+    observation, distance = _encode(state, target)
+    angles, speeds = state[:, 0], state[:, 1]
+    flange = ForwardKinematics(ROBOT).flange(torch.from_numpy(angles)).numpy()
+
+    def along_the_arm(position: np.ndarray) -> np.ndarray:
+        x, y, z = (position - ROBOT.shoulder).T
+        cos, sin = np.cos(angles[:, 0]), np.sin(angles[:, 0])
+        return np.stack((cos * x + sin * y, cos * y - sin * x, z), 1)
+
+    error = along_the_arm(target) - along_the_arm(flange)
+    length = np.linalg.norm(error, axis=1, keepdims=True)
+    expected = np.concatenate(
+        (
+            2 * (angles - ROBOT.lower) / (ROBOT.upper - ROBOT.lower) - 1,
+            speeds / ROBOT.velocity,
+            np.sin(angles[:, 1:]),
+            np.cos(angles[:, 1:]),
+            along_the_arm(flange) / ROBOT.reach,
+            along_the_arm(target) / ROBOT.reach,
+            error / ROBOT.reach,
+            error / (length + 0.05),
+            np.exp(-length / 0.05),
+            (np.arctan2(target[:, 1:2], target[:, :1]) - angles[:, :1]) / (np.pi + ROBOT.upper[0]),
+        ),
+        1,
+    )
+    np.testing.assert_allclose(observation, expected, atol=2e-6)
+    np.testing.assert_allclose(distance, length, atol=2e-6)
+
+
+def test_turning_arm_and_target_together_changes_only_the_first_angle() -> None:
+    state = _random_states(1)
+    state[0, 0, 0] = 0.4
+    target = np.array([[0.3, 0.2, 0.5]])
+    turned_state, turn = state.copy(), 1.1
+    turned_state[0, 0, 0] += turn
+    cos, sin = np.cos(turn), np.sin(turn)
+    turned_target = np.array([[cos * 0.3 - sin * 0.2, sin * 0.3 + cos * 0.2, 0.5]])
+    before, after = _encode(state, target)[0], _encode(turned_state, turned_target)[0]
+    np.testing.assert_allclose(before[:, 1:], after[:, 1:], atol=1e-6)
+    assert before[0, 0] != after[0, 0]
+
+
+def test_the_turn_to_a_target_behind_goes_the_way_that_joint_1_can_go() -> None:
+    state = _random_states(1)
+    state[0, 0, 0] = -2.5  # to the right, almost behind
+    behind_to_the_left = np.array([[-0.5, 0.1, 0.5]])
+    turn = _encode(state, behind_to_the_left)[0][0, 35] * (np.pi + ROBOT.upper[0])
+    np.testing.assert_allclose(turn, np.arctan2(0.1, -0.5) + 2.5, atol=1e-5)  # not a turn of -0.8

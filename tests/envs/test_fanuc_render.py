@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from envs.fanuc import FanucEnv
+from envs.fanuc.render import ArmRenderer
+from envs.fanuc.robot import load_robot
+from envs.fanuc.targets import HOME
+
+
+@pytest.fixture
+def renderer() -> Iterator[ArmRenderer]:
+    renderer = ArmRenderer(load_robot(), width=160, height=120)
+    yield renderer
+    renderer.close()
+
+
+def _share(frame: np.ndarray, low: tuple[int, int, int], high: tuple[int, int, int]) -> float:
+    return float(((frame >= low) & (frame <= high)).all(-1).mean())
+
+
+def test_frame_shows_a_yellow_arm(renderer: ArmRenderer) -> None:
+    frame = renderer.frame(HOME, (0.3, -0.4, 0.5))
+    assert frame.shape == (120, 160, 3)
+    assert frame.dtype == np.uint8
+    assert 0.01 < _share(frame, (150, 100, 0), (255, 220, 60)) < 0.3
+
+
+def test_posture_target_and_trail_show(renderer: ArmRenderer) -> None:
+    plain = renderer.frame(HOME, (0.3, -0.4, 0.5))
+    assert (renderer.frame((1.0, *HOME[1:]), (0.3, -0.4, 0.5)) != plain).any(-1).mean() > 0.01
+    assert (renderer.frame(HOME, (0.3, -0.4, 0.7)) != plain).any()
+    trail = [(0.4, y / 50, 0.7) for y in range(10)]
+    assert (renderer.frame(HOME, (0.3, -0.4, 0.5), trail) != plain).any()
+    assert (renderer.frame(HOME, (0.3, -0.4, 0.5)) == plain).all(), "nothing stays behind"
+
+
+def test_environment_draws_its_arms(make_env: Callable[..., FanucEnv]) -> None:
+    env = make_env(num_envs=2)
+    tensordict = env.reset()
+    first = env.render(0)
+    assert first.shape == (480, 640, 3)
+    assert first.dtype == torch.uint8
+    assert (env.render(1) != first).any()
+    assert torch.equal(env.render(0), first)
+    env.step(tensordict.set("action", torch.full((2, 6), 0.5)))
+    assert (env.render(0) != first).any()

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envs.fanuc.robot import ASSETS, load_robot
+from torchrl_gpu.errors import ConfigurationError
+
+DEGREES = np.pi / 180
+
+
+def test_data_sheet_of_the_200ic() -> None:
+    robot = load_robot("lr_mate_200ic")
+    np.testing.assert_allclose(
+        robot.lower, np.array([-170, -60, -142, -190, -120, -360]) * DEGREES, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        robot.upper, np.array([170, 140, 230, 190, 120, 360]) * DEGREES, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        robot.velocity, np.array([350, 350, 400, 450, 450, 720]) * DEGREES, atol=1e-5
+    )
+    assert robot.reach == pytest.approx(0.075 + 0.3 + 0.075 + 0.32 + 0.08)
+
+
+def test_data_sheet_of_the_200id() -> None:
+    robot = load_robot("lr_mate_200id")
+    np.testing.assert_allclose(
+        robot.lower, np.array([-170, -100, -70, -190, -125, -360]) * DEGREES, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        robot.upper, np.array([170, 145, 205, 190, 125, 360]) * DEGREES, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        robot.velocity, np.array([450, 380, 520, 550, 545, 1000]) * DEGREES, atol=1e-5
+    )
+    np.testing.assert_array_equal(robot.effort, [500, 500, 200, 70, 40, 20])
+
+
+def test_every_link_has_a_body() -> None:
+    assert [c.link for c in load_robot().capsules] == list(range(7))
+
+
+def test_fixed_joints_are_folded_into_the_chain(tmp_path: Path) -> None:
+    text = (ASSETS / "lr_mate_200ic.urdf").read_text()
+    # World below the base, a spacer between links 3 and 4, a tool behind the flange.
+    text = text.replace('<parent link="link_3"/>', '<parent link="spacer"/>').replace(
+        "</robot>",
+        '<link name="world"/><link name="spacer"/><link name="tool"/>'
+        '<joint name="a" type="fixed"><parent link="world"/><child link="base_link"/>'
+        '<origin xyz="0 0 0.5"/></joint>'
+        '<joint name="b" type="fixed"><parent link="link_3"/><child link="spacer"/>'
+        '<origin xyz="0.01 0 0"/></joint>'
+        '<joint name="c" type="fixed"><parent link="link_6"/><child link="tool"/></joint></robot>',
+    )
+    path = tmp_path / "mounted.urdf"
+    path.write_text(text)
+    plain, mounted = load_robot(), load_robot(urdf=str(path))
+    moved = mounted.origins[:, :3, 3] - plain.origins[:, :3, 3]
+    np.testing.assert_allclose(moved[0], [0, 0, 0.5])
+    np.testing.assert_allclose(moved[3], [0.01, 0, 0])
+    np.testing.assert_allclose(moved[[1, 2, 4, 5]], 0)
+    np.testing.assert_allclose(mounted.capsules[0].start - plain.capsules[0].start, [0, 0, 0.5])
+
+
+def test_fingerprint_tells_arms_apart() -> None:
+    assert load_robot("lr_mate_200ic").fingerprint == load_robot("lr_mate_200ic").fingerprint
+    assert load_robot("lr_mate_200ic").fingerprint != load_robot("lr_mate_200id").fingerprint
+
+
+def _edited(text: str) -> str:
+    return (ASSETS / "lr_mate_200ic.urdf").read_text().replace(*text.split(" => "))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("not XML at all", "is not XML"),
+        ("<html></html>", "is not a URDF"),
+        ('<robot name="r"><link name="a"/></robot>', "six revolute joints.*none"),
+        (_edited('type="revolute" => type="prismatic"'), r"joint_1 \(prismatic\)"),
+        (_edited('<parent link="link_5"/> => <parent link="link_4"/>'), "one behind the other"),
+        (_edited('velocity="6.108652" => velocity="0"'), "velocity > 0"),
+        (_edited('velocity="6.108652" => speed="1"'), 'velocity=""'),
+        (_edited('<axis xyz="0 0 1"/> => <axis xyz="0 0 0"/>'), "axis is zero"),
+        (_edited('<origin xyz="0 0 0.33" => <origin xyz="0 0 high"'), "0 0 high"),
+    ],
+)
+def test_unusable_urdf_is_one_clear_line(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "arm.urdf"
+    path.write_text(content)
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        load_robot(urdf=str(path))
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_missing_urdf_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"nowhere\.urdf: cannot be read"):
+        load_robot(urdf=str(tmp_path / "nowhere.urdf"))

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from envs.fanuc.robot import Robot, load_robot
+from envs.fanuc.simulation import SPEED_SHARE, STEP_SECONDS, ArmGroup, Simulation
+from envs.fanuc.targets import HOME
+
+# The limits hold exactly, up to rounding.
+TOLERANCE = 1e-12
+NUM_ARMS = 8
+
+
+@pytest.fixture(params=["lr_mate_200ic", "lr_mate_200id"])
+def robot(request: pytest.FixtureRequest) -> Robot:
+    return load_robot(request.param)
+
+
+@pytest.fixture
+def simulation(robot: Robot) -> Iterator[Simulation]:
+    simulation = Simulation(robot, [NUM_ARMS], solver_iterations=10)
+    yield simulation
+    simulation.close()
+
+
+def _at_home(simulation: Simulation) -> np.ndarray:
+    state = np.zeros((NUM_ARMS, 2, 6))
+    state[:, 0] = HOME
+    simulation.write(range(NUM_ARMS), state, np.zeros((NUM_ARMS, 3), np.float32))
+    return state
+
+
+@pytest.mark.parametrize("hold", [1, 25])
+def test_limits_are_never_exceeded(robot: Robot, simulation: Simulation, hold: int) -> None:
+    """Extreme actions, held long enough to run into the limits, the floor and the arm itself."""
+    rng = np.random.default_rng(0)
+    state = _at_home(simulation)
+    touched = np.zeros(6, dtype=bool)
+    for step in range(250):
+        if step % hold == 0:
+            action = np.sign(rng.uniform(-1, 1, (NUM_ARMS, 6))).astype(np.float32)
+        before = state.copy()
+        simulation.step(state, action)
+        angles, speeds = state[:, 0], state[:, 1]
+        assert (angles >= robot.lower - TOLERANCE).all()
+        assert (angles <= robot.upper + TOLERANCE).all()
+        assert (np.abs(speeds) <= robot.velocity + TOLERANCE).all()
+        moved = np.abs(angles - before[:, 0])
+        assert (moved <= robot.velocity * STEP_SECONDS + TOLERANCE).all()
+        touched |= (np.minimum(angles - robot.lower, robot.upper - angles) < 0.01).any(0)
+    if hold > 1:
+        assert touched[[0, 4]].all(), "the test never drove these joints to their limits"
+
+
+def test_simulator_holds_the_state_that_is_reported(robot: Robot, simulation: Simulation) -> None:
+    rng = np.random.default_rng(0)
+    state = _at_home(simulation)
+    for step in range(60):
+        if step % 20 == 0:
+            action = np.sign(rng.uniform(-1, 1, (NUM_ARMS, 6))).astype(np.float32)
+        simulation.step(state, action)
+        np.testing.assert_array_equal(simulation.groups[0].read(), state.ravel())
+
+
+def test_actions_are_shares_of_the_top_speed(robot: Robot, simulation: Simulation) -> None:
+    state = _at_home(simulation)
+    action = np.full((NUM_ARMS, 6), 0.1, np.float32)
+    action[1] *= -1
+    for _ in range(6):
+        simulation.step(state, action)
+    wanted = 0.1 * SPEED_SHARE * robot.velocity
+    np.testing.assert_allclose(state[0, 1], wanted, rtol=1e-2)
+    np.testing.assert_allclose(state[0, 0] - HOME, wanted * 6 * STEP_SECONDS, rtol=1e-2)
+    np.testing.assert_allclose(state[1, 0] - HOME, -wanted * 6 * STEP_SECONDS, rtol=1e-2)
+
+
+def test_actions_beyond_the_bounds_count_as_the_bounds(simulation: Simulation) -> None:
+    state = _at_home(simulation)
+    action = np.ones((NUM_ARMS, 6), np.float32)
+    action[1] = 50
+    simulation.step(state, action)
+    np.testing.assert_array_equal(state[1], state[0])
+
+
+def test_arms_hold_still_against_gravity(simulation: Simulation) -> None:
+    state = _at_home(simulation)
+    for _ in range(60):
+        simulation.step(state, np.zeros((NUM_ARMS, 6), np.float32))
+    np.testing.assert_allclose(state[:, 0] - HOME, 0, atol=1e-2)
+
+
+def test_floor_and_links_stop_the_arm(robot: Robot, simulation: Simulation) -> None:
+    """Driven down onto the floor, the arm does not reach what its limits alone would allow."""
+    state = _at_home(simulation)
+    action = np.zeros((NUM_ARMS, 6), np.float32)
+    action[:, 1] = 0.3
+    for _ in range(120):
+        simulation.step(state, action)
+    assert (state[:, 0, 1] < robot.upper[1] - 0.2).all()
+
+
+def test_no_growth_of_memory_over_many_resets() -> None:
+    psutil = pytest.importorskip("psutil")
+    group = ArmGroup(load_robot(), num_arms=4, solver_iterations=10)
+    process = psutil.Process()
+
+    def reset_often(times: int) -> int:
+        for _ in range(times):
+            for arm in range(4):
+                group.write(arm, HOME, [0.0] * 6)
+            group.step([[0.5] * 6] * 4)
+            group.read()
+        return process.memory_info().rss
+
+    before = reset_often(300)
+    after = reset_often(2000)
+    group.close()
+    assert after - before < 2_000_000

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from envs.fanuc.collision import CollisionCheck
+from envs.fanuc.kinematics import ForwardKinematics
+from envs.fanuc.robot import load_robot
+from envs.fanuc.targets import (
+    EASY_BELOW,
+    HOME,
+    MEDIUM_BELOW,
+    MIN_CLEARANCE,
+    START_NOISE,
+    ReachableTargets,
+    load_targets,
+)
+
+PER_GRADE = 500
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TORCHRL_GPU_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def _equal(first: ReachableTargets, second: ReachableTargets) -> bool:
+    return all(torch.equal(vars(first)[name], vars(second)[name]) for name in vars(first))
+
+
+@pytest.mark.parametrize("name", ["lr_mate_200ic", "lr_mate_200id"])
+def test_every_target_is_reached_by_a_free_posture_within_the_limits(name: str) -> None:
+    robot = load_robot(name)
+    kinematics = ForwardKinematics(robot)
+    targets = load_targets(robot, per_grade=PER_GRADE)
+    joints = targets.joints
+    torch.testing.assert_close(kinematics.flange(joints), targets.positions)
+    assert (joints >= torch.tensor(robot.lower) - 1e-6).all()
+    assert (joints <= torch.tensor(robot.upper) + 1e-6).all()
+    check = CollisionCheck(robot, kinematics)
+    assert (check.clearance(joints) > MIN_CLEARANCE).all()
+    assert (check.clearance(targets.starts) > MIN_CLEARANCE).all()
+
+
+def test_grades_are_bands_of_distance_with_equal_shares() -> None:
+    robot = load_robot()
+    targets = load_targets(robot, per_grade=PER_GRADE)
+    home = ForwardKinematics(robot).flange(torch.tensor(HOME))
+    share = ((targets.positions - home).norm(dim=-1) / robot.reach).view(3, PER_GRADE)
+    assert targets.per_grade == PER_GRADE
+    assert (share[0] < EASY_BELOW).all()
+    assert ((share[1] >= EASY_BELOW) & (share[1] < MEDIUM_BELOW)).all()
+    assert (share[2] >= MEDIUM_BELOW).all()
+
+
+def test_starts_are_spread_around_home() -> None:
+    offset = load_targets(load_robot(), per_grade=PER_GRADE).starts - torch.tensor(HOME)
+    assert offset.abs().max() <= START_NOISE + 1e-6
+    assert (offset.std(0) > START_NOISE / 3).all()
+
+
+def test_cached_targets_equal_fresh_ones(cache: Path) -> None:
+    fresh = load_targets(load_robot(), per_grade=PER_GRADE)
+    assert len(list(cache.iterdir())) == 1
+    written = next(cache.iterdir()).stat().st_mtime_ns
+    assert _equal(load_targets(load_robot(), per_grade=PER_GRADE), fresh)
+    assert next(cache.iterdir()).stat().st_mtime_ns == written
+
+
+def test_seeds_and_arms_have_targets_of_their_own(cache: Path) -> None:
+    first = load_targets(load_robot(), seed=0, per_grade=PER_GRADE)
+    assert not _equal(load_targets(load_robot(), seed=1, per_grade=PER_GRADE), first)
+    assert not _equal(load_targets(load_robot("lr_mate_200id"), per_grade=PER_GRADE), first)
+    assert len(list(cache.iterdir())) == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense", b"\xff" * 4096])
+def test_damaged_cache_is_made_again(cache: Path, damage: bytes) -> None:
+    fresh = load_targets(load_robot(), per_grade=PER_GRADE)
+    file = next(cache.iterdir())
+    whole = file.read_bytes()
+    file.write_bytes(damage or whole[: len(whole) // 2])
+    assert _equal(load_targets(load_robot(), per_grade=PER_GRADE), fresh)
+    assert file.read_bytes() == whole
+
+
+def test_cache_that_cannot_be_written_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("TORCHRL_GPU_CACHE", str(tmp_path / "file"))
+    assert load_targets(load_robot(), per_grade=PER_GRADE).per_grade == PER_GRADE
+    assert "not kept" in caplog.text

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from envs.fanuc import FanucEnv
+from envs.fanuc.workers import default_num_workers, group_sizes
+from torchrl_gpu.errors import ConfigurationError
+
+MakeEnv = Callable[..., FanucEnv]
+
+
+def _ends(pid: int, seconds: float = 10.0) -> bool:
+    """Wait until a process is gone, or a zombie that only waits for its parent."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _exchange_file(env: FanucEnv) -> Path:
+    """Find the file that the workers share, in their command line."""
+    command = psutil.Process(env.worker_pids[0]).cmdline()[-1]
+    return Path(command.split('"exchange": "')[1].split('"')[0])
+
+
+@pytest.mark.parametrize("num_arms", [1, 3, 8, 20, 64, 65, 200])
+def test_every_arm_has_one_place(num_arms: int) -> None:
+    sizes = group_sizes(num_arms)
+    assert sum(sizes) == num_arms
+    assert 1 <= min(sizes) <= max(sizes) <= 8
+    assert max(sizes) - min(sizes) <= 1
+    assert 1 <= default_num_workers(num_arms) <= len(sizes)
+
+
+def test_killed_worker_is_replaced_and_only_its_episodes_are_truncated(
+    make_env: MakeEnv, caplog: pytest.LogCaptureFixture
+) -> None:
+    env, calm = (make_env(num_envs=8, num_workers=2) for _ in range(2))
+    actions = torch.rand(30, 8, 6, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    ours, theirs = env.reset(), calm.reset()
+    for action in actions[:10]:
+        ours = env.step_and_maybe_reset(ours.set("action", action))[1]
+        theirs = calm.step_and_maybe_reset(theirs.set("action", action))[1]
+    last, pids = ours["observation"].clone(), env.worker_pids
+    psutil.Process(pids[1]).kill()
+    assert _ends(pids[1])
+
+    step, ours = env.step_and_maybe_reset(ours.set("action", actions[10]))
+    expected, theirs = calm.step_and_maybe_reset(theirs.set("action", actions[10]))
+    after = step["next"]
+    assert after["truncated"].squeeze(-1).tolist() == [False] * 4 + [True] * 4
+    assert not after["terminated"].any()
+    assert (after["reward"][4:] == 0).all()
+    assert torch.equal(after["observation"][4:], last[4:])
+    assert (after[:4] == expected["next"][:4]).all()
+    assert env.worker_pids[0] == pids[0]
+    assert env.worker_pids[1] != pids[1]
+    assert f"worker 1 (process {pids[1]}) died" in caplog.text
+    assert "arms 4 to 7" in caplog.text
+
+    for action in actions[11:]:
+        step, ours = env.step_and_maybe_reset(ours.set("action", action))
+        expected, theirs = calm.step_and_maybe_reset(theirs.set("action", action))
+        assert (step["next"][:4] == expected["next"][:4]).all()
+        moved = step["next", "observation"] - step["observation"]
+        assert moved.abs().amax(-1).min() > 0, "every arm is simulated again"
+
+
+def test_lost_arms_that_are_not_reset_go_on_from_where_they_stood(make_env: MakeEnv) -> None:
+    env = make_env(num_envs=2)
+    tensordict = env.reset().set("action", torch.full((2, 6), 0.3))
+    env.step(tensordict)
+    stood = env.joint_positions
+    psutil.Process(env.worker_pids[0]).kill()
+    assert env.step(tensordict)["next", "truncated"].all()
+    assert torch.equal(env.joint_positions, stood)
+    env.step(tensordict)
+    moved = env.joint_positions - stood
+    assert (moved > 0.01).all()
+    assert (moved < 0.1).all()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer signal")
+def test_interrupted_step_never_happened(make_env: MakeEnv) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    env, calm = make_env(num_envs=64), make_env(num_envs=64)
+    ours, theirs = env.reset(), calm.reset()
+    action = torch.full((64, 6), 0.2)
+    interrupted = ours.clone().set("action", action)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 1e-3)  # one step takes several times as long
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            env.step(interrupted)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    for _ in range(3):
+        step, ours = env.step_and_maybe_reset(ours.set("action", action))
+        expected, theirs = calm.step_and_maybe_reset(theirs.set("action", action))
+        assert torch.equal(step["next", "observation"], expected["next", "observation"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
+def test_workers_leave_ctrl_c_to_the_parent(make_env: MakeEnv) -> None:
+    env = make_env()
+    pids = env.worker_pids
+    os.kill(pids[0], signal.SIGINT)
+    assert not env.rollout(2)["next", "done"].any()
+    assert env.worker_pids == pids
+
+
+def test_close_leaves_no_process_and_no_file(make_env: MakeEnv) -> None:
+    env = make_env(num_envs=8, num_workers=2)
+    pids, file = env.worker_pids, _exchange_file(env)
+    assert file.exists()
+    env.close()
+    env.close()
+    assert not file.exists()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    with pytest.raises(RuntimeError, match="closed"):
+        env.rollout(1)
+
+
+def test_forgotten_environment_leaves_no_process_and_no_file() -> None:
+    env = FanucEnv(num_envs=2, num_workers=1)
+    pids, file = env.worker_pids, _exchange_file(env)
+    del env
+    gc.collect()
+    assert all(_ends(pid) for pid in pids)
+    assert not file.exists()
+
+
+def test_killed_parent_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+    script = """
+        import sys, time
+        from envs.fanuc import FanucEnv
+        env = FanucEnv(num_envs=2, num_workers=1)
+        env.rollout(2)
+        print(*env.worker_pids, flush=True)
+        time.sleep(60)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as parent:
+        assert parent.stdout is not None
+        # Nothing but what the script prints: PyBullet's own messages are kept away.
+        pid = int(parent.stdout.readline())
+        command = psutil.Process(pid).cmdline()[-1]
+        file = Path(command.split('"exchange": "')[1].split('"')[0])
+        assert file.exists()
+        parent.kill()
+    assert _ends(pid)
+    assert not file.exists()
+
+
+def test_worker_starts_without_torch() -> None:
+    code = "import envs.fanuc.worker, envs.fanuc.simulation, sys; print('torch' in sys.modules)"
+    output = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert output.stdout == "False\n"
+    assert output.stderr == ""
+
+
+def test_no_growth_of_memory_over_many_resets(make_env: MakeEnv) -> None:
+    env = make_env(max_episode_steps=1)
+    worker = psutil.Process(env.worker_pids[0])
+    env.rollout(200, break_when_any_done=False)
+    before = worker.memory_info().rss
+    env.rollout(1000, break_when_any_done=False)
+    assert worker.memory_info().rss - before < 2_000_000
+
+
+def test_arm_that_the_simulator_cannot_load(make_env: MakeEnv, tmp_path: Path) -> None:
+    text = Path(make_env().robot.urdf).read_text()
+    own = tmp_path / "arm.urdf"
+    own.write_text(text.replace("</robot>", '<link name="loose"/></robot>'))
+    with pytest.raises(ConfigurationError, match="PyBullet cannot load"):
+        FanucEnv(num_envs=1, urdf=str(own))
