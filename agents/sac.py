@@ -188,7 +188,7 @@ class GaussianActor(nn.Module):
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
         """Return actions `[*B, action_dim]` in [-1, 1]."""
         mean, log_std = tanh_normal.split(self.network(self.encoder(observation)))
-        return tanh_normal.mode(mean) if deterministic else tanh_normal.sample(mean, log_std)[0]
+        return tanh_normal.mode(mean) if deterministic else tanh_normal.draw(mean, log_std)
 
     def sample(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Return actions `[B, action_dim]` and log-probabilities `[B, 1]`, both with gradient."""

@@ -25,7 +25,7 @@ def split(parameters: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sample(mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw actions, differentiable in mean and log_std, with their log-probability.
+    """Draw actions to learn from, differentiable in mean and log_std, with log-probability.
 
     Args:
         mean: `[*B, D]`, before tanh.
@@ -43,6 +43,11 @@ def sample(mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
     # log pi(a) = sum_i log N(u_i) - log(1 - tanh(u_i)^2)
     log_prob = log_normal - _log_tanh_derivative(pre_tanh)
     return pre_tanh.tanh(), log_prob.sum(dim=-1, keepdim=True)
+
+
+def draw(mean: Tensor, log_std: Tensor) -> Tensor:
+    """Draw actions `[*B, D]` to act with, without their log-probability."""
+    return torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)).tanh()
 
 
 def mode(mean: Tensor) -> Tensor:

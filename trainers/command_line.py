@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import MissingConfigException
+from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 
 from torchrl_gpu.arguments import parameters_of
@@ -40,6 +40,7 @@ General settings
   mode        train, eval or demo (train)
   seed        of everything random (0)
   device      auto, cpu, cuda, cuda:1, xpu, mps, directml (auto)
+  threads     of PyTorch on the CPU (null: one per core)
   checkpoint  a run folder or a checkpoint file
   runs        folder of all runs (runs)
 """
@@ -80,6 +81,8 @@ def explain(error: Exception) -> str:
         return f"{group}= is missing; there are: {_list(choices_of(group))}"
     if found := re.match(r"Could not override '([\w.]+)'", text):
         return f"{found[1]}: there is no such setting; see --help"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override.lstrip('+')}: {text.splitlines()[0]}"
     return " ".join(text.split())
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 
 import hydra
+import torch
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
@@ -33,11 +34,9 @@ def main() -> int:
         sys.argv[1:] = complete(arguments)
         run()
     except ConfigurationError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return refuse(str(error))
     except (HydraException, OmegaConfBaseException) as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
-        return 2
+        return refuse(explain(error))
     except KeyboardInterrupt:
         return _INTERRUPTED
     return 0
@@ -48,9 +47,21 @@ def run(config: DictConfig) -> None:
     """Check what was asked for and do it."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     composed = HydraConfig.get()
-    _check_experiment(composed.runtime.choices.get("experiment"), composed.overrides.task)
-    settings = check(config, composed.runtime.choices, list(composed.overrides.task))
-    tasks.TASKS[settings.mode](settings)
+    try:
+        _check_experiment(composed.runtime.choices.get("experiment"), composed.overrides.task)
+        settings = check(config, composed.runtime.choices, list(composed.overrides.task))
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        tasks.TASKS[settings.mode](settings)
+    except ConfigurationError as error:
+        # Hydra would add lines of its own to any other exception.
+        raise SystemExit(refuse(str(error))) from None
+
+
+def refuse(reason: str) -> int:
+    """Say in one line why nothing is done, and return the exit code for it."""
+    print(f"error: {reason}", file=sys.stderr)
+    return 2
 
 
 def _check_experiment(choice: str | None, overrides: list[str]) -> None:

@@ -57,6 +57,7 @@ class Settings:
     mode: Mode
     seed: int
     device: torch.device
+    threads: int | None
     runs: Path
     checkpoint: Path | None
     agent: Component
@@ -78,9 +79,9 @@ def check(config: DictConfig, choices: Mapping[str, str], overrides: list[str]) 
     Raises:
         ConfigurationError: anything in it is wrong.
     """
-    mode, seed, device, checkpoint, runs = (
+    mode, seed, device, threads, checkpoint, runs = (
         check_value(_general, name, config[name])
-        for name in ("mode", "seed", "device", "checkpoint", "runs")
+        for name in ("mode", "seed", "device", "threads", "checkpoint", "runs")
     )
     resolved_device = resolve_device(device)
     if mode != "train" and checkpoint is None:
@@ -97,6 +98,7 @@ def check(config: DictConfig, choices: Mapping[str, str], overrides: list[str]) 
         mode=mode,
         seed=seed,
         device=resolved_device,
+        threads=threads,
         runs=Path(runs),
         checkpoint=found,
         **components,
@@ -119,6 +121,7 @@ def _general(
     mode: Mode,
     seed: Annotated[int, Field(ge=0, lt=2**31)],
     device: str,
+    threads: Annotated[int, Field(ge=1)] | None,
     checkpoint: str | None,
     runs: str,
 ) -> None:
@@ -169,6 +172,7 @@ def _with_settings_of(
                 f"{group}={choices[group]}: {path} was trained with {group}={of_checkpoint}"
             )
     typed = [override.lstrip("+") for override in overrides if "." in override.split("=")[0]]
+    OmegaConf.set_struct(config, False)
     sections = {group: trained[group] for group in ("agent", "env", "trainer")}
     merged = OmegaConf.merge(config, sections, OmegaConf.from_dotlist(typed))
     assert isinstance(merged, DictConfig)

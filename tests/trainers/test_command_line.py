@@ -28,10 +28,13 @@ SHORT = [
 
 
 def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
-    """Run the program as from a shell in `folder`."""
+    """Run the program as from a shell in `folder`, and return its exit code."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["trainers.run", *arguments])
-    return run.main()
+    try:
+        return run.main()
+    except SystemExit as end:
+        return int(end.code or 0)
 
 
 @pytest.mark.parametrize(
