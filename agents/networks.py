@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite
 
 from torchrl_gpu.errors import ConfigurationError
+
+# Widths of the hidden layers of a network, at least one.
+LayerSizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
 
 
 class VectorEncoder(nn.Module):

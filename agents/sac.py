@@ -6,6 +6,7 @@ Source: Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", arXiv 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -17,7 +18,7 @@ from torchrl.data import Bounded, Composite
 
 from agents import tanh_normal
 from agents.base import ActionKind, Agent
-from agents.networks import VectorEncoder, mlp
+from agents.networks import LayerSizes, VectorEncoder, mlp
 from agents.optimization import TargetNetwork, adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.policy import PolicyWrapper
@@ -55,10 +56,7 @@ class SAC(Agent):
         action_spec: Bounded,
         device: torch.device,
         *,
-        hidden_sizes: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = (
-            256,
-            256,
-        ),  # type: ignore[assignment]
+        hidden_sizes: LayerSizes = (256, 256),
         critic_layer_norm: bool = False,
         learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
@@ -178,7 +176,7 @@ class GaussianActor(nn.Module):
         self,
         encoder: VectorEncoder,
         action_dim: int,
-        hidden_sizes: list[int],
+        hidden_sizes: Sequence[int],
         device: torch.device,
     ) -> None:
         super().__init__()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from tensordict import TensorDictBase
@@ -67,7 +68,7 @@ class TorchRLTrainer:
         checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000,
         checkpoints_kept: Annotated[int, Field(ge=1)] = 3,
         save_replay: bool = True,
-        loggers: list[str] = ("csv", "tensorboard"),  # type: ignore[assignment]
+        loggers: Sequence[Literal["csv", "tensorboard", "wandb"]] = ("csv", "tensorboard"),
         show_progress: bool = True,
     ) -> None:
         self.env = env

@@ -85,7 +85,7 @@ class ArmGroup:
             self._ignore_contacts(body, [base_link, *self.joints], floor)
         self._targets: list[int] = []
         if window:
-            self._add_targets()
+            self._furnish_window()
 
     def _ignore_contacts(self, body: int, links: list[int], floor: int) -> None:
         """Leave out contacts that the arm is built with: see `envs.fanuc.collision`."""
@@ -95,7 +95,17 @@ class ArmGroup:
         for link in links[:2]:
             pybullet.setCollisionFilterPair(body, floor, link, -1, 0, physicsClientId=client)
 
-    def _add_targets(self) -> None:
+    def _furnish_window(self) -> None:
+        """Show the arms from near, each with a sphere for its target, and no control panels."""
+        pybullet.configureDebugVisualizer(pybullet.COV_ENABLE_GUI, 0, physicsClientId=self.client)
+        middle = [sum(base[axis] for base in self._bases) / len(self._bases) for axis in (0, 1)]
+        pybullet.resetDebugVisualizerCamera(
+            cameraDistance=2 + 1.5 * max(middle),
+            cameraYaw=50,
+            cameraPitch=-25,
+            cameraTargetPosition=(*middle, 0.4),
+            physicsClientId=self.client,
+        )
         sphere = pybullet.createVisualShape(
             pybullet.GEOM_SPHERE,
             radius=TARGET_RADIUS,

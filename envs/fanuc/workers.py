@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import weakref
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from envs.fanuc.exchange import Exchange
@@ -96,7 +96,7 @@ class WorkerPool:
         num_arms: how many arms.
         num_workers: how many processes; no more than there are clients are started.
         solver_iterations: of the constraint solver, per substep.
-        window: whether the first worker shows its arms; needs a display.
+        window: whether the first worker shows its arms, if it can.
 
     Attributes:
         exchange: the arrays shared with the workers.
@@ -138,7 +138,14 @@ class WorkerPool:
             self._workers.append(worker)
             first_group, first_arm = first_group + num_groups, assignment.arms.stop
         for worker in self._workers:
-            if not worker.wait():
+            started = worker.wait()
+            if not started and worker.assignment.window:
+                log.warning("no window can be opened on this display: the arms move unseen")
+                _reap(worker.process)
+                worker.assignment = replace(worker.assignment, window=False)
+                worker.start()
+                started = worker.wait()
+            if not started:
                 self.close()
                 raise ConfigurationError(
                     f"urdf={urdf}: PyBullet cannot load this arm; what it said stands above"

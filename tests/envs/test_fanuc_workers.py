@@ -204,3 +204,13 @@ def test_arm_that_the_simulator_cannot_load(make_env: MakeEnv, tmp_path: Path) -
     own.write_text(text.replace("</robot>", '<link name="loose"/></robot>'))
     with pytest.raises(ConfigurationError, match="PyBullet cannot load"):
         FanucEnv(num_envs=1, urdf=str(own))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems name no display")
+def test_demo_goes_on_without_a_window_where_none_can_be_opened(
+    make_env: MakeEnv, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":4321")
+    env = make_env(mode="demo")
+    assert env.rollout(2).shape == (4, 2)
+    assert "no window" in caplog.text

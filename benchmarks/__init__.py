@@ -1,0 +1,1 @@
+"""Measurements beside peers, in one run each: `python -m benchmarks.NAME`."""

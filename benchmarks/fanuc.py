@@ -1,0 +1,239 @@
+"""What the pipeline costs on top of PyBullet, and what it gains over the usual way.
+
+Two questions, on the same arm and physics, in the same run:
+
+1. Of the speed of a bare PyBullet loop on all cores, how much is left for the environment alone,
+   with SAC's policy acting, and with training at the default ratio?
+2. How does that compare with one process and one Gymnasium environment through Stable-Baselines3,
+   acting and storing, and training at the same number of updates per frame? Ours runs as many arms
+   as batching is for (`--many`).
+
+    python -m benchmarks.fanuc
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import stable_baselines3
+import torch
+from hydra import compose, initialize_config_module
+
+from benchmarks.raw_pybullet import RawLoop
+from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.single_arm import SingleArm
+from envs.fanuc.env import SOLVER_ITERATIONS, FanucEnv
+from envs.fanuc.targets import HOME, load_targets
+from envs.fanuc.workers import default_num_workers, group_sizes
+from torchrl_gpu.collector import BatchCollector
+from torchrl_gpu.replay import ReplayBuffer
+from torchrl_gpu.specs import observation_spec
+from trainers.settings import Settings, check
+from trainers.trainer import TorchRLTrainer
+
+CPU = torch.device("cpu")
+NEVER = 10**9
+
+
+def default_settings() -> Settings:
+    """Return what `agent=sac env=fanuc` stands for."""
+    choices = {"agent": "sac", "env": "fanuc"}
+    overrides = [f"{group}={choice}" for group, choice in choices.items()] + ["device=cpu"]
+    with initialize_config_module("configs", version_base="1.3"):
+        return check(compose("config", overrides), choices, overrides)
+
+
+class Ours:
+    """The pipeline as the README's command builds it, in pieces that can be measured."""
+
+    def __init__(self, settings: Settings, num_envs: int) -> None:
+        self.env = FanucEnv(num_envs=num_envs)
+        self.num_envs = num_envs
+        self.agent = settings.agent.build(observation_spec(self.env), self.env.action_spec, CPU)
+        self.collector = BatchCollector(self.env, CPU, self.agent.policy.in_keys)
+        self.replay = ReplayBuffer(
+            1_000_000, self.agent.observation_spec, self.agent.action_spec, num_envs, CPU
+        )
+        self._actions = [self.env.action_spec.rand() for _ in range(100)]
+        self._folder = tempfile.TemporaryDirectory()
+        self._trainer = TorchRLTrainer(
+            self.env,
+            self.agent,
+            Path(self._folder.name),
+            total_frames=NEVER,
+            random_frames=num_envs * 10,
+            checkpoint_interval=NEVER,
+            show_progress=False,
+        )
+
+    def step_env(self, steps: int) -> None:
+        """Step the environment with random actions."""
+        state = self.env.reset()
+        for step in range(steps):
+            _, state = self.env.step_and_maybe_reset(
+                state.set("action", self._actions[step % len(self._actions)])
+            )
+
+    def act(self, steps: int) -> None:
+        """Step the environment with the policy's actions."""
+        for _ in range(steps):
+            self.collector.step(self.agent.policy)
+
+    def act_and_store(self, steps: int) -> None:
+        """Step the environment with the policy's actions, and keep every transition."""
+        for _ in range(steps):
+            self.replay.extend(self.collector.step(self.agent.policy))
+
+    def train(self, steps: int) -> None:
+        """Train as the program does, with its default ratio of updates to frames."""
+        self._trainer.total_frames = self._trainer.frames + steps * self.num_envs
+        self._trainer.train()
+
+    def close(self) -> None:
+        """End the workers."""
+        self._trainer.close()
+        self.env.close()
+        self._folder.cleanup()
+
+
+class Theirs:
+    """One arm in one Gymnasium environment, trained by Stable-Baselines3's SAC."""
+
+    def __init__(self, settings: Settings, env: FanucEnv) -> None:
+        agent = settings.agent.settings
+        bank = load_targets(env.robot)
+        arm = SingleArm(
+            env.robot, SOLVER_ITERATIONS["train"], bank.positions.numpy(), bank.starts.numpy()
+        )
+        common: dict[str, Any] = {
+            "policy": "MlpPolicy",
+            "env": arm,
+            "learning_rate": agent["learning_rate"],
+            "gamma": agent["gamma"],
+            "tau": agent["target_rate"],
+            "batch_size": agent["batch_size"],
+            "buffer_size": 1_000_000,
+            "learning_starts": 0,
+            "policy_kwargs": {"net_arch": agent["hidden_sizes"]},
+            "device": "cpu",
+        }
+        common["train_freq"] = round(1 / agent["utd_ratio"])
+        self._collector = stable_baselines3.SAC(**common, gradient_steps=0)
+        self._learner = stable_baselines3.SAC(**common, gradient_steps=1)
+        self._learner.learn(1_000)
+
+    def act_and_store(self, steps: int) -> None:
+        """Act by the policy and store, without updates."""
+        self._collector.learn(steps, reset_num_timesteps=True)
+
+    def train(self, steps: int) -> None:
+        """Act, store and update at the same ratio as ours."""
+        self._learner.learn(steps, reset_num_timesteps=True)
+
+
+def rate(run: Callable[[int], object], steps: int, arms: int) -> float:
+    """Return arm-steps per second of `run(steps)`."""
+    start = time.perf_counter()
+    run(steps)
+    return arms * steps / (time.perf_counter() - start)
+
+
+def measures_of(ours: Ours, raw: RawLoop, steps: int) -> dict[str, Callable[[], float]]:
+    """Return what is measured of one number of arms, by name."""
+    arms = ours.num_envs
+    return {
+        "raw": lambda: raw.arm_steps_per_second(steps),
+        "env": lambda: rate(ours.step_env, steps, arms),
+        "policy": lambda: rate(ours.act, steps, arms),
+        "collect": lambda: rate(ours.act_and_store, steps, arms),
+        "training": lambda: rate(ours.train, max(1, steps // 4), arms),
+    }
+
+
+def main() -> None:
+    """Measure all of it in turns, several rounds, and print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--arms", type=int, default=64)
+    parser.add_argument("--many", type=int, default=256, help="arms to compare with SB3")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--frames", type=int, default=25_000, help="arm-steps in each measurement")
+    options = parser.parse_args()
+
+    settings = default_settings()
+    torch.set_num_threads(settings.threads or torch.get_num_threads())
+    print_machine()
+    measures: dict[tuple[str, int], Callable[[], float]] = {}
+    teams: list[tuple[Ours, RawLoop]] = []
+    for arms in (options.arms, options.many):
+        ours = Ours(settings, arms)
+        sizes, workers = group_sizes(arms), default_num_workers(arms)
+        shares = [sizes[i::workers] for i in range(workers)]
+        raw = RawLoop(ours.env.robot, SOLVER_ITERATIONS["train"], HOME, shares)
+        teams.append((ours, raw))
+        for name, measure in measures_of(ours, raw, options.frames // arms).items():
+            measures[name, arms] = measure
+    theirs = Theirs(settings, teams[0][0].env)
+    single = options.frames // 10
+    measures["sb3_collect", 1] = lambda: rate(theirs.act_and_store, single, 1)
+    measures["sb3_training", 1] = lambda: rate(theirs.train, single, 1)
+
+    samples: dict[tuple[str, int], list[float]] = {key: [] for key in measures}
+    for number in range(options.rounds + 1):
+        for key, measure in measures.items():
+            speed = measure()
+            if number > 0:  # the first round warms up
+                samples[key].append(speed)
+    for ours, raw in teams:
+        raw.close()
+        ours.close()
+    report({key: statistics.median(s) for key, s in samples.items()}, options.arms, options.many)
+
+
+def report(speeds: dict[tuple[str, int], float], arms: int, many: int) -> None:
+    """Print both comparisons and the closing JSON object."""
+    words = {
+        "raw": "PyBullet alone, all cores",
+        "env": "EnvBase, random actions",
+        "policy": "with SAC's policy acting",
+        "collect": "acting and storing",
+        "training": "with training at the default ratio",
+    }
+    print_table(
+        ["arm-steps/s", f"{arms} arms", "of raw", f"{many} arms", "of raw"],
+        [
+            [text]
+            + [
+                cell
+                for n in (arms, many)
+                for cell in (f"{speeds[k, n]:,.0f}", f"{speeds[k, n] / speeds['raw', n]:.0%}")
+            ]
+            for k, text in words.items()
+        ],
+    )
+    print()
+    rows = []
+    for text, kind in (("acting and storing", "collect"), ("training", "training")):
+        sb3, own = speeds[f"sb3_{kind}", 1], speeds[kind, many]
+        rows.append([text, f"{sb3:,.0f}", f"{own:,.0f}", f"{own / sb3:.1f} x"])
+    print_table(["arm-steps/s", "SB3, one arm", f"ours, {many} arms", "ratio"], rows)
+    print()
+    print_figures(
+        {
+            **{kind: round(speeds[kind, arms], 1) for kind in ("raw", "env", "policy", "training")},
+            **{f"{kind}_{many}": round(speeds[kind, many], 1) for kind in words},
+            "sb3_collect": round(speeds["sb3_collect", 1], 1),
+            "ours_collect": round(speeds["collect", many], 1),
+            "sb3_training": round(speeds["sb3_training", 1], 1),
+            "ours_training": round(speeds["training", many], 1),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

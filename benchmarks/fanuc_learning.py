@@ -1,0 +1,152 @@
+"""How well and how fast the README's command learns, from scratch, over several seeds.
+
+Runs `python -m trainers.run agent=sac env=fanuc seed=...` as it stands, one seed after another, and
+reads what it wrote. `seconds` is the time of the whole command, from its start to its end.
+
+    python -m benchmarks.fanuc_learning
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from benchmarks.report import print_figures, print_machine, print_table
+
+MILESTONES = (0.90, 0.95, 0.98)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of the command reached.
+
+    Attributes:
+        success: share of successful episodes of the closing evaluation.
+        interval: its 95 % confidence interval.
+        episodes: number of episodes of that evaluation.
+        seconds: time of the whole command.
+        frames: environment steps of training.
+        curve: evaluations on the way: seconds since training began, and success.
+    """
+
+    success: float
+    interval: tuple[float, float]
+    episodes: int
+    seconds: float
+    frames: int
+    curve: list[tuple[float, float]]
+
+    def seconds_to(self, success: float) -> float | None:
+        """Return the time of the first evaluation on the way with at least that success."""
+        return next((seconds for seconds, reached in self.curve if reached >= success), None)
+
+
+def train(seed: int, runs: Path, overrides: list[str]) -> Run:
+    """Run the command with a seed and read what it wrote."""
+    command = [sys.executable, "-m", "trainers.run", "agent=sac", "env=fanuc", f"seed={seed}"]
+    start = time.perf_counter()
+    subprocess.run([*command, f"runs={runs}", *overrides], check=True)
+    seconds = time.perf_counter() - start
+    (folder,) = (runs / "fanuc" / "sac").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    with (folder / "metrics.csv").open() as file:
+        curve = [
+            (float(row["seconds"]), float(row["evaluation/success"]))
+            for row in csv.DictReader(file)
+            if row["evaluation/success"]
+        ]
+    return Run(
+        summary["success"],
+        (summary["success_low"], summary["success_high"]),
+        summary["episodes"],
+        seconds,
+        summary["frames"],
+        curve,
+    )
+
+
+def draw(results: dict[int, Run], path: Path) -> None:
+    """Draw success over time, a line for each seed."""
+    figure, axes = plt.subplots(figsize=(7, 4))
+    for seed, result in results.items():
+        axes.plot(
+            [seconds / 60 for seconds, _ in result.curve],
+            [100 * success for _, success in result.curve],
+            marker=".",
+            label=f"seed {seed}",
+        )
+    axes.axhline(98, color="grey", linewidth=0.8, linestyle="--")
+    axes.set(
+        xlabel="minutes of training on two CPU cores",
+        ylabel="targets reached within 15 mm, %",
+        title="agent=sac env=fanuc, from scratch",
+        ylim=(0, 101),
+        xlim=(0, None),
+    )
+    axes.legend(loc="lower right")
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    """Train each seed, print the table and the closing JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--runs", type=Path, default=Path("runs/benchmark"))
+    parser.add_argument("--picture", type=Path, default=Path("docs/results/fanuc_learning.png"))
+    options, overrides = parser.parse_known_args()
+
+    print_machine()
+    started = time.strftime("%Y%m%d_%H%M%S")
+    results = {
+        seed: train(seed, options.runs / started / f"seed_{seed}", overrides)
+        for seed in range(options.seeds)
+    }
+    draw(results, options.picture)
+
+    def seconds(value: float | None) -> str:
+        return "-" if value is None else f"{value:.0f} s"
+
+    print()
+    print_table(
+        ["seed", "success", "95 % interval", "whole command", "frames"]
+        + [f"to {milestone:.0%}" for milestone in MILESTONES],
+        [
+            [
+                str(seed),
+                f"{run.success:.1%}",
+                f"{run.interval[0]:.1%} to {run.interval[1]:.1%}",
+                seconds(run.seconds),
+                f"{run.frames:,}",
+                *(seconds(run.seconds_to(milestone)) for milestone in MILESTONES),
+            ]
+            for seed, run in results.items()
+        ],
+    )
+    print(f"\nlearning curves: {options.picture}\n")
+    runs = list(results.values())
+    print_figures(
+        {
+            "success": [run.success for run in runs],
+            "seconds": [round(run.seconds, 1) for run in runs],
+            "episodes": [run.episodes for run in runs],
+            **{
+                f"seconds_to_{100 * milestone:.0f}": [run.seconds_to(milestone) for run in runs]
+                for milestone in MILESTONES
+            },
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The yardstick: a bare PyBullet loop over the same arms, with nothing of ours in it.
+
+Without torch, because each of its processes imports this module.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+
+import numpy as np
+import pybullet
+
+from envs.fanuc.robot import Robot
+from envs.fanuc.simulation import ArmGroup
+
+FLANGE_LINK = 5
+EPISODE_STEPS = 150  # as long as the environment's episodes last under random actions
+
+
+class RawLoop:
+    """Arms in processes of their own that only set motors, step, and read joints and flange.
+
+    Args:
+        robot: the arm.
+        solver_iterations: of the constraint solver, per substep.
+        start: joint angles at the start of each episode, rad.
+        shares: for each process, the arms in each of its clients.
+    """
+
+    def __init__(
+        self,
+        robot: Robot,
+        solver_iterations: int,
+        start: Sequence[float],
+        shares: Sequence[Sequence[int]],
+    ) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.num_arms = sum(map(sum, shares))
+        self._pipes: list[Connection] = []
+        for share in shares:
+            here, there = context.Pipe()
+            arguments = (there, robot, solver_iterations, start, share)
+            context.Process(target=_serve, args=arguments, daemon=True).start()
+            self._pipes.append(here)
+        for pipe in self._pipes:
+            pipe.recv()
+
+    def arm_steps_per_second(self, steps: int) -> float:
+        """Run all processes side by side for a number of steps."""
+        start = time.perf_counter()
+        for pipe in self._pipes:
+            pipe.send(steps)
+        for pipe in self._pipes:
+            pipe.recv()
+        return self.num_arms * steps / (time.perf_counter() - start)
+
+    def close(self) -> None:
+        """End the processes."""
+        for pipe in self._pipes:
+            pipe.send(0)
+
+
+def _serve(
+    pipe: Connection,
+    robot: Robot,
+    solver_iterations: int,
+    start: Sequence[float],
+    share: Sequence[int],
+) -> None:
+    groups = [ArmGroup(robot, size, solver_iterations) for size in share]
+    generator = np.random.default_rng(0)
+    commands = [
+        [(generator.uniform(-1, 1, (size, 6)) * robot.velocity).tolist() for size in share]
+        for _ in range(100)
+    ]
+    pipe.send("ready")
+    done = 0
+    while steps := pipe.recv():
+        for step in range(done, done + steps):
+            for group, velocities in zip(groups, commands[step % len(commands)], strict=True):
+                client, joints, effort = group.client, group.joints, group.effort
+                if step % EPISODE_STEPS == 0:
+                    for arm in range(len(group.bodies)):
+                        group.write(arm, start, [0.0] * len(joints))
+                for body, wanted in zip(group.bodies, velocities, strict=True):
+                    pybullet.setJointMotorControlArray(
+                        body,
+                        joints,
+                        pybullet.VELOCITY_CONTROL,
+                        targetVelocities=wanted,
+                        forces=effort,
+                        physicsClientId=client,
+                    )
+                pybullet.stepSimulation(physicsClientId=client)
+                for body in group.bodies:
+                    pybullet.getJointStates(body, joints, physicsClientId=client)
+                    pybullet.getLinkState(body, FLANGE_LINK, physicsClientId=client)
+        done += steps
+        pipe.send("done")

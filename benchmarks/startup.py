@@ -1,0 +1,68 @@
+"""How long the README's command takes from its start to its first gradient step.
+
+Imports, worker processes, the warm-up with random actions and the first update are all in it; the
+targets come from the cache, as they do from the second run on.
+
+    python -m benchmarks.startup
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from benchmarks.report import print_figures, print_machine, print_table
+
+# Runs the command, and ends it by force when the first update is done.
+COMMAND = """
+import os, sys, time
+from agents import SAC
+
+update = SAC.update
+
+def first_update(self, batch):
+    update(self, batch)
+    print(time.time(), flush=True)
+    os._exit(0)
+
+SAC.update = first_update
+from trainers.run import main
+main()
+"""
+
+
+def seconds_to_first_update() -> float:
+    """Start the command in a fresh process and return the seconds until its first update."""
+    with tempfile.TemporaryDirectory() as runs:
+        start = time.time()
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, "agent=sac", "env=fanuc", f"runs={runs}"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return float(done.stdout.split()[-1]) - start
+
+
+def main() -> None:
+    """Measure several starts and print the median."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--starts", type=int, default=5)
+    options = parser.parse_args()
+    print_machine()
+    seconds_to_first_update()  # fills the cache of targets
+    measured = [seconds_to_first_update() for _ in range(options.starts)]
+    print_table(
+        ["start", "seconds to the first update"],
+        [[str(number), f"{seconds:.2f}"] for number, seconds in enumerate(measured, start=1)],
+    )
+    print()
+    print_figures({"seconds_to_first_update": round(statistics.median(measured), 2)})
+
+
+if __name__ == "__main__":
+    main()
