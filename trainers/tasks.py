@@ -24,7 +24,7 @@ from torchrl_gpu.seeding import seed_everything
 from torchrl_gpu.specs import observation_spec
 from torchrl_gpu.state_file import load_state
 from trainers.demo import film
-from trainers.evaluation import evaluate
+from trainers.evaluation import Evaluation, evaluate
 from trainers.identity import check_identity
 from trainers.progress import human_time
 from trainers.settings import Component, Mode, Settings
@@ -35,7 +35,7 @@ COMMAND = "python -m trainers.run"
 
 
 def train(settings: Settings) -> None:
-    """Train from scratch, or go on from a checkpoint; evaluate, and say what was reached."""
+    """Train from scratch or go on; evaluate the best checkpoint and say what was reached."""
     started = time.perf_counter()
     folder = _run_folder(settings)
     _check_writable(folder)
@@ -60,15 +60,15 @@ def train(settings: Settings) -> None:
             print(f"\nStopped at {trainer.frames:,} frames; saved. To go on:")
             print(f"  {COMMAND} checkpoint={folder}")
             raise KeyboardInterrupt
-        result = evaluate(
-            evaluation_env, agent.policy, settings.device, **settings.evaluation, seed=settings.seed
-        )
+        best = trainer.checkpoints.best() or trainer.save()
+        agent.load_training_state(load_state(best)["agent"])
+        result = _evaluate(settings, evaluation_env, agent)
     seconds = time.perf_counter() - started
     summary = {"frames": trainer.frames, "seconds": seconds, **result.as_dict()}
     _write(folder / "summary.json", json.dumps(summary, indent=2))
     print(f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}.")
     print(f"  reached      {result}")
-    print(f"  lies in      {folder}")
+    print(f"  lies in      {best}")
     print(f"  watch it     {COMMAND} mode=demo checkpoint={folder}")
     print(f"  curves       tensorboard --logdir {folder}")
 
@@ -77,9 +77,7 @@ def evaluate_checkpoint(settings: Settings) -> None:
     """Evaluate a trained policy with full physics, and write the figures beside it."""
     with closing(_build_env(settings, "eval")) as env:
         agent = _load_agent(settings, env)
-        result = evaluate(
-            env, agent.policy, settings.device, **settings.evaluation, seed=settings.seed
-        )
+        result = _evaluate(settings, env, agent)
     path = _beside(settings, "evaluations") / f"{time.strftime('%Y%m%d_%H%M%S')}.json"
     figures = {"checkpoint": str(settings.checkpoint), **result.as_dict()}
     _write(path, json.dumps(figures, indent=2))
@@ -123,6 +121,12 @@ def _load_agent(settings: Settings, env: EnvBase) -> Agent:
     check_identity(state, agent, settings.checkpoint)
     agent.load_training_state(state["agent"])
     return agent
+
+
+def _evaluate(settings: Settings, env: EnvBase, agent: Agent) -> Evaluation:
+    # Other episodes than those by which training has chosen the best checkpoint.
+    seed = settings.seed + 1
+    return evaluate(env, agent.policy, settings.device, **settings.evaluation, seed=seed)
 
 
 def _run_folder(settings: Settings) -> Path:

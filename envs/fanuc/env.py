@@ -34,10 +34,6 @@ SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
 # of an outstretched arm passes less than the diameter of a target (0.03 m) in one step.
 DISCRETE_SPEED = 0.3
 
-# Training starts from this many postures all over the workspace besides those near home: without
-# them a quarter of a percent of the targets, above the arm's own shoulder, would never be learned.
-EXPLORING_STARTS = 3_333
-
 # Targets of one seed are for training, those of another for evaluation only.
 TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
 
@@ -104,9 +100,6 @@ class FanucEnv(EnvBase):
         self._shoulder = torch.tensor(self.robot.shoulder, dtype=torch.float32)
         self._targets = (self._bank.positions - self._shoulder).numpy()
         self._starts = self._bank.starts.numpy()
-        if mode == "train":
-            anywhere = self._bank.joints[:: round(len(self._bank.joints) / EXPLORING_STARTS)]
-            self._starts = np.concatenate((self._starts, anywhere.numpy()))
         ceiling = GRADES.index(grade_ceiling)
         climbs = curriculum and mode == "train"
         self._curriculum = Curriculum(ceiling, level=0 if climbs else ceiling)
