@@ -46,11 +46,15 @@ START_NOISE = 0.5
 MIN_CLEARANCE = 0.02
 
 # Few enough to stay in the cache of one core.
+# Targets keep this far [m] from the axis of joint 1. Nearer to it the arm is at its shoulder
+# singularity, and reaches them only folded over its own shoulder, if it gets there at all.
+MIN_AXIS_DISTANCE = 0.15
+
 SAMPLES_PER_ATTEMPT = 1_000
 MAX_ATTEMPTS = 2_000
 
 # Raise this when sampling changes, so that files of older versions are not used.
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,13 @@ def load_targets(robot: Robot, seed: int = 0, per_grade: int = 10_000) -> Reacha
     return targets
 
 
+def axis_distance(robot: Robot, positions: Tensor) -> Tensor:
+    """Return how far positions `[*B, 3]` in the base frame are from the axis of joint 1, metres."""
+    axis = torch.tensor(robot.origins[0, :3, :3] @ robot.axes[0], dtype=torch.float32)
+    offset = positions - torch.tensor(robot.shoulder, dtype=torch.float32)
+    return torch.linalg.cross(offset, axis.expand_as(offset)).norm(dim=-1)
+
+
 def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
     """Draw targets of every grade and postures to start from; see `load_targets`."""
     kinematics = ForwardKinematics(robot)
@@ -116,7 +127,10 @@ def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
     edges = (0.0, EASY_BELOW, MEDIUM_BELOW, math.inf)
     found = {grade: torch.empty(0, NUM_JOINTS) for grade in GRADES}
     for joints in free_postures(lower, upper):
-        share = (kinematics.flange(joints) - home_flange).norm(dim=-1) / robot.reach
+        flange = kinematics.flange(joints)
+        is_clear = axis_distance(robot, flange) >= MIN_AXIS_DISTANCE
+        joints, flange = joints[is_clear], flange[is_clear]
+        share = (flange - home_flange).norm(dim=-1) / robot.reach
         for grade, nearest, farthest in zip(GRADES, edges, edges[1:], strict=False):
             fitting = joints[(share >= nearest) & (share < farthest)]
             found[grade] = torch.cat((found[grade], fitting))[:per_grade]

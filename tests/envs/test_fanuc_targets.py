@@ -12,6 +12,7 @@ from envs.fanuc.targets import (
     EASY_BELOW,
     HOME,
     MEDIUM_BELOW,
+    MIN_AXIS_DISTANCE,
     MIN_CLEARANCE,
     START_NOISE,
     ReachableTargets,
@@ -43,6 +44,8 @@ def test_every_target_is_reached_by_a_free_posture_within_the_limits(name: str) 
     check = CollisionCheck(robot, kinematics)
     assert (check.clearance(joints) > MIN_CLEARANCE).all()
     assert (check.clearance(targets.starts) > MIN_CLEARANCE).all()
+    # The axis of joint 1 of both models is the z axis of the base.
+    assert (targets.positions[:, :2].norm(dim=-1) >= MIN_AXIS_DISTANCE).all()
 
 
 def test_grades_are_bands_of_distance_with_equal_shares() -> None:
