@@ -160,8 +160,8 @@ def main() -> None:
     """Measure all of it in turns, several rounds, and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--arms", type=int, default=64)
-    parser.add_argument("--many", type=int, default=256, help="arms to compare with SB3")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--many", type=int, default=512, help="arms to compare with SB3")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--frames", type=int, default=25_000, help="arm-steps in each measurement")
     options = parser.parse_args()
 
