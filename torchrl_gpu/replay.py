@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
-import logging
 import math
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-import psutil
 import torch
 from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
@@ -16,22 +13,28 @@ from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.replay_layout import (
+    check_layout,
+    check_memory,
+    leaves_of,
+    replay_layout,
+    row_name,
+)
 
-_logger = logging.getLogger(__name__)
-
-Key = tuple[str, ...]
-Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]
-
-# Of a step: the slots of the root and the next observation, and what else a transition holds.
-_SAMPLED_NAMES = ("slots", "action", "reward", "terminated", "truncated")
-# And the number of the oldest row that the step may refer to.
-_STEP_NAMES = (*_SAMPLED_NAMES, "first_row")
+# Of a step: the slots of the root and the next observation, what else a transition holds, the
+# oldest row that the step may refer to, and how many transitions there were before the step.
+_STEP_NAMES = (
+    "slots",
+    "action",
+    "reward",
+    "terminated",
+    "truncated",
+    "first_row",
+    "first_transition",
+)
 
 # Draws stay below 2**31, the largest range that every backend's generator covers.
 _DRAW_RANGE = 2**31 - 1
-
-# A replay that fills the device leaves no room for what learns from it.
-_USABLE_SHARE_OF_FREE_MEMORY = 0.9
 
 
 class ReplayBuffer:
@@ -48,8 +51,10 @@ class ReplayBuffer:
     `n % capacity`, so writing a row overwrites the oldest one. The rows that step `t` refers to are
     all at least as young as the next observations of step `t - 1`; as these are younger from step
     to step, overwriting ends the life of the oldest steps first, and the living steps are always
-    the newest ones. Transition `t * num_envs + e` is the one of environment `e` in step `t`, and
-    its successor in the same environment is `num_envs` further on.
+    the newest ones. Place `t * num_envs + e` is that of environment `e` in step `t`, and what
+    follows in the same environment is `num_envs` further on. Where the world says by `active` that
+    a row is no transition, its place is not drawn: the places of all transitions are listed in the
+    order in which they came.
 
     Shapes are fixed and all bookkeeping is done by tensors, so `extend` and `sample` read nothing
     back to the host and can be compiled or captured in a graph.
@@ -62,6 +67,9 @@ class ReplayBuffer:
         action_spec: of the leaf `action`, shape [num_envs, *action].
         num_envs: environments that act at the same time.
         device: where everything is stored and sampled.
+        n_step: environment steps that a sampled transition spans, at least 1; fewer where the
+            episode ends or what came next is not stored yet.
+        gamma: discount per environment step of the rewards that an n-step transition sums up.
 
     Raises:
         ConfigurationError: the capacity is too small for `num_envs`, a spec does not begin with
@@ -76,18 +84,29 @@ class ReplayBuffer:
         action_spec: TensorSpec,
         num_envs: Annotated[int, Field(ge=1)],
         device: torch.device,
+        *,
+        n_step: Annotated[int, Field(ge=1)] = 1,
+        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
     ) -> None:
-        _check_memory(capacity, observation_spec, action_spec, num_envs, device)
+        check_layout(capacity, observation_spec, action_spec, num_envs)
+        check_memory(
+            lambda capacity: self.bytes_needed(capacity, observation_spec, action_spec, num_envs),
+            capacity,
+            3 * num_envs,
+            device,
+        )
         self.capacity = capacity
         self.num_envs = num_envs
         self.device = device
+        self.n_step = n_step
+        self.gamma = gamma
         self._tensors = {
             name: torch.zeros(shape, dtype=dtype, device=device)
-            for name, (shape, dtype) in _layout(
+            for name, (shape, dtype) in replay_layout(
                 capacity, observation_spec, action_spec, num_envs
             ).items()
         }
-        self._rows = {key: self._tensors[_row_name(key)] for key in _leaves(observation_spec)}
+        self._rows = {key: self._tensors[row_name(key)] for key in leaves_of(observation_spec)}
         self._steps = {name: self._tensors[f"steps.{name}"] for name in _STEP_NAMES}
         self._step_capacity = capacity // num_envs
         self._tensors["capacity"].fill_(capacity)
@@ -98,11 +117,16 @@ class ReplayBuffer:
         self._oldest_steps = self._tensors["oldest_steps"]
         self._oldest_steps.copy_(torch.arange(2, device=device))
         self._next_step = self._tensors["next_step"]
+        # Places of all transitions, oldest first, in a ring; one more slot takes what is not kept.
+        self._places = self._tensors["places"]
+        self._num_places = self._step_capacity * num_envs
+        self._next_transition = self._tensors["next_transition"]
+        self._env_numbers = torch.arange(num_envs, device=device)
         self._is_empty = True
 
-    @staticmethod
+    @classmethod
     def bytes_needed(
-        capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
+        cls, capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
     ) -> int:
         """Return the exact size in bytes of a buffer of these arguments, without building it.
 
@@ -112,7 +136,7 @@ class ReplayBuffer:
             action_spec: of the action, shape [num_envs, *action].
             num_envs: environments that act at the same time.
         """
-        layout = _layout(capacity, observation_spec, action_spec, num_envs)
+        layout = replay_layout(capacity, observation_spec, action_spec, num_envs)
         return sum(math.prod(shape) * dtype.itemsize for shape, dtype in layout.values())
 
     def extend(self, transition: TensorDictBase) -> None:
@@ -122,7 +146,8 @@ class ReplayBuffer:
             transition: in TorchRL's format and on the buffer's device, batch size [num_envs], or
                 [num_envs, T] with time last, as collectors return it. Read are the observation
                 leaves, `action`, and under `next` the observation leaves, `reward`, `terminated`
-                and `truncated`, the last three of shape [..., 1]. Values are copied.
+                and `truncated`, the last three of shape [..., 1]; and `active` [..., 1] if it is
+                there, false for rows that are no transitions. Values are copied.
 
         Raises:
             ValueError: the batch size is neither [num_envs] nor [num_envs, T].
@@ -149,41 +174,33 @@ class ReplayBuffer:
         Returns:
             Batch size [batch_size], on the buffer's device: the observation leaves and `action`,
             and under `next` the observation leaves, `reward`, `terminated`, `truncated` and `done`.
+            With `n_step` above 1, `next` is what lies up to so many steps ahead, `reward` the
+            discounted sum of the rewards on the way, and `steps_to_next_obs` [batch_size, 1] says
+            how many they were.
 
         Raises:
             RuntimeError: nothing has been stored yet.
         """
-        if self._is_empty:
-            raise RuntimeError("the replay buffer is empty: extend it before sampling")
-        first = self._oldest_steps[:1] * self.num_envs
-        stored = self._next_step * self.num_envs - first
+        self._refuse_if_empty()
+        first, stored = self._stored_transitions()
         draw = torch.randint(_DRAW_RANGE, (batch_size,), device=self.device)
-        index = (first + draw % stored) % (self._step_capacity * self.num_envs)
-        drawn = {
-            name: self._steps[name].flatten(0, 1).index_select(0, index) for name in _SAMPLED_NAMES
-        }
-        slot, next_slot = drawn["slots"].unbind(1)
-
-        batch = TensorDict({}, batch_size=[batch_size], device=self.device)
-        for key, rows in self._rows.items():
-            batch.set(key, rows.index_select(0, slot))
-            batch.set(("next", *key), rows.index_select(0, next_slot))
-        batch.set("action", drawn["action"])
-        for name in ("reward", "terminated", "truncated"):
-            batch.set(("next", name), drawn[name])
-        batch.set(("next", "done"), drawn["terminated"] | drawn["truncated"])
-        return batch
+        number = (first + draw % stored.clamp(min=1)) % self._num_places
+        return self._transitions(self._places.index_select(0, number))
 
     def __len__(self) -> int:
         """Return how many transitions can be sampled. Reads the device: not for the hot path."""
-        return int(self._next_step - self._oldest_steps[0]) * self.num_envs
+        return int(self._stored_transitions()[1])
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what has been written, by name. Reads the device: not for the hot path.
 
         The tensors are views of the buffer: save or clone them before it is extended again.
         """
-        written = {"rows": int(self._current_row[-1]) + 1, "steps": int(self._next_step)}
+        written = {
+            "rows": int(self._current_row[-1]) + 1,
+            "steps": int(self._next_step),
+            "places": int(self._next_transition),
+        }
         return {
             name: tensor[: written.get(name.partition(".")[0], len(tensor))]
             for name, tensor in self._tensors.items()
@@ -247,8 +264,10 @@ class ReplayBuffer:
             ("reward", after.get("reward")),
             ("terminated", after.get("terminated")),
             ("truncated", after.get("truncated")),
+            ("first_transition", self._next_transition),
         ):
             self._steps[name].index_put_((step_slot,), value)
+        self._list_places(step_slot, transition.get("active", None))
         self._next_step.add_(1)
         current_row.copy_(next_row)
 
@@ -259,91 +278,90 @@ class ReplayBuffer:
         has_lost_a_row = next_row[-1:] - oldest_rows >= self.capacity
         self._oldest_steps.add_(has_lost_a_row.sum())
 
+    def _list_places(self, step_slot: Tensor, active: Tensor | None) -> None:
+        """Append the places of a step's transitions to the list."""
+        place = step_slot * self.num_envs + self._env_numbers
+        if active is None:
+            number = (self._next_transition + self._env_numbers) % self._num_places
+            count: Tensor | int = self.num_envs
+        else:
+            is_transition = active.reshape(self.num_envs)
+            so_far = is_transition.cumsum(0)
+            number = (self._next_transition + so_far - 1) % self._num_places
+            number = torch.where(is_transition, number, self._num_places)
+            count = so_far[-1:]
+        self._places.index_put_((number,), place)
+        self._next_transition.add_(count)
 
-def _layout(
-    capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
-) -> Layout:
-    """Return shape and dtype of every tensor of a buffer: rows, steps, and where they stand."""
-    steps = capacity // num_envs
-    layout: Layout = {
-        _row_name(key): ((capacity, *spec.shape[1:]), spec.dtype)
-        for key, spec in _leaves(observation_spec).items()
-    }
-    return layout | {
-        "steps.slots": ((steps, num_envs, 2), torch.int64),
-        "steps.action": ((steps, *action_spec.shape), action_spec.dtype),
-        "steps.reward": ((steps, num_envs, 1), torch.float32),
-        "steps.terminated": ((steps, num_envs, 1), torch.bool),
-        "steps.truncated": ((steps, num_envs, 1), torch.bool),
-        "steps.first_row": ((steps,), torch.int64),
-        "current_row": ((num_envs,), torch.int64),
-        "oldest_steps": ((2,), torch.int64),
-        "next_step": ((1,), torch.int64),
-        "capacity": ((1,), torch.int64),
-    }
+    def _stored_transitions(self) -> tuple[Tensor, Tensor]:
+        """Return the number of the oldest transition and how many there are, both `[1]`."""
+        slot = self._oldest_steps[:1] % self._step_capacity
+        first = self._steps["first_transition"].index_select(0, slot)
+        return first, self._next_transition - first
 
+    def _transitions(self, place: Tensor) -> TensorDict:
+        """Return the transitions that begin at some places `[B]`."""
+        stored = {name: self._steps[name].flatten(0, 1) for name in _STEP_NAMES[:5]}
+        ahead = self._look_ahead(place, stored) if self.n_step > 1 else None
+        last = place if ahead is None else ahead.place
+        slot = stored["slots"].index_select(0, place)[:, 0]
+        next_slot = stored["slots"].index_select(0, last)[:, 1]
 
-def _leaves(spec: Composite) -> dict[Key, TensorSpec]:
-    """Return the leaves of a spec by key, each key a tuple."""
-    items = spec.items(include_nested=True, leaves_only=True)
-    return {(key,) if isinstance(key, str) else tuple(key): leaf for key, leaf in items}
+        batch = TensorDict({}, batch_size=[len(place)], device=self.device)
+        for key, rows in self._rows.items():
+            batch.set(key, rows.index_select(0, slot))
+            batch.set(("next", *key), rows.index_select(0, next_slot))
+        batch.set("action", stored["action"].index_select(0, place))
+        terminated = stored["terminated"].index_select(0, last)
+        truncated = stored["truncated"].index_select(0, last)
+        batch.set(("next", "terminated"), terminated)
+        batch.set(("next", "truncated"), truncated)
+        batch.set(("next", "done"), terminated | truncated)
+        if ahead is None:
+            batch.set(("next", "reward"), stored["reward"].index_select(0, place))
+        else:
+            batch.set(("next", "reward"), ahead.reward)
+            batch.set("steps_to_next_obs", ahead.steps)
+        return batch
 
+    def _look_ahead(self, place: Tensor, stored: dict[str, Tensor]) -> _Ahead:
+        """Follow transitions `[B]` for up to `n_step` steps, but not over the end of an episode."""
+        done = stored["terminated"] | stored["truncated"]
+        newest_step = (self._next_step - 1) % self._step_capacity
+        last = place
+        reward = stored["reward"].index_select(0, place)
+        steps = torch.ones_like(reward, dtype=torch.int64)
+        goes_on = ~done.index_select(0, place)
+        for step in range(1, self.n_step):
+            following = (last + self.num_envs) % self._num_places
+            # The next step begins with the very row that this one ended with, unless collection
+            # was interrupted; and behind the newest step lie the oldest ones.
+            slot = stored["slots"].index_select(0, following)[:, 0]
+            next_slot = stored["slots"].index_select(0, last)[:, 1]
+            follows = (slot == next_slot) & (last // self.num_envs != newest_step)
+            goes_on = goes_on & follows.unsqueeze(1)
+            # R = sum_k gamma^k r_k
+            ahead = self.gamma**step * stored["reward"].index_select(0, following)
+            reward = reward + torch.where(goes_on, ahead, 0.0)
+            steps = steps + goes_on
+            last = torch.where(goes_on.squeeze(1), following, last)
+            goes_on = goes_on & ~done.index_select(0, last)
+        return _Ahead(last, reward, steps)
 
-def _row_name(key: Key) -> str:
-    return ".".join(("rows", *key))
-
-
-def _check_memory(
-    capacity: int,
-    observation_spec: Composite,
-    action_spec: TensorSpec,
-    num_envs: int,
-    device: torch.device,
-) -> None:
-    """Say what the buffer will take; refuse what cannot work or does not fit."""
-    least = 3 * num_envs
-    if capacity < least:
-        raise ConfigurationError(
-            f"capacity={capacity}: a replay of {num_envs} environments needs at least {least}"
-        )
-    leaves = _leaves(observation_spec)
-    if not leaves:
-        raise ConfigurationError("observation_spec: there is no observation to store")
-    for key, spec in {**leaves, ("action",): action_spec}.items():
-        if spec.shape[:1] != (num_envs,):
-            raise ConfigurationError(
-                f"the spec of {'.'.join(key)} has shape {list(spec.shape)}; "
-                f"it must begin with num_envs={num_envs}"
-            )
-
-    def needed(capacity: int) -> int:
-        return ReplayBuffer.bytes_needed(capacity, observation_spec, action_spec, num_envs)
-
-    size, free = needed(capacity), _free_bytes(device)
-    _logger.info("replay of %d observations on %s: %s", capacity, device, _readable(size))
-    usable = None if free is None else int(_USABLE_SHARE_OF_FREE_MEMORY * free)
-    if usable is not None and size > usable:
-        fitting = bisect.bisect_right(range(capacity), usable, key=needed) - 1
-        advice = f"capacity={fitting} would fit" if fitting >= least else "none would fit"
-        raise ConfigurationError(
-            f"capacity={capacity}: the replay needs {_readable(size)} and {device} has "
-            f"{_readable(usable)} to spare; {advice}"
-        )
-
-
-def _free_bytes(device: torch.device) -> int | None:
-    """Return the free memory of a device, None where torch does not tell."""
-    if device.type == "cpu":
-        return int(psutil.virtual_memory().available)
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return None
+    def _refuse_if_empty(self) -> None:
+        if self._is_empty:
+            raise RuntimeError("the replay buffer is empty: extend it before sampling")
 
 
-def _readable(size: float) -> str:
-    """Return a number of bytes as people say it: 1.4 GiB."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} TiB"
+class _Ahead(NamedTuple):
+    """Where transitions `[B]` lead to in several steps.
+
+    Attributes:
+        place: `[B]`, of the last step.
+        reward: `[B, 1]`, discounted sum on the way.
+        steps: `[B, 1]` int64, how many they were.
+    """
+
+    place: Tensor
+    reward: Tensor
+    steps: Tensor
