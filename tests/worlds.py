@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from tensordict import TensorDict, TensorDictBase
-from torchrl.data import Binary, Bounded, Composite, Unbounded
+from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 
@@ -85,6 +85,14 @@ class IdentityWorld(EnvBase):
             batch_size=self.batch_size,
         )
 
+    @property
+    def discrete_actions(self) -> torch.Tensor:
+        """The table of discrete actions: every combination of -0.5, 0 and 0.5."""
+        levels = torch.tensor([-0.5, 0.0, 0.5])
+        return torch.cartesian_prod(*[levels] * self.action_spec.shape[-1]).reshape(
+            -1, self.action_spec.shape[-1]
+        )
+
     def _set_seed(self, seed: int | None) -> None:
         self.generator.manual_seed(seed or 0)
 
@@ -100,4 +108,86 @@ class IdentityWorld(EnvBase):
         """Go on from a state."""
         self.steps = state["steps"].to(self.device)
         self.observation = state["observation"].to(self.device)
+        self.generator.set_state(state["generator"])
+
+
+class MatchWorld(EnvBase):
+    """Name what you observe: 1 for the number of the component that is 1, else 0.
+
+    Every episode ends by its time limit.
+    """
+
+    def __init__(
+        self, num_envs: int = 16, num_actions: int = 4, max_episode_steps: int = 8
+    ) -> None:
+        super().__init__(device=torch.device("cpu"), batch_size=torch.Size([num_envs]))
+        self.num_actions = num_actions
+        self.max_episode_steps = max_episode_steps
+        flag = Binary(1, (num_envs, 1), dtype=torch.bool)
+        self.observation_spec = Composite(
+            observation=Bounded(0.0, 1.0, (num_envs, num_actions)),
+            success=flag.clone(),
+            shape=(num_envs,),
+        )
+        self.action_spec = Categorical(num_actions, shape=(num_envs,))
+        self.reward_spec = Bounded(0.0, 1.0, (num_envs, 1))
+        self.full_done_spec = Composite(
+            {key: flag.clone() for key in ("done", "terminated", "truncated")}, shape=(num_envs,)
+        )
+        self.generator = torch.Generator().manual_seed(0)
+        self.steps = torch.zeros(num_envs, 1, dtype=torch.long)
+        self.wanted = torch.zeros(num_envs, dtype=torch.long)
+
+    def _observation(self) -> torch.Tensor:
+        return torch.nn.functional.one_hot(self.wanted, self.num_actions).float()
+
+    def _draw(self) -> torch.Tensor:
+        return torch.randint(self.num_actions, self.wanted.shape, generator=self.generator)
+
+    def _reset(self, tensordict: TensorDictBase | None, **kwargs: object) -> TensorDict:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        if mask is None:
+            mask = torch.ones_like(self.steps, dtype=torch.bool)
+        self.steps = torch.where(mask, 0, self.steps)
+        self.wanted = torch.where(mask.squeeze(1), self._draw(), self.wanted)
+        nothing = torch.zeros_like(mask)
+        return TensorDict(
+            {
+                "observation": self._observation(),
+                **{k: nothing.clone() for k in ("success", "done", "terminated", "truncated")},
+            },
+            batch_size=self.batch_size,
+        )
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        hit = (tensordict["action"] == self.wanted).unsqueeze(1)
+        self.steps = self.steps + 1
+        self.wanted = self._draw()
+        truncated = self.steps >= self.max_episode_steps
+        return TensorDict(
+            {
+                "observation": self._observation(),
+                "reward": hit.float(),
+                "success": hit,
+                "terminated": torch.zeros_like(truncated),
+                "truncated": truncated,
+                "done": truncated.clone(),
+            },
+            batch_size=self.batch_size,
+        )
+
+    def _set_seed(self, seed: int | None) -> None:
+        self.generator.manual_seed(seed or 0)
+
+    def state_dict(self, **kwargs: object) -> dict[str, torch.Tensor]:
+        """Return what determines the future of the world."""
+        return {
+            "steps": self.steps,
+            "wanted": self.wanted,
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, torch.Tensor], **kwargs: object) -> None:
+        """Go on from a state."""
+        self.steps, self.wanted = state["steps"], state["wanted"]
         self.generator.set_state(state["generator"])

@@ -22,7 +22,7 @@ class BatchCollector:
     Args:
         env: a batched TorchRL environment.
         device: where policy and replay live.
-        observation_keys: what the policy reads.
+        observation_keys: what the policy reads; `active` comes along where the world tells it.
     """
 
     def __init__(
@@ -31,6 +31,8 @@ class BatchCollector:
         self.env = env
         self.device = device
         self.observation_keys = list(observation_keys)
+        if "active" in env.observation_spec.keys():  # noqa: SIM118  (iterates over its batch)
+            self.observation_keys.append("active")
         self._is_remote = env.device != device
         self._to_device = PackedTransfer(device)
         self._to_host = PackedTransfer(env.device)

@@ -1,0 +1,65 @@
+"""The rollout that an on-policy agent learns from, kept on its device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensordict import TensorDict, TensorDictBase
+from torchrl.data import Composite
+
+# What is kept of a transition besides observations; `active` only where the world tells it.
+_KEPT = ("action", "active")
+_KEPT_AFTER = ("reward", "terminated", "truncated", "done")
+
+
+class RolloutBuffer:
+    """The steps that all environments made since learning last took place.
+
+    Memory is allocated once, at the first step.
+
+    Args:
+        length: T, steps of every environment, at least 1.
+        observation_spec: what the agent observes; other observations are left out.
+    """
+
+    def __init__(self, length: int, observation_spec: Composite) -> None:
+        self.length = length
+        self._observed = list(observation_spec.keys(include_nested=True, leaves_only=True))
+        self._steps: TensorDict | None = None
+        self._next = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are T steps."""
+        return self._next == self.length
+
+    def extend(self, transition: TensorDictBase) -> None:
+        """Store one batched step `[num_envs]` in TorchRL's layout; a full buffer starts anew."""
+        after = transition.get("next")
+        kept = transition.select(*self._observed, *_KEPT, strict=False)
+        kept.set("next", after.select(*self._observed, *_KEPT_AFTER))
+        if self._steps is None:
+            self._steps = kept.apply(
+                lambda leaf: leaf.new_zeros(self.length, *leaf.shape),
+                batch_size=[self.length, *kept.batch_size],
+            )
+        if self.is_full:
+            self._next = 0
+        self._steps[self._next] = kept
+        self._next += 1
+
+    def rollout(self) -> TensorDict:
+        """Return the steps stored so far, `[T, num_envs]`, time first; valid until `extend`."""
+        assert self._steps is not None, "there is no step yet"
+        return self._steps[: self._next]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is stored."""
+        return {} if self._steps is None else self.rollout().to_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` returned, of a buffer of the same length."""
+        self._next = 0
+        steps = TensorDict.from_dict(state, auto_batch_size=False)
+        for step in range(len(state["action"]) if state else 0):
+            self.extend(steps.apply(lambda leaf, step=step: leaf[step], batch_size=[]))
