@@ -3,41 +3,58 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDict, TensorDictBase
-from torch import nn
+from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.policy import PolicyWrapper
-
-ActionKind = Literal["continuous", "discrete"]
+from torchrl_gpu.replay import ReplayBuffer
+from torchrl_gpu.specs import ActionKind, action_kind
 
 
 class Agent(nn.Module, ABC):
     """An algorithm: how to act (`policy`) and how to learn from a batch (`update`).
 
-    An agent knows neither the world nor the trainer. It says what it is by its attributes:
+    An agent knows neither the world nor the trainer. Write one as a subclass of `OffPolicyAgent` or
+    `OnPolicyAgent`; it says what it is by its attributes:
+
+    Args:
+        observation_spec: what the agent sees, batch size `[num_envs]`.
+        action_spec: what it does: bounded and continuous `[num_envs, action_dim]`, or discrete
+            `[num_envs]`.
+        device: where it lives.
 
     Attributes:
         on_policy: whether it learns only from what its present policy has collected.
         actions: the kinds of actions it can produce.
-        policy: acts, TensorDict in, TensorDict out; stochastic in train mode, greedy in eval mode.
+        policy: acts, TensorDict in, TensorDict out; explores in train mode, greedy in eval mode.
         batch_size: transitions per gradient step.
-        utd_ratio: gradient steps per environment step (update-to-data ratio).
+        gamma: discount per environment step, 0 to 1.
+
+    Raises:
+        ConfigurationError: the agent cannot produce actions of this kind.
     """
 
     on_policy: ClassVar[bool]
     actions: ClassVar[frozenset[ActionKind]]
     policy: PolicyWrapper
     batch_size: int
-    utd_ratio: float
+    gamma: float
 
     def __init__(
         self, observation_spec: Composite, action_spec: TensorSpec, device: torch.device
     ) -> None:
         super().__init__()
+        kind = action_kind(action_spec)
+        if kind not in self.actions:
+            raise ConfigurationError(
+                f"action_spec: {type(self).__name__} takes {' or '.join(sorted(self.actions))} "
+                f"actions, not {kind} ones"
+            )
         self.observation_spec = observation_spec
         self.action_spec = action_spec
         self.device = device
@@ -61,7 +78,7 @@ class Agent(nn.Module, ABC):
         """Return the optimizers by name, so that a checkpoint holds their state."""
 
     def training_state(self) -> dict[str, Any]:
-        """Return all that learning depends on: networks, targets, optimizers."""
+        """Return all that learning depends on: networks, targets, schedules, optimizers."""
         return {
             "networks": self.state_dict(),
             "optimizers": {name: o.state_dict() for name, o in self.optimizers().items()},
@@ -76,3 +93,74 @@ class Agent(nn.Module, ABC):
         self.load_state_dict(state["networks"])
         for name, optimizer in self.optimizers().items():
             optimizer.load_state_dict(state["optimizers"][name])
+
+
+class OffPolicyAgent(Agent):
+    """Learns from a replay of whatever was done before.
+
+    Attributes:
+        utd_ratio: gradient steps per environment step (update-to-data ratio).
+        n_step: environment steps that a sampled transition spans.
+    """
+
+    on_policy: ClassVar[bool] = False
+    utd_ratio: float
+    n_step: int = 1
+
+    def build_replay(self, capacity: int, num_envs: int) -> ReplayBuffer:
+        """Return the replay that this agent samples its batches from, on its device.
+
+        Args:
+            capacity: observations to keep.
+            num_envs: environments that act at the same time.
+        """
+        return ReplayBuffer(
+            capacity,
+            self.observation_spec,
+            self.action_spec,
+            num_envs,
+            self.device,
+            n_step=self.n_step,
+            gamma=self.gamma,
+        )
+
+    def bootstrap_discount(self, batch: TensorDictBase) -> Tensor:
+        """Return what the value of the next observation counts in a target, `[B, 1]`.
+
+        That is gamma^n, and 0 after a termination; a time limit does not terminate. n is
+        `steps_to_next_obs` `[B, 1]`, as n-step replays and TorchRL's `MultiStepTransform` write it,
+        and 1 where the batch does not have it.
+        """
+        terminated = batch.get(("next", "terminated"))
+        steps = batch.get("steps_to_next_obs", None)
+        discount = torch.full_like(batch.get(("next", "reward")), self.gamma)
+        if steps is not None:
+            discount = discount**steps
+        return discount.masked_fill(terminated, 0.0)
+
+
+class OnPolicyAgent(Agent):
+    """Learns from rollouts of its present policy, each used for several epochs and thrown away.
+
+    Attributes:
+        rollout_length: steps that every environment makes between two rounds of learning.
+        epochs: how often each transition of a rollout is learned from.
+    """
+
+    on_policy: ClassVar[bool] = True
+    rollout_length: int
+    epochs: int
+
+    @abstractmethod
+    def prepare(self, rollout: TensorDictBase) -> TensorDictBase:
+        """Return a rollout with what `update` needs besides, advantages for instance.
+
+        Called once per rollout, before the first of its updates.
+
+        Args:
+            rollout: transitions `[T, num_envs]` of the present policy, time first, in TorchRL's
+                layout; `active` `[T, num_envs, 1]` is false in rows that are no transitions.
+
+        Returns:
+            Batch size `[T, num_envs]`; the trainer flattens it and cuts it into minibatches.
+        """

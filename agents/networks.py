@@ -1,4 +1,4 @@
-"""The networks that agents share, shaped by the specs of the world."""
+"""The networks that agents share."""
 
 from __future__ import annotations
 
@@ -12,44 +12,10 @@ from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite
 
-from torchrl_gpu.errors import ConfigurationError
+from agents.encoders import Encoder
 
 # Widths of the hidden layers of a network, at least one.
 LayerSizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
-
-
-class VectorEncoder(nn.Module):
-    """Concatenates the vector observations of a world into one.
-
-    Args:
-        observation_spec: leaves `[*B, D]`, floating point.
-
-    Attributes:
-        width: the length of the concatenated vector.
-
-    Raises:
-        ConfigurationError: an observation is not a floating-point vector.
-    """
-
-    def __init__(self, observation_spec: Composite) -> None:
-        super().__init__()
-        batch_dimensions = len(observation_spec.shape)
-        self.keys = list(observation_spec.keys(include_nested=True, leaves_only=True))
-        self.width = 0
-        for key in self.keys:
-            leaf = observation_spec[key]
-            if len(leaf.shape) != batch_dimensions + 1 or not leaf.dtype.is_floating_point:
-                raise ConfigurationError(
-                    f"observation {key!r} of shape {tuple(leaf.shape)} and type {leaf.dtype}: "
-                    "agents read floating-point vectors"
-                )
-            self.width += leaf.shape[-1]
-
-    def forward(self, observation: TensorDictBase) -> Tensor:
-        """Return `[*B, width]`."""
-        if len(self.keys) == 1:
-            return observation.get(self.keys[0])
-        return torch.cat([observation.get(key) for key in self.keys], dim=-1)
 
 
 class EnsembleLinear(nn.Module):
@@ -108,3 +74,42 @@ def _linear(inputs: int, outputs: int, device: torch.device, members: int | None
     if members is None:
         return nn.Linear(inputs, outputs, device=device)
     return EnsembleLinear(members, inputs, outputs, device=device)
+
+
+class Critics(nn.Module):
+    """Q(s, a) by `members` networks side by side, behind one encoder.
+
+    Args:
+        observation_spec: of s.
+        action_dim: of a.
+        hidden_sizes: width of each hidden layer.
+        device: where the parameters live.
+        members: how many networks.
+        layer_norm: normalise the hidden layers.
+    """
+
+    def __init__(
+        self,
+        observation_spec: Composite,
+        action_dim: int,
+        hidden_sizes: Sequence[int],
+        device: torch.device,
+        members: int,
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.members = members
+        self.encoder = Encoder(observation_spec, device)
+        inputs = self.encoder.width + action_dim
+        self.network = mlp(inputs, hidden_sizes, 1, device, members=members, layer_norm=layer_norm)
+
+    def forward(self, observation: TensorDictBase, action: Tensor) -> Tensor:
+        """Return values `[members, B, 1]` for actions `[B, action_dim]` in [-1, 1]."""
+        inputs = torch.cat([self.encoder(observation), action], dim=-1)
+        return self.network(inputs.expand(self.members, -1, -1))
+
+
+def frozen(network: nn.Module, *inputs: object) -> Tensor:
+    """Evaluate a network so that gradients reach its inputs but not its parameters."""
+    parameters = {name: parameter.detach() for name, parameter in network.named_parameters()}
+    return torch.func.functional_call(network, parameters, inputs)

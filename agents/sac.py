@@ -7,28 +7,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
-from torchrl.data import Bounded, Composite
+from torchrl.data import Composite, TensorSpec
 
 from agents import tanh_normal
-from agents.base import ActionKind, Agent
-from agents.networks import LayerSizes, VectorEncoder, mlp
+from agents.base import OffPolicyAgent
+from agents.encoders import Encoder
+from agents.networks import Critics, LayerSizes, frozen, mlp
 from agents.optimization import TargetNetwork, adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.policy import PolicyWrapper
+from torchrl_gpu.specs import ActionKind
 
 
-class SAC(Agent):
+class SAC(OffPolicyAgent):
     """Off-policy, continuous actions, maximum entropy.
 
     Args:
-        observation_spec: what the agent sees: floating-point vectors.
+        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
         action_spec: bounded and continuous, `[*B, action_dim]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer, of actor and critics alike.
@@ -46,14 +48,13 @@ class SAC(Agent):
         ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
     """
 
-    on_policy: ClassVar[bool] = False
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
 
     @checked
     def __init__(
         self,
         observation_spec: Composite,
-        action_spec: Bounded,
+        action_spec: TensorSpec,
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (256, 256),
@@ -70,21 +71,15 @@ class SAC(Agent):
         self.batch_size = batch_size
         self.utd_ratio = utd_ratio
         self.gamma = gamma
-        self.target_rate = target_rate
         action_dim = action_spec.shape[-1]
         self.target_entropy = -float(action_dim) if target_entropy is None else target_entropy
 
-        self.encoder = VectorEncoder(observation_spec)
-        self.actor = GaussianActor(self.encoder, action_dim, hidden_sizes, device)
+        self.actor = GaussianActor(observation_spec, action_dim, hidden_sizes, device)
         self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device)
-
-        def twin_critics() -> nn.Sequential:
-            inputs = self.encoder.width + action_dim
-            return mlp(inputs, hidden_sizes, 1, device, members=2, layer_norm=critic_layer_norm)
-
-        self.critics = twin_critics()
-        self.target_critics = twin_critics()
-        self.targets = TargetNetwork(self.critics, self.target_critics)
+        self.critics = Critics(
+            observation_spec, action_dim, hidden_sizes, device, 2, critic_layer_norm
+        )
+        self.target_critics = TargetNetwork(self.critics, target_rate)
         self.log_temperature = nn.Parameter(
             torch.tensor(math.log(initial_temperature), device=device)
         )
@@ -101,35 +96,30 @@ class SAC(Agent):
         # Each loss reaches its own parameters only, so one backward pass serves all three.
         (losses["loss/critic"] + losses["loss/actor"] + losses["loss/temperature"]).backward()
         self.optimizer.step()
-        self.targets.update(self.target_rate)
+        self.target_critics.update()
         return losses.detach()
 
     def loss(self, batch: TensorDictBase) -> TensorDict:
         """Return `loss/critic`, `loss/actor`, `loss/temperature`, and what is worth watching."""
-        observation = self.encoder(batch)
-        next_observation = self.encoder(batch.get("next"))
+        after = batch.get("next")
         action = self.policy.from_bounds(batch.get("action"))
-        reward = batch.get(("next", "reward"))
-        terminated = batch.get(("next", "terminated"))
         temperature = self.log_temperature.detach().exp()
 
         with torch.no_grad():
-            next_action, next_log_prob = self.actor.sample(next_observation)
+            next_action, next_log_prob = self.actor.sample(after)
             # V(s') = min_i Q'_i(s', a') - alpha log pi(a'|s'),  a' ~ pi(.|s')      (eq. 3)
-            next_value = (
-                self._evaluate(self.target_critics, next_observation, next_action).amin(dim=0)
-                - temperature * next_log_prob
-            )
+            next_values = self.target_critics(after, next_action)
+            next_value = next_values.amin(dim=0) - temperature * next_log_prob
             # y = r + gamma (1 - terminated) V(s'): a time limit does not terminate
-            target = torch.where(terminated, reward, reward + self.gamma * next_value)
+            target = after.get("reward") + self.bootstrap_discount(batch) * next_value
 
         # J_Q = sum_i E[(Q_i(s, a) - y)^2]                                         (eq. 5)
-        values = self._evaluate(self.critics, observation, action)
+        values = self.critics(batch, action)
         critic_loss = 2.0 * F.mse_loss(values, target.expand_as(values))
 
         # J_pi = E[alpha log pi(a|s) - min_i Q_i(s, a)],  a ~ pi(.|s)              (eq. 9)
-        new_action, log_prob = self.actor.sample(observation)
-        new_value = self._evaluate(self.critics, observation, new_action, frozen=True).amin(dim=0)
+        new_action, log_prob = self.actor.sample(batch)
+        new_value = frozen(self.critics, batch, new_action).amin(dim=0)
         actor_loss = (temperature * log_prob - new_value).mean()
 
         # J_alpha = E[-alpha (log pi(a|s) + target entropy)]                       (eq. 18)
@@ -151,22 +141,12 @@ class SAC(Agent):
         """Return the one optimizer."""
         return {"adam": self.optimizer}
 
-    def _evaluate(
-        self, critics: nn.Module, observation: Tensor, action: Tensor, frozen: bool = False
-    ) -> Tensor:
-        """Return `[2, B, 1]`; frozen: gradients reach the action, not the critics."""
-        inputs = torch.cat([observation, action], dim=-1).expand(2, -1, -1)
-        if not frozen:
-            return critics(inputs)
-        parameters: dict[str, Any] = {n: p.detach() for n, p in critics.named_parameters()}
-        return torch.func.functional_call(critics, parameters, (inputs,))
-
 
 class GaussianActor(nn.Module):
     """A network that gives mean and log standard deviation of a tanh-normal.
 
     Args:
-        encoder: reads the observation; has no parameters of its own.
+        observation_spec: what it sees.
         action_dim: number of action dimensions.
         hidden_sizes: width of each hidden layer.
         device: where the parameters live.
@@ -174,20 +154,20 @@ class GaussianActor(nn.Module):
 
     def __init__(
         self,
-        encoder: VectorEncoder,
+        observation_spec: Composite,
         action_dim: int,
         hidden_sizes: Sequence[int],
         device: torch.device,
     ) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.network = mlp(encoder.width, hidden_sizes, 2 * action_dim, device)
+        self.encoder = Encoder(observation_spec, device)
+        self.network = mlp(self.encoder.width, hidden_sizes, 2 * action_dim, device)
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
         """Return actions `[*B, action_dim]` in [-1, 1]."""
         mean, log_std = tanh_normal.split(self.network(self.encoder(observation)))
         return tanh_normal.mode(mean) if deterministic else tanh_normal.draw(mean, log_std)
 
-    def sample(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+    def sample(self, observation: TensorDictBase) -> tuple[Tensor, Tensor]:
         """Return actions `[B, action_dim]` and log-probabilities `[B, 1]`, both with gradient."""
-        return tanh_normal.sample(*tanh_normal.split(self.network(observation)))
+        return tanh_normal.sample(*tanh_normal.split(self.network(self.encoder(observation))))

@@ -5,22 +5,20 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
-from importlib import resources
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hydra.errors import MissingConfigException, OverrideParseException
-from omegaconf import OmegaConf
 
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoint import find_checkpoint
 from torchrl_gpu.state_file import load_state
 from trainers.demo import film
 from trainers.evaluation import evaluate
-from trainers.settings import PROVIDED, find_class
+from trainers.registry import CUSTOM, GROUPS, choices_of, class_of
+from trainers.settings import PROVIDED
 
-GROUPS = ("agent", "env", "trainer")
 SECTIONS: dict[str, Callable[..., Any]] = {"evaluation": evaluate, "demo": film}
 
 USAGE = """\
@@ -34,7 +32,9 @@ Train, evaluate and show robot policies.
 Choices
   agent       {agents}
   env         {envs}
-  experiment  {experiments}   (found by itself for a tuned pair of agent and env)
+  experiment  {experiments}
+              (found by itself for a tuned pair of agent and env)
+  agent._target_=package.Class, env._target_=package.Class: a class of your own
 
 General settings
   mode        train, eval or demo (train)
@@ -49,19 +49,31 @@ General settings
 def complete(arguments: list[str]) -> list[str]:
     """Return the arguments as Hydra takes them.
 
-    The agent and the world of a checkpoint need not be named again, and a setting of a component
-    need not be listed in its YAML file: the constructor is what knows it.
+    The agent and the world of a checkpoint need not be named again; a class of the user's own
+    (`agent._target_=package.Class`) takes the place of a choice; a world that goes by a name of its
+    own (`env.name=CartPole-v1`) has its tuned settings under that name; and a setting of a
+    component need not be listed in its YAML file: the constructor is what knows it.
 
     Raises:
         ConfigurationError: `checkpoint=` names no checkpoint.
     """
     values = dict(a.split("=", 1) for a in arguments if "=" in a)
     completed = [_with_force(argument) for argument in arguments]
+    trained: Mapping[str, str] = {}
     if values.get("checkpoint", "null") != "null":
         state = load_state(find_checkpoint(Path(values["checkpoint"])))
-        for group, choice in (state.get("config") or {}).get("choices", {}).items():
-            if group not in values:
-                completed.append(f"{group}={choice}")
+        trained = (state.get("config") or {}).get("choices", {})
+    for group in ("agent", "env"):
+        if group in values:
+            continue
+        if f"{group}._target_" in values:
+            completed.append(f"{group}={CUSTOM}")
+        elif group in trained:
+            is_choice = trained[group] in choices_of(group)
+            completed.append(f"{group}={trained[group] if is_choice else CUSTOM}")
+    tuned = f"{values.get('agent')}_{values.get('env.name')}"
+    if "experiment" not in values and tuned in choices_of("experiment"):
+        completed.append(f"experiment={tuned}")
     return completed
 
 
@@ -75,7 +87,7 @@ def explain(error: Exception) -> str:
     text = str(error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = error.missing_cfg_file.rpartition("/")
-        return f"{group}={choice}: there is no such {group}; there are: {_list(error.options)}"
+        return f"{group}={choice}: there is no such {group}; there are: {_list(choices_of(group))}"
     if found := re.match(r"You must specify '(\w+)'", text):
         group = found[1]
         return f"{group}= is missing; there are: {_list(choices_of(group))}"
@@ -99,21 +111,11 @@ def help_text(arguments: list[str]) -> str:
     for group in GROUPS:
         choice = chosen.get(group, "default" if group == "trainer" else None)
         if choice in choices_of(group):
-            section = OmegaConf.load(str(resources.files("configs") / group / f"{choice}.yaml"))
-            target = OmegaConf.select(section, "_target_")
-            parts.append(_settings_text(group, find_class(group, target)))
+            parts.append(_settings_text(group, class_of(group, choice)))
         else:
             parts.append(f"Settings of {group}: add {group}=... to see them\n")
     parts += [_settings_text(name, function) for name, function in SECTIONS.items()]
     return "\n".join(parts)
-
-
-def choices_of(group: str) -> list[str]:
-    """Return what can be chosen for a config group, by name."""
-    folder = resources.files("configs") / group
-    return sorted(
-        f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")
-    )
 
 
 def _settings_text(group: str, component: Callable[..., Any]) -> str:

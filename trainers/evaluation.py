@@ -96,10 +96,11 @@ def evaluate(
     knows_success = False
     step = 0
     while step % _STEPS_BETWEEN_LOOKS or bool((quota > 0).any()):
-        after = collector.step(policy)["next"]
+        transition = collector.step(policy)
+        after, active = transition["next"], transition.get("active", None)
         done = after["done"].reshape(worlds)
         running[0] += after["reward"].reshape(worlds)
-        running[1] += 1.0
+        running[1] += 1.0 if active is None else active.reshape(worlds)
         counted = done & (quota > 0)
         totals[:2] += (running * counted).sum(dim=1)
         if "success" in after.keys():  # noqa: SIM118  (a TensorDict iterates over its batch)

@@ -77,7 +77,13 @@ class EpisodeStatistics:
         self._zero = torch.zeros((), device=device)
         self._has_success = False
 
-    def update(self, reward: Tensor, done: Tensor, success: Tensor | None = None) -> None:
+    def update(
+        self,
+        reward: Tensor,
+        done: Tensor,
+        success: Tensor | None = None,
+        active: Tensor | None = None,
+    ) -> None:
         """Add one batched step. Reads nothing back.
 
         Args:
@@ -85,10 +91,12 @@ class EpisodeStatistics:
             done: bool `[N, 1]`, terminated or truncated.
             success: bool `[N, 1]`; an episode succeeds if it holds at its last step. None for a
                 world that knows no success.
+            active: bool `[N, 1]`, false where the row is no step of an episode (reward 0, not
+                done); None where each one is.
         """
         ended = done.reshape(-1)
         self._return.add_(reward.reshape(-1))
-        self._length.add_(1)
+        self._length.add_(1 if active is None else active.reshape(-1))
         if success is not None:
             self._has_success = True
             self._success.copy_(success.reshape(-1))

@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torchrl_gpu.errors import ConfigurationError
 from trainers import tasks
 from trainers.command_line import complete, explain, help_text
+from trainers.registry import CUSTOM
 from trainers.settings import check
 
 _INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
@@ -49,7 +50,8 @@ def run(config: DictConfig) -> None:
     composed = HydraConfig.get()
     try:
         _check_experiment(composed.runtime.choices.get("experiment"), composed.overrides.task)
-        settings = check(config, composed.runtime.choices, list(composed.overrides.task))
+        choices = {g: None if c == CUSTOM else c for g, c in composed.runtime.choices.items()}
+        settings = check(config, choices, list(composed.overrides.task))
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         tasks.TASKS[settings.mode](settings)

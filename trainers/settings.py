@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,7 @@ from typing import Annotated, Any, Literal
 import torch
 from omegaconf import DictConfig, OmegaConf
 from pydantic import Field
-from torchrl.envs import EnvBase
 
-from agents.base import Agent
 from torchrl_gpu.arguments import check_settings, check_value, parameters_of
 from torchrl_gpu.checkpoint import find_checkpoint
 from torchrl_gpu.device import resolve_device
@@ -21,7 +18,7 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.state_file import load_state
 from trainers.demo import film
 from trainers.evaluation import evaluate
-from trainers.trainer import TorchRLTrainer
+from trainers.registry import GROUPS, find_class
 
 Mode = Literal["train", "eval", "demo"]
 
@@ -33,7 +30,6 @@ PROVIDED = {
     "evaluation": ("env", "policy", "device", "seed"),
     "demo": ("env", "policy", "device", "seed", "folder"),
 }
-_KINDS: dict[str, type] = {"agent": Agent, "env": EnvBase, "trainer": TorchRLTrainer}
 
 
 @dataclass(frozen=True)
@@ -68,12 +64,13 @@ class Settings:
     config: dict[str, Any]
 
 
-def check(config: DictConfig, choices: Mapping[str, str], overrides: list[str]) -> Settings:
+def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list[str]) -> Settings:
     """Check a composed configuration.
 
     Args:
         config: what Hydra composed.
-        choices: the choice of each config group, as in `{"agent": "sac", "env": "fanuc"}`.
+        choices: the choice of each config group, as in `{"agent": "sac", "env": "fanuc"}`; None
+            where a class of the user's own is in its place.
         overrides: what the user typed; it wins over what a checkpoint was trained with.
 
     Raises:
@@ -93,7 +90,7 @@ def check(config: DictConfig, choices: Mapping[str, str], overrides: list[str]) 
         found = find_checkpoint(Path(checkpoint), best=mode != "train")
         config = _with_settings_of(load_state(found), found, config, choices, overrides)
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    components = {group: _component(group, plain[group]) for group in _KINDS}
+    components = {group: _component(group, plain[group]) for group in GROUPS}
     return Settings(
         mode=mode,
         seed=seed,
@@ -107,7 +104,10 @@ def check(config: DictConfig, choices: Mapping[str, str], overrides: list[str]) 
         ),
         demo=check_settings(film, plain["demo"], "demo", PROVIDED["demo"]),
         config={
-            "choices": {"agent": choices["agent"], "env": choices["env"]},
+            "choices": {
+                group: choices[group] or components[group].target.__name__
+                for group in ("agent", "env")
+            },
             "seed": seed,
             **{
                 group: {"_target_": plain[group]["_target_"], **component.settings}
@@ -130,44 +130,25 @@ def _general(
 
 def _component(group: str, section: Any) -> Component:
     """Find the class of a section and check its settings against the class's constructor."""
-    if not isinstance(section, dict) or "_target_" not in section:
+    if not isinstance(section, dict) or section.get("_target_") is None:
         raise ConfigurationError(f"{group}: it needs a class, {group}._target_=package.Class")
     settings = dict(section)
     target = find_class(group, settings.pop("_target_"))
     return Component(target, check_settings(target, settings, group, PROVIDED[group]))
 
 
-def find_class(group: str, path: Any) -> type:
-    """Import the class of a group by its dotted path.
-
-    Raises:
-        ConfigurationError: it cannot be imported, or is not of the kind that the group needs.
-    """
-    module, _, name = str(path).rpartition(".")
-    try:
-        target = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"{group}._target_={path}: {error}") from None
-    kind = _KINDS[group]
-    if not (isinstance(target, type) and issubclass(target, kind)):
-        raise ConfigurationError(
-            f"{group}._target_={path}: it has to be a subclass of {kind.__module__}.{kind.__name__}"
-        )
-    return target
-
-
 def _with_settings_of(
     state: dict[str, Any],
     path: Path,
     config: DictConfig,
-    choices: Mapping[str, str],
+    choices: Mapping[str, str | None],
     overrides: list[str],
 ) -> DictConfig:
     """Return the configuration with the settings that the checkpoint was trained with."""
     trained = state.get("config") or {}
     for group in ("agent", "env"):
         of_checkpoint = trained.get("choices", {}).get(group)
-        if of_checkpoint != choices[group]:
+        if choices[group] is not None and of_checkpoint != choices[group]:
             raise ConfigurationError(
                 f"{group}={choices[group]}: {path} was trained with {group}={of_checkpoint}"
             )

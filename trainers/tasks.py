@@ -26,6 +26,7 @@ from torchrl_gpu.state_file import load_state
 from trainers.demo import film
 from trainers.evaluation import Evaluation, evaluate
 from trainers.identity import check_identity
+from trainers.pairing import pair
 from trainers.progress import human_time
 from trainers.settings import Component, Mode, Settings
 from trainers.trainer import TorchRLTrainer
@@ -105,8 +106,13 @@ def _build_env(settings: Settings, mode: Mode) -> EnvBase:
     if mode == "demo" and "num_envs" in component.settings:
         component = Component(component.target, {**component.settings, "num_envs": 1})
     env: EnvBase = component.build(mode=mode, device=settings.device, seed=settings.seed)
-    env.set_seed(settings.seed)
-    return env
+    try:
+        paired = pair(env, settings.agent.target)
+    except ConfigurationError:
+        env.close()
+        raise
+    paired.set_seed(settings.seed)
+    return paired
 
 
 def _build_agent(settings: Settings, env: EnvBase) -> Agent:

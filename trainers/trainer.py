@@ -1,4 +1,4 @@
-"""The training loop: collect, store, update, log, evaluate, checkpoint."""
+"""The training loop: collect, learn, log, evaluate, checkpoint."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agents.base import Agent
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.collector import BatchCollector
-from torchrl_gpu.replay import ReplayBuffer
 from torchrl_gpu.seeding import rng_state, set_rng_state
 from torchrl_gpu.state_file import load_state
 from trainers.evaluation import Evaluation, evaluate
+from trainers.experience import experience_of
 from trainers.identity import check_identity, identity
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, MetricLogger
 from trainers.progress import ProgressDisplay
@@ -38,7 +38,8 @@ class TorchRLTrainer:
         evaluation_env: a world in its evaluation mode; None for no evaluations.
         config: what was configured, kept in every checkpoint (JSON values).
         total_frames: environment steps in all.
-        random_frames: environment steps with uniformly random actions before learning starts.
+        random_frames: environment steps with uniformly random actions before learning starts, for
+            agents that learn from a replay.
         replay_capacity: observations that the replay holds.
         log_interval: environment steps between two lines of metrics.
         evaluation_interval: environment steps between two evaluations.
@@ -77,7 +78,6 @@ class TorchRLTrainer:
         self.evaluation_env = evaluation_env
         self.config = config or {}
         self.total_frames = total_frames
-        self.random_frames = random_frames
         self.log_interval = log_interval
         self.evaluation_interval = evaluation_interval
         self.evaluation_episodes = evaluation_episodes
@@ -86,9 +86,7 @@ class TorchRLTrainer:
         self.show_progress = show_progress
 
         self.num_envs = env.batch_size.numel()
-        self.replay = ReplayBuffer(
-            replay_capacity, agent.observation_spec, agent.action_spec, self.num_envs, agent.device
-        )
+        self.experience = experience_of(agent, self.num_envs, replay_capacity, random_frames)
         self.collector = BatchCollector(env, agent.device, agent.policy.in_keys)
         self.random_policy = RandomPolicy(agent.action_spec.to(agent.device))
         self.episodes = EpisodeStatistics(self.num_envs, agent.device)
@@ -102,8 +100,6 @@ class TorchRLTrainer:
         self.evaluation: Evaluation | None = None
         self._evaluated_at: int | None = None
         self._started = self._last_log = time.perf_counter()
-        # Updates are due in proportion to the frames since this point of the run.
-        self._learning_origin = (random_frames, 0)
 
     def train(self) -> None:
         """Train until `total_frames`, or until `stop_requested` is set; evaluate and save.
@@ -114,10 +110,7 @@ class TorchRLTrainer:
         self._last_log = time.perf_counter()
         with ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display:
             while self.frames < self.total_frames and not self.stop_requested:
-                transition = self.collect()
-                self.replay.extend(transition)
-                for _ in range(self.updates_due()):
-                    batch = self.replay.sample(self.agent.batch_size)
+                for batch in self.experience.batches(self.collect()):
                     self.update_metrics.add(self.agent.update(batch))
                     self.updates += 1
                 if self._passed(self.log_interval):
@@ -137,17 +130,17 @@ class TorchRLTrainer:
 
     def collect(self) -> TensorDictBase:
         """Act once in every world, at random at first, and return the transition."""
-        is_random = self.frames < self.random_frames
+        is_random = self.frames < self.experience.random_frames
         transition = self.collector.step(self.random_policy if is_random else self.agent.policy)
         self.frames += self.num_envs
         after = transition["next"]
-        self.episodes.update(after["reward"], after["done"], after.get("success", None))
+        self.episodes.update(
+            after["reward"],
+            after["done"],
+            after.get("success", None),
+            transition.get("active", None),
+        )
         return transition
-
-    def updates_due(self) -> int:
-        """Return how many gradient steps the frames so far still call for."""
-        frames, updates = self._learning_origin
-        return updates + int((self.frames - frames) * self.agent.utd_ratio) - self.updates
 
     def save(self) -> Path:
         """Write a checkpoint of everything that the rest of the training depends on."""
@@ -157,17 +150,17 @@ class TorchRLTrainer:
             "frames": self.frames,
             "updates": self.updates,
             "seconds": time.perf_counter() - self._started,
-            "learning_origin": list(self._learning_origin),
+            "experience": self.experience.state_dict(),
             "agent": self.agent.training_state(),
             "collector": self.collector.state_dict(),
             "episodes": self.episodes.state_dict(),
             "random": rng_state(self.agent.device),
         }
-        replay = self.replay.state_dict() if self.save_replay else None
+        stored = self.experience.stored() if self.save_replay else None
         score = None
         if self.evaluation is not None and self._evaluated_at == self.frames:
             score = self.evaluation.score
-        return self.checkpoints.save(self.frames, state, replay, score)
+        return self.checkpoints.save(self.frames, state, stored, score)
 
     def load(self, checkpoint: Path) -> None:
         """Go on from a checkpoint: frames, networks, optimizers, replay, world and random numbers.
@@ -183,15 +176,15 @@ class TorchRLTrainer:
         self.frames = state["frames"]
         self.updates = state["updates"]
         self._started = time.perf_counter() - state["seconds"]
-        self._learning_origin = tuple(state["learning_origin"])
         self.agent.load_training_state(state["agent"])
         self.collector.load_state_dict(state["collector"])
         self.episodes.load_state_dict(state["episodes"])
+        stored = None
         if replay_path(checkpoint).exists():
-            self.replay.load_state_dict(load_state(replay_path(checkpoint)))
+            stored = load_state(replay_path(checkpoint))
         else:
-            self._learning_origin = (self.frames + self.random_frames, self.updates)
             logger.info("no replay beside %s: it is filled anew", checkpoint)
+        self.experience.load_state_dict(state["experience"], stored)
         self.metric_logger.resume_from(self.frames)
         set_rng_state(state["random"], self.agent.device)
 

@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 from tensordict import TensorDict
-from torchrl.data import Bounded, Composite, Unbounded
+from torchrl.data import Composite, Unbounded
 
-from agents.networks import EnsembleLinear, VectorEncoder, mlp
-from torchrl_gpu.errors import ConfigurationError
+from agents.networks import Critics, EnsembleLinear, frozen, mlp
 
 CPU = torch.device("cpu")
 
@@ -37,17 +36,22 @@ def test_mlp_takes_any_leading_dimensions(layer_norm: bool) -> None:
     torch.testing.assert_close(outputs[2], network(inputs[2]))
 
 
-def test_vector_encoder_joins_the_keys_of_the_spec() -> None:
-    spec = Composite(
-        a=Unbounded((4, 3)), nested=Composite(b=Unbounded((4, 2)), shape=(4,)), shape=(4,)
-    )
-    encoder = VectorEncoder(spec)
-    observation = TensorDict({"a": torch.ones(4, 3), "nested": {"b": torch.zeros(4, 2)}}, [4])
-    assert encoder.width == 5
-    assert encoder(observation).tolist() == [[1.0, 1.0, 1.0, 0.0, 0.0]] * 4
+def test_critics_are_networks_side_by_side_behind_one_encoder() -> None:
+    spec = Composite(observation=Unbounded((4, 3)), shape=(4,))
+    critics = Critics(spec, 2, [8], CPU, members=2)
+    batch = TensorDict({"observation": torch.randn(7, 3)}, [7])
+    values = critics(batch, torch.randn(7, 2))
+    assert values.shape == (2, 7, 1)
+    assert not torch.equal(values[0], values[1])
 
 
-def test_vector_encoder_refuses_pixels() -> None:
-    spec = Composite(pixels=Bounded(0, 255, (4, 3, 8, 8), dtype=torch.uint8), shape=(4,))
-    with pytest.raises(ConfigurationError, match=r"pixels.*vectors"):
-        VectorEncoder(spec)
+def test_a_frozen_network_passes_gradients_to_its_inputs_only() -> None:
+    spec = Composite(observation=Unbounded((4, 3)), shape=(4,))
+    critics = Critics(spec, 2, [8], CPU, members=1)
+    batch = TensorDict({"observation": torch.randn(7, 3)}, [7])
+    action = torch.randn(7, 2, requires_grad=True)
+    values = frozen(critics, batch, action)
+    torch.testing.assert_close(values, critics(batch, action))
+    values.sum().backward()
+    assert action.grad is not None
+    assert all(parameter.grad is None for parameter in critics.parameters())

@@ -9,6 +9,7 @@ import torch
 
 from torchrl_gpu.state_file import save_state
 from trainers import run
+from trainers.registry import choices_of
 
 BASE = ["agent=sac", "env=fanuc"]
 SHORT = [
@@ -37,12 +38,18 @@ def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
         return int(end.code or 0)
 
 
+AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["agent=foo", "env=fanuc"], "agent=foo: there is no such agent; there are: sac"),
-        (["agent=sac", "env=foo"], "env=foo: there is no such env; there are: fanuc"),
-        (["env=fanuc"], "agent= is missing; there are: sac"),
+        (["agent=foo", "env=fanuc"], f"agent=foo: there is no such agent; there are: {AGENTS}"),
+        (["agent=sac", "env=foo"], f"env=foo: there is no such env; there are: {ENVS}"),
+        (["env=fanuc"], f"agent= is missing; there are: {AGENTS}"),
+        (["agent=custom", "env=fanuc"], "agent: it needs a class, agent._target_=package.Class"),
+        (["agent._target_=nowhere.Agent", "env=fanuc"], "agent._target_=nowhere.Agent: No module"),
+        (["agent=sac", "env=gym", "env.name=CartPole-v1"], "agents that do: dqn, iqn, ppo"),
         ([*BASE, "experiment=foo"], "experiment=foo: there is no such experiment"),
         ([*BASE, "colour=red"], "colour: there is no such setting"),
         ([*BASE, "env.colour=red"], "env.colour: FanucEnv has no such setting"),

@@ -1,0 +1,142 @@
+"""What was collected, kept until it has been learned from: a replay, or a rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+from tensordict import TensorDictBase
+
+from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.prioritized_replay import PrioritizedReplayBuffer
+from torchrl_gpu.rollout import RolloutBuffer
+
+
+class Experience(Protocol):
+    """Takes in every transition and hands out the batches that are to be learned from."""
+
+    random_frames: int
+
+    def batches(self, transition: TensorDictBase) -> Iterator[TensorDictBase]:
+        """Store a batched step and yield what is due to be learned from now, batch by batch.
+
+        What an update adds to its batch, priorities for instance, is seen when the next one is
+        asked for.
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far learning has come, as plain values."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
+        """Go on from a state and what was stored; None where that was not kept."""
+        ...
+
+    def stored(self) -> dict[str, Any]:
+        """Return all that is stored."""
+        ...
+
+
+class ReplayExperience:
+    """Keeps the newest transitions and samples from all of them, at a fixed ratio of updates.
+
+    Args:
+        agent: whose replay it is.
+        num_envs: environments that act at the same time.
+        capacity: observations to keep.
+        random_frames: environment steps that are stored before learning starts.
+    """
+
+    def __init__(
+        self, agent: OffPolicyAgent, num_envs: int, capacity: int, random_frames: int
+    ) -> None:
+        self.agent = agent
+        self.num_envs = num_envs
+        self.random_frames = random_frames
+        self.replay = agent.build_replay(capacity, num_envs)
+        # Since learning started: below 0 while it has not.
+        self._frames = -random_frames
+        self._updates = 0
+
+    def batches(self, transition: TensorDictBase) -> Iterator[TensorDictBase]:
+        """Store a step; yield as many batches as keep updates in proportion to frames."""
+        self.replay.extend(transition)
+        self._frames += self.num_envs
+        while self._updates < int(self._frames * self.agent.utd_ratio):
+            batch = self.replay.sample(self.agent.batch_size)
+            yield batch
+            self._updates += 1
+            if isinstance(self.replay, PrioritizedReplayBuffer):
+                self.replay.update_priorities(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the frames and updates since learning started."""
+        return {"frames": self._frames, "updates": self._updates}
+
+    def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
+        """Go on; without its replay, a new one is filled before learning goes on."""
+        if stored is not None:
+            self.replay.load_state_dict(stored)
+            self._frames, self._updates = state["frames"], state["updates"]
+
+    def stored(self) -> dict[str, Any]:
+        """Return the replay."""
+        return self.replay.state_dict()
+
+
+class RolloutExperience:
+    """Keeps the steps of the present policy until there are enough, and learns from each alike.
+
+    Args:
+        agent: whose rollouts they are.
+    """
+
+    random_frames = 0
+
+    def __init__(self, agent: OnPolicyAgent) -> None:
+        self.agent = agent
+        self.buffer = RolloutBuffer(agent.rollout_length, agent.observation_spec)
+
+    def batches(self, transition: TensorDictBase) -> Iterator[TensorDictBase]:
+        """Store a step; at the end of a rollout, yield it in minibatches, some epochs long."""
+        self.buffer.extend(transition)
+        if not self.buffer.is_full:
+            return
+        rollout = self.agent.prepare(self.buffer.rollout()).flatten()
+        for _ in range(self.agent.epochs):
+            order = torch.randperm(len(rollout), device=self.agent.device)
+            # Minibatches of one size, so that the update is the same computation each time.
+            count = max(1, len(rollout) // self.agent.batch_size)
+            for index in order.chunk(count):
+                yield rollout[index]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: between rollouts there is nothing to know."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
+        """Go on within the rollout that was under way, or begin a new one."""
+        if stored:
+            self.buffer.load_state_dict(stored)
+
+    def stored(self) -> dict[str, Any]:
+        """Return the rollout under way."""
+        return self.buffer.state_dict() if not self.buffer.is_full else {}
+
+
+def experience_of(agent: Agent, num_envs: int, capacity: int, random_frames: int) -> Experience:
+    """Return what an agent learns from.
+
+    Raises:
+        ConfigurationError: the agent is of neither kind.
+    """
+    if isinstance(agent, OnPolicyAgent):
+        return RolloutExperience(agent)
+    if isinstance(agent, OffPolicyAgent):
+        return ReplayExperience(agent, num_envs, capacity, random_frames)
+    raise ConfigurationError(
+        f"agent: {type(agent).__name__} has to be an OffPolicyAgent or an OnPolicyAgent"
+    )

@@ -1,0 +1,34 @@
+"""Which agent can act in which world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrl.envs import EnvBase
+
+from agents.base import Agent
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.specs import action_kind
+from torchrl_gpu.transforms import with_action_table
+from trainers.registry import choices_of, class_of
+
+
+def pair(env: EnvBase, agent: type[Agent]) -> EnvBase:
+    """Return a world as an agent of some class can act in it.
+
+    A continuous world that declares a table of discrete actions takes discrete agents too.
+
+    Raises:
+        ConfigurationError: the agent cannot act in this world; those that can are named.
+    """
+    kind = action_kind(env.action_spec)
+    if kind in agent.actions:
+        return env
+    if "discrete" in agent.actions and hasattr(env, "discrete_actions"):
+        return with_action_table(env)
+    agents: dict[str, Any] = {name: class_of("agent", name) for name in choices_of("agent")}
+    able = [name for name, other in agents.items() if kind in other.actions]
+    raise ConfigurationError(
+        f"agent={agent.__name__}: this world takes {kind} actions, which it does not produce; "
+        f"agents that do: {', '.join(able)}"
+    )
