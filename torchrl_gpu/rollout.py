@@ -60,6 +60,7 @@ class RolloutBuffer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` returned, of a buffer of the same length."""
         self._next = 0
-        steps = TensorDict.from_dict(state, auto_batch_size=False)
-        for step in range(len(state["action"]) if state else 0):
-            self.extend(steps.apply(lambda leaf, step=step: leaf[step], batch_size=[]))
+        if state:
+            steps = TensorDict(state, batch_size=state["action"].shape[:2])
+            for step in steps.unbind(0):
+                self.extend(step)

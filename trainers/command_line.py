@@ -126,7 +126,10 @@ def _settings_text(group: str, component: Callable[..., Any]) -> str:
         if name in PROVIDED[group] or parameter.kind is inspect.Parameter.VAR_KEYWORD:
             continue
         default = parameter.default
-        shown = list(default) if isinstance(default, tuple) else default
+        if default is inspect.Parameter.empty:
+            shown: Any = "required"
+        else:
+            shown = list(default) if isinstance(default, tuple) else default
         text = f"{words.get(name, '')} ({shown})"
         lines += textwrap.wrap(
             text,

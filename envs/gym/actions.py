@@ -1,0 +1,102 @@
+"""How a Gymnasium environment is acted upon, from tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete, Space
+from numpy.typing import NDArray
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, TensorSpec
+
+from envs.gym.observations import describe
+from torchrl_gpu.errors import ConfigurationError
+
+# Up to so many dimensions, the table of discrete actions combines their levels.
+_MOST_COMBINED = 3
+
+
+class DiscreteActions:
+    """Actions that are one of `n`: int64 `[num_envs]`, 0 to n - 1.
+
+    Args:
+        space: of one environment.
+    """
+
+    def __init__(self, space: Discrete) -> None:
+        self._n = int(space.n)
+        self._start = int(space.start)
+
+    def spec(self, num_envs: int) -> TensorSpec:
+        """Return the spec of a batch of actions."""
+        return Categorical(self._n, shape=(num_envs,), dtype=torch.int64)
+
+    def to_env(self, action: Tensor) -> NDArray[np.int64]:
+        """Return a batch of actions as a vector environment takes them."""
+        numbers: NDArray[np.int64] = action.numpy()
+        return numbers + self._start if self._start else numbers
+
+
+class BoxActions:
+    """Actions that are vectors: float32 `[num_envs, D]` in [-1, 1], mapped to the bounds of a Box.
+
+    Args:
+        space: of one environment, with finite bounds.
+    """
+
+    def __init__(self, space: Box) -> None:
+        self._dtype = space.dtype
+        self._shape = space.shape
+        self._low, self._high = space.low.reshape(-1), space.high.reshape(-1)
+        low, high = self._low.astype(np.float64), self._high.astype(np.float64)
+        self._center = ((high + low) / 2).astype(self._dtype)
+        self._half_range = ((high - low) / 2).astype(self._dtype)
+
+    def spec(self, num_envs: int) -> TensorSpec:
+        """Return the spec of a batch of actions."""
+        return Bounded(-1.0, 1.0, (num_envs, len(self._low)), dtype=torch.float32)
+
+    def to_env(self, action: Tensor) -> NDArray[np.floating]:
+        """Return a batch of actions as a vector environment takes them, never out of bounds."""
+        values = action.numpy() * self._half_range
+        values += self._center
+        np.maximum(values, self._low, out=values)
+        np.minimum(values, self._high, out=values)
+        return values.astype(self._dtype, copy=False).reshape(-1, *self._shape)
+
+    def table(self, levels: int) -> Tensor:
+        """Return a table of discrete actions `[A, D]`, float32 in [-1, 1].
+
+        Up to three dimensions it holds every combination of `levels` evenly spaced values; beyond,
+        row 0 is zero and each other row moves one dimension alone, to one of its levels.
+        """
+        dimensions = len(self._low)
+        values = (2.0 * torch.arange(levels) - (levels - 1)) / (levels - 1)
+        if dimensions <= _MOST_COMBINED:
+            return torch.cartesian_prod(*[values] * dimensions).reshape(-1, dimensions)
+        moves = torch.kron(torch.eye(dimensions), values[values != 0].unsqueeze(1))
+        return torch.cat((torch.zeros(1, dimensions), moves))
+
+
+def actions_of(space: Space) -> DiscreteActions | BoxActions:
+    """Return how the actions of a space are given.
+
+    Args:
+        space: of one environment.
+
+    Raises:
+        ConfigurationError: it is neither Discrete nor a Box of floats with finite bounds.
+    """
+    if isinstance(space, Discrete):
+        return DiscreteActions(space)
+    if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
+        if np.isfinite(space.low).all() and np.isfinite(space.high).all():
+            return BoxActions(space)
+        raise ConfigurationError(
+            f"its actions, a {describe(space)}, have no finite bounds; this world needs them, to "
+            f"map [-1, 1] onto"
+        )
+    raise ConfigurationError(
+        f"it takes actions of a {describe(space)}; this world gives Discrete ones and those of a "
+        f"Box of floats with finite bounds"
+    )

@@ -1,0 +1,206 @@
+"""Tiny Gymnasium environments, registered when this module is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+MODULE = "tests.envs.gym_environments"
+TIME_LIMIT = 5
+
+
+class Counter(gymnasium.Env):
+    """Shows a number drawn for the episode and how many steps it has taken.
+
+    The number is the step at which the episode terminates. Some are beyond the time limit, some
+    are the time limit itself, so that both flags are told at once.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
+    observation_space = Box(0.0, 100.0, (2,), np.float64)
+    action_space = Discrete(3, start=5)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def observe(self) -> Any:
+        return np.array([self.end, self.steps], np.float64)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.end = int(self.np_random.integers(3, TIME_LIMIT + 2))
+        self.steps = 0
+        return self.observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        self.steps += 1
+        return self.observe(), self.reward(action), self.steps == self.end, False, {}
+
+    def reward(self, action: Any) -> float:
+        return 100.0 * float(action) + self.steps
+
+    def render(self) -> Any:
+        return np.full((4, 6, 3), self.steps, np.uint8)
+
+
+class DictCounter(Counter):
+    """The same counter, shown in parts, with continuous actions."""
+
+    observation_space = Dict(
+        place=Box(0.0, 100.0, (2, 2), np.float32),
+        camera=Box(0, 255, (6, 5, 3), np.uint8),
+        phase=Discrete(TIME_LIMIT + 1, start=2),
+    )
+    action_space = Box(np.array([-2.0, 0.0]), np.array([2.0, 10.0]), dtype=np.float64)
+
+    def observe(self) -> Any:
+        camera = np.arange(6 * 5 * 3, dtype=np.uint8).reshape(6, 5, 3) + np.uint8(self.steps)
+        place = np.array([[self.end, self.steps], [0, 1]], np.float32)
+        return {"place": place, "camera": camera, "phase": np.int64(2 + self.steps)}
+
+    def reward(self, action: Any) -> float:
+        assert action in self.action_space
+        return float(action[0] + 100 * action[1])
+
+
+class Image(Counter):
+    """The counter as the brightness of an image, channels last."""
+
+    observation_space = Box(0, 255, (6, 8, 3), np.uint8)
+
+    def observe(self) -> Any:
+        image = np.zeros(self.observation_space.shape, np.uint8)
+        image[0, ..., 0] = self.steps
+        return image
+
+
+class ChannelsFirst(Image):
+    """The same, channels first."""
+
+    observation_space = Box(0, 255, (1, 6, 8), np.uint8)
+
+
+class Number(Counter):
+    """The counter as a number of a Discrete space."""
+
+    observation_space = Discrete(TIME_LIMIT + 1, start=-1)
+
+    def observe(self) -> Any:
+        return np.int64(self.steps - 1)
+
+
+class TupleAnswer(Counter):
+    observation_space = gymnasium.spaces.Tuple((Discrete(2), Discrete(2)))
+
+
+class WholeNumbers(Counter):
+    observation_space = Box(0, 9, (2,), np.int64)
+
+
+class TakenName(Counter):
+    observation_space = Dict(reward=Box(0.0, 1.0))
+
+
+class ManyChoices(Counter):
+    action_space = MultiDiscrete([2, 3])
+
+
+class Switches(Counter):
+    action_space = MultiBinary(3)
+
+
+class Unbounded(Counter):
+    action_space = Box(-np.inf, 1.0, (2,))
+
+
+class Undrawable(Counter):
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
+
+
+class VectorCounter(VectorEnv):
+    """Counters with a vectorization of their own, which overwrites what it returned before.
+
+    Args:
+        autoreset: the mode, or None to tell none.
+        options: further arguments are those of `gymnasium.make_vec`.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        max_episode_steps: int,
+        autoreset: str | None = "same_step",
+        render_mode: str | None = None,
+    ) -> None:
+        self.num_envs, self.render_mode = num_envs, render_mode
+        self.mode = autoreset and AutoresetMode[autoreset.upper()]
+        self.metadata = {"autoreset_mode": self.mode} if self.mode else {}
+        self.single_observation_space = Counter.observation_space
+        self.single_action_space = Counter.action_space
+        self.observation_space = batch_space(Counter.observation_space, num_envs)
+        self.action_space = batch_space(Counter.action_space, num_envs)
+        self.limit = max_episode_steps
+        self.counters = [Counter() for _ in range(num_envs)]
+        self.shown = np.zeros((num_envs, 2))
+        self.rewards = np.zeros(num_envs, np.float32)
+        self.terminated = np.zeros(num_envs, bool)
+        self.truncated = np.zeros(num_envs, bool)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        for i in np.flatnonzero(mask):
+            self.shown[i], _ = self.counters[i].reset(seed=None if seed is None else seed + int(i))
+        self.terminated[mask] = self.truncated[mask] = False
+        return self.shown, {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict]:
+        over = self.terminated | self.truncated
+        for i, counter in enumerate(self.counters):
+            if over[i]:
+                assert self.mode is AutoresetMode.NEXT_STEP
+                self.shown[i], _ = counter.reset()
+                self.rewards[i], self.terminated[i], self.truncated[i] = 0.0, False, False
+            else:
+                self.shown[i], self.rewards[i], self.terminated[i], _, _ = counter.step(actions[i])
+                self.truncated[i] = counter.steps >= self.limit
+        info = {}
+        if self.mode is AutoresetMode.SAME_STEP:
+            over = self.terminated | self.truncated
+            info = {"final_obs": self.shown.copy(), "_final_obs": over}
+            for i in np.flatnonzero(over):
+                self.shown[i], _ = self.counters[i].reset()
+            flags = self.terminated.copy(), self.truncated.copy()
+            self.terminated[:] = self.truncated[:] = False
+            return self.shown, self.rewards, *flags, info
+        return self.shown, self.rewards, self.terminated, self.truncated, info
+
+
+_ALL = (
+    Counter,
+    DictCounter,
+    Image,
+    ChannelsFirst,
+    Number,
+    TupleAnswer,
+    WholeNumbers,
+    TakenName,
+    ManyChoices,
+    Switches,
+    Unbounded,
+    Undrawable,
+)
+
+for _kind in _ALL:
+    gymnasium.register(
+        f"{_kind.__name__}-v0",
+        entry_point=_kind,
+        max_episode_steps=TIME_LIMIT,
+        vector_entry_point=VectorCounter if _kind is Counter else None,
+        disable_env_checker=True,
+    )
+gymnasium.register("VectorOnly-v0", vector_entry_point=VectorCounter)

@@ -1,0 +1,142 @@
+"""Observations and actions of the world `gym`: from Gymnasium's spaces to tensors and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, Space
+from torchrl.data import Bounded, Categorical, Unbounded
+
+from envs.gym import GymWorld
+from envs.gym.actions import BoxActions, DiscreteActions
+from envs.gym.observations import Observations
+
+
+def test_floats_of_any_kind_become_a_flat_vector() -> None:
+    space = Box(np.array([[-1.0, -2.0, -3.0]] * 2), 5.0, dtype=np.float64)
+    observations = Observations(space)
+    spec = observations.spec(4)["observation"]
+    assert isinstance(spec, Bounded)
+    assert spec.dtype == torch.float32
+    assert spec.low[0].tolist() == [-1, -2, -3, -1, -2, -3]
+    assert spec.high.eq(5).all()
+    batch = np.arange(24.0).reshape(4, 2, 3)
+    read = observations.read(batch)["observation"]
+    assert read.equal(torch.arange(24.0).reshape(4, 6))
+
+
+@pytest.mark.parametrize("bound", [np.inf, np.finfo(np.float32).max])
+def test_a_vector_without_bounds_has_a_spec_without_bounds(bound: float) -> None:
+    space = Box(np.array([-1.0, -bound]), np.array([1.0, bound]), dtype=np.float64)
+    spec = Observations(space).spec(4)["observation"]
+    assert isinstance(spec, Unbounded)
+    assert spec.shape == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels_first"),
+    [((5, 6, 3), False), ((5, 6, 1), False), ((1, 5, 6), True), ((4, 5, 6), True)],
+)
+def test_images_have_their_channels_first(shape: tuple[int, ...], channels_first: bool) -> None:
+    observations = Observations(Box(0, 255, shape, np.uint8))
+    batch = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
+    read = observations.read(batch)["pixels"]
+    spec = observations.spec(2)["pixels"]
+    assert spec.is_in(read)
+    expected = batch if channels_first else batch.transpose(0, 3, 1, 2)
+    assert np.array_equal(read.numpy(), expected)
+
+
+def test_numbers_are_one_hot_from_their_start() -> None:
+    observations = Observations(Discrete(4, start=2))
+    read = observations.read(np.array([2, 5]))["observation"]
+    assert read.tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
+    assert observations.spec(2)["observation"].is_in(read)
+
+
+def test_entries_of_a_dict_keep_their_names() -> None:
+    space = Dict(joints=Box(-1.0, 1.0, (3,)), camera=Box(0, 255, (6, 5, 3), np.uint8))
+    observations = Observations(space)
+    spec = observations.spec(2)
+    assert set(spec.keys()) == {"joints", "camera"}
+    assert spec["camera"].shape == (2, 3, 6, 5)
+    read = observations.read({"joints": np.ones((2, 3)), "camera": np.zeros((2, 6, 5, 3))})
+    assert read["joints"].dtype == torch.float32
+    assert read["camera"].shape == (2, 3, 6, 5)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(-1.0, 1.0, (3,), np.float32),
+        Box(0, 255, (1, 5, 6), np.uint8),
+        Box(0, 255, (5, 6, 1), np.uint8),
+        Discrete(4),
+    ],
+)
+def test_what_was_read_is_a_copy(space: Space) -> None:
+    batch = np.stack([space.sample() for _ in range(2)])
+    (read,) = Observations(space).read(batch).values()
+    before = read.clone()
+    batch[...] = 0 if batch.any() else 1
+    assert read.equal(before)
+
+
+def test_discrete_actions_begin_at_zero() -> None:
+    actions = DiscreteActions(Discrete(3, start=-1))
+    spec = actions.spec(4)
+    assert isinstance(spec, Categorical)
+    assert spec.shape == (4,)
+    assert spec.n == 3
+    assert actions.to_env(torch.tensor([0, 1, 2, 0])).tolist() == [-1, 0, 1, -1]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_continuous_actions_are_mapped_onto_the_bounds(dtype: type) -> None:
+    low, high = np.array([[-2.0, 0.1], [5.0, -9.0]]), np.array([[2.0, 0.3], [6.0, -1.0]])
+    space = Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
+    actions = BoxActions(space)
+    rows = torch.tensor([-1.0, 0.0, 1.0]).unsqueeze(1).expand(3, 4)
+    assert actions.spec(3).is_in(rows)
+    mapped = actions.to_env(rows)
+    assert mapped.dtype == dtype
+    assert np.allclose(mapped, np.stack((low, (low + high) / 2, high)))
+
+
+def test_continuous_actions_never_leave_the_bounds() -> None:
+    generator = np.random.default_rng(0)
+    low = generator.normal(size=200).astype(np.float32)
+    high = low + generator.uniform(1e-6, 3, size=200).astype(np.float32)
+    actions = BoxActions(Box(low, high))
+    extremes = torch.tensor([[-1.0], [1.0], [-1.5], [1.5]]).expand(4, 200)
+    assert all(row in Box(low, high) for row in actions.to_env(extremes))
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "levels", "rows"), [(1, 3, 3), (2, 2, 4), (3, 3, 27), (3, 5, 125)]
+)
+def test_the_table_combines_the_levels_of_few_dimensions(
+    dimensions: int, levels: int, rows: int
+) -> None:
+    table = BoxActions(Box(-2.0, 2.0, (dimensions,))).table(levels)
+    assert table.shape == (rows, dimensions)
+    assert table.dtype == torch.float32
+    assert len(table.unique(dim=0)) == rows
+    assert table.unique().allclose(torch.linspace(-1, 1, levels))
+
+
+@pytest.mark.parametrize(("levels", "rows"), [(3, 9), (2, 9), (5, 17)])
+def test_the_table_moves_each_of_many_dimensions_alone(levels: int, rows: int) -> None:
+    table = BoxActions(Box(-2.0, 2.0, (4,))).table(levels)
+    assert table.shape == (rows, 4)
+    assert table[0].eq(0).all()
+    assert (table[1:] != 0).sum(1).eq(1).all()
+    assert len(table.unique(dim=0)) == rows
+    assert set(table[table != 0].tolist()) == set(torch.linspace(-1, 1, levels).tolist()) - {0.0}
+
+
+def test_only_worlds_of_continuous_actions_have_a_table() -> None:
+    assert not hasattr(GymWorld(name="CartPole-v1"), "discrete_actions")
+    table = GymWorld(name="Pendulum-v1", action_levels=5).discrete_actions
+    assert table.tolist() == [[-1.0], [-0.5], [0.0], [0.5], [1.0]]
