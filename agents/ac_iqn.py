@@ -1,0 +1,214 @@
+"""Actor-critic with an implicit quantile critic.
+
+Source: Lin et al., "Distributional Reinforcement Learning based Integrated Decision Making and
+Control for Autonomous Surface Vehicles", arXiv 2412.09466.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Composite, TensorSpec
+
+from agents.base import OffPolicyAgent
+from agents.ddpg import DeterministicActor
+from agents.encoders import Encoder
+from agents.networks import frozen, mlp
+from agents.optimization import TargetNetwork, adam
+from agents.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.exploration import GaussianNoise
+from torchrl_gpu.policy import PolicyWrapper
+from torchrl_gpu.schedules import LinearSchedule
+from torchrl_gpu.specs import ActionKind
+
+
+class ACIQN(OffPolicyAgent):
+    """Off-policy, continuous actions, distributional, deterministic.
+
+    The defaults suit small tasks. The paper's own are hidden_sizes (256, 128, 128), batch_size 64,
+    learning_rate 1e-4, max_gradient_norm 0.5, and targets that are copied (target_rate 1); it
+    squashes actions by (2 / pi) atan, this actor by tanh.
+
+    Args:
+        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        action_spec: bounded and continuous, `[*B, action_dim]`.
+        device: where the agent lives.
+        hidden_sizes: width of each hidden layer, of actor and critic alike, at least two. In the
+            critic, the embedded quantile fractions multiply the first and the embedded actions
+            the second one.
+        cosines: of the embedding of the fractions.
+        fractions: drawn per sample for the values to learn, and for the actor's step (N).
+        target_fractions: drawn per sample for the target (N').
+        risk_level: the actor improves the mean of the worst `risk_level` of returns (conditional
+            value at risk), above 0 to 1; 1 is risk neutral.
+        kappa: error up to which the critic's loss is quadratic, in units of reward.
+        learning_rate: of Adam, for actor and critic.
+        gamma: discount per environment step, 0 to 1.
+        target_rate: share of actor and critic that moves into their targets at each move, above 0
+            to 1 (1: they are copied).
+        target_period: updates from one move of the targets to the next.
+        max_gradient_norm: gradients of actor and critic are each scaled down to this norm; None
+            for never.
+        noise_start: standard deviation of the noise at the first frame, for actions in [-1, 1].
+        noise_end: the same after `noise_frames`.
+        noise_frames: environment steps from one to the other, in a straight line.
+        batch_size: transitions per gradient step.
+        utd_ratio: gradient steps per environment step.
+        n_step: environment steps of reward in a target.
+
+    Raises:
+        ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
+    """
+
+    actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
+
+    @checked
+    def __init__(
+        self,
+        observation_spec: Composite,
+        action_spec: TensorSpec,
+        device: torch.device,
+        *,
+        hidden_sizes: Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=2)] = (
+            128,
+            128,
+        ),
+        cosines: Annotated[int, Field(ge=1)] = 64,
+        fractions: Annotated[int, Field(ge=1)] = 8,
+        target_fractions: Annotated[int, Field(ge=1)] = 8,
+        risk_level: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0,
+        kappa: Annotated[float, Field(gt=0.0)] = 1.0,
+        learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
+        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
+        target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
+        target_period: Annotated[int, Field(ge=1)] = 1,
+        max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = None,
+        noise_start: Annotated[float, Field(ge=0.0)] = 0.3,
+        noise_end: Annotated[float, Field(ge=0.0)] = 0.1,
+        noise_frames: Annotated[int, Field(ge=1)] = 10_000,
+        batch_size: Annotated[int, Field(ge=1)] = 128,
+        utd_ratio: Annotated[float, Field(gt=0.0)] = 0.5,
+        n_step: Annotated[int, Field(ge=1)] = 1,
+    ) -> None:
+        super().__init__(observation_spec, action_spec, device)
+        self.fractions = fractions
+        self.target_fractions = target_fractions
+        self.risk_level = risk_level
+        self.kappa = kappa
+        self.gamma = gamma
+        self.max_gradient_norm = max_gradient_norm
+        self.batch_size = batch_size
+        self.utd_ratio = utd_ratio
+        self.n_step = n_step
+
+        action_dim = action_spec.shape[-1]
+        self.actor = DeterministicActor(observation_spec, action_dim, hidden_sizes, device)
+        self.target_actor = TargetNetwork(self.actor, target_rate, target_period)
+        self.policy = PolicyWrapper(
+            self.actor,
+            observation_spec,
+            action_spec,
+            device,
+            exploration=GaussianNoise(LinearSchedule(noise_start, noise_end, noise_frames)),
+        )
+        self.critic = QuantileCritic(observation_spec, action_dim, hidden_sizes, cosines, device)
+        self.target_critic = TargetNetwork(self.critic, target_rate, target_period)
+        self.optimizer = adam(
+            [*self.actor.parameters(), *self.critic.parameters()], learning_rate, device
+        )
+
+    def update(self, batch: TensorDictBase) -> TensorDict:
+        """Do one gradient step on actor and critic, and move the targets."""
+        losses = self.loss(batch)
+        self.optimizer.zero_grad()
+        # Each loss reaches its own parameters only, so one backward pass serves both.
+        (losses["loss/critic"] + losses["loss/actor"]).backward()
+        if self.max_gradient_norm is not None:
+            nn.utils.clip_grad_norm_(self.critic.parameters(), self.max_gradient_norm)
+            nn.utils.clip_grad_norm_(self.actor.parameters(), self.max_gradient_norm)
+        self.optimizer.step()
+        self.target_actor.update()
+        self.target_critic.update()
+        return losses.detach()
+
+    def loss(self, batch: TensorDictBase) -> TensorDict:
+        """Return `loss/critic`, `loss/actor`, and the mean value."""
+        after = batch.get("next")
+        action = self.policy.from_bounds(batch.get("action"))
+        samples = action.shape[0]
+
+        with torch.no_grad():
+            # y_j = r + gamma (1 - terminated) Z'_{tau_j}(s', mu'(s')),  tau_j ~ U(0, 1)
+            next_fractions = draw_fractions((samples, self.target_fractions), 1.0, self.device)
+            next_quantiles = self.target_critic(after, self.target_actor(after), next_fractions)
+            targets = after.get("reward") + self.bootstrap_discount(batch) * next_quantiles
+
+        # L = sum_i mean_j rho_{tau_i}(y_j - Z_{tau_i}(s, a)),  tau_i ~ U(0, 1)
+        fractions = draw_fractions((samples, self.fractions), 1.0, self.device)
+        quantiles = self.critic(batch, action, fractions)
+        critic_loss = quantile_huber_loss(quantiles, fractions, targets, self.kappa).mean()
+
+        # J = E[1/N sum_k Z_{tau_k}(s, mu(s))],  tau_k ~ U(0, risk level)
+        risk_fractions = draw_fractions((samples, self.fractions), self.risk_level, self.device)
+        actor_loss = -frozen(self.critic, batch, self.actor(batch), risk_fractions).mean()
+
+        return TensorDict(
+            {
+                "loss/critic": critic_loss,
+                "loss/actor": actor_loss,
+                "ac_iqn/value": quantiles.detach().mean(),
+            }
+        )
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return the one optimizer."""
+        return {"adam": self.optimizer}
+
+
+class QuantileCritic(nn.Module):
+    """Z_tau(s, a): the quantile function of the return of an action.
+
+    Args:
+        observation_spec: of s.
+        action_dim: of a.
+        hidden_sizes: width of each hidden layer, at least two; the embedded tau multiplies the
+            first, the embedded action the second one.
+        cosines: of the embedding of tau.
+        device: where the parameters live.
+    """
+
+    def __init__(
+        self,
+        observation_spec: Composite,
+        action_dim: int,
+        hidden_sizes: Sequence[int],
+        cosines: int,
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        first, second, *rest = hidden_sizes
+        self.encoder = Encoder(observation_spec, device)
+        self.features = nn.Linear(self.encoder.width, first, device=device)
+        self.fraction_embedding = CosineEmbedding(cosines, first, device)
+        self.merge = nn.Linear(first, second, device=device)
+        self.action_embedding = nn.Linear(action_dim, second, device=device)
+        self.head = mlp(second, rest, 1, device)
+
+    def forward(self, observation: TensorDictBase, action: Tensor, fractions: Tensor) -> Tensor:
+        """Return values `[B, N]`.
+
+        Args:
+            observation: batch size `[B]`.
+            action: `[B, action_dim]`, in [-1, 1].
+            fractions: tau, `[B, N]`, in [0, 1].
+        """
+        features = self.features(self.encoder(observation)).relu()
+        merged = self.merge(features.unsqueeze(-2) * self.fraction_embedding(fractions)).relu()
+        action_features = self.action_embedding(action).relu()
+        return self.head(merged * action_features.unsqueeze(-2)).squeeze(-1)

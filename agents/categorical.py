@@ -1,0 +1,36 @@
+"""A categorical distribution over discrete actions, made of tensor operations only.
+
+PyTorch's own reads values back to the host to validate them and to sample; this one never does.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def draw(logits: Tensor) -> Tensor:
+    """Draw actions `[*B]` int64 from logits `[*B, n]`.
+
+    The largest of logits plus Gumbel noise is distributed as softmax(logits).
+    """
+    # -log(-log u) is Gumbel noise; u stays clear of 0, where the logarithm would be infinite.
+    uniform = torch.rand_like(logits).clamp(min=torch.finfo(logits.dtype).tiny)
+    return (logits - torch.log(-torch.log(uniform))).argmax(dim=-1)
+
+
+def mode(logits: Tensor) -> Tensor:
+    """Return the greedy actions `[*B]` int64 for logits `[*B, n]`."""
+    return logits.argmax(dim=-1)
+
+
+def log_prob(action: Tensor, logits: Tensor) -> Tensor:
+    """Return the log-probabilities `[*B, 1]` of actions `[*B]` under logits `[*B, n]`."""
+    return logits.log_softmax(dim=-1).gather(-1, action.unsqueeze(-1))
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Return the entropies `[*B, 1]` of logits `[*B, n]`, in nats."""
+    log_probs = logits.log_softmax(dim=-1)
+    # H = -sum_i p_i log p_i
+    return -(log_probs.exp() * log_probs).sum(dim=-1, keepdim=True)

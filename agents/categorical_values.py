@@ -1,0 +1,81 @@
+"""Values as distributions over a fixed set of atoms.
+
+Source: Bellemare et al., "A Distributional Perspective on Reinforcement Learning" (C51),
+arXiv 1707.06887.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from torchrl_gpu.errors import ConfigurationError
+
+
+class CategoricalValues(nn.Module):
+    """The atoms, and what is computed with distributions over them.
+
+    Args:
+        value_min: the lowest discounted return that can be told apart.
+        value_max: the highest one.
+        atoms: how many values from one to the other, evenly spaced, at least 2.
+        device: where the atoms live.
+
+    Attributes:
+        atoms: float32 `[atoms]`, from `value_min` to `value_max`.
+
+    Raises:
+        ConfigurationError: `value_max` is not above `value_min`.
+    """
+
+    atoms: Tensor
+
+    def __init__(
+        self, value_min: float, value_max: float, atoms: int, device: torch.device
+    ) -> None:
+        super().__init__()
+        if value_max <= value_min:
+            raise ConfigurationError(f"value_max={value_max}: it must be above {value_min=}")
+        self.value_min = value_min
+        self.value_max = value_max
+        self.spacing = (value_max - value_min) / (atoms - 1)
+        self.register_buffer("atoms", torch.linspace(value_min, value_max, atoms, device=device))
+
+    def mean(self, logits: Tensor) -> Tensor:
+        """Return the expected values `[*B]` of distributions `[*B, atoms]` given as logits."""
+        return logits.softmax(dim=-1) @ self.atoms
+
+    def project(self, probabilities: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
+        """Return the distributions of `reward + discount * value`, on the same atoms.
+
+        Args:
+            probabilities: of the value at each atom, `[B, atoms]`.
+            reward: `[B, 1]`, summed up over n steps where there are n.
+            discount: `[B, 1]`, gamma^n, and 0 after a termination.
+
+        Returns:
+            Probabilities `[B, atoms]`; what lies outside of the atoms goes to the nearest end.
+        """
+        # Tz_j = clip(r + gamma z_j),  b_j = (Tz_j - z_min) / dz                  (algorithm 1)
+        moved = (reward + discount * self.atoms).clamp(self.value_min, self.value_max)
+        place = (moved - self.value_min) / self.spacing
+        # m_l += p_j (u - b_j),  m_u += p_j (b_j - l),  with u = l + 1 also where b_j is whole
+        lower = place.floor().clamp(max=len(self.atoms) - 2)
+        to_upper = probabilities * (place - lower)
+        lower = lower.to(torch.int64)
+        projected = torch.zeros_like(probabilities)
+        projected.scatter_add_(1, lower, probabilities - to_upper)
+        return projected.scatter_add_(1, lower + 1, to_upper)
+
+
+def divergence(target: Tensor, logits: Tensor) -> Tensor:
+    """Return how far distributions are from their targets, D_KL(target || softmax(logits)), `[B]`.
+
+    Its gradient is that of the cross-entropy; other than that, it is 0 where both are the same.
+
+    Args:
+        target: probabilities `[B, atoms]`.
+        logits: `[B, atoms]`.
+    """
+    log_target = target.clamp(min=torch.finfo(target.dtype).tiny).log()
+    return (target * (log_target - logits.log_softmax(dim=-1))).sum(dim=-1)

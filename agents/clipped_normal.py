@@ -1,0 +1,78 @@
+"""A normal distribution whose samples are clipped to [-1, 1], made of tensor operations only.
+
+A world takes the clipped action, so the probability of everything beyond a bound counts as that of
+the bound itself. With this exact likelihood the policy gradient has less variance than with the
+density of the normal.
+
+Source: Fujita and Maeda, "Clipped Action Policy Gradient", arXiv 1802.07564.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+# Actions that went through the bounds of a world and back come with rounding errors.
+_BOUND = 1.0 - 1e-4
+_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+# From here down, 1 - 1/x^2 + 3/x^4 - 15/x^6 is exact to float32, and erfc(-x) soon underflows.
+_TAIL = -8.0
+
+
+def draw(mean: Tensor, log_std: Tensor) -> Tensor:
+    """Draw actions `[*B, D]` in [-1, 1]; the parameters are those of the unclipped normal."""
+    return torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)).clamp(-1.0, 1.0)
+
+
+def mode(mean: Tensor) -> Tensor:
+    """Return the greedy action `[*B, D]`: the clipped mean."""
+    return mean.clamp(-1.0, 1.0)
+
+
+def log_prob(action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    """Return the log-likelihood of clipped actions, finite with finite gradients everywhere.
+
+    Args:
+        action: `[*B, D]` in [-1, 1].
+        mean: `[*B, D]`, before clipping.
+        log_std: broadcastable to `[*B, D]`, before clipping.
+
+    Returns:
+        `[*B, 1]`: the sum over the dimensions of log N(a; mean, std) between the bounds,
+        log Phi((-1 - mean) / std) at the lower and log(1 - Phi((1 - mean) / std)) at the upper
+        bound (eq. 8).
+    """
+    is_low, is_high = action <= -_BOUND, action >= _BOUND
+    inverse_std = (-log_std).exp()
+    # log N = -z^2 / 2 - log std - log(2 pi) / 2,  z = (a - mean) / std
+    z = (action - mean) * inverse_std
+    inside = -0.5 * z * z - log_std - _HALF_LOG_TWO_PI
+    # 1 - Phi(z) = Phi(-z): both tails are the same function of the distance to their bound.
+    beyond = log_cdf(torch.where(is_high, mean - 1.0, -1.0 - mean) * inverse_std)
+    return torch.where(is_low | is_high, beyond, inside).sum(dim=-1, keepdim=True)
+
+
+def entropy(log_std: Tensor) -> Tensor:
+    """Return the entropy `[*B, 1]` of the normal before clipping, in nats; log_std is `[*B, D]`."""
+    # H = sum_i log std_i + log(2 pi e) / 2
+    return (log_std + _HALF_LOG_TWO_PI + 0.5).sum(dim=-1, keepdim=True)
+
+
+def log_cdf(x: Tensor) -> Tensor:
+    """Return log Phi(x) of the standard normal, elementwise, float32, also far out.
+
+    It is what `torch.special.log_ndtr` gives, of operations that every backend has.
+    """
+    # Each side of the switch is computed everywhere, and kept away from where it would overflow:
+    # a gradient of infinity times zero would be NaN.
+    body, tail = x.clamp(min=_TAIL), x.clamp(max=_TAIL)
+    # Phi(x) = erfc(-x / sqrt 2) / 2
+    log_body = torch.log(0.5 * torch.erfc(body * -math.sqrt(0.5)))
+    # Phi(x) = N(x) / -x (1 - 1/x^2 + 3/x^4 - 15/x^6 + ...)  (Abramowitz and Stegun, 26.2.12)
+    inverse_square = 1.0 / (tail * tail)
+    series = inverse_square * (-1.0 + inverse_square * (3.0 - 15.0 * inverse_square))
+    log_tail = -0.5 * tail * tail - torch.log(-tail) - _HALF_LOG_TWO_PI + torch.log1p(series)
+    return torch.where(x > _TAIL, log_body, log_tail)

@@ -1,0 +1,170 @@
+"""Deep deterministic policy gradient.
+
+Source: Lillicrap et al., "Continuous control with deep reinforcement learning", arXiv 1509.02971.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Composite, TensorSpec
+
+from agents.base import OffPolicyAgent
+from agents.encoders import Encoder
+from agents.networks import Critics, LayerSizes, frozen, mlp
+from agents.optimization import TargetNetwork, adam
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.exploration import GaussianNoise
+from torchrl_gpu.policy import PolicyWrapper
+from torchrl_gpu.schedules import LinearSchedule
+from torchrl_gpu.specs import ActionKind
+
+# The last layer begins so small that the first actions lie near 0, where tanh is steep (section 7).
+_LAST_LAYER_BOUND = 3e-3
+
+
+class DDPG(OffPolicyAgent):
+    """Off-policy, continuous actions, deterministic.
+
+    It explores by independent normal noise. The paper has Ornstein-Uhlenbeck noise, which needs a
+    state for each environment; TD3 (arXiv 1802.09477, section 6.1) found nothing gained by it.
+
+    Args:
+        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        action_spec: bounded and continuous, `[*B, action_dim]`.
+        device: where the agent lives.
+        hidden_sizes: width of each hidden layer, of actor and critic alike.
+        learning_rate: of Adam, for actor and critic.
+        gamma: discount per environment step, 0 to 1.
+        target_rate: share of actor and critic that moves into their targets at each update, above
+            0 to 1 (tau).
+        noise_start: standard deviation of the noise at the first frame, for actions in [-1, 1].
+        noise_end: the same after `noise_frames`.
+        noise_frames: environment steps from one to the other, in a straight line.
+        batch_size: transitions per gradient step.
+        utd_ratio: gradient steps per environment step.
+        n_step: environment steps of reward in a target.
+
+    Raises:
+        ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
+    """
+
+    actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
+
+    @checked
+    def __init__(
+        self,
+        observation_spec: Composite,
+        action_spec: TensorSpec,
+        device: torch.device,
+        *,
+        hidden_sizes: LayerSizes = (256, 256),
+        learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
+        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
+        target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
+        noise_start: Annotated[float, Field(ge=0.0)] = 0.3,
+        noise_end: Annotated[float, Field(ge=0.0)] = 0.1,
+        noise_frames: Annotated[int, Field(ge=1)] = 10_000,
+        batch_size: Annotated[int, Field(ge=1)] = 256,
+        utd_ratio: Annotated[float, Field(gt=0.0)] = 1.0,
+        n_step: Annotated[int, Field(ge=1)] = 1,
+    ) -> None:
+        super().__init__(observation_spec, action_spec, device)
+        self.gamma = gamma
+        self.batch_size = batch_size
+        self.utd_ratio = utd_ratio
+        self.n_step = n_step
+
+        action_dim = action_spec.shape[-1]
+        self.actor = DeterministicActor(observation_spec, action_dim, hidden_sizes, device)
+        self.target_actor = TargetNetwork(self.actor, target_rate)
+        self.policy = PolicyWrapper(
+            self.actor,
+            observation_spec,
+            action_spec,
+            device,
+            exploration=GaussianNoise(LinearSchedule(noise_start, noise_end, noise_frames)),
+        )
+        self.critic = Critics(observation_spec, action_dim, hidden_sizes, device, members=1)
+        self.target_critic = TargetNetwork(self.critic, target_rate)
+        self.optimizer = adam(
+            [*self.actor.parameters(), *self.critic.parameters()], learning_rate, device
+        )
+
+    def update(self, batch: TensorDictBase) -> TensorDict:
+        """Do one gradient step on actor and critic, and move the targets."""
+        losses = self.loss(batch)
+        self.optimizer.zero_grad()
+        # Each loss reaches its own parameters only, so one backward pass serves both.
+        (losses["loss/critic"] + losses["loss/actor"]).backward()
+        self.optimizer.step()
+        self.target_actor.update()
+        self.target_critic.update()
+        return losses.detach()
+
+    def loss(self, batch: TensorDictBase) -> TensorDict:
+        """Return `loss/critic`, `loss/actor`, and the mean value."""
+        after = batch.get("next")
+        action = self.policy.from_bounds(batch.get("action"))
+
+        with torch.no_grad():
+            # y = r + gamma (1 - terminated) Q'(s', mu'(s')): a time limit does not terminate
+            next_value = self.target_critic(after, self.target_actor(after)).squeeze(0)
+            target = after.get("reward") + self.bootstrap_discount(batch) * next_value
+
+        # L = E[(Q(s, a) - y)^2]                                                   (eq. 4, 5)
+        value = self.critic(batch, action).squeeze(0)
+        critic_loss = F.mse_loss(value, target)
+
+        # J = E[Q(s, mu(s))], whose gradient is eq. 6
+        actor_loss = -frozen(self.critic, batch, self.actor(batch)).mean()
+
+        return TensorDict(
+            {
+                "loss/critic": critic_loss,
+                "loss/actor": actor_loss,
+                "ddpg/value": value.detach().mean(),
+            }
+        )
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return the one optimizer."""
+        return {"adam": self.optimizer}
+
+
+class DeterministicActor(nn.Module):
+    """mu(s): a network that gives one action, squashed into [-1, 1] by tanh.
+
+    Args:
+        observation_spec: what it sees.
+        action_dim: number of action dimensions.
+        hidden_sizes: width of each hidden layer.
+        device: where the parameters live.
+    """
+
+    def __init__(
+        self,
+        observation_spec: Composite,
+        action_dim: int,
+        hidden_sizes: Sequence[int],
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        self.encoder = Encoder(observation_spec, device)
+        self.network = mlp(self.encoder.width, hidden_sizes, action_dim, device)
+        for parameter in self.network[-1].parameters():
+            nn.init.uniform_(parameter, -_LAST_LAYER_BOUND, _LAST_LAYER_BOUND)
+
+    def forward(self, observation: TensorDictBase) -> Tensor:
+        """Return actions `[*B, action_dim]` in [-1, 1]."""
+        return self.network(self.encoder(observation)).tanh()
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        """Return the same: exploration is added outside."""
+        return self(observation)

@@ -1,0 +1,160 @@
+"""Deep Q-network, single or double.
+
+Sources: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015;
+van Hasselt et al., "Deep Reinforcement Learning with Double Q-learning", arXiv 1509.06461.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Composite, TensorSpec
+
+from agents.encoders import Encoder
+from agents.networks import LayerSizes, mlp
+from agents.optimization import TargetNetwork, adam
+from agents.value_based import ValueBasedAgent
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.exploration import EpsilonGreedy
+from torchrl_gpu.policy import PolicyWrapper
+from torchrl_gpu.schedules import LinearSchedule
+from torchrl_gpu.specs import ActionKind
+
+
+class DQN(ValueBasedAgent):
+    """Off-policy, discrete actions.
+
+    Args:
+        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        action_spec: discrete, `[*B]`.
+        device: where the agent lives.
+        hidden_sizes: width of each hidden layer.
+        double: let the online network choose the action that the target network values.
+        learning_rate: of Adam.
+        gamma: discount per environment step, 0 to 1.
+        target_rate: share of the network that moves into its target at each move, above 0 to 1
+            (1: it is copied).
+        target_period: updates from one move of the target to the next.
+        max_gradient_norm: gradients are scaled down to this norm; None for never.
+        epsilon_start: probability of a random action at the first frame, 0 to 1.
+        epsilon_end: the same after `epsilon_frames`, 0 to 1.
+        epsilon_frames: environment steps from one to the other, in a straight line.
+        batch_size: transitions per gradient step.
+        utd_ratio: gradient steps per environment step.
+        n_step: environment steps of reward in a target.
+
+    Raises:
+        ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
+    """
+
+    actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})
+    network: QNetwork
+
+    @checked
+    def __init__(
+        self,
+        observation_spec: Composite,
+        action_spec: TensorSpec,
+        device: torch.device,
+        *,
+        hidden_sizes: LayerSizes = (128, 128),
+        double: bool = True,
+        learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
+        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
+        target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01,
+        target_period: Annotated[int, Field(ge=1)] = 1,
+        max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = 10.0,
+        epsilon_start: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
+        epsilon_end: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05,
+        epsilon_frames: Annotated[int, Field(ge=1)] = 10_000,
+        batch_size: Annotated[int, Field(ge=1)] = 64,
+        utd_ratio: Annotated[float, Field(gt=0.0)] = 0.5,
+        n_step: Annotated[int, Field(ge=1)] = 1,
+    ) -> None:
+        super().__init__(observation_spec, action_spec, device)
+        self.is_double = double
+        self.gamma = gamma
+        self.max_gradient_norm = max_gradient_norm
+        self.batch_size = batch_size
+        self.utd_ratio = utd_ratio
+        self.n_step = n_step
+
+        num_actions = action_spec.space.n
+        self.network = QNetwork(observation_spec, num_actions, hidden_sizes, device)
+        self.target_network = TargetNetwork(self.network, target_rate, target_period)
+        epsilon = LinearSchedule(epsilon_start, epsilon_end, epsilon_frames)
+        self.policy = PolicyWrapper(
+            self.network,
+            observation_spec,
+            action_spec,
+            device,
+            exploration=EpsilonGreedy(num_actions, epsilon),
+        )
+        self.optimizer = adam(self.network.parameters(), learning_rate, device)
+
+    def loss(self, batch: TensorDictBase) -> TensorDict:
+        """Return `loss/value` and the mean value; importance weights count where there are any.
+
+        Writes `priority` `[B]`, the absolute temporal-difference errors, into the batch.
+        """
+        after = batch.get("next")
+        with torch.no_grad():
+            next_values = self.target_network(after)
+            # Q'(s', argmax_a Q(s', a)) if double (arXiv 1509.06461, eq. 4), else max_a Q'(s', a)
+            chooser = self.network(after) if self.is_double else next_values
+            next_value = next_values.gather(-1, chooser.argmax(dim=-1, keepdim=True))
+            # y = r + gamma (1 - terminated) Q'(s', a'): a time limit does not terminate
+            target = after.get("reward") + self.bootstrap_discount(batch) * next_value
+
+        # L = E[huber(Q(s, a) - y)]: the error, clipped to [-1, 1], is the gradient
+        value = self.network(batch).gather(-1, batch.get("action").unsqueeze(-1))
+        loss = F.smooth_l1_loss(value, target, reduction="none")
+        weight = batch.get("weight", None)
+        if weight is not None:
+            loss = weight * loss
+
+        error = (value.detach() - target).abs()
+        batch.set("priority", error.squeeze(-1))
+        return TensorDict(
+            {
+                "loss/value": loss.mean(),
+                "dqn/value": value.detach().mean(),
+                "dqn/error": error.mean(),
+            }
+        )
+
+
+class QNetwork(nn.Module):
+    """Q(s, a) of all actions at once.
+
+    Args:
+        observation_spec: of s.
+        num_actions: how many actions there are.
+        hidden_sizes: width of each hidden layer.
+        device: where the parameters live.
+    """
+
+    def __init__(
+        self,
+        observation_spec: Composite,
+        num_actions: int,
+        hidden_sizes: Sequence[int],
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        self.encoder = Encoder(observation_spec, device)
+        self.network = mlp(self.encoder.width, hidden_sizes, num_actions, device)
+
+    def forward(self, observation: TensorDictBase) -> Tensor:
+        """Return values `[*B, num_actions]`."""
+        return self.network(self.encoder(observation))
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        """Return the actions `[*B]` int64 of the highest value."""
+        return self(observation).argmax(dim=-1)

@@ -1,0 +1,226 @@
+"""Implicit quantile network: the whole distribution of returns, and risk-averse actions.
+
+Source: Dabney et al., "Implicit Quantile Networks for Distributional Reinforcement Learning",
+arXiv 1806.06923.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Composite, TensorSpec
+
+from agents.encoders import Encoder
+from agents.networks import LayerSizes, mlp
+from agents.optimization import TargetNetwork, adam
+from agents.quantiles import CosineEmbedding, draw_fractions, midpoints, quantile_huber_loss
+from agents.value_based import ValueBasedAgent
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.exploration import EpsilonGreedy
+from torchrl_gpu.policy import PolicyWrapper
+from torchrl_gpu.schedules import LinearSchedule
+from torchrl_gpu.specs import ActionKind
+
+
+class IQN(ValueBasedAgent):
+    """Off-policy, discrete actions, distributional.
+
+    Args:
+        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        action_spec: discrete, `[*B]`.
+        device: where the agent lives.
+        hidden_sizes: width of each hidden layer that makes features of what is seen (psi); the last
+            one is multiplied by the embedded quantile fractions.
+        head_sizes: width of each hidden layer between that product and the values (f), which costs
+            a pass for every fraction; may be empty.
+        cosines: of the embedding of the fractions.
+        fractions: drawn per sample for the values to learn (N).
+        target_fractions: drawn per sample for the target (N').
+        acting_fractions: that actions are chosen by (K): drawn in train mode, evenly spaced in eval
+            mode.
+        risk_level: actions are chosen by the mean of the worst `risk_level` of returns
+            (conditional value at risk), above 0 to 1; 1 is risk neutral.
+        kappa: error up to which the loss is quadratic, in units of reward.
+        double: let the online network choose the action that the target network values.
+        learning_rate: of Adam.
+        adam_epsilon: of Adam (0.01 / 32 in the paper).
+        gamma: discount per environment step, 0 to 1.
+        target_rate: share of the network that moves into its target at each move, above 0 to 1
+            (1: it is copied).
+        target_period: updates from one move of the target to the next.
+        max_gradient_norm: gradients are scaled down to this norm; None for never.
+        epsilon_start: probability of a random action at the first frame, 0 to 1.
+        epsilon_end: the same after `epsilon_frames`, 0 to 1.
+        epsilon_frames: environment steps from one to the other, in a straight line.
+        batch_size: transitions per gradient step.
+        utd_ratio: gradient steps per environment step.
+        n_step: environment steps of reward in a target.
+
+    Raises:
+        ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
+    """
+
+    actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})
+    network: QuantileNetwork
+
+    @checked
+    def __init__(
+        self,
+        observation_spec: Composite,
+        action_spec: TensorSpec,
+        device: torch.device,
+        *,
+        hidden_sizes: LayerSizes = (128, 128),
+        head_sizes: Sequence[Annotated[int, Field(ge=1)]] = (),
+        cosines: Annotated[int, Field(ge=1)] = 64,
+        fractions: Annotated[int, Field(ge=1)] = 8,
+        target_fractions: Annotated[int, Field(ge=1)] = 8,
+        acting_fractions: Annotated[int, Field(ge=1)] = 32,
+        risk_level: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0,
+        kappa: Annotated[float, Field(gt=0.0)] = 1.0,
+        double: bool = False,
+        learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
+        adam_epsilon: Annotated[float, Field(gt=0.0)] = 1e-8,
+        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
+        target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01,
+        target_period: Annotated[int, Field(ge=1)] = 1,
+        max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = 10.0,
+        epsilon_start: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
+        epsilon_end: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05,
+        epsilon_frames: Annotated[int, Field(ge=1)] = 10_000,
+        batch_size: Annotated[int, Field(ge=1)] = 64,
+        utd_ratio: Annotated[float, Field(gt=0.0)] = 0.25,
+        n_step: Annotated[int, Field(ge=1)] = 1,
+    ) -> None:
+        super().__init__(observation_spec, action_spec, device)
+        self.fractions = fractions
+        self.target_fractions = target_fractions
+        self.kappa = kappa
+        self.is_double = double
+        self.gamma = gamma
+        self.max_gradient_norm = max_gradient_norm
+        self.batch_size = batch_size
+        self.utd_ratio = utd_ratio
+        self.n_step = n_step
+
+        num_actions = action_spec.space.n
+        self.network = QuantileNetwork(
+            observation_spec,
+            num_actions,
+            hidden_sizes,
+            head_sizes,
+            device,
+            cosines=cosines,
+            acting_fractions=acting_fractions,
+            risk_level=risk_level,
+        )
+        self.target_network = TargetNetwork(self.network, target_rate, target_period)
+        epsilon = LinearSchedule(epsilon_start, epsilon_end, epsilon_frames)
+        self.policy = PolicyWrapper(
+            self.network,
+            observation_spec,
+            action_spec,
+            device,
+            exploration=EpsilonGreedy(num_actions, epsilon),
+        )
+        self.optimizer = adam(self.network.parameters(), learning_rate, device, adam_epsilon)
+
+    def loss(self, batch: TensorDictBase) -> TensorDict:
+        """Return `loss/value` and the mean value; importance weights count where there are any.
+
+        Writes `priority` `[B]`, the loss of each sample, into the batch.
+        """
+        after, action = batch.get("next"), batch.get("action")
+        samples = action.shape[0]
+        with torch.no_grad():
+            # a' = argmax_a 1/K sum_k Z_{tau_k}(s', a),  tau_k ~ U(0, risk level)
+            chooser = self.network if self.is_double else self.target_network
+            acting_fractions = self.network.draw_acting_fractions()
+            next_action = chooser(after, acting_fractions).mean(dim=-2).argmax(dim=-1)
+            # y_j = r + gamma (1 - terminated) Z'_{tau_j}(s', a'),  tau_j ~ U(0, 1)       (eq. 2)
+            next_fractions = draw_fractions((samples, self.target_fractions), 1.0, self.device)
+            next_quantiles = _chosen(self.target_network(after, next_fractions), next_action)
+            targets = after.get("reward") + self.bootstrap_discount(batch) * next_quantiles
+
+        # L = sum_i mean_j rho_{tau_i}(y_j - Z_{tau_i}(s, a)),  tau_i ~ U(0, 1)            (eq. 3)
+        fractions = draw_fractions((samples, self.fractions), 1.0, self.device)
+        quantiles = _chosen(self.network(batch, fractions), action)
+        loss = quantile_huber_loss(quantiles, fractions, targets, self.kappa)
+        batch.set("priority", loss.detach())
+        weight = batch.get("weight", None)
+        if weight is not None:
+            loss = weight.squeeze(-1) * loss
+
+        return TensorDict({"loss/value": loss.mean(), "iqn/value": quantiles.detach().mean()})
+
+
+class QuantileNetwork(nn.Module):
+    """Z_tau(s, a): the quantile function of the return of all actions at once.
+
+    Args:
+        observation_spec: of s.
+        num_actions: how many actions there are.
+        hidden_sizes: width of each hidden layer of psi.
+        head_sizes: width of each hidden layer of f; may be empty.
+        device: where the parameters live.
+        cosines: of the embedding of tau.
+        acting_fractions: that an action is chosen by.
+        risk_level: the largest of them, above 0 to 1.
+    """
+
+    acting_midpoints: Tensor
+
+    def __init__(
+        self,
+        observation_spec: Composite,
+        num_actions: int,
+        hidden_sizes: Sequence[int],
+        head_sizes: Sequence[int],
+        device: torch.device,
+        *,
+        cosines: int,
+        acting_fractions: int,
+        risk_level: float,
+    ) -> None:
+        super().__init__()
+        *first, width = hidden_sizes
+        self.encoder = Encoder(observation_spec, device)
+        self.features = mlp(self.encoder.width, first, width, device)
+        self.embedding = CosineEmbedding(cosines, width, device)
+        self.head = mlp(width, head_sizes, num_actions, device)
+        self.acting_fractions = acting_fractions
+        self.risk_level = risk_level
+        fixed = midpoints(acting_fractions, risk_level, device)
+        self.register_buffer("acting_midpoints", fixed, persistent=False)
+
+    def forward(self, observation: TensorDictBase, fractions: Tensor) -> Tensor:
+        """Return values `[*B, N, num_actions]` for fractions `[*B, N]` or `[N]` in [0, 1]."""
+        # Z_tau(s, .) = f(psi(s) * phi(tau))
+        features = self.features(self.encoder(observation)).relu()
+        return self.head(features.unsqueeze(-2) * self.embedding(fractions))
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        """Return the actions `[*B]` int64 of the highest mean over the acting fractions."""
+        fractions = self.acting_midpoints
+        if not deterministic:
+            fractions = self.draw_acting_fractions()
+        return self(observation, fractions).mean(dim=-2).argmax(dim=-1)
+
+    def draw_acting_fractions(self) -> Tensor:
+        """Draw fractions `[acting_fractions]` to choose the actions of one batch by.
+
+        One draw serves the whole batch, because to embed it is most of the cost.
+        """
+        shape = (self.acting_fractions,)
+        return draw_fractions(shape, self.risk_level, self.acting_midpoints.device)
+
+
+def _chosen(quantiles: Tensor, action: Tensor) -> Tensor:
+    """Return of quantiles `[B, N, num_actions]` those of the actions `[B]`: `[B, N]`."""
+    index = action.reshape(-1, 1, 1).expand(-1, quantiles.shape[1], 1)
+    return quantiles.gather(-1, index).squeeze(-1)

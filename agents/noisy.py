@@ -1,0 +1,82 @@
+"""Layers that explore: their weights carry learned noise.
+
+Source: Fortunato et al., "Noisy Networks for Exploration", arXiv 1706.10295.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class NoisyLinear(nn.Linear):
+    """A linear layer with factorised Gaussian noise on weights and biases.
+
+    `weight` and `bias`, the means, begin as those of `nn.Linear`. Each call draws noise anew, for
+    actor and learner alike; a batch shares it. TorchRL's exploration type has no say.
+
+    Args:
+        inputs: width of the input.
+        outputs: width of the output.
+        device: where the parameters live.
+        sigma: standard deviation of the noise at the start, in units of 1 / sqrt(inputs) (sigma_0).
+    """
+
+    def __init__(self, inputs: int, outputs: int, device: torch.device, sigma: float = 0.5) -> None:
+        super().__init__(inputs, outputs, device=device)
+        # mu ~ U(-1 / sqrt(p), 1 / sqrt(p)), as nn.Linear has it; sigma = sigma_0 / sqrt(p)  (3.2)
+        start = sigma / math.sqrt(inputs)
+        self.weight_sigma = nn.Parameter(torch.full((outputs, inputs), start, device=device))
+        self.bias_sigma = nn.Parameter(torch.full((outputs,), start, device=device))
+
+    def forward(self, inputs: Tensor, noisy: bool = True) -> Tensor:
+        """Map `[*B, inputs]` to `[*B, outputs]`, by the mean weights alone if not `noisy`."""
+        if not noisy:
+            return super().forward(inputs)
+        # epsilon_ij = f(epsilon_i) f(epsilon_j),  epsilon_j = f(epsilon_j)            (eq. 10, 11)
+        # f(x) = sgn(x) sqrt(|x|)
+        draw = torch.randn(self.in_features + self.out_features, device=inputs.device)
+        noise_in, noise_out = (draw.sign() * draw.abs().sqrt()).split(
+            (self.in_features, self.out_features)
+        )
+        # y = (mu_w + sigma_w * epsilon_w) x + mu_b + sigma_b * epsilon_b              (eq. 9)
+        weight = torch.addcmul(self.weight, self.weight_sigma, torch.outer(noise_out, noise_in))
+        bias = torch.addcmul(self.bias, self.bias_sigma, noise_out)
+        return F.linear(inputs, weight, bias)
+
+
+class NoisyMLP(nn.Module):
+    """A multilayer perceptron of `NoisyLinear` with ReLU between its layers.
+
+    Args:
+        inputs: width of the input.
+        hidden_sizes: width of each hidden layer.
+        outputs: width of the output.
+        device: where the parameters live.
+        sigma: of the noise at the start, see `NoisyLinear`.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden_sizes: Sequence[int],
+        outputs: int,
+        device: torch.device,
+        sigma: float = 0.5,
+    ) -> None:
+        super().__init__()
+        widths = [inputs, *hidden_sizes, outputs]
+        layers = [NoisyLinear(*ends, device, sigma) for ends in pairwise(widths)]
+        self.hidden = nn.ModuleList(layers[:-1])
+        self.output = layers[-1]
+
+    def forward(self, inputs: Tensor, noisy: bool = True) -> Tensor:
+        """Map `[*B, inputs]` to `[*B, outputs]`, by the mean weights alone if not `noisy`."""
+        for layer in self.hidden:
+            inputs = layer(inputs, noisy).relu()
+        return self.output(inputs, noisy)

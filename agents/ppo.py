@@ -1,0 +1,301 @@
+"""Proximal policy optimization with clipped surrogate, for continuous and discrete actions.
+
+Source: Schulman et al., "Proximal Policy Optimization Algorithms", arXiv 1707.06347. Initialisation
+and the order of things follow Huang et al., "The 37 Implementation Details of PPO", ICLR blog 2022.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Composite, TensorSpec
+
+from agents.base import OnPolicyAgent
+from agents.gae import generalized_advantage
+from agents.networks import LayerSizes
+from agents.normalization import ObservationNormalizer, RewardNormalizer, weighted_mean
+from agents.optimization import adam
+from agents.stochastic_actors import Activation, OrthogonalNetwork, build_actor
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.policy import PolicyWrapper
+from torchrl_gpu.schedules import LinearSchedule
+from torchrl_gpu.specs import ActionKind
+
+# The adaptive learning rate: how fast it moves, and how far.
+_RATE_FACTOR = 1.5
+_RATE_MIN, _RATE_MAX = 1e-5, 1e-2
+
+
+class PPO(OnPolicyAgent):
+    """On-policy, continuous or discrete actions.
+
+    Continuous actions are drawn from a normal distribution whose standard deviation does not depend
+    on what is observed, and clipped to the bounds; see `agents.clipped_normal`.
+
+    Args:
+        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        action_spec: bounded and continuous `[*B, action_dim]`, or discrete `[*B]`.
+        device: where the agent lives.
+        hidden_sizes: width of each hidden layer, of policy and value network alike.
+        activation: between their layers.
+        rollout_length: steps that every environment makes between two rounds of learning.
+        epochs: how often each transition of a rollout is learned from.
+        batch_size: transitions per gradient step.
+        learning_rate: of Adam, at the start where it changes.
+        learning_rate_end: the rate after `learning_rate_frames`, reached in a straight line; None
+            for a rate that stays.
+        learning_rate_frames: environment steps until `learning_rate_end`; None where that is None.
+        target_kl: makes the rate adaptive: after each gradient step it is divided by 1.5 if the
+            policy is further than twice this KL divergence from the one that acted, multiplied by
+            1.5 if it is nearer than half of it, and kept within [1e-5, 1e-2]; in nats, 0.01 is
+            usual. None for a rate that does not adapt.
+        adam_epsilon: added to the denominator of Adam.
+        gamma: discount per environment step, 0 to 1.
+        gae_lambda: from one-step advantages, 0, to the whole rest of the rollout, 1.
+        clip_ratio: how far the probability of an action may move, as a share of what it was.
+        value_clip: how far a value may move in one round of learning, in units of return; None for
+            any distance.
+        entropy_coefficient: weight of the entropy bonus.
+        value_coefficient: weight of the value loss.
+        max_gradient_norm: the gradient is scaled down to this norm.
+        normalize_observations: bring vector observations to mean 0 and variance 1.
+        normalize_rewards: divide rewards by the standard deviation of the discounted return.
+        normalize_advantages: bring advantages to mean 0 and variance 1 in each batch.
+        log_std_init: logarithm of the standard deviation of continuous actions in [-1, 1] at the
+            start, -5 to 2.
+
+    Raises:
+        ConfigurationError: a hyperparameter is out of range, two of them exclude each other, or the
+            specs do not fit.
+    """
+
+    actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous", "discrete"})
+    learning_rate: Tensor
+
+    @checked
+    def __init__(
+        self,
+        observation_spec: Composite,
+        action_spec: TensorSpec,
+        device: torch.device,
+        *,
+        hidden_sizes: LayerSizes = (64, 64),
+        activation: Activation = "tanh",
+        rollout_length: Annotated[int, Field(ge=1)] = 128,
+        epochs: Annotated[int, Field(ge=1)] = 10,
+        batch_size: Annotated[int, Field(ge=1)] = 64,
+        learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4,
+        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
+        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
+        target_kl: Annotated[float, Field(gt=0.0)] | None = None,
+        adam_epsilon: Annotated[float, Field(gt=0.0)] = 1e-5,
+        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
+        gae_lambda: Annotated[float, Field(ge=0.0, le=1.0)] = 0.95,
+        clip_ratio: Annotated[float, Field(gt=0.0)] = 0.2,
+        value_clip: Annotated[float, Field(gt=0.0)] | None = None,
+        entropy_coefficient: Annotated[float, Field(ge=0.0)] = 0.0,
+        value_coefficient: Annotated[float, Field(gt=0.0)] = 0.5,
+        max_gradient_norm: Annotated[float, Field(gt=0.0)] = 0.5,
+        normalize_observations: bool = False,
+        normalize_rewards: bool = False,
+        normalize_advantages: bool = True,
+        log_std_init: Annotated[float, Field(ge=-5.0, le=2.0)] = 0.0,
+    ) -> None:
+        super().__init__(observation_spec, action_spec, device)
+        if (learning_rate_end is None) != (learning_rate_frames is None):
+            raise ConfigurationError(
+                "learning_rate_end and learning_rate_frames: a schedule needs both of them"
+            )
+        if target_kl is not None and learning_rate_end is not None:
+            raise ConfigurationError(
+                "target_kl, learning_rate_end: the rate adapts or follows a schedule, set one"
+            )
+        self.rollout_length = rollout_length
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.target_kl = target_kl
+        self.gamma = gamma
+        self.gae_lambda = gae_lambda
+        self.clip_ratio = clip_ratio
+        self.value_clip = value_clip
+        self.entropy_coefficient = entropy_coefficient
+        self.value_coefficient = value_coefficient
+        self.max_gradient_norm = max_gradient_norm
+        self.normalize_advantages = normalize_advantages
+
+        self.actor = build_actor(
+            observation_spec,
+            action_spec,
+            hidden_sizes,
+            activation,
+            log_std_init,
+            ObservationNormalizer(observation_spec, device) if normalize_observations else None,
+            device,
+        )
+        self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device)
+        self.critic = OrthogonalNetwork(observation_spec, 1, hidden_sizes, activation, 1.0, device)
+        self.reward_normalizer = (
+            RewardNormalizer(observation_spec.shape, gamma, device) if normalize_rewards else None
+        )
+
+        self.register_buffer("learning_rate", torch.tensor(learning_rate, device=device))
+        self.schedule = (
+            LinearSchedule(learning_rate, learning_rate_end, learning_rate_frames)
+            if learning_rate_end is not None and learning_rate_frames is not None
+            else None
+        )
+        self.optimizer = adam(
+            [*self.actor.parameters(), *self.critic.parameters()],
+            self.learning_rate,
+            device,
+            adam_epsilon,
+        )
+        # Where Adam is not fused it would read a rate that is a tensor back, unless told not to.
+        self.optimizer.param_groups[0]["capturable"] = device.type != "cpu"
+
+    @torch.no_grad()
+    def prepare(self, rollout: TensorDictBase) -> TensorDictBase:
+        """Return observations and actions of a rollout with advantages and what belongs to them.
+
+        Statistics for normalisation take in the rollout, and the learning rate follows its
+        schedule.
+
+        Args:
+            rollout: `[T, num_envs]`, see `OnPolicyAgent.prepare`.
+
+        Returns:
+            `[T, num_envs]`: `log_prob` of the actions under the policy that chose them, `value`,
+            `value_target` and `advantage`, each `[T, num_envs, 1]`.
+        """
+        after = rollout.get("next")
+        terminated, truncated = after.get("terminated"), after.get("truncated")
+        reward, weight = after.get("reward"), _weight(rollout)
+        if self.schedule is not None:
+            self.learning_rate.copy_(self.schedule(self.policy.frames))
+
+        # The policy acted with the statistics as they were, so its log-probabilities come first.
+        log_prob, _ = self.actor.evaluate(self.actor.normalize(rollout), self._action(rollout))
+        if self.actor.normalizer is not None:
+            self.actor.normalizer.update(rollout, weight)
+        if self.reward_normalizer is not None:
+            reward = self.reward_normalizer(reward, terminated | truncated, weight)
+
+        value = self.critic(self.actor.normalize(rollout))
+        next_value = self.critic(self.actor.normalize(after))
+        advantage = generalized_advantage(
+            reward, value, next_value, terminated, truncated, self.gamma, self.gae_lambda
+        )
+        kept = [*self.policy.in_keys, "action", "active"]
+        return rollout.select(*kept, strict=False).update(
+            {
+                "log_prob": log_prob,
+                "value": value,
+                "value_target": advantage + value,
+                "advantage": advantage,
+            }
+        )
+
+    def update(self, batch: TensorDictBase) -> TensorDict:
+        """Do one gradient step on policy and value network.
+
+        Args:
+            batch: `[batch_size]` rows of what `prepare` returned.
+        """
+        losses = self.loss(batch)
+        self.optimizer.zero_grad()
+        # L = L^CLIP - c_1 L^VF + c_2 S, to be maximised                            (eq. 9)
+        loss = (
+            losses["loss/policy"]
+            + self.value_coefficient * losses["loss/value"]
+            - self.entropy_coefficient * losses["ppo/entropy"]
+        )
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.optimizer.param_groups[0]["params"], self.max_gradient_norm)
+        self.optimizer.step()
+        if self.target_kl is not None:
+            self._adapt_learning_rate(losses["ppo/kl"], self.target_kl)
+        return losses.detach()
+
+    def loss(self, batch: TensorDictBase) -> TensorDict:
+        """Return `loss/policy`, `loss/value`, `ppo/entropy`, and what is worth watching.
+
+        Rows that are no transitions (`active` is false) do not count.
+        """
+        weight = _weight(batch)
+
+        def mean(rows: Tensor) -> Tensor:
+            return weighted_mean(rows, weight).squeeze(-1)
+
+        observation = self.actor.normalize(batch)
+        log_prob, entropy = self.actor.evaluate(observation, self._action(batch))
+        advantage = batch.get("advantage")
+        if self.normalize_advantages:
+            advantage = advantage - mean(advantage)
+            advantage = advantage / (mean(advantage.square()).sqrt() + 1e-8)
+
+        # r(theta) = pi(a|s) / pi_old(a|s)                                          (section 3)
+        log_ratio = log_prob - batch.get("log_prob")
+        ratio = log_ratio.exp()
+        # L^CLIP = E[min(r A, clip(r, 1 - epsilon, 1 + epsilon) A)]                 (eq. 7)
+        clipped_ratio = ratio.clamp(1.0 - self.clip_ratio, 1.0 + self.clip_ratio)
+        policy_loss = -mean(torch.minimum(ratio * advantage, clipped_ratio * advantage))
+
+        # L^VF = E[(V(s) - V_target)^2]                                             (section 5)
+        value, target = self.critic(observation), batch.get("value_target")
+        value_error = (value - target).square()
+        old_value = batch.get("value")
+        if self.value_clip is not None:
+            # The worse of the value and the value kept near what it was, as for the policy.
+            near_value = old_value + (value - old_value).clamp(-self.value_clip, self.value_clip)
+            value_error = torch.maximum(value_error, (near_value - target).square())
+
+        with torch.no_grad():
+            # KL(pi_old, pi) = E[(r - 1) - log r] under actions of pi_old: never negative, and of
+            # less variance than E[-log r] (Schulman, "Approximating KL Divergence", 2020)
+            kl = mean(ratio - 1.0 - log_ratio)
+            clip_fraction = mean(((ratio - 1.0).abs() > self.clip_ratio).to(ratio.dtype))
+            residual = target - old_value
+            unexplained = mean((residual - mean(residual)).square())
+            variance = mean((target - mean(target)).square())
+        return TensorDict(
+            {
+                "loss/policy": policy_loss,
+                "loss/value": mean(value_error),
+                "ppo/entropy": mean(entropy),
+                "ppo/kl": kl,
+                "ppo/clip_fraction": clip_fraction,
+                "ppo/explained_variance": 1.0 - unexplained / (variance + 1e-8),
+                "ppo/learning_rate": self.learning_rate.clone(),
+            }
+        )
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return the one optimizer."""
+        return {"adam": self.optimizer}
+
+    def load_training_state(self, state: dict[str, Any]) -> None:
+        """Go on from a state that `training_state` returned."""
+        super().load_training_state(state)
+        # The optimizer has taken a copy of the rate; it is to follow the one that is scheduled.
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate
+
+    def _action(self, batch: TensorDictBase) -> Tensor:
+        action = batch.get("action")
+        return self.policy.from_bounds(action) if self.policy.is_continuous else action
+
+    def _adapt_learning_rate(self, kl: Tensor, target: float) -> None:
+        slower = torch.where(kl > 2.0 * target, 1.0 / _RATE_FACTOR, 1.0)
+        faster = torch.where(kl < 0.5 * target, _RATE_FACTOR, 1.0)
+        self.learning_rate.mul_(slower * faster).clamp_(_RATE_MIN, _RATE_MAX)
+
+
+def _weight(batch: TensorDictBase) -> Tensor | None:
+    """Return how much each row counts, `[*B, 1]`; None where all count the same."""
+    active = batch.get("active", None)
+    return None if active is None else active.to(torch.float32)

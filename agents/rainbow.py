@@ -1,0 +1,255 @@
+"""Rainbow: the improvements of DQN in one agent, each of which can be switched off.
+
+Source: Hessel et al., "Rainbow: Combining Improvements in Deep Reinforcement Learning",
+arXiv 1710.02298.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Composite, TensorSpec
+
+from agents.categorical_values import CategoricalValues, divergence
+from agents.dueling import Dueling
+from agents.encoders import Encoder
+from agents.networks import LayerSizes, mlp
+from agents.noisy import NoisyMLP
+from agents.optimization import TargetNetwork, adam
+from agents.value_based import ValueBasedAgent
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.exploration import EpsilonGreedy
+from torchrl_gpu.policy import PolicyWrapper
+from torchrl_gpu.prioritized_replay import PrioritizedReplayBuffer
+from torchrl_gpu.replay import ReplayBuffer
+from torchrl_gpu.schedules import LinearSchedule
+from torchrl_gpu.specs import ActionKind
+
+
+class Rainbow(ValueBasedAgent):
+    """Off-policy, discrete actions, distributional.
+
+    Args:
+        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        action_spec: discrete, `[*B]`.
+        device: where the agent lives.
+        hidden_sizes: width of each hidden layer; all share them but the last, of which the value
+            and each stream of a dueling network have their own.
+        value_min: the lowest discounted return that can be told apart, in units of reward.
+        value_max: the highest one, above `value_min`.
+        atoms: values that a return is told apart by, at least 2 (N_atoms).
+        double: let the online network choose the action that the target network values.
+        dueling: learn the value of the state and the advantages of the actions by two streams.
+        noisy: explore by learned noise on the weights; if not, by epsilon.
+        noise: standard deviation of that noise at the start, in units of 1 / sqrt(inputs of the
+            layer) (sigma_0).
+        prioritized: draw what taught much more often from the replay.
+        priority_exponent: how much more, 0 (not at all) to 1 (in proportion) (omega).
+        weight_exponent_start: share of the bias of that which is undone at first, 0 to 1 (beta).
+        weight_exponent_frames: environment steps until all of it is undone.
+        n_step: environment steps of reward in a target.
+        learning_rate: of Adam.
+        adam_epsilon: of Adam.
+        gamma: discount per environment step, 0 to 1.
+        target_rate: share of the network that moves into its target at each move, above 0 to 1
+            (1: it is copied).
+        target_period: updates from one move of the target to the next.
+        max_gradient_norm: gradients are scaled down to this norm; None for never.
+        epsilon_start: without `noisy`, probability of a random action at the first frame, 0 to 1.
+        epsilon_end: the same after `epsilon_frames`, 0 to 1.
+        epsilon_frames: environment steps from one to the other, in a straight line.
+        batch_size: transitions per gradient step.
+        utd_ratio: gradient steps per environment step.
+
+    Raises:
+        ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
+    """
+
+    actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})
+    network: DistributionNetwork
+
+    @checked
+    def __init__(
+        self,
+        observation_spec: Composite,
+        action_spec: TensorSpec,
+        device: torch.device,
+        *,
+        hidden_sizes: LayerSizes = (128, 128),
+        value_min: float = -10.0,
+        value_max: float = 10.0,
+        atoms: Annotated[int, Field(ge=2)] = 51,
+        double: bool = True,
+        dueling: bool = True,
+        noisy: bool = True,
+        noise: Annotated[float, Field(gt=0.0)] = 0.5,
+        prioritized: bool = True,
+        priority_exponent: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5,
+        weight_exponent_start: Annotated[float, Field(ge=0.0, le=1.0)] = 0.4,
+        weight_exponent_frames: Annotated[int, Field(ge=1)] = 100_000,
+        n_step: Annotated[int, Field(ge=1)] = 3,
+        learning_rate: Annotated[float, Field(gt=0.0)] = 5e-4,
+        adam_epsilon: Annotated[float, Field(gt=0.0)] = 1.5e-4,
+        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
+        target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01,
+        target_period: Annotated[int, Field(ge=1)] = 1,
+        max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = 10.0,
+        epsilon_start: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
+        epsilon_end: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05,
+        epsilon_frames: Annotated[int, Field(ge=1)] = 10_000,
+        batch_size: Annotated[int, Field(ge=1)] = 64,
+        utd_ratio: Annotated[float, Field(gt=0.0)] = 0.25,
+    ) -> None:
+        super().__init__(observation_spec, action_spec, device)
+        self.is_double = double
+        self.is_prioritized = prioritized
+        self.priority_exponent = priority_exponent
+        self.weight_exponent = LinearSchedule(weight_exponent_start, 1.0, weight_exponent_frames)
+        self.gamma = gamma
+        self.max_gradient_norm = max_gradient_norm
+        self.batch_size = batch_size
+        self.utd_ratio = utd_ratio
+        self.n_step = n_step
+
+        num_actions = action_spec.space.n
+        self.values = CategoricalValues(value_min, value_max, atoms, device)
+        self.network = DistributionNetwork(
+            observation_spec,
+            num_actions,
+            hidden_sizes,
+            self.values,
+            device,
+            dueling=dueling,
+            noise=noise if noisy else None,
+        )
+        self.target_network = TargetNetwork(self.network, target_rate, target_period)
+        epsilon = LinearSchedule(epsilon_start, epsilon_end, epsilon_frames)
+        self.policy = PolicyWrapper(
+            self.network,
+            observation_spec,
+            action_spec,
+            device,
+            exploration=None if noisy else EpsilonGreedy(num_actions, epsilon),
+        )
+        self.optimizer = adam(self.network.parameters(), learning_rate, device, adam_epsilon)
+
+    def build_replay(self, capacity: int, num_envs: int) -> ReplayBuffer:
+        """Return the replay that this agent samples its batches from: see `OffPolicyAgent`."""
+        if not self.is_prioritized:
+            return super().build_replay(capacity, num_envs)
+        return PrioritizedReplayBuffer(
+            capacity,
+            self.observation_spec,
+            self.action_spec,
+            num_envs,
+            self.device,
+            n_step=self.n_step,
+            gamma=self.gamma,
+            priority_exponent=self.priority_exponent,
+            weight_exponent=self.weight_exponent,
+        )
+
+    def loss(self, batch: TensorDictBase) -> TensorDict:
+        """Return `loss/value` and what is worth watching; importance weights count where given.
+
+        Writes `priority` `[B]`, the divergence of each sample, into the batch.
+        """
+        after = batch.get("next")
+        with torch.no_grad():
+            next_logits = self.target_network(after)
+            # a* = argmax_a q(s', a), q = z . p; each network, each time, with noise of its own
+            chooser = self.network(after) if self.is_double else next_logits
+            next_action = self.values.mean(chooser).argmax(dim=-1)
+            # d' = Phi_z (R + gamma^n (1 - terminated) z, p'(s', a*)): a time limit does not end it
+            target = self.values.project(
+                _of_action(next_logits, next_action).softmax(dim=-1),
+                after.get("reward"),
+                self.bootstrap_discount(batch),
+            )
+
+        # L = E[w D_KL(d' || d(s, a))],  and so much is the transition's priority
+        logits = _of_action(self.network(batch), batch.get("action"))
+        loss = divergence(target, logits)
+        batch.set("priority", loss.detach().clamp(min=0.0))
+        weight = batch.get("weight", None)
+        weighted = loss if weight is None else weight.squeeze(-1) * loss
+        return TensorDict(
+            {
+                "loss/value": weighted.mean(),
+                "rainbow/value": self.values.mean(logits.detach()).mean(),
+                "rainbow/divergence": loss.detach().mean(),
+            }
+        )
+
+
+class DistributionNetwork(nn.Module):
+    """The distributions of the returns of all actions at once.
+
+    Args:
+        observation_spec: of s.
+        num_actions: how many actions there are.
+        hidden_sizes: width of each hidden layer, shared but for the last.
+        values: what the distributions are over.
+        device: where the parameters live.
+        dueling: value and advantages by two streams instead of one.
+        noise: of the layers that are not shared, see `NoisyLinear`; None for none.
+    """
+
+    def __init__(
+        self,
+        observation_spec: Composite,
+        num_actions: int,
+        hidden_sizes: Sequence[int],
+        values: CategoricalValues,
+        device: torch.device,
+        *,
+        dueling: bool,
+        noise: float | None,
+    ) -> None:
+        super().__init__()
+        *shared_sizes, stream_size = hidden_sizes
+        self.num_actions = num_actions
+        self.is_noisy = noise is not None
+        self.values = values
+        self.encoder = Encoder(observation_spec, device)
+        self.shared = nn.Sequential()
+        width = self.encoder.width
+        if shared_sizes:
+            self.shared = mlp(width, shared_sizes[:-1], shared_sizes[-1], device).append(nn.ReLU())
+            width = shared_sizes[-1]
+
+        def stream(outputs: int) -> nn.Module:
+            if noise is None:
+                return mlp(width, [stream_size], outputs, device)
+            return NoisyMLP(width, [stream_size], outputs, device, noise)
+
+        atoms = len(values.atoms)
+        self.head = stream(num_actions * atoms)
+        if dueling:
+            self.head = Dueling(stream(atoms), self.head, num_actions)
+
+    def forward(self, observation: TensorDictBase, noisy: bool = True) -> Tensor:
+        """Return logits `[*B, num_actions, atoms]`; noise is drawn anew at every call.
+
+        Args:
+            observation: batch size `[*B]`.
+            noisy: use the noise of the noisy layers, if there are any, or their means alone.
+        """
+        features = self.shared(self.encoder(observation))
+        logits = self.head(features, noisy) if self.is_noisy else self.head(features)
+        return logits.unflatten(-1, (self.num_actions, -1))
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        """Return the actions `[*B]` int64 of the highest mean, without noise if deterministic."""
+        logits = self(observation, noisy=not deterministic)
+        return self.values.mean(logits).argmax(dim=-1)
+
+
+def _of_action(logits: Tensor, action: Tensor) -> Tensor:
+    """Return the logits `[B, atoms]`, out of `[B, num_actions, atoms]`, of actions `[B]`."""
+    return logits.take_along_dim(action.view(-1, 1, 1), dim=1).squeeze(1)

@@ -1,0 +1,367 @@
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
+
+from agents.ppo import PPO
+from tests.stand_in import count_host_reads
+from torchrl_gpu.errors import ConfigurationError
+
+CPU = torch.device("cpu")
+STEPS, ENVS, OBSERVATION, ACTION, CHOICES = 6, 4, 3, 2, 3
+KINDS = ("continuous", "discrete")
+
+
+def make(
+    kind: str = "continuous", device: torch.device = CPU, seed: int = 0, **hyperparameters: object
+) -> PPO:
+    torch.manual_seed(seed)
+    observation_spec = Composite(observation=Unbounded((ENVS, OBSERVATION)), shape=(ENVS,))
+    action_spec = (
+        Bounded(2.0, 6.0, (ENVS, ACTION))
+        if kind == "continuous"
+        else Categorical(CHOICES, shape=(ENVS,))
+    )
+    settings = {"hidden_sizes": [16], "learning_rate": 1e-2, **hyperparameters}
+    return PPO(observation_spec.to(device), action_spec.to(device), device, **settings)
+
+
+@torch.no_grad()
+def make_rollout(agent: PPO, seed: int = 0) -> TensorDictBase:
+    """Return a rollout of the agent in a world of random observations and rewards."""
+    torch.manual_seed(seed)
+    observation = torch.randn(STEPS + 1, ENVS, OBSERVATION)
+    end = torch.rand(STEPS, ENVS, 1)
+    rollout = TensorDict(
+        {
+            "observation": observation[:-1],
+            "next": {
+                "observation": observation[1:],
+                "reward": torch.randn(STEPS, ENVS, 1),
+                "terminated": end < 0.15,
+                "truncated": end > 0.85,
+            },
+        },
+        [STEPS, ENVS],
+    ).to(agent.device)
+    return agent.policy(rollout)
+
+
+def learn(agent: PPO, rollouts: int = 1, seed: int = 0) -> TensorDict:
+    for i in range(rollouts):
+        batch = agent.prepare(make_rollout(agent, seed + i)).reshape(-1)
+        metrics = agent.update(batch)
+    return metrics
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rollout_is_prepared_for_updates(kind: str) -> None:
+    agent = make(kind)
+    rollout = make_rollout(agent)
+    prepared = agent.prepare(rollout.clone())
+    assert prepared.batch_size == (STEPS, ENVS)
+    for name in ("log_prob", "value", "value_target", "advantage"):
+        assert prepared[name].shape == (STEPS, ENVS, 1)
+        assert not prepared[name].requires_grad
+    torch.testing.assert_close(prepared["value"], agent.critic(rollout))
+    torch.testing.assert_close(prepared["advantage"] + prepared["value"], prepared["value_target"])
+    assert torch.equal(prepared["action"], rollout["action"])
+
+
+def test_time_limits_bootstrap_from_the_true_last_observation_and_terminations_do_not() -> None:
+    agent = make(gae_lambda=0.0, gamma=0.9)
+    rollout = make_rollout(agent)
+    after = rollout["next"]
+    after["observation"] = 5.0 * torch.randn(STEPS, ENVS, OBSERVATION)
+    prepared = agent.prepare(rollout)
+    with torch.no_grad():
+        future = torch.where(after["terminated"], 0.0, 0.9 * agent.critic(after))
+    assert after["terminated"].any()
+    assert after["truncated"].any()
+    torch.testing.assert_close(prepared["value_target"], after["reward"] + future)
+
+
+def loss_by_hand(ratio: float, advantage: float) -> float:
+    agent = make("discrete", normalize_advantages=False, clip_ratio=0.2)
+    batch = agent.prepare(make_rollout(agent)).reshape(-1)
+    batch["log_prob"] = batch["log_prob"] - math.log(ratio)
+    batch["advantage"] = torch.full_like(batch["advantage"], advantage)
+    return agent.loss(batch)["loss/policy"].item()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "expected"),
+    [
+        (1.0, 2.0, -2.0),
+        (1.5, 2.0, -2.4),  # no more to gain: clipped to 1.2
+        (0.5, 2.0, -1.0),
+        (1.5, -2.0, 3.0),
+        (0.5, -2.0, 1.6),  # no more to gain: clipped to 0.8
+    ],
+)
+def test_the_surrogate_is_clipped_where_it_promises_too_much(
+    ratio: float, advantage: float, expected: float
+) -> None:
+    assert loss_by_hand(ratio, advantage) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_value_that_moved_too_far_is_held_to_the_worse_error() -> None:
+    agent = make(value_clip=0.5)
+    batch = agent.prepare(make_rollout(agent)).reshape(-1)
+    value = agent.critic(batch).detach()
+    # 2 above its old value and on target: the clipped one is 1.5 off.
+    batch["value"], batch["value_target"] = value - 2.0, value.clone()
+    assert agent.loss(batch)["loss/value"].item() == pytest.approx(1.5**2, rel=1e-4)
+    # As far, and 3 off its target on the other side: the value itself is worse than the clipped.
+    batch["value_target"] = value - 3.0
+    assert agent.loss(batch)["loss/value"].item() == pytest.approx(3.0**2, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_update_moves_policy_and_value_network(kind: str) -> None:
+    agent = make(kind)
+    before = {name: p.clone() for name, p in agent.named_parameters()}
+    metrics = learn(agent)
+    assert all(value.shape == () for value in metrics.values())
+    assert metrics["ppo/kl"].item() == pytest.approx(0.0, abs=1e-5)
+    learn(agent)
+    for name, parameter in agent.named_parameters():
+        assert not torch.equal(before[name], parameter), name
+
+
+@pytest.mark.parametrize(
+    ("loss", "reached"), [("loss/policy", "actor."), ("loss/value", "critic.")]
+)
+def test_each_loss_reaches_its_own_network_only(loss: str, reached: str) -> None:
+    agent = make()
+    agent.loss(agent.prepare(make_rollout(agent)).reshape(-1))[loss].backward()
+    touched = {name for name, p in agent.named_parameters() if p.grad is not None}
+    expected = {name for name, _ in agent.named_parameters() if name.startswith(reached)}
+    assert expected
+    assert touched == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_no_transitions_do_not_count(kind: str) -> None:
+    settings = {"normalize_observations": True, "normalize_rewards": True}
+    results = []
+    for garbage in (1.0, -7.0):
+        agent = make(kind, **settings)
+        rollout = make_rollout(agent)
+        # The first two worlds end with the third step and stand still from then on.
+        active = torch.ones(STEPS, ENVS, 1, dtype=torch.bool)
+        active[3:, :2] = False
+        rollout["next", "terminated"][2, :2] = True
+        rollout["active"] = active
+        rollout["observation"] = torch.where(active, rollout["observation"], garbage)
+        rollout["next", "reward"] = torch.where(active, rollout["next", "reward"], garbage)
+        batch = agent.prepare(rollout).reshape(-1)
+        results.append(agent.update(batch).update(agent.state_dict()))
+    for name, value in results[0].items():
+        if "discounted" not in name:
+            torch.testing.assert_close(value, results[1][name], msg=name)
+
+
+def test_observations_are_normalized_for_acting_and_learning_alike() -> None:
+    agent = make(normalize_observations=True)
+    rollout = make_rollout(agent)
+    rollout["observation"] = 100.0 + 3.0 * rollout["observation"]
+    rollout["next", "observation"] = 100.0 + 3.0 * rollout["next", "observation"]
+    agent.policy.eval()
+    actions = []
+    for _ in range(2):
+        actions.append(agent.policy(rollout.clone())["action"])
+        agent.prepare(rollout.clone())
+    assert not torch.allclose(actions[0], actions[1])
+    # Once the scale is known, it does not matter any more.
+    plain = make()
+    plain.policy.eval()
+    scaled = TensorDict({"observation": (rollout["observation"] - 100.0) / 3.0}, [STEPS, ENVS])
+    flat = scaled["observation"].flatten(0, 1)
+    scaled["observation"] = (scaled["observation"] - flat.mean(0)) / flat.std(0, unbiased=False)
+    torch.testing.assert_close(
+        agent.policy(rollout)["action"], plain.policy(scaled)["action"], rtol=1e-3, atol=1e-3
+    )
+
+
+def test_log_probabilities_are_those_of_the_policy_that_acted() -> None:
+    agent = make(normalize_observations=True)
+    agent.prepare(make_rollout(agent))
+    rollout = make_rollout(agent, seed=1)
+    with torch.no_grad():
+        observation = agent.actor.normalize(rollout)
+        action = agent.policy.from_bounds(rollout["action"])
+        acted, _ = agent.actor.evaluate(observation, action)
+    prepared = agent.prepare(rollout)
+    torch.testing.assert_close(prepared["log_prob"], acted)
+    # The values are already those of the statistics that are learned with.
+    torch.testing.assert_close(prepared["value"], agent.critic(agent.actor.normalize(rollout)))
+
+
+def test_the_learning_rate_follows_its_schedule_by_frames() -> None:
+    agent = make(learning_rate=1e-2, learning_rate_end=2e-3, learning_rate_frames=4 * STEPS * ENVS)
+    rates = [learn(agent)["ppo/learning_rate"].item() for _ in range(6)]
+    assert rates == pytest.approx([8e-3, 6e-3, 4e-3, 2e-3, 2e-3, 2e-3])
+
+
+def test_no_rate_no_change() -> None:
+    agent = make(learning_rate_end=0.0, learning_rate_frames=1)
+    before = copy.deepcopy(dict(agent.named_parameters()))
+    learn(agent)
+    for name, parameter in agent.named_parameters():
+        assert torch.equal(before[name], parameter), name
+
+
+@pytest.mark.parametrize(("target_kl", "change"), [(10.0, 1.5), (1e-9, 1 / 1.5)])
+def test_the_adaptive_rate_follows_the_divergence(target_kl: float, change: float) -> None:
+    agent = make(learning_rate=1e-3, target_kl=target_kl)
+    batch = agent.prepare(make_rollout(agent)).reshape(-1)
+    batch["log_prob"] = batch["log_prob"] - 0.5  # as if the policy had moved
+    agent.update(batch)
+    assert agent.learning_rate.item() == pytest.approx(1e-3 * change)
+    for _ in range(20):
+        agent.update(batch)
+    assert agent.learning_rate.item() == pytest.approx(1e-2 if change > 1 else 1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_actions_are_of_the_world_and_greedy_in_eval_mode(kind: str) -> None:
+    agent = make(kind, log_std_init=1.0)
+    observation = TensorDict({"observation": torch.randn(5, 7, OBSERVATION)}, [5, 7])
+
+    def act() -> torch.Tensor:
+        return agent.policy(observation.clone())["action"]
+
+    action = act()
+    if kind == "continuous":
+        assert action.shape == (5, 7, ACTION)
+        assert action.min() == 2.0  # a wide policy reaches its bounds
+        assert action.max() == 6.0
+    else:
+        assert action.shape == (5, 7)
+        assert set(action.flatten().tolist()) == set(range(CHOICES))
+    assert not torch.equal(act(), act())
+    agent.policy.eval()
+    assert torch.equal(act(), act())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_actions_start_about_equal(kind: str) -> None:
+    agent = make(kind, hidden_sizes=[64, 64], log_std_init=-0.5)
+    observation = TensorDict({"observation": torch.randn(100, OBSERVATION)}, [100])
+    outputs = agent.actor.network(observation)
+    assert outputs.abs().max() < 0.1
+    if kind == "continuous":
+        assert agent.actor.log_std.tolist() == [-0.5] * ACTION
+
+
+def test_the_same_seed_gives_the_same_parameters() -> None:
+    states = []
+    for _ in range(2):
+        agent = make(seed=7)
+        learn(agent, rollouts=3)
+        states.append(agent.state_dict())
+    for name, value in states[0].items():
+        assert torch.equal(value, states[1][name]), name
+
+
+@pytest.mark.parametrize(
+    "hyperparameters",
+    [
+        {"normalize_observations": True, "normalize_rewards": True, "target_kl": 0.01},
+        {"learning_rate_end": 0.0, "learning_rate_frames": 1000},
+    ],
+)
+def test_training_goes_on_from_a_state_as_if_it_had_never_stopped(
+    hyperparameters: dict[str, object],
+) -> None:
+    agent = make(**hyperparameters)
+    learn(agent)
+    state = copy.deepcopy(agent.training_state())
+    resumed = make(seed=99, **hyperparameters)
+    resumed.load_training_state(state)
+    for one in (agent, resumed):
+        learn(one, rollouts=2, seed=5)
+    for name, value in agent.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    "hyperparameters",
+    [
+        {"rollout_length": 0},
+        {"epochs": 0},
+        {"batch_size": 0},
+        {"learning_rate": 0.0},
+        {"learning_rate_end": 1e-4},
+        {"learning_rate_frames": 100},
+        {"target_kl": 0.0},
+        {"target_kl": 0.01, "learning_rate_end": 0.0, "learning_rate_frames": 100},
+        {"gamma": 1.5},
+        {"gae_lambda": -0.1},
+        {"clip_ratio": 0.0},
+        {"value_clip": 0.0},
+        {"activation": "sine"},
+        {"hidden_sizes": []},
+        {"log_std_init": 9.0},
+    ],
+)
+def test_hyperparameters_out_of_range_are_refused_by_name(
+    hyperparameters: dict[str, object],
+) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(hyperparameters))):
+        make(**hyperparameters)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_right_action_for_what_is_observed_is_found_in_seconds(kind: str) -> None:
+    agent = make(kind, hidden_sizes=[32], gamma=0.0, log_std_init=-1.0)
+    for round_ in range(40):
+        rollout = make_rollout(agent, seed=round_)
+        rollout = torch.cat([rollout, *(make_rollout(agent, seed=1000 + round_) for _ in range(4))])
+        right = right_action(rollout, kind)
+        if kind == "continuous":
+            reward = -(rollout["action"] - right).square().sum(dim=-1, keepdim=True)
+        else:
+            reward = (rollout["action"] == right).unsqueeze(-1).float()
+        rollout["next", "reward"] = reward
+        batch = agent.prepare(rollout).reshape(-1)
+        for _ in range(10):
+            agent.update(batch)
+    agent.policy.eval()
+    fresh = make_rollout(agent, seed=12345)
+    right = right_action(fresh, kind)
+    if kind == "continuous":
+        assert (fresh["action"] - right).abs().mean() < 0.3
+    else:
+        assert (fresh["action"] == right).float().mean() > 0.9
+
+
+def right_action(rollout: TensorDictBase, kind: str) -> torch.Tensor:
+    observation = rollout["observation"]
+    if kind == "continuous":
+        return 4.0 + observation[..., :ACTION].clamp(-1.0, 1.0)
+    return observation.argmax(dim=-1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_read_back_from_an_accelerator(accelerator: torch.device, kind: str) -> None:
+    agent = make(
+        kind,
+        accelerator,
+        normalize_observations=True,
+        normalize_rewards=True,
+        value_clip=1.0,
+        target_kl=0.01,
+    )
+    rollout = make_rollout(agent)
+    learn(agent)
+    with count_host_reads() as counter:
+        batch = agent.prepare(agent.policy(rollout)).reshape(-1)
+        agent.update(batch)
+    assert counter.host_reads == counter.copies == 0, counter.report()
