@@ -1,0 +1,86 @@
+"""The worked example of docs/extending.md, done as a user does it: outside the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+PAGE = (REPOSITORY / "docs" / "extending.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the package of the page."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "my_robots").mkdir()
+    (folder / "my_robots" / "__init__.py").touch()
+    for name, code in re.findall(r"`(my_robots/\w+\.py)`:\n\n```python\n(.*?)```", PAGE, re.DOTALL):
+        (folder / name).write_text(code)
+    yield folder
+
+
+def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trainers.run", *arguments],
+        cwd=home,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{home}{os.pathsep}{REPOSITORY}",
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_command_of_the_page_trains_the_users_agent_in_the_users_world(home: Path) -> None:
+    found = re.search(r"```bash\npython -m trainers.run (.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    arguments = shlex.split(found[1].replace("\\\n", " "))
+    result = run(home, *arguments, "evaluation.episodes=64")
+    assert result.returncode == 0, result.stderr[-2000:]
+    success = re.search(r"reached +success ([\d.]+)%", result.stdout)
+    assert success is not None, result.stdout
+    assert float(success[1]) > 90.0
+    (folder,) = (home / "runs" / "Glide" / "TD3").iterdir()
+    again = run(home, "mode=eval", f"checkpoint={folder}", "evaluation.episodes=64")
+    assert again.returncode == 0, again.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["env._target_=my_robots.glide.Glide", "agent=sac"], ""),
+        (["env._target_=my_robots.glide.Glide", "agent=dqn"], ""),
+        (
+            ["env._target_=my_robots.glide.Glide", "agent=sac", "env.num_envs=0"],
+            "env.num_envs=0: input should be greater than or equal to 1",
+        ),
+        (
+            ["env=gym", "env.name=CartPole-v1", "agent._target_=my_robots.td3.TD3"],
+            "agents that do: dqn, iqn, ppo, rainbow",
+        ),
+        (
+            ["env=fanuc", "agent._target_=my_robots.td3.Td3"],
+            "agent._target_=my_robots.td3.Td3: module 'my_robots.td3' has no attribute 'Td3'",
+        ),
+    ],
+)
+def test_it_combines_with_what_is_here(home: Path, arguments: list[str], said: str) -> None:
+    quick = ["trainer.total_frames=256", "trainer.random_frames=128", "threads=1"]
+    quick += ["trainer.evaluation_episodes=4", "evaluation.episodes=4"]
+    result = run(home, *arguments, *quick)
+    if said:
+        assert result.returncode == 2
+        assert said in result.stderr
+    else:
+        assert result.returncode == 0, result.stderr[-2000:]
