@@ -1,0 +1,219 @@
+"""How well and how fast each agent learns what it is known to learn, and Stable-Baselines3 beside.
+
+Every run is a command as a user would type it, in a process of its own with one torch thread. Its
+score is that of its closing evaluation, its time the wall clock from start to end. Ours and theirs
+take turns, so that both see the same load of the machine.
+
+    python -m benchmarks.learning agent=dqn task=cartpole seeds=3
+
+writes docs/results/learning/dqn_cartpole.json and renders docs/results/learning.md and .png anew.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+from pydantic import AfterValidator, Field
+
+from benchmarks.arguments import call_with_arguments
+from benchmarks.learning_report import HEADER, RESULTS, render, row
+from benchmarks.learning_results import Result, Run, Series, read_result, write_result
+from benchmarks.learning_runs import Job, OurJob, PeerJob, RunFailedError
+from benchmarks.report import print_figures, print_table
+from benchmarks.tasks import GATES, PEERS, TASKS, Gate
+from torchrl_gpu.errors import ConfigurationError
+
+Peers = Literal["true", "false", "only"]
+
+
+def _agent(name: str) -> str:
+    if name not in (*PEERS, "all"):
+        raise ValueError(f"there are {', '.join(PEERS)} and all")
+    return name
+
+
+def _task(name: str) -> str:
+    """Return the task's own name for it or for the id of its Gymnasium environment."""
+    titles = {task.title: task.name for task in TASKS.values()}
+    name = titles.get(name, name)
+    if name not in (*TASKS, "all"):
+        raise ValueError(f"there are {', '.join(TASKS)} and all")
+    return name
+
+
+def learn(
+    *,
+    agent: Annotated[str, AfterValidator(_agent)],
+    task: Annotated[str, AfterValidator(_task)],
+    seeds: Annotated[int, Field(ge=1)] | None = None,
+    peers: Peers = "true",
+    jobs: Annotated[int, Field(ge=1)] = 2,
+    frames: Annotated[int, Field(ge=10)] | None = None,
+    results: Path | None = None,
+    runs: Path = Path("runs/learning"),
+) -> int:
+    """Measure how agents learn, write what they reached and render all results anew.
+
+    Args:
+        agent: ppo, sac, ddpg, ac_iqn, dqn, iqn, rainbow or all.
+        task: cartpole, pendulum, acrobot, lunarlander, lunarlander_continuous, fanuc, the id of
+            one of these Gymnasium environments, or all.
+        seeds: how many, from 0 (3; LunarLander and FANUC 1).
+        peers: true, false or only: whether Stable-Baselines3 runs beside, where it is compared with
+            (true).
+        jobs: runs at a time, each with one torch thread; FANUC always runs alone (2).
+        frames: another budget than the published one, for a trial; it needs a `results` of its own.
+        results: folder of the JSON files; table and picture come to lie beside it
+            (docs/results/learning).
+        runs: where the runs themselves are kept (runs/learning).
+
+    Returns:
+        0, or 1 if a run failed; of such a pair the file stays as it was.
+
+    Raises:
+        ConfigurationError: the agent is not measured on this task, or a trial has no folder.
+    """
+    gates = _gates(agent, task)
+    if peers == "only":
+        gates = [gate for gate in gates if gate.peer is not None]
+        if not gates:
+            raise ConfigurationError("peers=only: Stable-Baselines3 runs on cartpole and pendulum")
+    if frames is not None:
+        if results is None:
+            raise ConfigurationError(
+                f"frames={frames}: not the published budget; say where such figures go: results=..."
+            )
+        gates = [replace(gate, frames=frames) for gate in gates]
+    folder = results or RESULTS
+    started = runs / time.strftime("%Y%m%d_%H%M%S")
+    print(f"{_machine()}\nruns: {started}\n", flush=True)
+
+    done: list[Result] = []
+    failures = 0
+    for alone, group in groupby(gates, key=lambda gate: gate.task.alone):
+        at_a_time = 1 if alone else jobs
+        machine = f"{_machine()}, {at_a_time} run(s) at a time with one torch thread each"
+        with ThreadPoolExecutor(at_a_time) as pool:
+            try:
+                for queued in _queue(pool, group, seeds, peers, started):
+                    failed = _tell(queued)
+                    failures += failed
+                    if not failed:
+                        done.append(_keep(queued, machine, folder))
+            except BaseException:  # Ctrl-C above all: the runs that wait must not start
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    if done:
+        print()
+        print_table(HEADER, [row(result) for result in done])
+        print()
+        render(results=folder)
+    if failures:
+        print(f"\n{failures} run(s) failed, see above", file=sys.stderr)
+    print()
+    print_figures({f"{result.agent}_{result.task}": result.figures() for result in done})
+    return 1 if failures else 0
+
+
+def _gates(agent: str, task: str) -> list[Gate]:
+    """Return what was asked for."""
+    gates = [g for g in GATES if agent in (g.agent, "all") and task in (g.task.name, "all")]
+    if not gates:
+        tasks = ", ".join(gate.task.name for gate in GATES if gate.agent == agent)
+        raise ConfigurationError(f"task={task}: agent={agent} is measured on {tasks}")
+    return gates
+
+
+def _machine() -> str:
+    return (
+        f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, "
+        f"Python {platform.python_version()}, torch {torch.__version__}"
+    )
+
+
+@dataclass
+class _Queued:
+    """The runs of an agent on a task, and those of its peer."""
+
+    gate: Gate
+    ours: dict[Job, Future[Run]] = field(default_factory=dict)
+    peer: dict[Job, Future[Run]] = field(default_factory=dict)
+
+
+def _queue(
+    pool: ThreadPoolExecutor, gates: Iterable[Gate], seeds: int | None, peers: Peers, folder: Path
+) -> list[_Queued]:
+    """Queue all runs, seed by seed, ours and theirs in turns."""
+    of_peers: dict[Path, tuple[Job, Future[Run]]] = {}
+    everything = []
+    for gate in gates:
+        queued = _Queued(gate)
+        for seed in range(seeds or gate.task.seeds):
+            if peers != "only":
+                our_job = OurJob.of(gate, seed, folder / gate.name / f"seed_{seed}")
+                queued.ours[our_job] = pool.submit(our_job.run)
+            if peers != "false" and gate.peer is not None:
+                # Two agents can stand beside the same runs: these are made once.
+                name = f"sb3_{gate.peer}_{gate.task.name}_{gate.frames}"
+                home = folder / name / f"seed_{seed}"
+                if home not in of_peers:
+                    job = PeerJob.of(gate, seed, home)
+                    of_peers[home] = job, pool.submit(job.run)
+                job_of_peer, future = of_peers[home]
+                queued.peer[job_of_peer] = future
+        everything.append(queued)
+    return everything
+
+
+def _tell(queued: _Queued) -> int:
+    """Wait for the runs, say what each reached, and return how many failed."""
+    failures = 0
+    for whose, jobs in (("", queued.ours), ("SB3 ", queued.peer)):
+        for job, future in jobs.items():
+            name = f"{whose}{job.algorithm} {queued.gate.task.name} seed {job.seed}"
+            try:
+                run = future.result()
+            except RunFailedError as error:
+                failures += 1
+                print(f"{name} FAILED: {error}\n", file=sys.stderr, flush=True)
+            else:
+                print(f"{name}: {run.score:.2f} in {run.seconds:.0f} s", flush=True)
+    return failures
+
+
+def _keep(queued: _Queued, machine: str, folder: Path) -> Result:
+    """Write what the runs reached; what was not run this time stays as it was."""
+    gate = queued.gate
+    result = read_result(folder, gate.agent, gate.task.name)
+    if result is None or result.frames != gate.frames:
+        result = Result(gate.agent, gate.task.name, gate.task.measure, gate.frames, gate.target)
+    result = replace(
+        result,
+        target=gate.target,
+        ours=_series(queued.ours, machine) or result.ours,
+        peer=_series(queued.peer, machine) or result.peer,
+    )
+    write_result(result, folder)
+    return result
+
+
+def _series(jobs: dict[Job, Future[Run]], machine: str) -> Series | None:
+    if not jobs:
+        return None
+    first = next(iter(jobs))
+    runs = [future.result() for future in jobs.values()]
+    return Series(first.algorithm, first.command, machine, time.strftime("%Y-%m-%d"), runs)
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(learn))

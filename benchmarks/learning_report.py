@@ -1,0 +1,187 @@
+"""From the files of the learning benchmark to a table and a picture, for people.
+
+    python -m benchmarks.learning_report
+
+writes `docs/results/learning.md` and `docs/results/learning.png` from `docs/results/learning/`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+from benchmarks.arguments import call_with_arguments
+from benchmarks.learning_results import Point, Result, Run, Series, read_result
+from benchmarks.tasks import GATES, TASKS
+from torchrl_gpu.errors import ConfigurationError
+
+RESULTS = Path("docs/results/learning")
+_COLUMNS = 3
+_COLORS = {agent: f"C{index}" for index, agent in enumerate(dict.fromkeys(g.agent for g in GATES))}
+
+HEADER = (
+    *("agent", "task", "frames", "score", "each seed", "target", "reached", "seconds"),
+    *("SB3", "SB3 score", "SB3 each seed", "SB3 seconds", "times faster"),
+)
+
+
+def render(*, results: Path = RESULTS) -> int:
+    """Render the table and the picture of all results in a folder, beside the folder.
+
+    Args:
+        results: the folder (docs/results/learning).
+
+    Raises:
+        ConfigurationError: there are no results, or a file there is none.
+    """
+    found = read_results(results)
+    if not found:
+        raise ConfigurationError(f"{results} holds no results: python -m benchmarks.learning ...")
+    table, picture = results.with_suffix(".md"), results.with_suffix(".png")
+    draw(found, picture)
+    table.write_text(markdown(found, picture), encoding="utf-8")
+    print(f"table: {table}\ncurves: {picture}")
+    return 0
+
+
+def read_results(folder: Path) -> list[Result]:
+    """Return all results in a folder, task by task."""
+    there = (read_result(folder, gate.agent, gate.task.name) for gate in GATES)
+    return [result for result in there if result is not None]
+
+
+def row(result: Result) -> list[str]:
+    """Return what the table says of a result, a cell for each column of `HEADER`."""
+    ours, peer, faster = result.ours, result.peer, result.times_faster
+    reached = {True: "yes", False: "no", None: "-"}[result.reached]
+    return [
+        result.agent,
+        TASKS[result.task].title,
+        f"{result.frames:,}",
+        *_scores(result, ours),
+        _score(result, result.target),
+        reached,
+        f"{ours.seconds:.0f}" if ours else "-",
+        peer.algorithm if peer else "-",
+        *_scores(result, peer),
+        f"{peer.seconds:.0f}" if peer else "-",
+        f"{faster:.1f}" if faster else "-",
+    ]
+
+
+def _scores(result: Result, series: Series | None) -> tuple[str, str]:
+    """Return the mean score, and that of each seed."""
+    if series is None:
+        return "-", "-"
+    each = ", ".join(_score(result, run.score) for run in series.runs)
+    return _score(result, series.score), each
+
+
+def _score(result: Result, score: float | None) -> str:
+    if score is None:
+        return "-"
+    return f"{score:.1%}" if result.measure == "success" else f"{score:.1f}"
+
+
+def markdown(results: Sequence[Result], picture: Path) -> str:
+    """Return the page: how it was measured, the table, the picture, and every command."""
+    series = list(_all_series(results))
+    machines = dict.fromkeys(f"{s.machine} ({s.date})" for s in series)
+    lines = [
+        "# Learning, and Stable-Baselines3 beside it",
+        "",
+        "Written by `python -m benchmarks.learning_report` from the files in"
+        f" [{picture.stem}/]({picture.stem}/).",
+        "",
+        "Score: the mean return (fanuc: share of targets reached) of 100 deterministic episodes,"
+        " played by the best policy of the evaluations on the way; the mean over the seeds."
+        " Seconds: the wall clock of a whole command, its start and all evaluations included; the"
+        " mean likewise. SB3: Stable-Baselines3 with the tuned settings of RL Zoo, the same budget"
+        " and the same rule.",
+        "",
+        _markdown_row(HEADER),
+        _markdown_row(["---"] * len(HEADER)),
+        *(_markdown_row(row(result)) for result in results),
+        "",
+        f"![Learning curves: the mean of the seeds, and from the lowest to the highest]"
+        f"({picture.name})",
+        "",
+        "Measured on:",
+        "",
+        *(f"- {machine}" for machine in machines),
+        "",
+        "Commands, each with its first seed:",
+        "",
+        "```",
+        *dict.fromkeys(s.command for s in series),
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _all_series(results: Sequence[Result]) -> Iterator[Series]:
+    return (series for result in results for series in (result.ours, result.peer) if series)
+
+
+def draw(results: Sequence[Result], path: Path) -> None:
+    """Draw a panel for each task: score over frames, a line for each agent, SB3's dashed."""
+    tasks = list(dict.fromkeys(result.task for result in results))
+    columns = min(_COLUMNS, len(tasks))
+    rows = -(-len(tasks) // columns)
+    figure, panels = plt.subplots(rows, columns, figsize=(5 * columns, 4 * rows), squeeze=False)
+    for panel in panels.flat[len(tasks) :]:
+        panel.set_visible(False)
+    for task, panel in zip(tasks, panels.flat, strict=False):
+        _draw_task(panel, [result for result in results if result.task == task])
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _draw_task(panel: Axes, results: Sequence[Result]) -> None:
+    peers: set[tuple[str, int]] = set()  # several agents may stand beside the same one
+    for result in results:
+        color = _COLORS[result.agent]
+        if result.ours is not None:
+            _draw_series(panel, result.ours, result.agent, color, "-")
+        if result.peer is not None and (result.peer.algorithm, result.frames) not in peers:
+            peers.add((result.peer.algorithm, result.frames))
+            _draw_series(panel, result.peer, f"SB3 {result.peer.algorithm}", color, "--")
+    for target in {result.target for result in results if result.target is not None}:
+        panel.axhline(target, color="grey", linewidth=0.8, linestyle=":")
+    panel.set(
+        title=TASKS[results[0].task].title,
+        xlabel="environment steps, thousands",
+        ylabel="success" if results[0].measure == "success" else "mean return",
+        xlim=(0, None),
+    )
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize="small")
+
+
+def _draw_series(panel: Axes, series: Series, label: str, color: str, style: str) -> None:
+    evaluations = list(_side_by_side(series.runs))
+    thousands = [points[0].frames / 1000 for points in evaluations]
+    scores = [[point.score for point in points] for points in evaluations]
+    means = [sum(s) / len(s) for s in scores]
+    panel.plot(thousands, means, style, color=color, label=label, linewidth=1.5)
+    if len(series.runs) > 1:
+        lows, highs = [min(s) for s in scores], [max(s) for s in scores]
+        panel.fill_between(thousands, lows, highs, color=color, alpha=0.12, linewidth=0)
+
+
+def _side_by_side(runs: Sequence[Run]) -> Iterator[tuple[Point, ...]]:
+    """Yield the evaluations of all runs, the first ones, then the second ones, and so on."""
+    return zip(*(run.curve for run in runs), strict=False)
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(render))

@@ -1,0 +1,124 @@
+"""The runs of the learning benchmark: which command each is, and what it left behind."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.learning_results import Point, Run
+from benchmarks.tasks import Gate
+
+CLOSING_EPISODES = 100
+_TAIL_LINES = 20
+
+
+class RunFailedError(Exception):
+    """A run ended with an error; the message holds the end of what it said."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to be made.
+
+    Attributes:
+        algorithm: what learns.
+        seed: of everything random.
+        arguments: of the interpreter.
+        folder: its own; there is nothing in it yet.
+    """
+
+    algorithm: str
+    seed: int
+    arguments: tuple[str, ...]
+    folder: Path
+
+    @property
+    def command(self) -> str:
+        """The command as a user would type it."""
+        return shlex.join(("python", *self.arguments))
+
+    def run(self) -> Run:
+        """Make the run, in a process of its own, and read what it reached.
+
+        Raises:
+            RunFailedError: it ended with an error.
+        """
+        self.folder.mkdir(parents=True)
+        log = self.folder / "output.txt"
+        start = time.perf_counter()
+        with log.open("wb") as output:
+            code = subprocess.run(
+                [sys.executable, *self.arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            ).returncode
+        seconds = time.perf_counter() - start
+        if code != 0:
+            tail = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+            raise RunFailedError("\n".join([f"exit code {code}; all it said: {log}", *tail]))
+        return self._read(seconds)
+
+    def _read(self, seconds: float) -> Run:
+        raise NotImplementedError
+
+
+class OurJob(Job):
+    """A run of `python -m trainers.run`."""
+
+    @classmethod
+    def of(cls, gate: Gate, seed: int, folder: Path) -> OurJob:
+        """Return the run of an agent on a task with a seed."""
+        interval = gate.frames // gate.task.evaluations
+        arguments = (
+            *("-m", "trainers.run", f"agent={gate.agent}", *gate.task.arguments, f"seed={seed}"),
+            *("device=cpu", "threads=1", f"trainer.total_frames={gate.frames}"),
+            f"trainer.evaluation_interval={interval}",
+            f"trainer.evaluation_episodes={gate.task.evaluation_episodes}",
+            # Only what was saved when it was evaluated can be the best.
+            f"trainer.checkpoint_interval={interval}",
+            f"evaluation.episodes={CLOSING_EPISODES}",
+            f"runs={folder}",
+        )
+        return cls(gate.agent, seed, arguments, folder)
+
+    def _read(self, seconds: float) -> Run:
+        (path,) = self.folder.rglob("summary.json")
+        summary = json.loads(path.read_text())
+        score, column = summary["success"], "evaluation/success"
+        if score is None:
+            score, column = summary["mean_return"], "evaluation/return"
+        with (path.parent / "metrics.csv").open() as file:
+            curve = [
+                Point(int(row["frames"]), float(row["seconds"]), float(row[column]))
+                for row in csv.DictReader(file)
+                if row[column]
+            ]
+        return Run(self.seed, score, summary["frames"], seconds, curve)
+
+
+class PeerJob(Job):
+    """A run of Stable-Baselines3, see `benchmarks.stable_baselines`."""
+
+    @classmethod
+    def of(cls, gate: Gate, seed: int, folder: Path) -> PeerJob:
+        """Return the run that stands beside that of an agent on a task with a seed."""
+        assert gate.peer is not None
+        arguments = (
+            *("-m", "benchmarks.stable_baselines", f"algorithm={gate.peer}"),
+            *(f"task={gate.task.name}", f"seed={seed}", f"frames={gate.frames}"),
+            f"out={folder / 'summary.json'}",
+        )
+        return cls(gate.peer, seed, arguments, folder)
+
+    def _read(self, seconds: float) -> Run:
+        summary = json.loads((self.folder / "summary.json").read_text())
+        curve = [Point(**point) for point in summary["curve"]]
+        return Run(self.seed, summary["score"], summary["frames"], seconds, curve)

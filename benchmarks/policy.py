@@ -1,0 +1,141 @@
+"""What acting for a whole batch at once gains over acting for one observation after another.
+
+`PolicyWrapper` against the loop that many programs have: each observation goes to the host as a
+NumPy array, back to the device as a batch of one, through the network, and its action to the host,
+where it is explored with and collected. Same network, same observations, in turns, in one run.
+
+    python -m benchmarks.policy
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Annotated, cast
+
+import numpy as np
+import torch
+from pydantic import Field
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
+
+from agents.base import Agent
+from agents.dqn import DQN
+from agents.sac import SAC
+from benchmarks.arguments import call_with_arguments
+from benchmarks.report import print_figures, print_machine, print_table
+from torchrl_gpu.device import describe_device, resolve_device
+
+BATCHES = (1, 64, 1_024, 16_384)
+OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = 21, 6, 13  # those of the world fanuc
+EPSILON, NOISE = 0.1, 0.1
+_SHORTEST_SECONDS = 0.02  # of one measurement: what is shorter than that is repeated within it
+
+Act = Callable[[Tensor], Tensor]
+
+
+def build_agents(device: torch.device) -> dict[str, Agent]:
+    """Return a continuous and a discrete agent with their default settings."""
+    see = Composite(observation=Unbounded((1, OBSERVATION_DIM)), shape=(1,), device=device)
+    move = Bounded(-1.0, 1.0, (1, ACTION_DIM), device=device)
+    choose = Categorical(NUM_ACTIONS, shape=(1,), dtype=torch.int64, device=device)
+    return {"sac": SAC(see, move, device), "dqn": DQN(see, choose, device)}
+
+
+def batched(agent: Agent) -> Act:
+    """Return what acts by one call of the agent's policy."""
+
+    def act(observation: Tensor) -> Tensor:
+        seen = TensorDict({"observation": observation}, observation.shape[:1])
+        action: Tensor = agent.policy(seen)["action"]
+        return action
+
+    return act
+
+
+def one_by_one(agent: Agent) -> Act:
+    """Return what acts by a loop over the observations."""
+    device = agent.device
+    generator = np.random.default_rng(0)
+
+    def greedy(observation: Tensor) -> Tensor:
+        state = torch.from_numpy(observation.cpu().numpy()).unsqueeze(0).to(device)
+        # A plain dictionary: the loop is not to pay for a TensorDict with each observation.
+        seen = cast(TensorDictBase, {"observation": state})
+        return agent.policy.actor.act(seen, deterministic=True)
+
+    def continuous(observation: Tensor) -> object:
+        action = greedy(observation).squeeze(0).cpu().numpy()
+        noise = NOISE * generator.standard_normal(ACTION_DIM, dtype=np.float32)
+        return np.clip(action + noise, -1.0, 1.0)
+
+    def discrete(observation: Tensor) -> object:
+        if random.random() < EPSILON:
+            return random.randrange(NUM_ACTIONS)
+        return greedy(observation).item()
+
+    explore = continuous if agent.policy.is_continuous else discrete
+
+    def act(observation: Tensor) -> Tensor:
+        return torch.from_numpy(np.array([explore(row) for row in observation])).to(device)
+
+    return act
+
+
+def seconds_of(act: Act, observation: Tensor) -> float:
+    """Return the time of one call, its actions on the host included: a world waits for them."""
+    calls, start, elapsed = 0, time.perf_counter(), 0.0
+    while elapsed < _SHORTEST_SECONDS:
+        act(observation).cpu()
+        calls += 1
+        elapsed = time.perf_counter() - start
+    return elapsed / calls
+
+
+def measure(ours: Act, theirs: Act, observation: Tensor, seconds: float) -> tuple[float, float]:
+    """Return the median times of one call of both, measured in turns for so many seconds."""
+    ours(observation), theirs(observation[:1])  # warms up
+    samples: list[tuple[float, float]] = []
+    end = time.perf_counter() + seconds
+    while not samples or time.perf_counter() < end:
+        samples.append((seconds_of(ours, observation), seconds_of(theirs, observation)))
+    return statistics.median(s[0] for s in samples), statistics.median(s[1] for s in samples)
+
+
+@torch.no_grad()
+def compare(*, device: str = "auto", seconds: Annotated[float, Field(gt=0.0)] = 3.0) -> int:
+    """Measure both ways to act at every batch size and print the medians.
+
+    Args:
+        device: as everywhere: auto, cpu, cuda, ... (auto).
+        seconds: of measuring, for each agent and batch size; each way runs at least once (3).
+    """
+    resolved = resolve_device(device)
+    print_machine()
+    print(f"acting on {describe_device(resolved)}\n")
+    rows: list[list[str]] = []
+    figures: dict[str, float] = {}
+    for name, agent in build_agents(resolved).items():
+        ours, theirs = batched(agent), one_by_one(agent)
+        for batch in BATCHES:
+            observation = torch.randn(batch, OBSERVATION_DIM, device=resolved)
+            times = measure(ours, theirs, observation, seconds)
+            wrapper, loop = (1e6 * t / batch for t in times)
+            rows.append(
+                [name, f"{batch:,}", f"{loop:.2f}", f"{wrapper:.3f}", f"{loop / wrapper:.1f}"]
+            )
+            figures[f"{name}_{batch}_loop_us"] = round(loop, 2)
+            figures[f"{name}_{batch}_wrapper_us"] = round(wrapper, 4)
+            figures[f"{name}_{batch}_times_faster"] = round(loop / wrapper, 1)
+    print_table(["agent", "batch", "loop, us/row", "PolicyWrapper, us/row", "times faster"], rows)
+    print()
+    print_figures(figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(compare))

@@ -1,0 +1,191 @@
+"""Stable-Baselines3 as it is meant to be used, under the same rule as our own runs.
+
+The rule: so many evaluations on the way, the last of them at the end; the best of the policies so
+evaluated is the result, and its score is that of 100 deterministic episodes with another seed.
+
+    python -m benchmarks.stable_baselines algorithm=dqn task=cartpole seed=0 frames=50000 out=a.json
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from sb3_contrib import QRDQN
+from stable_baselines3 import DDPG, DQN, PPO, SAC
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.noise import NormalActionNoise
+
+from benchmarks.arguments import call_with_arguments
+from benchmarks.tasks import TASKS, Task
+from torchrl_gpu.errors import ConfigurationError
+
+CLOSING_EPISODES = 100
+EVALUATION_ENVS = 10
+
+ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
+    "ppo": PPO,
+    "sac": SAC,
+    "ddpg": DDPG,
+    "dqn": DQN,
+    "qrdqn": QRDQN,
+}
+
+
+def _linear(start: float) -> Any:
+    """Return a schedule from `start` down to 0: RL Zoo's `lin_`."""
+    return lambda remaining: start * remaining
+
+
+_CARTPOLE_DQN: dict[str, Any] = {
+    "learning_rate": 2.3e-3,
+    "batch_size": 64,
+    "buffer_size": 100_000,
+    "learning_starts": 1_000,
+    "gamma": 0.99,
+    "target_update_interval": 10,
+    "train_freq": 256,
+    "gradient_steps": 128,
+    "exploration_fraction": 0.16,
+    "exploration_final_eps": 0.04,
+}
+
+# The tuned settings of RL Zoo (github.com/DLR-RM/rl-baselines3-zoo, hyperparams/*.yml), complete;
+# `n_envs` is the number of environments. What is not named is the default of Stable-Baselines3.
+SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
+    ("ppo", "cartpole"): {
+        "n_envs": 8,
+        "n_steps": 32,
+        "batch_size": 256,
+        "gae_lambda": 0.8,
+        "gamma": 0.98,
+        "n_epochs": 20,
+        "ent_coef": 0.0,
+        "learning_rate": _linear(1e-3),
+        "clip_range": _linear(0.2),
+    },
+    ("dqn", "cartpole"): {**_CARTPOLE_DQN, "policy_kwargs": {"net_arch": [256, 256]}},
+    ("qrdqn", "cartpole"): {
+        **_CARTPOLE_DQN,
+        "policy_kwargs": {"net_arch": [256, 256], "n_quantiles": 10},
+    },
+    ("ppo", "pendulum"): {
+        "n_envs": 4,
+        "n_steps": 1024,
+        "gae_lambda": 0.95,
+        "gamma": 0.9,
+        "n_epochs": 10,
+        "ent_coef": 0.0,
+        "learning_rate": 1e-3,
+        "clip_range": 0.2,
+        "use_sde": True,
+        "sde_sample_freq": 4,
+    },
+    ("sac", "pendulum"): {"learning_rate": 1e-3},
+    ("ddpg", "pendulum"): {
+        "gamma": 0.98,
+        "buffer_size": 200_000,
+        "learning_starts": 10_000,
+        "action_noise": NormalActionNoise(np.zeros(1), 0.1 * np.ones(1)),
+        "gradient_steps": -1,
+        "train_freq": (1, "episode"),
+        "learning_rate": 1e-3,
+        "policy_kwargs": {"net_arch": [400, 300]},
+    },
+}
+
+
+class Judge(BaseCallback):
+    """Evaluates the policy on the way and keeps the best.
+
+    Attributes:
+        curve: frames, seconds since training began and score of each evaluation.
+    """
+
+    def __init__(self, task: Task, frames: int) -> None:
+        super().__init__()
+        self.curve: list[dict[str, float]] = []
+        self._episodes = task.evaluation_episodes
+        self._interval = frames // task.evaluations
+        self._frames = frames
+        self._env = make_vec_env(task.title, n_envs=EVALUATION_ENVS)
+        self._best_score = -float("inf")
+        self._best: dict[str, Any] = {}
+        self._started = time.perf_counter()
+
+    def _on_step(self) -> bool:
+        due = (len(self.curve) + 1) * self._interval
+        if due <= self.num_timesteps < self._frames:
+            self.judge()
+        return True
+
+    def judge(self) -> None:
+        """Evaluate the policy as it is now."""
+        score = self.score(self._episodes, seed=0)
+        seconds = time.perf_counter() - self._started
+        self.curve.append({"frames": self.num_timesteps, "seconds": seconds, "score": score})
+        if score > self._best_score:
+            self._best_score = score
+            self._best = copy.deepcopy(self.model.policy.state_dict())
+
+    def score(self, episodes: int, seed: int) -> float:
+        """Return the mean return of so many deterministic episodes."""
+        self._env.seed(seed)
+        mean, _ = evaluate_policy(self.model, self._env, n_eval_episodes=episodes)
+        return float(mean)
+
+    def best_score(self, episodes: int, seed: int) -> float:
+        """Return the same for the best policy there was."""
+        self.model.policy.load_state_dict(self._best)
+        return self.score(episodes, seed)
+
+
+def train(
+    *,
+    algorithm: Literal["ppo", "sac", "ddpg", "dqn", "qrdqn"],
+    task: str,
+    seed: Annotated[int, Field(ge=0)],
+    frames: Annotated[int, Field(ge=10)],
+    out: Path,
+) -> int:
+    """Train one seed and write what was reached.
+
+    Args:
+        algorithm: ppo, sac, ddpg, dqn or qrdqn.
+        task: cartpole (ppo, dqn, qrdqn) or pendulum (ppo, sac, ddpg).
+        seed: of everything random.
+        frames: environment steps of training.
+        out: a JSON file to write: score, frames and the curve of evaluations on the way.
+
+    Raises:
+        ConfigurationError: RL Zoo's settings for this algorithm and task are not here.
+    """
+    if (algorithm, task) not in SETTINGS:
+        known = ", ".join(f"algorithm={a} task={t}" for a, t in SETTINGS)
+        raise ConfigurationError(f"algorithm={algorithm} task={task}: there are {known}")
+    torch.set_num_threads(1)
+    settings = dict(SETTINGS[algorithm, task])
+    env = make_vec_env(TASKS[task].title, n_envs=settings.pop("n_envs", 1), seed=seed)
+    model = ALGORITHMS[algorithm]("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    judge = Judge(TASKS[task], frames)
+    model.learn(frames, callback=judge)
+    judge.judge()
+    score = judge.best_score(CLOSING_EPISODES, seed + 1)
+    figures = {"score": score, "frames": model.num_timesteps, "curve": judge.curve}
+    out.write_text(json.dumps(figures, indent=2))
+    print(f"{algorithm} {task} seed {seed}: {score:.1f} after {model.num_timesteps:,} frames")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(train))
