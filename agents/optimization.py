@@ -16,9 +16,15 @@ def adam(
     device: torch.device,
     epsilon: float = 1e-8,
 ) -> torch.optim.Adam:
-    """Build an Adam that does its whole step in one kernel where the device has one."""
+    """Build an Adam that does its whole step in one kernel where the device has one.
+
+    Nothing is read back from the device, not even a learning rate that is a tensor.
+    """
     fused = device.type in ("cpu", "cuda")
-    return torch.optim.Adam(parameters, lr=learning_rate, eps=epsilon, fused=fused)
+    capturable = device.type not in ("cpu", "mps")
+    return torch.optim.Adam(
+        parameters, lr=learning_rate, eps=epsilon, fused=fused, capturable=capturable
+    )
 
 
 class TargetNetwork(nn.Module):

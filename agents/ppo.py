@@ -19,7 +19,7 @@ from agents.gae import generalized_advantage
 from agents.networks import LayerSizes
 from agents.normalization import ObservationNormalizer, RewardNormalizer, weighted_mean
 from agents.optimization import adam
-from agents.stochastic_actors import Activation, OrthogonalNetwork, build_actor
+from agents.stochastic_actors import OrthogonalNetwork, build_actor
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.policy import PolicyWrapper
@@ -42,7 +42,6 @@ class PPO(OnPolicyAgent):
         action_spec: bounded and continuous `[*B, action_dim]`, or discrete `[*B]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer, of policy and value network alike.
-        activation: between their layers.
         rollout_length: steps that every environment makes between two rounds of learning.
         epochs: how often each transition of a rollout is learned from.
         batch_size: transitions per gradient step.
@@ -85,7 +84,6 @@ class PPO(OnPolicyAgent):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (64, 64),
-        activation: Activation = "tanh",
         rollout_length: Annotated[int, Field(ge=1)] = 128,
         epochs: Annotated[int, Field(ge=1)] = 10,
         batch_size: Annotated[int, Field(ge=1)] = 64,
@@ -132,13 +130,12 @@ class PPO(OnPolicyAgent):
             observation_spec,
             action_spec,
             hidden_sizes,
-            activation,
             log_std_init,
             ObservationNormalizer(observation_spec, device) if normalize_observations else None,
             device,
         )
         self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device)
-        self.critic = OrthogonalNetwork(observation_spec, 1, hidden_sizes, activation, 1.0, device)
+        self.critic = OrthogonalNetwork(observation_spec, 1, hidden_sizes, 1.0, device)
         self.reward_normalizer = (
             RewardNormalizer(observation_spec.shape, gamma, device) if normalize_rewards else None
         )
@@ -155,8 +152,6 @@ class PPO(OnPolicyAgent):
             device,
             adam_epsilon,
         )
-        # Where Adam is not fused it would read a rate that is a tensor back, unless told not to.
-        self.optimizer.param_groups[0]["capturable"] = device.type != "cpu"
 
     @torch.no_grad()
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:

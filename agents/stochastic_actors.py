@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from tensordict import TensorDictBase
@@ -14,10 +13,9 @@ from torchrl.data import Composite, TensorSpec
 
 from agents import categorical, clipped_normal
 from agents.encoders import Encoder
+from agents.networks import mlp
 from agents.normalization import ObservationNormalizer
 from torchrl_gpu.specs import action_kind
-
-Activation = Literal["tanh", "relu"]
 
 
 class OrthogonalNetwork(nn.Module):
@@ -27,7 +25,6 @@ class OrthogonalNetwork(nn.Module):
         observation_spec: what it sees.
         outputs: width of the output.
         hidden_sizes: width of each hidden layer.
-        activation: after each hidden layer.
         output_gain: scale of the weights of the last layer; those of the others have sqrt(2).
         device: where the parameters live.
     """
@@ -37,20 +34,16 @@ class OrthogonalNetwork(nn.Module):
         observation_spec: Composite,
         outputs: int,
         hidden_sizes: Sequence[int],
-        activation: Activation,
         output_gain: float,
         device: torch.device,
     ) -> None:
         super().__init__()
         self.encoder = Encoder(observation_spec, device)
-        layers: list[nn.Module] = []
-        width = self.encoder.width
-        for hidden in hidden_sizes:
-            layers.append(_orthogonal(width, hidden, math.sqrt(2.0), device))
-            layers.append(nn.Tanh() if activation == "tanh" else nn.ReLU())
-            width = hidden
-        layers.append(_orthogonal(width, outputs, output_gain, device))
-        self.network = nn.Sequential(*layers)
+        self.network = mlp(self.encoder.width, hidden_sizes, outputs, device)
+        *hidden, last = (layer for layer in self.network if isinstance(layer, nn.Linear))
+        for layer in hidden:
+            _initialize(layer, math.sqrt(2.0))
+        _initialize(last, output_gain)
 
     def forward(self, observation: TensorDictBase) -> Tensor:
         """Return `[*B, outputs]`."""
@@ -141,7 +134,6 @@ def build_actor(
     observation_spec: Composite,
     action_spec: TensorSpec,
     hidden_sizes: Sequence[int],
-    activation: Activation,
     log_std_init: float,
     normalizer: ObservationNormalizer | None,
     device: torch.device,
@@ -152,14 +144,13 @@ def build_actor(
         observation_spec: what it sees.
         action_spec: continuous `[*B, action_dim]`, or discrete `[*B]`.
         hidden_sizes: width of each hidden layer.
-        activation: after each hidden layer.
         log_std_init: of continuous actions.
         normalizer: what observations go through first, if anything.
         device: where the parameters live.
     """
 
     def network(outputs: int) -> OrthogonalNetwork:
-        return OrthogonalNetwork(observation_spec, outputs, hidden_sizes, activation, 0.01, device)
+        return OrthogonalNetwork(observation_spec, outputs, hidden_sizes, 0.01, device)
 
     if action_kind(action_spec) == "discrete":
         return CategoricalActor(network(action_spec.space.n), normalizer)
@@ -167,11 +158,9 @@ def build_actor(
     return GaussianActor(network(action_spec.shape[-1]), normalizer, log_std)
 
 
-def _orthogonal(inputs: int, outputs: int, gain: float, device: torch.device) -> nn.Linear:
+@torch.no_grad()
+def _initialize(layer: nn.Linear, gain: float) -> None:
     # Drawn on the host, because not every accelerator has the decomposition that it takes.
-    weight = nn.init.orthogonal_(torch.empty(outputs, inputs), gain)
-    layer = nn.Linear(inputs, outputs, device=device)
-    with torch.no_grad():
-        layer.weight.copy_(weight)
-        layer.bias.zero_()
-    return layer
+    weight = torch.empty(layer.weight.shape)
+    layer.weight.copy_(nn.init.orthogonal_(weight, gain))
+    layer.bias.zero_()

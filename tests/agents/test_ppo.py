@@ -306,7 +306,6 @@ def test_training_goes_on_from_a_state_as_if_it_had_never_stopped(
         {"gae_lambda": -0.1},
         {"clip_ratio": 0.0},
         {"value_clip": 0.0},
-        {"activation": "sine"},
         {"hidden_sizes": []},
         {"log_std_init": 9.0},
     ],
