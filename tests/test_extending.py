@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,14 @@ PAGE = (REPOSITORY / "docs" / "extending.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package of the page."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "my_robots").mkdir()
     (folder / "my_robots" / "__init__.py").touch()
     for name, code in re.findall(r"`(my_robots/\w+\.py)`:\n\n```python\n(.*?)```", PAGE, re.DOTALL):
         (folder / name).write_text(code)
-    yield folder
+    return folder
 
 
 def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -105,7 +105,9 @@ def help_text(arguments: list[str]) -> str:
         USAGE.format(
             agents=_list(choices_of("agent")),
             envs=_list(choices_of("env")),
-            experiments=_list(choices_of("experiment")),
+            experiments=textwrap.fill(
+                _list(choices_of("experiment")), width=86, subsequent_indent=" " * 14
+            ),
         )
     ]
     for group in GROUPS:

@@ -191,3 +191,11 @@ def test_help_lists_the_choices_and_every_setting_with_its_meaning(
     for setting in ("agent.learning_rate", "env.num_envs", "trainer.total_frames", "demo.video"):
         assert setting in text
     assert "environment steps in all (1000000)" in text
+
+
+def test_help_says_what_is_required(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert call(monkeypatch, tmp_path, "agent=dqn", "env=gym", "--help") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "imports `package` first (required)" in text
