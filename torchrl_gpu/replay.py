@@ -21,17 +21,10 @@ from torchrl_gpu.replay_layout import (
     row_name,
 )
 
-# Of a step: the slots of the root and the next observation, what else a transition holds, the
-# oldest row that the step may refer to, and how many transitions there were before the step.
-_STEP_NAMES = (
-    "slots",
-    "action",
-    "reward",
-    "terminated",
-    "truncated",
-    "first_row",
-    "first_transition",
-)
+# Of a step: the slots of the root and the next observation, and what else a transition holds.
+_SAMPLED_NAMES = ("slots", "action", "reward", "terminated", "truncated")
+# And the oldest row that the step may refer to, and how many transitions there were before it.
+_STEP_NAMES = (*_SAMPLED_NAMES, "first_row", "first_transition")
 
 # Draws stay below 2**31, the largest range that every backend's generator covers.
 _DRAW_RANGE = 2**31 - 1
@@ -301,7 +294,7 @@ class ReplayBuffer:
 
     def _transitions(self, place: Tensor) -> TensorDict:
         """Return the transitions that begin at some places `[B]`."""
-        stored = {name: self._steps[name].flatten(0, 1) for name in _STEP_NAMES[:5]}
+        stored = {name: self._steps[name].flatten(0, 1) for name in _SAMPLED_NAMES}
         ahead = self._look_ahead(place, stored) if self.n_step > 1 else None
         last = place if ahead is None else ahead.place
         slot = stored["slots"].index_select(0, place)[:, 0]
@@ -326,12 +319,16 @@ class ReplayBuffer:
 
     def _look_ahead(self, place: Tensor, stored: dict[str, Tensor]) -> _Ahead:
         """Follow transitions `[B]` for up to `n_step` steps, but not over the end of an episode."""
-        done = stored["terminated"] | stored["truncated"]
+
+        def goes_on_behind(place: Tensor) -> Tensor:
+            terminated = stored["terminated"].index_select(0, place)
+            return ~(terminated | stored["truncated"].index_select(0, place))
+
         newest_step = (self._next_step - 1) % self._step_capacity
         last = place
         reward = stored["reward"].index_select(0, place)
         steps = torch.ones_like(reward, dtype=torch.int64)
-        goes_on = ~done.index_select(0, place)
+        goes_on = goes_on_behind(place)
         for step in range(1, self.n_step):
             following = (last + self.num_envs) % self._num_places
             # The next step begins with the very row that this one ended with, unless collection
@@ -345,7 +342,7 @@ class ReplayBuffer:
             reward = reward + torch.where(goes_on, ahead, 0.0)
             steps = steps + goes_on
             last = torch.where(goes_on.squeeze(1), following, last)
-            goes_on = goes_on & ~done.index_select(0, last)
+            goes_on = goes_on & goes_on_behind(last)
         return _Ahead(last, reward, steps)
 
     def _refuse_if_empty(self) -> None:
