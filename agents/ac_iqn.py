@@ -15,8 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
-from agents.base import OffPolicyAgent
-from agents.ddpg import DeterministicActor
+from agents.deterministic import DeterministicActor, DeterministicActorCritic
 from agents.encoders import Encoder
 from agents.networks import frozen, mlp
 from agents.optimization import TargetNetwork, adam
@@ -28,7 +27,7 @@ from torchrl_gpu.schedules import LinearSchedule
 from torchrl_gpu.specs import ActionKind
 
 
-class ACIQN(OffPolicyAgent):
+class ACIQN(DeterministicActorCritic):
     """Off-policy, continuous actions, distributional, deterministic.
 
     The defaults suit small tasks. The paper's own are hidden_sizes (256, 128, 128), batch_size 64,
@@ -123,20 +122,6 @@ class ACIQN(OffPolicyAgent):
             [*self.actor.parameters(), *self.critic.parameters()], learning_rate, device
         )
 
-    def update(self, batch: TensorDictBase) -> TensorDict:
-        """Do one gradient step on actor and critic, and move the targets."""
-        losses = self.loss(batch)
-        self.optimizer.zero_grad()
-        # Each loss reaches its own parameters only, so one backward pass serves both.
-        (losses["loss/critic"] + losses["loss/actor"]).backward()
-        if self.max_gradient_norm is not None:
-            nn.utils.clip_grad_norm_(self.critic.parameters(), self.max_gradient_norm)
-            nn.utils.clip_grad_norm_(self.actor.parameters(), self.max_gradient_norm)
-        self.optimizer.step()
-        self.target_actor.update()
-        self.target_critic.update()
-        return losses.detach()
-
     def loss(self, batch: TensorDictBase) -> TensorDict:
         """Return `loss/critic`, `loss/actor`, and the mean value."""
         after = batch.get("next")
@@ -165,10 +150,6 @@ class ACIQN(OffPolicyAgent):
                 "ac_iqn/value": quantiles.detach().mean(),
             }
         )
-
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return the one optimizer."""
-        return {"adam": self.optimizer}
 
 
 class QuantileCritic(nn.Module):

@@ -5,19 +5,16 @@ Source: Lillicrap et al., "Continuous control with deep reinforcement learning",
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
-from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
-from agents.base import OffPolicyAgent
-from agents.encoders import Encoder
-from agents.networks import Critics, LayerSizes, frozen, mlp
+from agents.deterministic import DeterministicActor, DeterministicActorCritic
+from agents.networks import Critics, LayerSizes, frozen
 from agents.optimization import TargetNetwork, adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.exploration import GaussianNoise
@@ -25,11 +22,8 @@ from torchrl_gpu.policy import PolicyWrapper
 from torchrl_gpu.schedules import LinearSchedule
 from torchrl_gpu.specs import ActionKind
 
-# The last layer begins so small that the first actions lie near 0, where tanh is steep (section 7).
-_LAST_LAYER_BOUND = 3e-3
 
-
-class DDPG(OffPolicyAgent):
+class DDPG(DeterministicActorCritic):
     """Off-policy, continuous actions, deterministic.
 
     It explores by independent normal noise. The paper has Ornstein-Uhlenbeck noise, which needs a
@@ -44,6 +38,8 @@ class DDPG(OffPolicyAgent):
         gamma: discount per environment step, 0 to 1.
         target_rate: share of actor and critic that moves into their targets at each update, above
             0 to 1 (tau).
+        max_gradient_norm: gradients of actor and critic are each scaled down to this norm; None
+            for never.
         noise_start: standard deviation of the noise at the first frame, for actions in [-1, 1].
         noise_end: the same after `noise_frames`.
         noise_frames: environment steps from one to the other, in a straight line.
@@ -68,6 +64,7 @@ class DDPG(OffPolicyAgent):
         learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
+        max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = None,
         noise_start: Annotated[float, Field(ge=0.0)] = 0.3,
         noise_end: Annotated[float, Field(ge=0.0)] = 0.1,
         noise_frames: Annotated[int, Field(ge=1)] = 10_000,
@@ -77,6 +74,7 @@ class DDPG(OffPolicyAgent):
     ) -> None:
         super().__init__(observation_spec, action_spec, device)
         self.gamma = gamma
+        self.max_gradient_norm = max_gradient_norm
         self.batch_size = batch_size
         self.utd_ratio = utd_ratio
         self.n_step = n_step
@@ -96,17 +94,6 @@ class DDPG(OffPolicyAgent):
         self.optimizer = adam(
             [*self.actor.parameters(), *self.critic.parameters()], learning_rate, device
         )
-
-    def update(self, batch: TensorDictBase) -> TensorDict:
-        """Do one gradient step on actor and critic, and move the targets."""
-        losses = self.loss(batch)
-        self.optimizer.zero_grad()
-        # Each loss reaches its own parameters only, so one backward pass serves both.
-        (losses["loss/critic"] + losses["loss/actor"]).backward()
-        self.optimizer.step()
-        self.target_actor.update()
-        self.target_critic.update()
-        return losses.detach()
 
     def loss(self, batch: TensorDictBase) -> TensorDict:
         """Return `loss/critic`, `loss/actor`, and the mean value."""
@@ -132,39 +119,3 @@ class DDPG(OffPolicyAgent):
                 "ddpg/value": value.detach().mean(),
             }
         )
-
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return the one optimizer."""
-        return {"adam": self.optimizer}
-
-
-class DeterministicActor(nn.Module):
-    """mu(s): a network that gives one action, squashed into [-1, 1] by tanh.
-
-    Args:
-        observation_spec: what it sees.
-        action_dim: number of action dimensions.
-        hidden_sizes: width of each hidden layer.
-        device: where the parameters live.
-    """
-
-    def __init__(
-        self,
-        observation_spec: Composite,
-        action_dim: int,
-        hidden_sizes: Sequence[int],
-        device: torch.device,
-    ) -> None:
-        super().__init__()
-        self.encoder = Encoder(observation_spec, device)
-        self.network = mlp(self.encoder.width, hidden_sizes, action_dim, device)
-        for parameter in self.network[-1].parameters():
-            nn.init.uniform_(parameter, -_LAST_LAYER_BOUND, _LAST_LAYER_BOUND)
-
-    def forward(self, observation: TensorDictBase) -> Tensor:
-        """Return actions `[*B, action_dim]` in [-1, 1]."""
-        return self.network(self.encoder(observation)).tanh()
-
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
-        """Return the same: exploration is added outside."""
-        return self(observation)

@@ -1,0 +1,90 @@
+"""What agents share whose actor is deterministic: the actor, and the gradient step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Composite
+
+from agents.base import OffPolicyAgent
+from agents.encoders import Encoder
+from agents.networks import mlp
+from agents.optimization import TargetNetwork
+
+# The last layer begins so small that the first actions lie near 0, where tanh is steep (Lillicrap
+# et al., arXiv 1509.02971, section 7).
+_LAST_LAYER_BOUND = 3e-3
+
+
+class DeterministicActorCritic(OffPolicyAgent):
+    """An actor, a critic that values its actions, and a target network for each.
+
+    Attributes:
+        actor: mu(s).
+        target_actor: follows it.
+        critic: of an action.
+        target_critic: follows it.
+        optimizer: of actor and critic.
+        max_gradient_norm: gradients of actor and critic are each scaled down to this norm; None
+            for never.
+    """
+
+    actor: nn.Module
+    target_actor: TargetNetwork
+    critic: nn.Module
+    target_critic: TargetNetwork
+    optimizer: torch.optim.Optimizer
+    max_gradient_norm: float | None
+
+    def update(self, batch: TensorDictBase) -> TensorDict:
+        """Do one gradient step on actor and critic, and move the targets."""
+        losses = self.loss(batch)
+        self.optimizer.zero_grad()
+        # Each loss reaches its own parameters only, so one backward pass serves both.
+        (losses["loss/critic"] + losses["loss/actor"]).backward()
+        if self.max_gradient_norm is not None:
+            nn.utils.clip_grad_norm_(self.critic.parameters(), self.max_gradient_norm)
+            nn.utils.clip_grad_norm_(self.actor.parameters(), self.max_gradient_norm)
+        self.optimizer.step()
+        self.target_actor.update()
+        self.target_critic.update()
+        return losses.detach()
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return the one optimizer."""
+        return {"adam": self.optimizer}
+
+
+class DeterministicActor(nn.Module):
+    """mu(s): a network that gives one action, squashed into [-1, 1] by tanh.
+
+    Args:
+        observation_spec: what it sees.
+        action_dim: number of action dimensions.
+        hidden_sizes: width of each hidden layer.
+        device: where the parameters live.
+    """
+
+    def __init__(
+        self,
+        observation_spec: Composite,
+        action_dim: int,
+        hidden_sizes: Sequence[int],
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        self.encoder = Encoder(observation_spec, device)
+        self.network = mlp(self.encoder.width, hidden_sizes, action_dim, device)
+        for parameter in self.network[-1].parameters():
+            nn.init.uniform_(parameter, -_LAST_LAYER_BOUND, _LAST_LAYER_BOUND)
+
+    def forward(self, observation: TensorDictBase) -> Tensor:
+        """Return actions `[*B, action_dim]` in [-1, 1]."""
+        return self.network(self.encoder(observation)).tanh()
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        """Return the same: exploration is added outside."""
+        return self(observation)
