@@ -1,0 +1,165 @@
+"""How many robots a second the seas step, and what TorchRL's environment costs on top.
+
+The yardstick is the paper's NumPy environment, one sea at a time on one core: 871 active
+robot-steps/s at 5 robots, 4 obstacles and random actions. Only active robots count here too: how
+many of the 5 are, is measured over whole episodes of random actions, because a robot that has
+collided costs as much as one under way.
+
+    python -m benchmarks.marinenav
+    python -m benchmarks.marinenav --device cuda --sizes 4096 65536 1048576
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from benchmarks.report import print_figures, print_machine, print_table
+from envs.marinenav import MarineNavEnv
+from envs.marinenav.world import World, flatten
+
+REFERENCE = 871.0  # active robot-steps/s, facts of the paper's environment on one core
+OVERHEAD_SEAS = 1024
+EPISODE_STEPS = 1001
+
+
+class Seas:
+    """An environment with random actions prepared, and the bare tensor loop beneath it."""
+
+    def __init__(self, seas: int, device: str, compile_step: bool) -> None:
+        self.env = MarineNavEnv(num_envs=seas, device=device, compile_step=compile_step)
+        self.seas = seas
+        self._state = self.env.reset()
+        self._actions = [self.env.action_spec.rand()["robots", "action"] for _ in range(8)]
+
+    def step(self, steps: int) -> None:
+        """Step the environment as a collector does."""
+        for step in range(steps):
+            self._state["robots", "action"] = self._actions[step % 8]
+            _, self._state = self.env.step_and_maybe_reset(self._state)
+
+    def plain(self, steps: int) -> None:
+        """Step the same tensors without TorchRL."""
+        advance, world = self.env.tensor_loop()
+        for step in range(steps):
+            world, _ = advance(world, self._actions[step % 8].permute(2, 1, 0))
+
+    @property
+    def world(self) -> World:
+        """The state."""
+        return self.env.tensor_loop()[1]
+
+
+def seconds(run: Callable[[int], None], steps: int, device: str) -> float:
+    """Return how long a step takes."""
+    wait(device)
+    start = time.perf_counter()
+    run(steps)
+    wait(device)
+    return (time.perf_counter() - start) / steps
+
+
+def wait(device: str) -> None:
+    """Wait for an accelerator."""
+    if device != "cpu":
+        torch.get_device_module(device).synchronize()
+
+
+def size_in_bytes(tensors: dict[str, Tensor]) -> int:
+    """Return how much memory tensors take."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def copy_speed(device: str) -> float:
+    """Return how many bytes a second the device can read and write."""
+    source = torch.ones(2**26, device=device)
+    target = torch.empty_like(source)
+
+    def copy(steps: int) -> None:
+        for _ in range(steps):
+            target.copy_(source)
+
+    times = [seconds(copy, 1, device) for _ in range(5)]
+    return 2 * source.numel() * source.element_size() / min(times)
+
+
+def active_robots(device: str, compile_step: bool, seas: int = 128) -> float:
+    """Return how many robots of a sea are active, on average over episodes of random actions."""
+    advance, world = Seas(seas, device, compile_step).env.tensor_loop()
+    shape = (2, *world.now.sea.active.shape)
+    active = 0.0
+    for _ in range(EPISODE_STEPS):
+        active += world.now.sea.active.sum().item() / seas
+        world, _ = advance(world, 2.0 * torch.rand(shape, device=device) - 1.0)
+    return active / EPISODE_STEPS
+
+
+def main() -> None:
+    """Measure all of it and print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 16, 256, 4096])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
+    parser.add_argument("--compile", action="store_true", help="fuse the step by torch.compile")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print_machine()
+
+    active = active_robots(options.device, options.compile)
+    bandwidth = copy_speed(options.device)
+    print(f"{active:.2f} of 5 robots are active on average; {bandwidth / 1e9:.0f} GB/s copied\n")
+    rows, speeds, memory = [], {}, 0.0
+    for size in options.sizes:
+        fleet = Seas(size, options.device, options.compile)
+        fleet.step(3)  # what is built once, is built here
+        steps = max(3, round(options.seconds / seconds(fleet.step, 3, options.device)))
+        times = [seconds(fleet.step, steps, options.device) for _ in range(options.rounds)]
+        step = statistics.median(times)
+        state = size_in_bytes(flatten(fleet.world))
+        floor = 2 * state / bandwidth
+        memory = state / size
+        speeds[size] = active * size / step
+        rows.append(
+            [
+                f"{size}",
+                f"{size / step:,.0f}",
+                f"{speeds[size]:,.0f}",
+                f"{speeds[size] / REFERENCE:,.1f} x",
+                f"{step / size * 1e6:,.2f}",
+                f"{floor / size * 1e6:,.3f}",
+            ]
+        )
+    header = ["seas", "sea-steps/s", "robot-steps/s", "of reference", "us a sea", "floor, us"]
+    print_table(header, rows)
+    print(f"\nstate of a sea: {memory:,.0f} bytes; the floor is reading and writing it once")
+
+    fleet = Seas(OVERHEAD_SEAS, options.device, options.compile)
+    fleet.step(3)
+    fleet.plain(3)
+    steps = max(3, round(options.seconds / seconds(fleet.plain, 3, options.device)))
+    ratios = []
+    for _ in range(options.rounds):
+        plain = seconds(fleet.plain, steps, options.device)
+        ratios.append(seconds(fleet.step, steps, options.device) / plain - 1.0)
+    overhead = statistics.median(ratios)
+    print(f"EnvBase costs {overhead:.1%} on top of the plain loop at {OVERHEAD_SEAS} seas\n")
+    print_figures(
+        {
+            "robot_steps_per_second": {str(k): round(v, 1) for k, v in speeds.items()},
+            "reference": REFERENCE,
+            "overhead_1024": round(overhead, 4),
+            "active_robots": round(active, 3),
+            "bytes_per_sea": round(memory, 1),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""Policies without learning, to compare with: TensorDict in, TensorDict with actions out.
+
+All act by what the robots observe, on any number of leading dimensions at once. The two planners
+look ahead with the vessel's own dynamics, in still water, and choose among the 25 discrete actions.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Annotated, Final
+
+import torch
+from pydantic import Field
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+
+from envs.marinenav.actions import discrete_actions
+from envs.marinenav.perception import MAX_OBJECTS, OBJECT_ROWS, SELF_ROWS, View
+from envs.marinenav.physics import (
+    GROUND_VELOCITY,
+    HEADING,
+    MAX_THRUST,
+    MAX_THRUST_RATE,
+    MOTION_ROWS,
+    POSITION,
+    STEP_SECONDS,
+    THRUST,
+    VELOCITY,
+    VESSEL_RADIUS,
+    sail,
+    to_body,
+)
+from envs.marinenav.scale import make_units
+from envs.marinenav.specs import GROUP
+from torchrl_gpu.arguments import checked
+
+_OWN, _OBJECTS, _MASK = ((GROUP, key) for key in ("observation", "objects", "objects_mask"))
+
+
+class Baseline(TensorDictModuleBase):
+    """A policy that acts by a rule.
+
+    Args:
+        normalize: whether the environment tells normalised values, as it does unless asked not to.
+        device: where the environment is.
+    """
+
+    @checked
+    def __init__(self, *, normalize: bool = True, device: torch.device | str = "cpu") -> None:
+        super().__init__()
+        self.in_keys = [_OWN, _OBJECTS, _MASK]
+        self.out_keys = [(GROUP, "action")]
+        self._units = make_units(normalize, torch.float32, torch.device(device))
+        self._actions = discrete_actions(torch.float32, torch.device(device))
+
+    @torch.no_grad()
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write `("robots", "action")` `[*B, R, 2]` in [-1, 1]."""
+        own, objects = tensordict.get(_OWN), tensordict.get(_OBJECTS)
+        lead = own.shape[:-1]
+        view = View(
+            (own * self._units.own).reshape(-1, SELF_ROWS).T,
+            (objects * self._units.objects).reshape(-1, MAX_OBJECTS, OBJECT_ROWS).permute(2, 1, 0),
+            tensordict.get(_MASK).reshape(-1, MAX_OBJECTS).T,
+        )
+        action = self.act(view).T.reshape(*lead, 2).to(own.dtype)
+        return tensordict.set((GROUP, "action"), action)
+
+    @abstractmethod
+    def act(self, view: View) -> Tensor:
+        """Return actions `[2, B]` for what robots see, in SI units, `[..., B]`."""
+
+
+class RandomPolicy(Baseline):
+    """Draws uniform actions.
+
+    Args:
+        seed: of the actions.
+        normalize: see `Baseline`.
+        device: see `Baseline`.
+    """
+
+    @checked
+    def __init__(
+        self, *, seed: int = 0, normalize: bool = True, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(normalize=normalize, device=device)
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def act(self, view: View) -> Tensor:
+        """Draw on the host: the same actions on every device."""
+        action = torch.rand(2, view.own.shape[1], generator=self._generator)
+        return (2.0 * action - 1.0).to(view.own.device)
+
+
+class StraightToGoal(Baseline):
+    """Turns towards the goal and sails there at full thrust, blind to everything else."""
+
+    STEERING: Final = 1500.0  # N per rad off course
+    DAMPING: Final = 1500.0  # N per rad/s of turning
+
+    def act(self, view: View) -> Tensor:
+        """Return what brings the thrusts to where they should be."""
+        x, y, _, _, yaw, left, right = view.own
+        angle = torch.atan2(y, x)
+        ahead = MAX_THRUST * _facing(angle)
+        turn = self.STEERING * angle - self.DAMPING * yaw
+        wanted = torch.stack((ahead + turn, ahead - turn))
+        change = wanted - torch.stack((left, right))
+        return (change / (MAX_THRUST_RATE * STEP_SECONDS)).clamp(-1.0, 1.0)
+
+
+class Planner(Baseline):
+    """Tries each discrete action ahead of time and takes the cheapest."""
+
+    def act(self, view: View) -> Tensor:
+        """Return the action of least cost."""
+        best = self.cost(view, self._look_ahead(view)).argmin(0)
+        return self._actions[best].T
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """How many steps ahead."""
+
+    @abstractmethod
+    def cost(self, view: View, motions: Tensor) -> Tensor:
+        """Return the cost of each action, `[25, B]`.
+
+        Args:
+            view: what the robots see.
+            motions: of the robots in their present body frames after each step with one action
+                held, `[steps, 11, 25, B]`.
+        """
+
+    def _look_ahead(self, view: View) -> Tensor:
+        count = len(self._actions)
+        now = view.own.new_zeros(MOTION_ROWS, count, view.own.shape[1])
+        now[VELOCITY] = now[GROUND_VELOCITY] = view.own[2:5, None]
+        now[THRUST] = view.own[5:, None]
+        action = self._actions.T[..., None]
+        still = now.new_zeros(4, 0, 1)
+        motions = []
+        for _ in range(self.steps):
+            now = sail(now, action, still)
+            motions.append(now)
+        return torch.stack(motions)
+
+
+class PotentialField(Planner):
+    """Artificial potential fields: the goal attracts, objects repel, the vessel follows the force.
+
+    The force is that of Ge and Cui, "New potential functions for mobile robot path planning", IEEE
+    Trans. Robotics and Automation 16(5), 2000, with the paper's constants.
+    """
+
+    ATTRACTION: Final = 50.0
+    REPULSION: Final = 500.0
+    INFLUENCE: Final = 15.0  # m, d0
+    NEAREST: Final = 0.5  # m, what a smaller clearance is taken for
+    CRUISE: Final = 2.5  # m/s, and at most a quarter of the way left in a second
+    APPROACH: Final = 0.25
+    LEAD: Final = 1.5  # s, by which the heading is extrapolated
+
+    @property
+    def steps(self) -> int:
+        """One."""
+        return 1
+
+    def cost(self, view: View, motions: Tensor) -> Tensor:
+        """Return by how much each action misses the course and speed of the force."""
+        force = self._force(view)
+        course = torch.atan2(force[1], force[0])
+        after = motions[-1]
+        heading = after[HEADING] + self.LEAD * after[GROUND_VELOCITY][2]
+        miss = torch.remainder(heading - course + math.pi, 2.0 * math.pi) - math.pi
+        speed, _ = to_body(after[HEADING].cos(), after[HEADING].sin(), *after[VELOCITY][:2])
+        left = view.own[:2].square().sum(0).sqrt()
+        wanted = (self.APPROACH * left).clamp(max=self.CRUISE) * _facing(course)
+        return miss.abs() + 0.3 * (speed - wanted).abs()
+
+    def _force(self, view: View) -> Tensor:
+        """Return the force on each robot, body frame, `[2, B]`."""
+        goal = view.own[:2]
+        to_goal = goal.square().sum(0).sqrt().clamp(min=self.NEAREST)
+        place = view.objects[:2]
+        distance = place.square().sum(0).sqrt().clamp(min=self.NEAREST)
+        clearance = distance - view.objects[4] - VESSEL_RADIUS
+        clearance = clearance.clamp(min=self.NEAREST)
+        rise = (1.0 / clearance - 1.0 / self.INFLUENCE).clamp(min=0.0) * view.mask
+        # F_1 = k (1/d - 1/d0) D^n / d^2 away from the object, F_2 = (n/2) k (1/d - 1/d0)^2 D^(n-1)
+        # towards the goal, n = 2
+        push = self.REPULSION * rise * to_goal.square() / clearance.square()
+        pull = self.REPULSION * rise.square() * to_goal
+        away = (-place / distance * push).sum(1)
+        return self.ATTRACTION * goal + away + goal / to_goal * pull.sum(0)
+
+
+class ModelPredictive(Planner):
+    """Model predictive control over a short horizon; objects are taken to keep their velocities.
+
+    Args:
+        horizon: steps of 0.5 s to look ahead.
+        normalize: see `Baseline`.
+        device: see `Baseline`.
+    """
+
+    CLEARANCE: Final = 2.0  # m between hulls, below which a plan costs more
+    NEARNESS_COST: Final = 10.0  # per m below it
+    TURN_COST: Final = 2.0  # m per rad off the goal's direction at the end
+
+    @checked
+    def __init__(
+        self,
+        *,
+        horizon: Annotated[int, Field(ge=1)] = 4,
+        normalize: bool = True,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(normalize=normalize, device=device)
+        self._steps = horizon
+
+    @property
+    def steps(self) -> int:
+        """The horizon."""
+        return self._steps
+
+    def cost(self, view: View, motions: Tensor) -> Tensor:
+        """Return the way left to the goal, plus what nearness to objects on the way costs."""
+        place = motions[:, POSITION]
+        left = (view.own[:2, None] - place).square().sum(1).sqrt()
+        last = motions[-1]
+        ahead, aside = to_body(
+            last[HEADING].cos(), last[HEADING].sin(), *(view.own[:2, None] - last[POSITION])
+        )
+        turn = torch.atan2(aside, ahead).abs()
+        times = STEP_SECONDS * torch.arange(1, self.steps + 1, device=last.device)
+        times = times[:, None, None, None]
+        # [steps, 2, objects, 1, B] against [steps, 2, 1, 25, B]
+        objects = view.objects[:2] + view.objects[2:4] * times
+        gap = (objects[:, :, :, None] - place[:, :, None]).square().sum(1).sqrt()
+        gap = gap - view.objects[4][:, None] - VESSEL_RADIUS
+        short = (self.CLEARANCE - gap).clamp(min=0.0) * view.mask[:, None]
+        return left[-1] + self.TURN_COST * turn + self.NEARNESS_COST * short.amax(1).sum(0)
+
+
+def _facing(angle: Tensor) -> Tensor:
+    """Return what share of full speed to go while the way lies at an angle: turn first."""
+    return (1.0 - angle.abs() / (math.pi / 4.0)).clamp(min=0.0)

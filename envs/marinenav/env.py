@@ -1,0 +1,355 @@
+"""The world `marinenav` as TorchRL sees it: many seas, in each a few vessels on their ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BeforeValidator, Field
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.envs import EnvBase
+
+from envs.marinenav.actions import discrete_actions
+from envs.marinenav.curriculum import PAPER_STAGES, Schedule, Stage, check_stages
+from envs.marinenav.layout import Size
+from envs.marinenav.noise import make_noise, seed_streams
+from envs.marinenav.perception import View
+from envs.marinenav.physics import STEP_SECONDS
+from envs.marinenav.render import SeaRenderer
+from envs.marinenav.scale import Limits, drawn_limits, given_limits, make_units
+from envs.marinenav.scenario import Scenario, check_scenarios, to_sea
+from envs.marinenav.sea import Outcome, Sea
+from envs.marinenav.specs import GROUP, make_specs
+from envs.marinenav.world import ScenarioSimulator, Simulator, World, choose, flatten, unflatten
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.errors import ConfigurationError
+
+MAX_STEPS = 1001  # of an episode, 500.5 s
+
+Dtype = Annotated[
+    Literal["float32", "float64"], BeforeValidator(lambda name: str(name).removeprefix("torch."))
+]
+
+
+class MarineNavEnv(EnvBase):
+    """Surface vehicles in seas with vortices and buoys, each to its own goal, by its own sensing.
+
+    Everything happens in tensors on the device, all seas at once. Robots are the group `robots` of
+    TorchRL's multi-agent convention, `[num_envs, num_robots, ...]`:
+
+    * `action` `[2]`: thrust rates of the left and right propeller as shares of 1,000 N/s.
+    * `observation` `[7]`: goal x, y and velocity over ground x, y in the body frame, yaw rate, left
+      and right thrust. `objects` `[5, 5]`: x, y, velocity x, y and radius of the nearest things
+      within 20 m, nearest first, with `objects_mask` `[5]`.
+    * `reward` `[1]`: -0.1, plus the metres nearer to the goal, minus 0.1 phi where the collision
+      regulations ask for a turn by phi, minus 5 for a collision, plus 10 at the goal.
+    * `terminated`, `truncated`, `done`, `success` `[1]`: whether the robot's way has ended, by a
+      collision or at the goal; by the time limit; either; at the goal. They stay.
+    * `active` `[1]`: whether the robot moves; only from where this is true a step is a transition.
+
+    The root has `done`, `terminated`, `truncated` and `success` of the whole sea, `[num_envs, 1]`:
+    an episode ends with the way of the last robot, or with its time. The sea then begins the next
+    episode within the same step, without the host knowing (TorchRL's native autoreset); `next`
+    holds the true last observation.
+
+    Args:
+        num_envs: how many seas, at least 1.
+        num_robots: in each sea, at least 1.
+        num_obstacles: buoys in each sea.
+        num_vortices: in each sea.
+        min_start_goal_distance: from each start to its goal, m, at least 0.
+        noise: whether sensing errs as in the paper.
+        normalize: divide what is observed by the constants of `scale`; otherwise SI units.
+        curriculum: in training, begin with `schedule` instead of the numbers above, which are then
+            the most there may be.
+        schedule: stages as (first frame, robots, obstacles, start-goal distance); None for the
+            paper's, over 6 million frames. A frame is a step of one sea.
+        max_episode_steps: steps after which an episode is truncated, at least 1.
+        compile_step: fuse a step by `torch.compile`, which is built for minutes; for accelerators.
+        mode: `train`, or `eval` and `demo`, which know no curriculum.
+        dtype: of all values, `float32` or `float64`.
+        device: where the seas lie.
+        seed: of the seas; the one of number i depends on the seed and i alone.
+
+    Raises:
+        ConfigurationError: an argument is out of range, or the map cannot hold what is asked for.
+    """
+
+    # Whether seas begin anew by themselves.
+    _is_endless = True
+
+    @checked
+    def __init__(
+        self,
+        *,
+        num_envs: Annotated[int, Field(ge=1)] = 64,
+        num_robots: Annotated[int, Field(ge=1, le=32)] = 5,
+        num_obstacles: Annotated[int, Field(ge=0, le=64)] = 4,
+        num_vortices: Annotated[int, Field(ge=0, le=64)] = 0,
+        min_start_goal_distance: Annotated[float, Field(ge=0)] = 40.0,
+        noise: bool = True,
+        normalize: bool = True,
+        curriculum: bool = False,
+        schedule: Sequence[tuple[int, int, int, float]] | None = None,
+        max_episode_steps: Annotated[int, Field(ge=1)] = MAX_STEPS,
+        compile_step: bool = False,
+        mode: Literal["train", "eval", "demo"] = "train",
+        dtype: Dtype = "float32",
+        device: torch.device | str = "cpu",
+        seed: int = 0,
+    ) -> None:
+        size = Size(num_robots, num_vortices, num_obstacles)
+        stages: Sequence[Stage] = (Stage(0, num_robots, num_obstacles, min_start_goal_distance),)
+        if curriculum and mode == "train":
+            stages = PAPER_STAGES if schedule is None else [Stage(*stage) for stage in schedule]
+        check_stages(stages, size)
+        numbers, place = getattr(torch, dtype), torch.device(device)
+        super().__init__(device=place, batch_size=[num_envs])
+        self._simulator = Simulator(
+            size,
+            Schedule(stages, num_vortices, numbers, self.device),
+            make_noise(self.device, numbers) if noise else None,
+            max_episode_steps,
+        )
+        self._set_up(numbers, normalize, compile_step, seed)
+
+    @classmethod
+    def from_scenarios(
+        cls,
+        episodes: Sequence[Mapping[str, Any] | Scenario],
+        dtype: Any = torch.float32,
+        noise: bool = True,
+        *,
+        normalize: bool = False,
+        device: torch.device | str = "cpu",
+        seed: int = 0,
+    ) -> MarineNavEnv:
+        """Return an environment whose seas begin with the states given, each once.
+
+        A sea that has ended stays as it is until it is reset; then it begins the same again.
+
+        Args:
+            episodes: one for each sea, in the format of `Scenario`; they may differ in size.
+            dtype: of all values, float32 or float64.
+            noise: whether sensing errs as in the paper.
+            normalize: as in the constructor; SI units, as in the format, unless asked for.
+            device: where the seas lie.
+            seed: of the noise.
+
+        Raises:
+            ConfigurationError: an episode lacks a field or has a wrong one.
+        """
+        return _ScenarioEnv(
+            episodes, dtype=dtype, noise=noise, normalize=normalize, device=device, seed=seed
+        )
+
+    def _set_up(self, dtype: torch.dtype, normalize: bool, compile_step: bool, seed: int) -> None:
+        self.dtype = dtype
+        # TorchRL's name for an environment that resets itself, looked up in the instance alone.
+        self._torchrl_native_autoreset = self._is_endless
+        self.units = make_units(normalize, dtype, self.device)
+        self._own_factor = 1.0 / self.units.own[:, None, None]
+        self._object_factor = 1.0 / self.units.objects[:, None, None, None]
+        advance = self._simulator.step
+        self._advance = torch.compile(advance, fullgraph=True) if compile_step else advance
+        self._world = self._simulator.blank(
+            seed_streams(seed, self.num_envs, self.device),
+            torch.zeros((), dtype=torch.int64, device=self.device),
+        )
+        self._renderer: SeaRenderer | None = None
+        specs = make_specs(
+            (self.num_envs, self._simulator.size.robots),
+            self._limits(),
+            self.units,
+            self._simulator.max_steps,
+        )
+        self.observation_spec = specs.observation
+        self.action_spec = specs.action
+        self.reward_spec = specs.reward
+        self.full_done_spec = specs.done
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = tensordict.get((GROUP, "action")).permute(2, 1, 0)
+        self._world, outcome = self._advance(self._world, action)
+        sea = outcome.sea
+        # The way of a robot ends for good, the time of a sea for all that still move.
+        terminated = ~sea.active
+        truncated = sea.active & outcome.is_late
+        told = self._tell(sea, outcome.view)
+        told.get(GROUP).update(
+            {
+                "reward": _last(outcome.reward),
+                "terminated": _last(terminated),
+                "truncated": _last(truncated),
+                "done": _last(terminated | truncated),
+            }
+        )
+        all_ended, out_of_time = terminated.all(0), truncated.any(0)
+        return told.update(
+            {
+                "terminated": all_ended[:, None],
+                "truncated": out_of_time[:, None],
+                "done": (all_ended | out_of_time)[:, None],
+            }
+        )
+
+    def _native_autoreset_set_invalid_next_observation(
+        self, tensordict: TensorDictBase
+    ) -> dict[Any, Tensor]:
+        """Hand over what to act upon next; TorchRL's own would overwrite the true last view."""
+        return dict(self._tell(*self._world.now).items(include_nested=True, leaves_only=True))
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        begun = self._simulator.begin(self._world.streams, self._world.frames)
+        if mask is not None:
+            begun = begun._replace(now=choose(mask[:, 0], begun.now, self._world.now))
+        self._world = begun
+        return self.observe()
+
+    def observe(self) -> TensorDict:
+        """Return what is seen now, as a reset would: what to act upon after loading a state."""
+        told = self._tell(*self._world.now)
+        for key in self.done_keys:
+            told.set(key, self.full_done_spec[key].zero())
+        return told
+
+    def _tell(self, sea: Sea, view: View) -> TensorDict:
+        group = {
+            "observation": (view.own * self._own_factor).permute(2, 1, 0),
+            "objects": (view.objects * self._object_factor).permute(3, 2, 1, 0),
+            "objects_mask": view.mask.permute(2, 1, 0),
+            "active": _last(sea.active),
+            "success": _last(sea.reached),
+        }
+        seas, robots = self.num_envs, len(sea.active)
+        return TensorDict(
+            {
+                GROUP: TensorDict(group, batch_size=(seas, robots), device=self.device),
+                "success": (sea.reached | ~sea.exists).all(0)[:, None],
+            },
+            batch_size=(seas,),
+            device=self.device,
+        )
+
+    def _limits(self) -> Limits:
+        return drawn_limits(self._simulator.size.vortices)
+
+    def _set_seed(self, seed: int | None) -> None:
+        streams = seed_streams(seed or 0, self.num_envs, self.device)
+        self._world = self._world._replace(streams=streams)
+
+    @property
+    def num_envs(self) -> int:
+        """How many seas there are."""
+        return self.batch_size[0]
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of the vessels' life that one step takes."""
+        return STEP_SECONDS
+
+    @property
+    def discrete_actions(self) -> Tensor:
+        """The table of discrete actions `[25, 2]`: row 5 i + j has the i-th rate left, j-th right.
+
+        The rates are 0, -500, -1,000, 500 and 1,000 N/s.
+        """
+        return discrete_actions(self.dtype, self.device)
+
+    def state(self) -> Tensor:
+        """Return where the robots are, `[num_envs, num_robots, 11]`, SI units.
+
+        The rows are x, y, heading; velocity through the water x, y, yaw, in the world frame;
+        velocity over ground x, y, yaw; left and right thrust.
+        """
+        return self._world.now.sea.motion.permute(2, 1, 0).clone()
+
+    @property
+    def sea(self) -> Sea:
+        """The state of all seas, the seas in the last dimension; not to be written to."""
+        return self._world.now.sea
+
+    def tensor_loop(self) -> tuple[Callable[[World, Tensor], tuple[World, Outcome]], World]:
+        """Return the function that steps a world, and the world, to step it without TorchRL.
+
+        The function takes a world and actions `[2, num_robots, num_envs]`, and returns the world
+        afterwards and what came of the actions.
+        """
+        return self._advance, self._world
+
+    def metrics(self) -> dict[str, float]:
+        """Return what a log should show of the world besides rewards: the stage of the schedule."""
+        stage = self._simulator.schedule.stage(self._world.frames)
+        return {"curriculum/stage": float(stage.item())}
+
+    def render(self, index: int | Sequence[int] = 0) -> Tensor:
+        """Draw seas from above, north upwards; see `SeaRenderer`.
+
+        Args:
+            index: which sea; several are drawn in a grid.
+
+        Returns:
+            A picture `[720, 720, 3]`, uint8, a little less high where the grid is not full.
+        """
+        if self._renderer is None:
+            self._renderer = SeaRenderer()
+        return self._renderer.draw(self._world.now, index)
+
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:
+        """Return everything that the future depends on, as tensors."""
+        return {name: tensor.clone() for name, tensor in flatten(self._world).items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor], *_: Any, **__: Any) -> None:
+        """Go on from `state_dict()`; `observe()` then gives what to act upon.
+
+        Args:
+            state_dict: of an environment of the same sizes.
+
+        Raises:
+            ConfigurationError: it is of another size.
+        """
+        for name, tensor in flatten(self._world).items():
+            other = state_dict.get(name)
+            if other is None or other.shape != tensor.shape:
+                shape = None if other is None else list(other.shape)
+                raise ConfigurationError(
+                    f"the state is of another world: {name} is {shape}, not {list(tensor.shape)}"
+                )
+        self._world = unflatten(self._world, state_dict)
+
+
+class _ScenarioEnv(MarineNavEnv):
+    """Begins with given states, each once. See `MarineNavEnv.from_scenarios`."""
+
+    _is_endless = False
+
+    @checked
+    def __init__(
+        self,
+        episodes: Sequence[Any],
+        *,
+        dtype: Dtype,
+        noise: bool,
+        normalize: bool,
+        device: torch.device | str,
+        seed: int,
+    ) -> None:
+        scenarios = check_scenarios(episodes)
+        numbers, place = getattr(torch, dtype), torch.device(device)
+        EnvBase.__init__(self, device=place, batch_size=[len(scenarios)])
+        self._first = to_sea(scenarios, numbers, self.device)
+        self._simulator = ScenarioSimulator(
+            self._first, make_noise(self.device, numbers) if noise else None, MAX_STEPS
+        )
+        self._set_up(numbers, normalize, compile_step=False, seed=seed)
+
+    def _limits(self) -> Limits:
+        return given_limits(self._first)
+
+
+def _last(values: Tensor) -> Tensor:
+    """Return `[R, N]` as `[N, R, 1]`."""
+    return values.T.unsqueeze(-1)

@@ -1,0 +1,189 @@
+"""The paper's evaluation: all levels at once, each episode until its end or first collision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Annotated, Any, Final
+
+import torch
+from pydantic import Field
+from tensordict import TensorDictBase
+from torch import Tensor
+from torchrl.envs.utils import step_mdp
+
+from envs.marinenav.curriculum import PAPER_STAGES
+from envs.marinenav.env import MarineNavEnv
+from envs.marinenav.physics import STEP_SECONDS, THRUST
+from envs.marinenav.scenario import Scenario, draw_scenarios
+from envs.marinenav.specs import GROUP
+from torchrl_gpu.arguments import checked
+
+GAMMA: Final = 0.99
+_QUANTILE: Final = NormalDist().inv_cdf(0.975)
+_STEPS_BETWEEN_LOOKS: Final = 10
+
+Policy = Callable[[TensorDictBase], TensorDictBase]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its 95 % confidence interval; NaN where nothing was measured."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Say it as `mean [low, high]`."""
+        return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the episodes of one level, or of all, came to.
+
+    Attributes:
+        episodes: how many.
+        success: share of episodes in which all robots reached their goals.
+        collision: share of episodes that ended with a collision.
+        time: s per robot, over successful episodes.
+        energy: sum of (|T_l| + |T_r|) * 0.5 s per robot, over successful episodes, N s.
+        discounted_return: mean over robots, gamma 0.99, over all episodes.
+    """
+
+    episodes: int
+    success: Estimate
+    collision: Estimate
+    time: Estimate
+    energy: Estimate
+    discounted_return: Estimate
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found: each level by itself, and all together."""
+
+    levels: tuple[Result, ...]
+    overall: Result
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """Say it in one line for each level."""
+        rows = [(f"level {number}", level) for number, level in enumerate(self.levels)]
+        return "\n".join(
+            f"{name}: success {row.success}, collision {row.collision}, "
+            f"return {row.discounted_return}, time {row.time} s, energy {row.energy} N s"
+            for name, row in [*rows, ("all", self.overall)]
+        )
+
+
+@checked
+@torch.no_grad()
+def evaluate(
+    policy: Policy,
+    *,
+    scenarios: Sequence[Any] | None = None,
+    episodes: Annotated[int, Field(ge=1)] = 100,
+    noise: bool = True,
+    normalize: bool = True,
+    device: torch.device | str = "cpu",
+    seed: int = 0,
+) -> Evaluation:
+    """Let a policy steer every robot of many episodes, all at the same time.
+
+    An episode ends with the first collision, when all robots are at their goals, or with its time.
+
+    Args:
+        policy: takes a TensorDict of the environment and writes `("robots", "action")`; has to be
+            put in eval mode before.
+        scenarios: the episodes; None draws them at the six levels of the paper's schedule.
+        episodes: how many are drawn of each level.
+        noise: whether sensing errs.
+        normalize: whether the policy reads normalised values.
+        device: where the seas lie.
+        seed: of the episodes drawn, and of the noise.
+
+    Returns:
+        The results by the scenarios' levels.
+
+    Raises:
+        ConfigurationError: an argument is out of range, or a scenario is wrong.
+    """
+    if scenarios is None:
+        scenarios = draw_scenarios(PAPER_STAGES, episodes, seed)
+    env = MarineNavEnv.from_scenarios(
+        scenarios, torch.float32, noise, normalize=normalize, device=device, seed=seed
+    )
+    rows = _play(env, policy).cpu().double()
+    levels = torch.tensor([Scenario.model_validate(episode).level for episode in scenarios])
+    return Evaluation(
+        tuple(_summarise(rows[:, levels == level]) for level in levels.unique().tolist()),
+        _summarise(rows),
+    )
+
+
+def _play(env: MarineNavEnv, policy: Policy) -> Tensor:
+    """Return success, collision, time, energy and return of each episode, `[5, N]`."""
+    state = env.reset()
+    robots = env.sea.exists.sum(0)
+    seas = env.num_envs
+    is_running = torch.ones(seas, dtype=torch.bool, device=env.device)
+    success, collision = torch.zeros(2, seas, dtype=torch.bool, device=env.device)
+    time, energy, returns = torch.zeros(3, seas, dtype=env.dtype, device=env.device)
+    discount, step = 1.0, 0
+    while step % _STEPS_BETWEEN_LOOKS or bool(is_running.any()):
+        moves = env.sea.active & is_running
+        state = env.step(policy(state))
+        group, sea = state["next", GROUP], env.sea
+        thrust = sea.motion[THRUST].abs().sum(0)
+        time += STEP_SECONDS * moves.sum(0)
+        energy += STEP_SECONDS * (thrust * moves).sum(0)
+        returns += discount * (group["reward"][..., 0] * moves.T).sum(1)
+        discount *= GAMMA
+        failed = (moves & ~sea.active & ~sea.reached).any(0)
+        collision |= failed
+        is_running &= ~failed & ~state["next", "done"][:, 0]
+        success = state["next", "success"][:, 0] & ~collision
+        state = step_mdp(state)
+        step += 1
+    return torch.stack(
+        (success.to(time), collision.to(time), time / robots, energy / robots, returns / robots)
+    )
+
+
+def _summarise(rows: Tensor) -> Result:
+    success, collision, time, energy, returns = rows
+    succeeded = success > 0
+    return Result(
+        rows.shape[1],
+        _share(success),
+        _share(collision),
+        _mean(time[succeeded]),
+        _mean(energy[succeeded]),
+        _mean(returns),
+    )
+
+
+def _share(outcomes: Tensor) -> Estimate:
+    """Return a share with its score interval (Wilson 1927)."""
+    n, p, z = len(outcomes), float(outcomes.mean()), _QUANTILE
+    # (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
+    centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
+    margin = z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return Estimate(p, max(0.0, centre - margin), min(1.0, centre + margin))
+
+
+def _mean(values: Tensor) -> Estimate:
+    """Return a mean with its normal interval."""
+    if len(values) == 0:
+        return Estimate(math.nan, math.nan, math.nan)
+    mean = float(values.mean())
+    spread = float(values.std()) if len(values) > 1 else math.nan
+    margin = _QUANTILE * spread / math.sqrt(len(values))
+    return Estimate(mean, mean - margin, mean + margin)

@@ -1,0 +1,133 @@
+"""One vessel in one sea as a Gymnasium environment."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from pydantic import Field
+from tensordict import TensorDictBase
+from torchrl.envs.utils import step_mdp
+
+from envs.marinenav.env import MAX_STEPS, MarineNavEnv
+from envs.marinenav.physics import STEP_SECONDS
+from envs.marinenav.specs import GROUP
+from torchrl_gpu.arguments import checked
+
+_OBSERVED = ("observation", "objects", "objects_mask")
+
+
+class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
+    """`MarineNavEnv` with one robot in one sea; values, rewards and ends are the same.
+
+    Args:
+        num_obstacles: buoys in the sea.
+        num_vortices: in the sea.
+        min_start_goal_distance: m.
+        noise: whether sensing errs.
+        normalize: values of order 1, or SI units.
+        discrete: take one of the paper's 25 actions by its number, and not two thrust rates.
+        max_episode_steps: steps after which an episode is truncated, at least 1.
+        render_mode: `rgb_array` for pictures `[720, 720, 3]`, None for none.
+
+    Raises:
+        ConfigurationError: an argument is out of range, or the map cannot hold what is asked for.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": ["rgb_array"],
+        "render_fps": round(1.0 / STEP_SECONDS),
+    }
+
+    @checked
+    def __init__(
+        self,
+        *,
+        num_obstacles: Annotated[int, Field(ge=0)] = 4,
+        num_vortices: Annotated[int, Field(ge=0)] = 0,
+        min_start_goal_distance: Annotated[float, Field(ge=0)] = 40.0,
+        noise: bool = True,
+        normalize: bool = True,
+        discrete: bool = False,
+        max_episode_steps: Annotated[int, Field(ge=1)] = MAX_STEPS,
+        render_mode: Literal["rgb_array"] | None = None,
+    ) -> None:
+        self.env = MarineNavEnv(
+            num_envs=1,
+            num_robots=1,
+            num_obstacles=num_obstacles,
+            num_vortices=num_vortices,
+            min_start_goal_distance=min_start_goal_distance,
+            noise=noise,
+            normalize=normalize,
+            max_episode_steps=max_episode_steps,
+        )
+        self.render_mode = render_mode
+        self._table = self.env.discrete_actions if discrete else None
+        group = self.env.observation_spec[GROUP]
+        boxes = {}
+        for key in _OBSERVED[:2]:
+            low, high = (bound[0, 0].numpy() for bound in (group[key].low, group[key].high))
+            boxes[key] = Box(low, high, dtype=np.float32)
+        self.observation_space = Dict({**boxes, "objects_mask": MultiBinary(5)})
+        self.action_space = (
+            Box(-1.0, 1.0, (2,), np.float32) if self._table is None else Discrete(len(self._table))
+        )
+        self._state: TensorDictBase = self.env.reset()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: the same one gives the same sea.
+            options: not used.
+        """
+        super().reset(seed=seed)
+        if seed is not None:
+            self.env.set_seed(seed)
+        self._state = self.env.reset()
+        return _observation(self._state), {"success": False}
+
+    def step(
+        self, action: Any
+    ) -> tuple[dict[str, npt.NDArray[Any]], float, bool, bool, dict[str, Any]]:
+        """Act for 0.5 s.
+
+        Args:
+            action: two thrust rates in [-1, 1], or the number of a discrete action.
+        """
+        wanted = np.asarray(action, np.float32)
+        rates = self.env.action_spec.zero()
+        rates[GROUP, "action"][0, 0] = (
+            rates[GROUP, "action"].new_tensor(wanted)
+            if self._table is None
+            else self._table[int(action)]
+        )
+        stepped = self.env.step(self._state.update(rates))
+        self._state = step_mdp(stepped)
+        after = stepped["next"]
+        return (
+            _observation(after),
+            float(after[GROUP, "reward"]),
+            bool(after["terminated"]),
+            bool(after["truncated"]),
+            {"success": bool(after["success"])},
+        )
+
+    def render(self) -> npt.NDArray[np.uint8] | None:
+        """Return a picture of the sea where `render_mode` asks for one."""
+        return None if self.render_mode is None else self.env.render(0).numpy()
+
+    def close(self) -> None:
+        """Close the environment; may be called again."""
+        self.env.close(raise_if_closed=False)
+
+
+def _observation(told: TensorDictBase) -> dict[str, npt.NDArray[Any]]:
+    observed = {key: told[GROUP, key][0, 0].numpy() for key in _OBSERVED}
+    return {**observed, "objects_mask": observed["objects_mask"].astype(np.int8)}

@@ -1,0 +1,238 @@
+"""A view of one sea from above, or of several: no window, no display, only PIL."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from envs.marinenav.colregs import give_way_angle
+from envs.marinenav.layout import MAP_SIZE
+from envs.marinenav.perception import SENSING_RANGE
+from envs.marinenav.physics import STEP_SECONDS, VESSEL_LENGTH, VESSEL_WIDTH, current
+from envs.marinenav.sea import GOAL_RADIUS
+from envs.marinenav.world import Episode, pick, to_device
+
+Colour = tuple[int, int, int]
+Point = tuple[float, float]
+
+MARGIN: Final = 4.0  # m of sea shown around the map
+SUPERSAMPLING: Final = 2
+ARROW_SPACING: Final = 3.5  # m between the arrows of the current
+
+DEEP: Final = (16, 42, 67)
+SHALLOW: Final = (36, 84, 116)
+FOAM: Final = (120, 176, 204)
+CORE: Final = (178, 216, 232)
+BUOY: Final = (240, 110, 60)
+ALARM: Final = (255, 72, 88)
+TEXT: Final = (226, 238, 246)
+WRECK: Final = (96, 110, 122)
+ROBOTS: Final = (
+    (255, 209, 102),
+    (6, 214, 160),
+    (239, 134, 190),
+    (122, 196, 255),
+    (190, 160, 255),
+    (255, 160, 110),
+    (180, 230, 110),
+    (240, 240, 240),
+)
+
+
+class SeaRenderer:
+    """Draws seas, north upwards, with the ways of their robots in the present episode.
+
+    A robot is a hull in its colour, its goal a ring in the same. A thin circle is how far it
+    senses; a hull in grey has collided. Where the collision regulations ask for a turn, a red wedge
+    opens from the robot's course to the one that it should take.
+
+    Args:
+        size: of the picture of one sea, pixels.
+    """
+
+    def __init__(self, size: int = 720) -> None:
+        self.size = size
+        self._scale = size * SUPERSAMPLING / (MAP_SIZE + 2.0 * MARGIN)
+        self._trails: dict[int, list[list[Point]]] = {}
+        self._steps: dict[int, int] = {}
+        self._font = ImageFont.load_default(14 * SUPERSAMPLING)
+
+    def draw(self, episode: Episode, index: int | Sequence[int] = 0) -> Tensor:
+        """Draw what the seas look like now.
+
+        Args:
+            episode: the state of all seas, and what their robots see.
+            index: one sea, or several to be drawn in a grid.
+
+        Returns:
+            A picture `[H, W, 3]`, uint8, on the host.
+        """
+        seas = [index] if isinstance(index, int) else list(index)
+        chosen = torch.tensor(seas, device=episode.sea.steps.device)
+        shown = to_device(pick(episode, chosen), torch.device("cpu"))
+        columns = math.ceil(math.sqrt(len(seas)))
+        size = self.size // columns
+        rows = math.ceil(len(seas) / columns)
+        picture = Image.new("RGB", (size * columns, size * rows), DEEP)
+        for slot, sea in enumerate(seas):
+            tile = self._tile(pick(shown, torch.tensor([slot])), sea)
+            tile = tile.resize((size, size), Image.Resampling.LANCZOS)
+            picture.paste(tile, (slot % columns * size, slot // columns * size))
+        return torch.from_numpy(np.array(picture))
+
+    def _tile(self, episode: Episode, index: int) -> Image.Image:
+        sea = episode.sea
+        side = round(self._scale * (MAP_SIZE + 2.0 * MARGIN))
+        image = Image.new("RGB", (side, side), DEEP)
+        pen = ImageDraw.Draw(image, "RGBA")
+        corner = [self._pixel(MAP_SIZE, 0.0), self._pixel(0.0, MAP_SIZE)]
+        pen.rectangle(corner, fill=SHALLOW)
+        self._draw_current(pen, sea.vortices)
+        for x, y, radius in sea.obstacles[:, :, 0].T.tolist():
+            if radius > 0.0:
+                self._disc(pen, (x, y), radius, BUOY, (255, 235, 220))
+                self._disc(pen, (x, y), 0.35 * radius, (255, 235, 220), None)
+
+        motion, steps = sea.motion[:, :, 0].T.tolist(), int(sea.steps[0])
+        trails = self._follow(index, steps, [(row[0], row[1]) for row in motion])
+        goals = sea.goal[:, :, 0].T.tolist()
+        phi = (give_way_angle(episode.view) * sea.active)[:, 0].tolist()
+        flags = zip(*(x[:, 0].tolist() for x in (sea.exists, sea.active, sea.reached)), strict=True)
+        for number, (exists, is_active, has_arrived) in enumerate(flags):
+            if not exists:
+                continue
+            colour = ROBOTS[number % len(ROBOTS)]
+            self._draw_goal(pen, goals[number], colour, has_arrived)
+            self._draw_trail(pen, trails[number], colour)
+            x, y, heading = motion[number][:3]
+            if is_active:
+                self._circle(pen, (x, y), SENSING_RANGE, (*colour, 60), 1)
+                course = math.atan2(motion[number][7], motion[number][6])
+                self._draw_duty(pen, (x, y), course, phi[number])
+            hull = colour if is_active or has_arrived else WRECK
+            self._draw_hull(pen, (x, y), heading, hull)
+        self._write(pen, steps, sum(sea.reached[:, 0].tolist()), sum(sea.exists[:, 0].tolist()))
+        return image
+
+    def _follow(self, index: int, steps: int, places: list[Point]) -> list[list[Point]]:
+        """Return the ways of the robots so far; a step back means that an episode has begun."""
+        if steps < self._steps.get(index, steps + 1) or steps == 0:
+            self._trails[index] = [[] for _ in places]
+        trails = self._trails[index]
+        if steps != self._steps.get(index) or not trails[0]:
+            for trail, place in zip(trails, places, strict=True):
+                trail.append(place)
+        self._steps[index] = steps
+        return trails
+
+    def _draw_current(self, pen: ImageDraw.ImageDraw, vortices: Tensor) -> None:
+        if vortices.shape[1] == 0:
+            return
+        places = torch.arange(ARROW_SPACING / 2.0, MAP_SIZE, ARROW_SPACING, dtype=vortices.dtype)
+        points = torch.cartesian_prod(places, places).T[..., None]
+        flow = current(points, vortices)[..., 0].T.tolist()
+        for (x, y), (u, v) in zip(points[..., 0].T.tolist(), flow, strict=True):
+            speed = math.hypot(u, v)
+            if speed < 0.02:
+                continue
+            length = ARROW_SPACING * min(0.9, 0.35 + 0.5 * speed)
+            colour = (*FOAM, round(70 + 150 * min(1.0, speed)))
+            self._arrow(pen, (x, y), (u / speed * length, v / speed * length), colour)
+        for x, y, circulation, radius in vortices[:, :, 0].T.tolist():
+            if circulation != 0.0:
+                self._disc(pen, (x, y), radius, CORE, None)
+                for ring in (2.0, 3.2):
+                    self._circle(pen, (x, y), ring * radius, (*CORE, 140), 1)
+
+    def _draw_goal(
+        self, pen: ImageDraw.ImageDraw, place: Sequence[float], colour: Colour, has_arrived: bool
+    ) -> None:
+        at = (place[0], place[1])
+        self._disc(pen, at, GOAL_RADIUS, (*colour, 110 if has_arrived else 35), (*colour, 230))
+        self._disc(pen, at, 0.35, colour, None)
+
+    def _draw_trail(self, pen: ImageDraw.ImageDraw, trail: list[Point], colour: Colour) -> None:
+        pixels = [self._pixel(*place) for place in trail]
+        for number, (start, end) in enumerate(itertools.pairwise(pixels)):
+            fade = 40 + 180 * (number + 1) / len(pixels)
+            pen.line([start, end], (*colour, round(fade)), round(0.22 * self._scale))
+
+    def _draw_duty(self, pen: ImageDraw.ImageDraw, place: Point, course: float, phi: float) -> None:
+        if phi <= 0.0:
+            return
+        # Angles of PIL run clockwise from the east, courses clockwise from the north.
+        start = math.degrees(course) - 90.0
+        box = self._box(place, 7.0)
+        pen.pieslice(box, start, start + math.degrees(phi), (*ALARM, 90), (*ALARM, 230))
+
+    def _draw_hull(
+        self, pen: ImageDraw.ImageDraw, place: Point, heading: float, colour: Colour
+    ) -> None:
+        half, beam = VESSEL_LENGTH / 2.0, VESSEL_WIDTH / 2.0
+        outline = (
+            (half, 0.0),
+            (0.4 * half, beam),
+            (-half, 0.85 * beam),
+            (-half, -0.85 * beam),
+            (0.4 * half, -beam),
+        )
+        c, s = math.cos(heading), math.sin(heading)
+        pixels = [
+            self._pixel(place[0] + c * x - s * y, place[1] + s * x + c * y) for x, y in outline
+        ]
+        pen.polygon(pixels, colour, (12, 28, 44), round(0.12 * self._scale))
+        bow, mast = pixels[0], self._pixel(*place)
+        pen.line([mast, bow], (12, 28, 44), round(0.15 * self._scale))
+
+    def _write(self, pen: ImageDraw.ImageDraw, steps: int, arrived: int, robots: int) -> None:
+        text = f"t = {steps * STEP_SECONDS:.1f} s    at goal: {arrived} of {robots}"
+        pen.text((10 * SUPERSAMPLING, 6 * SUPERSAMPLING), text, TEXT, self._font)
+
+    def _arrow(
+        self,
+        pen: ImageDraw.ImageDraw,
+        middle: Point,
+        vector: Point,
+        colour: tuple[int, int, int, int],
+    ) -> None:
+        (x, y), (u, v) = middle, vector
+        start, tip = self._pixel(x - u / 2, y - v / 2), self._pixel(x + u / 2, y + v / 2)
+        pen.line([start, tip], colour, SUPERSAMPLING)
+        for side in (-0.5, 0.5):
+            barb = (x + u / 4 - side * v * 0.5, y + v / 4 + side * u * 0.5)
+            pen.line([self._pixel(*barb), tip], colour, SUPERSAMPLING)
+
+    def _disc(
+        self,
+        pen: ImageDraw.ImageDraw,
+        place: Point,
+        radius: float,
+        fill: tuple[int, ...],
+        outline: tuple[int, ...] | None,
+    ) -> None:
+        pen.ellipse(self._box(place, radius), fill, outline, round(0.15 * self._scale))
+
+    def _circle(
+        self,
+        pen: ImageDraw.ImageDraw,
+        place: Point,
+        radius: float,
+        colour: tuple[int, ...],
+        width: int,
+    ) -> None:
+        pen.ellipse(self._box(place, radius), None, colour, width * SUPERSAMPLING)
+
+    def _box(self, place: Point, radius: float) -> list[Point]:
+        x, y = place
+        return [self._pixel(x + radius, y - radius), self._pixel(x - radius, y + radius)]
+
+    def _pixel(self, x: float, y: float) -> Point:
+        """Return where a place lies in the picture: x points up, y to the right."""
+        return self._scale * (y + MARGIN), self._scale * (MAP_SIZE + MARGIN - x)

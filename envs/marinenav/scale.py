@@ -1,0 +1,118 @@
+"""Units of what is told: values of order 1 by physical constants, or SI; and their bounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from envs.marinenav.layout import MAP_SIZE
+from envs.marinenav.perception import SENSING_RANGE
+from envs.marinenav.physics import (
+    CIRCULATION,
+    CORE_RADIUS,
+    GROUND_VELOCITY,
+    MAX_SPEED,
+    MAX_THRUST,
+    POSITION,
+    STEP_SECONDS,
+    VELOCITY,
+    VESSEL_RADIUS,
+)
+from envs.marinenav.sea import COLLISION_REWARD, GIVE_WAY_REWARD, GOAL_REWARD, STEP_REWARD, Sea
+
+# What one unit of a normalised value stands for, row by row.
+OWN_UNITS: Final = (
+    MAP_SIZE,  # m, goal x, y
+    MAP_SIZE,
+    MAX_SPEED,  # m/s
+    MAX_SPEED,
+    1.0,  # rad/s; at full rudder a vessel turns with 0.98
+    MAX_THRUST,  # N
+    MAX_THRUST,
+)
+OBJECT_UNITS: Final = (SENSING_RANGE, SENSING_RANGE, MAX_SPEED, MAX_SPEED, VESSEL_RADIUS)
+
+MAX_YAW_RATE: Final = 1.5  # rad/s; more than the moment of the thrust can uphold
+MAX_ERROR: Final = 0.25  # m or m/s; the noise tables end at 4.2 standard deviations
+
+
+class Units(NamedTuple):
+    """What one unit of a told value stands for.
+
+    Attributes:
+        own: `[7]`, see `perception.View.own`.
+        objects: `[5]`, see `perception.View.objects`.
+    """
+
+    own: Tensor
+    objects: Tensor
+
+
+def make_units(normalize: bool, dtype: torch.dtype, device: torch.device) -> Units:
+    """Return the documented constants, or ones for values in SI units."""
+    own, objects = (
+        torch.tensor(units if normalize else (1.0,) * len(units), dtype=dtype, device=device)
+        for units in (OWN_UNITS, OBJECT_UNITS)
+    )
+    return Units(own, objects)
+
+
+class Limits(NamedTuple):
+    """What no robot exceeds in the seas of an environment, SI units.
+
+    Attributes:
+        distance: between start and goal.
+        speed: over ground.
+        yaw_rate: of turning.
+        radius: of an object.
+    """
+
+    distance: float
+    speed: float
+    yaw_rate: float
+    radius: float
+
+
+def drawn_limits(num_vortices: int) -> Limits:
+    """Return the limits of seas that are drawn at random."""
+    stream = num_vortices * CIRCULATION / (2.0 * math.pi * CORE_RADIUS)
+    return Limits(math.hypot(MAP_SIZE, MAP_SIZE), MAX_SPEED + stream, MAX_YAW_RATE, VESSEL_RADIUS)
+
+
+def given_limits(sea: Sea) -> Limits:
+    """Return the limits of seas that begin in a given state."""
+
+    def greatest(values: Tensor) -> float:
+        return float(values.abs().max()) if values.numel() else 0.0
+
+    away = (sea.goal - sea.motion[POSITION]).norm(dim=0)
+    speed = greatest(sea.motion[VELOCITY][:2].norm(dim=0))
+    stream = (sea.vortices[2].abs() / (2.0 * math.pi * sea.vortices[3])).sum(0)
+    return Limits(
+        greatest(away),
+        max(MAX_SPEED, speed) + greatest(stream),
+        max(MAX_YAW_RATE, greatest(sea.motion[GROUND_VELOCITY][2])),
+        max(VESSEL_RADIUS, greatest(sea.obstacles[2])),
+    )
+
+
+def own_bounds(limits: Limits, max_steps: int) -> tuple[float, ...]:
+    """Return the greatest magnitudes of `perception.View.own`, SI units."""
+    goal = limits.distance + max_steps * STEP_SECONDS * limits.speed
+    return (goal, goal, limits.speed, limits.speed, limits.yaw_rate, MAX_THRUST, MAX_THRUST)
+
+
+def object_bounds(limits: Limits) -> tuple[float, ...]:
+    """Return the greatest magnitudes of `perception.View.objects`, SI units."""
+    far, fast = SENSING_RANGE + limits.radius, limits.speed + MAX_ERROR
+    return (far, far, fast, fast, limits.radius)
+
+
+def reward_bounds(limits: Limits) -> tuple[float, float]:
+    """Return the least and the greatest reward of a step."""
+    progress = STEP_SECONDS * limits.speed
+    least = STEP_REWARD - progress + math.pi * GIVE_WAY_REWARD + COLLISION_REWARD
+    return min(0.0, least), progress + GOAL_REWARD

@@ -1,0 +1,271 @@
+"""Episodes given by explicit states: checked, drawn by seed, saved and loaded as JSON.
+
+The format is that of the recorded episodes of the reference environment; what is recorded of their
+course (actions, observations) may be there and is not read. Nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import torch
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from envs.marinenav.curriculum import Stage
+from envs.marinenav.layout import Demand, Size, begin_drafts, complete_drafts
+from envs.marinenav.noise import seed_streams, split_streams
+from envs.marinenav.physics import CORE_RADIUS, current
+from envs.marinenav.sea import Sea, put_to_sea
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.files import atomic_file, reason
+
+FORMAT: Final = "marinenav scenarios"
+VERSION: Final = 1
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Pair = tuple[Finite, Finite]
+Radius = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Vortices(BaseModel):
+    """Of one sea: centres (m), directions, circulations (m^2/s), and the radius of all cores."""
+
+    position: list[Pair]
+    clockwise: list[bool]
+    circulation: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+    core_radius: Radius = CORE_RADIUS
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Vortices:
+        _check_lengths(len(self.position), clockwise=self.clockwise, circulation=self.circulation)
+        return self
+
+
+class Obstacles(BaseModel):
+    """Of one sea: centres and radii, m."""
+
+    position: list[Pair]
+    radius: list[Radius]
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Obstacles:
+        _check_lengths(len(self.position), radius=self.radius)
+        return self
+
+
+class Scenario(BaseModel):
+    """The beginning of an episode in one sea, in SI units.
+
+    Attributes:
+        num_robots: how many robots there are; every list that follows has one entry for each.
+        start: positions, m.
+        goal: positions, m.
+        theta0: headings, rad.
+        velocity_r0: velocities through the water: x, y, yaw, in the world frame; m/s, rad/s.
+        left_thrust0: N.
+        right_thrust0: N.
+        vortices: of the sea.
+        obstacles: of the sea.
+        level: of a set, to which the episode belongs.
+    """
+
+    num_robots: Annotated[int, Field(ge=1)]
+    start: list[Pair]
+    goal: list[Pair]
+    theta0: list[Finite]
+    velocity_r0: list[tuple[Finite, Finite, Finite]]
+    left_thrust0: list[Finite]
+    right_thrust0: list[Finite]
+    vortices: Vortices
+    obstacles: Obstacles
+    level: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Scenario:
+        names = ("start", "goal", "theta0", "velocity_r0", "left_thrust0", "right_thrust0")
+        _check_lengths(self.num_robots, **{name: getattr(self, name) for name in names})
+        return self
+
+
+def _check_lengths(count: int, **lists: Sequence[Any]) -> None:
+    for name, values in lists.items():
+        if len(values) != count:
+            raise ValueError(f"{name} has {len(values)} entries where {count} are needed")
+
+
+def check_scenarios(episodes: Sequence[Mapping[str, Any] | Scenario]) -> list[Scenario]:
+    """Return episodes as checked scenarios.
+
+    Raises:
+        ConfigurationError: there is none, or one lacks a field or has a wrong one.
+    """
+    if len(episodes) == 0:
+        raise ConfigurationError("scenarios: there are no episodes, give at least one")
+    checked = []
+    for number, episode in enumerate(episodes):
+        try:
+            checked.append(Scenario.model_validate(episode))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(map(str, problem["loc"])) or "episode"
+            text = problem["msg"].removeprefix("Value error, ")
+            raise ConfigurationError(
+                f"scenarios: episode {number}: {place}: {text[0].lower()}{text[1:]}"
+            ) from None
+    return checked
+
+
+def size_of(scenarios: Sequence[Scenario]) -> Size:
+    """Return the room that a sea needs to hold any of the scenarios."""
+    return Size(
+        max(scenario.num_robots for scenario in scenarios),
+        max(len(scenario.vortices.position) for scenario in scenarios),
+        max(len(scenario.obstacles.position) for scenario in scenarios),
+    )
+
+
+def to_sea(scenarios: Sequence[Scenario], dtype: torch.dtype, device: torch.device) -> Sea:
+    """Return the seas at the beginning of the scenarios, padded where they differ in size."""
+    size, seas = size_of(scenarios), len(scenarios)
+    # Filled on the host and moved at once.
+    motion = torch.zeros(seas, size.robots, 11, dtype=dtype)
+    goal = torch.zeros(seas, size.robots, 2, dtype=dtype)
+    exists = torch.zeros(seas, size.robots, dtype=torch.bool)
+    vortices = torch.zeros(seas, size.vortices, 4, dtype=dtype)
+    vortices[..., 3] = CORE_RADIUS
+    obstacles = torch.zeros(seas, size.obstacles, 3, dtype=dtype)
+    for number, scenario in enumerate(scenarios):
+        rows = zip(
+            scenario.start,
+            scenario.theta0,
+            scenario.velocity_r0,
+            scenario.left_thrust0,
+            scenario.right_thrust0,
+            strict=True,
+        )
+        robots = slice(0, scenario.num_robots)
+        motion[number, robots] = torch.tensor(
+            [[*at, theta, *v, *v, left, right] for at, theta, v, left, right in rows], dtype=dtype
+        )
+        goal[number, robots] = torch.tensor(scenario.goal, dtype=dtype)
+        exists[number, robots] = True
+        whirls = scenario.vortices
+        for slot, (centre, clockwise, circulation) in enumerate(
+            zip(whirls.position, whirls.clockwise, whirls.circulation, strict=True)
+        ):
+            signed = circulation if clockwise else -circulation
+            values = [*centre, signed, whirls.core_radius]
+            vortices[number, slot] = torch.tensor(values, dtype=dtype)
+        buoys = zip(scenario.obstacles.position, scenario.obstacles.radius, strict=True)
+        for slot, (centre, radius) in enumerate(buoys):
+            obstacles[number, slot] = torch.tensor([*centre, radius], dtype=dtype)
+    motion, goal, exists, vortices, obstacles = (
+        tensor.transpose(0, -1).contiguous().to(device)
+        for tensor in (motion, goal, exists, vortices, obstacles)
+    )
+    # V = velocity_r + [current at the start, 0]
+    motion[6:8] += current(motion[:2], vortices)
+    steps = torch.zeros(seas, dtype=torch.int64, device=device)
+    nobody = torch.zeros_like(exists)
+    return Sea(motion, goal, exists, exists, nobody, obstacles, vortices, steps)
+
+
+def from_sea(sea: Sea) -> list[Scenario]:
+    """Return the present state of seas as the beginnings of episodes."""
+    motion, goal, obstacles, vortices = (
+        tensor.transpose(0, -1).tolist()
+        for tensor in (sea.motion, sea.goal, sea.obstacles, sea.vortices)
+    )
+    scenarios = []
+    for number, exists in enumerate(sea.exists.T.tolist()):
+        robots = [slot for slot, is_there in enumerate(exists) if is_there]
+        rows = [motion[number][slot] for slot in robots]
+        whirls = [whirl for whirl in vortices[number] if whirl[2] != 0.0]
+        buoys = [buoy for buoy in obstacles[number] if buoy[2] > 0.0]
+        scenarios.append(
+            Scenario(
+                num_robots=len(robots),
+                start=[row[:2] for row in rows],
+                goal=[goal[number][slot] for slot in robots],
+                theta0=[row[2] for row in rows],
+                velocity_r0=[row[3:6] for row in rows],
+                left_thrust0=[row[9] for row in rows],
+                right_thrust0=[row[10] for row in rows],
+                vortices=Vortices(
+                    position=[whirl[:2] for whirl in whirls],
+                    clockwise=[whirl[2] > 0.0 for whirl in whirls],
+                    circulation=[abs(whirl[2]) for whirl in whirls],
+                    core_radius=whirls[0][3] if whirls else CORE_RADIUS,
+                ),
+                obstacles=Obstacles(
+                    position=[buoy[:2] for buoy in buoys], radius=[buoy[2] for buoy in buoys]
+                ),
+            )
+        )
+    return scenarios
+
+
+def draw_scenarios(
+    stages: Sequence[Stage], episodes: int, seed: int, num_vortices: int = 0
+) -> list[Scenario]:
+    """Draw episodes as the environment does, the same for the same seed.
+
+    Args:
+        stages: how hard the episodes are.
+        episodes: how many of each stage, those of the first stage first.
+        seed: any integer.
+        num_vortices: in each sea.
+    """
+    rows = torch.arange(len(stages)).repeat_interleave(episodes)
+    counts = [[stage.robots, num_vortices, stage.obstacles] for stage in stages]
+    distances = torch.tensor(
+        [stage.min_start_goal_distance for stage in stages], dtype=torch.float64
+    )
+    demand = Demand(torch.tensor(counts)[rows].T, distances[rows])
+    size = Size(*demand.counts.amax(1).tolist())
+    streams = seed_streams(seed, len(rows), torch.device("cpu"))
+    draft, streams = complete_drafts(begin_drafts(demand, size, len(rows)), streams)
+    scenarios = from_sea(put_to_sea(draft, split_streams(streams), None)[0])
+    return [
+        scenario.model_copy(update={"level": level})
+        for scenario, level in zip(scenarios, rows.tolist(), strict=True)
+    ]
+
+
+def save_scenarios(path: Path, scenarios: Sequence[Scenario]) -> None:
+    """Write scenarios as JSON, whole or not at all.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    episodes = [scenario.model_dump() for scenario in scenarios]
+    content = {"format": FORMAT, "version": VERSION, "episodes": episodes}
+    with atomic_file(Path(path)) as file:
+        file.write(json.dumps(content).encode())
+
+
+def load_scenarios(path: Path) -> list[Scenario]:
+    """Read scenarios; also recorded episodes of the reference, which bear no version.
+
+    Raises:
+        ConfigurationError: the file cannot be read, is of another format or version, or an episode
+            lacks a field or has a wrong one.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read scenarios {path}: {reason(error)}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"scenarios {path}: this is no JSON: {error}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("episodes"), list):
+        raise ConfigurationError(f'scenarios {path}: it needs a list "episodes"')
+    format_, version = content.get("format", FORMAT), content.get("version", VERSION)
+    if (format_, version) != (FORMAT, VERSION):
+        raise ConfigurationError(
+            f"scenarios {path}: it is {format_!r} version {version!r}, and not {FORMAT!r} "
+            f"version {VERSION}"
+        )
+    return check_scenarios(content["episodes"])

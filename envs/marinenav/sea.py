@@ -1,0 +1,155 @@
+"""The state of the seas, and what one action of every robot makes of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from envs.marinenav.colregs import give_way_angle
+from envs.marinenav.compiling import stored
+from envs.marinenav.layout import OBSTACLE_RADIUS, Draft
+from envs.marinenav.noise import Noise, random_words, uniform
+from envs.marinenav.perception import View, collides, perceive, surroundings
+from envs.marinenav.physics import (
+    CIRCULATION,
+    CORE_RADIUS,
+    POSITION,
+    current,
+    sail,
+)
+
+GOAL_RADIUS: Final = 2.0  # m
+STEP_REWARD: Final = -0.1
+GIVE_WAY_REWARD: Final = -0.1  # per radian of phi
+COLLISION_REWARD: Final = -5.0
+GOAL_REWARD: Final = 10.0
+
+
+class Sea(NamedTuple):
+    """The state of N seas. Robots that do not exist are inactive and at rest at the origin.
+
+    Attributes:
+        motion: of the robots, `[11, R, N]`, see `physics`.
+        goal: of the robots, `[2, R, N]`, m.
+        exists: which robots there are, bool `[R, N]`.
+        active: which of them still move, bool `[R, N]`.
+        reached: which have reached their goals, bool `[R, N]`.
+        obstacles: x, y, radius, `[3, O, N]`, m; radius 0 for none.
+        vortices: x, y, circulation, core radius, `[4, V, N]`, see `physics.current`.
+        steps: taken in this episode, int64 `[N]`.
+    """
+
+    motion: Tensor
+    goal: Tensor
+    exists: Tensor
+    active: Tensor
+    reached: Tensor
+    obstacles: Tensor
+    vortices: Tensor
+    steps: Tensor
+
+
+class Outcome(NamedTuple):
+    """What came of one action of every robot.
+
+    Attributes:
+        sea: the state afterwards.
+        view: what the robots see, those included that the action has just ended.
+        reward: `[R, N]`; 0 for robots that were not active.
+        is_late: whether the time of the episode is up, bool `[N]`.
+    """
+
+    sea: Sea
+    view: View
+    reward: Tensor
+    is_late: Tensor
+
+
+def advance(
+    sea: Sea, action: Tensor, streams: Tensor, noise: Noise | None, max_steps: int
+) -> tuple[Outcome, Tensor]:
+    """Let all active robots act for 0.5 s.
+
+    Args:
+        sea: the state.
+        action: `[2, R, N]` in [-1, 1], see `physics.sail`.
+        streams: random number generators of the seas, `[N]`.
+        noise: of perception.
+        max_steps: after which the time of an episode is up.
+
+    Returns:
+        The outcome, and the generators afterwards.
+    """
+    # What has ended stays where it is: `lerp` is exact at 0 and 1, and much faster than `where`.
+    moves = sea.active.to(sea.motion)
+    motion = stored(torch.lerp(sea.motion, sail(sea.motion, action, sea.vortices), moves))
+    around = surroundings(motion, sea.active, sea.obstacles)
+    view, streams = perceive(motion, sea.goal, around, streams, noise)
+    before, after = (_distance(sea.goal - place[POSITION]) for place in (sea.motion, motion))
+    collided = collides(around) & sea.active
+    arrived = (after <= GOAL_RADIUS) & sea.active & ~collided
+    # -0.1 + (distance before - distance after) - 0.1 phi, -5 on collision, +10 on goal
+    reward = STEP_REWARD + (before - after) + GIVE_WAY_REWARD * give_way_angle(view)
+    reward = reward + COLLISION_REWARD * collided + GOAL_REWARD * arrived
+    afterwards = sea._replace(
+        motion=motion,
+        active=sea.active & ~(collided | arrived),
+        reached=sea.reached | arrived,
+        steps=sea.steps + 1,
+    )
+    is_late = afterwards.steps >= max_steps
+    return Outcome(afterwards, view, reward * sea.active, is_late), streams
+
+
+def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> tuple[Sea, View]:
+    """Return the beginning of the episodes that were drawn up: robots at rest, headings at random.
+
+    Args:
+        draft: complete layouts of N seas.
+        streams: random number generators, `[N]`, which are not drawn from again.
+        noise: of perception.
+    """
+    exists = draft.ends[0, 0].isfinite()
+    start, goal = torch.where(exists, draft.ends, 0.0).unbind(0)
+    words, streams = random_words(streams, exists.shape[:1])
+    heading = 2.0 * math.pi * uniform(words, start.dtype)[:1] * exists
+    still = torch.zeros_like(heading)
+    place, is_there = draft.vortices[:2], draft.vortices[0].isfinite()
+    circulation = torch.where(is_there, CIRCULATION * draft.vortices[2], 0.0)[None]
+    vortices = torch.cat(
+        (torch.where(is_there, place, 0.0), circulation, torch.full_like(circulation, CORE_RADIUS))
+    )
+    is_there = draft.obstacles[0].isfinite()
+    obstacles = torch.where(is_there, draft.obstacles, 0.0)
+    obstacles = torch.cat((obstacles, (OBSTACLE_RADIUS * is_there).to(obstacles)[None]))
+    motion = torch.cat((start, heading, *[still] * 3, current(start, vortices), *[still] * 3))
+    sea = Sea(
+        motion,
+        goal,
+        exists,
+        exists,
+        torch.zeros_like(exists),
+        obstacles,
+        vortices,
+        torch.zeros_like(streams),
+    )
+    return sea, look(sea, streams, noise)
+
+
+def look(sea: Sea, streams: Tensor, noise: Noise | None) -> View:
+    """Return what the robots see now.
+
+    Args:
+        sea: the state.
+        streams: random number generators, `[N]`, which are not drawn from again.
+        noise: of perception.
+    """
+    around = surroundings(sea.motion, sea.active, sea.obstacles)
+    return perceive(sea.motion, sea.goal, around, streams, noise)[0]
+
+
+def _distance(vector: Tensor) -> Tensor:
+    return vector.square().sum(0).sqrt()

@@ -1,0 +1,65 @@
+"""What an environment tells and takes, as TorchRL's specs."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite
+
+from envs.marinenav.perception import MAX_OBJECTS
+from envs.marinenav.scale import Limits, Units, object_bounds, own_bounds, reward_bounds
+
+GROUP: Final = "robots"
+DONES: Final = ("done", "terminated", "truncated")
+
+
+class Specs(NamedTuple):
+    """Those of an environment, each a Composite of its keys."""
+
+    observation: Composite
+    action: Composite
+    reward: Composite
+    done: Composite
+
+
+def make_specs(shape: tuple[int, int], limits: Limits, units: Units, max_steps: int) -> Specs:
+    """Return the specs of seas with robots.
+
+    Args:
+        shape: number of seas, and of robots in each.
+        limits: what no robot exceeds.
+        units: of the observations; their type and device are those of all values.
+        max_steps: of an episode.
+    """
+    dtype, device = units.own.dtype, units.own.device
+    own = torch.tensor(own_bounds(limits, max_steps), dtype=dtype, device=device)
+    objects = torch.tensor(object_bounds(limits), dtype=dtype, device=device)
+
+    def within(bound: Tensor, *places: int) -> Bounded:
+        high = bound.expand(*shape, *places, len(bound))
+        return Bounded(-high, high, device=device, dtype=dtype)
+
+    def flag(*shape: int) -> Categorical:
+        return Categorical(2, shape=shape, dtype=torch.bool, device=device)
+
+    def of_group(**specs: Any) -> Composite:
+        group = Composite(specs, shape=shape, device=device)
+        return Composite({GROUP: group}, shape=shape[:1], device=device)
+
+    observation = of_group(
+        observation=within(own / units.own),
+        objects=within(objects / units.objects, MAX_OBJECTS),
+        objects_mask=flag(*shape, MAX_OBJECTS),
+        active=flag(*shape, 1),
+        success=flag(*shape, 1),
+    )
+    observation["success"] = flag(shape[0], 1)
+    action = of_group(action=Bounded(-1.0, 1.0, shape=(*shape, 2), dtype=dtype, device=device))
+    least, most = reward_bounds(limits)
+    reward = of_group(reward=Bounded(least, most, shape=(*shape, 1), dtype=dtype, device=device))
+    done = of_group(**{key: flag(*shape, 1) for key in DONES})
+    for key in DONES:
+        done[key] = flag(shape[0], 1)
+    return Specs(observation, action, reward, done)

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torchrl.collectors import Collector
+from torchrl.envs import check_env_specs
+from torchrl.envs.utils import step_mdp
+
+from envs.marinenav import MarineNavEnv
+from envs.marinenav.baselines import StraightToGoal
+from tests.stand_in import count_host_reads
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.state_file import load_state, save_state
+
+CROSSING = {
+    "num_robots": 2,
+    "start": [[5.0, 20.0], [35.0, 20.0]],
+    "goal": [[35.0, 20.0], [5.0, 20.0]],
+    "theta0": [0.0, 3.14159],
+    "velocity_r0": [[0.0, 0.0, 0.0]] * 2,
+    "left_thrust0": [0.0, 0.0],
+    "right_thrust0": [0.0, 0.0],
+    "vortices": {"position": [], "clockwise": [], "circulation": [], "core_radius": 0.5},
+    "obstacles": {"position": [], "radius": []},
+}
+ALONE = {
+    **{key: value[:1] for key, value in CROSSING.items() if isinstance(value, list)},
+    "num_robots": 1,
+    "vortices": CROSSING["vortices"],
+    "obstacles": CROSSING["obstacles"],
+}
+
+
+def _random_actions(env: MarineNavEnv, steps: int, seed: int = 0) -> Tensor:
+    shape = (steps, *env.action_spec["robots", "action"].shape)
+    return 2.0 * torch.rand(shape, generator=torch.Generator().manual_seed(seed)) - 1.0
+
+
+def _trajectory(env: MarineNavEnv, actions: Tensor, now: TensorDict) -> TensorDict:
+    steps = []
+    for action in actions:
+        now["robots", "action"] = action
+        step, now = env.step_and_maybe_reset(now)
+        steps.append(step.clone())
+    return torch.stack(steps)
+
+
+def _full_ahead(env: MarineNavEnv, now: TensorDict) -> TensorDict:
+    now["robots", "action"] = torch.ones_like(env.action_spec.zero()["robots", "action"])
+    return env.step(now)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"num_robots": 1, "num_obstacles": 0, "normalize": False},
+        {"num_robots": 3, "num_vortices": 4, "noise": False, "dtype": torch.float64},
+        {"curriculum": True},
+    ],
+)
+def test_specs_check(settings: dict[str, Any]) -> None:
+    env = MarineNavEnv(num_envs=3, **settings)
+    check_env_specs(env)
+    assert env.batch_size == (3,)
+    assert env.discrete_actions.shape == (25, 2)
+    assert env.discrete_actions[5 * 3 + 2].tolist() == [0.5, -1.0]
+
+
+def test_specs_of_scenarios_check() -> None:
+    check_env_specs(MarineNavEnv.from_scenarios([CROSSING, ALONE]))
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_everything_stays_within_its_spec(normalize: bool) -> None:
+    env = MarineNavEnv(num_envs=64, num_vortices=3, normalize=normalize, max_episode_steps=60)
+    actions = _random_actions(env, 20).sign().repeat_interleave(6, 0)
+    steps = _trajectory(env, actions, env.reset())
+    after = steps["next"]
+    assert after["done"].any()
+    assert after["robots", "terminated"].any()
+    keys = ["observation", "objects", "objects_mask", "active", "success"]
+    for step in after:
+        assert env.observation_spec.is_in(
+            TensorDict({"robots": step["robots"].select(*keys), "success": step["success"]}, [64])
+        )
+        assert env.reward_spec["robots", "reward"].is_in(step["robots", "reward"])
+    if normalize:
+        assert steps["robots", "objects"].abs().max() < 1.3
+
+
+def test_a_sea_begins_anew_and_next_holds_the_last_view() -> None:
+    env = MarineNavEnv(num_envs=4, max_episode_steps=3)
+    steps = _trajectory(env, torch.ones(7, 4, 5, 2), env.reset())
+    own, after = steps["robots", "observation"], steps["next", "robots"]
+    ends = steps["next", "done"][:, 0, 0].tolist()
+    assert ends == [False, False, True, False, False, True, False]
+    assert (after["observation"][2, ..., 5:] == 1.0).all(), "full thrust when the episode ended"
+    assert (own[3, ..., 5:] == 0.0).all(), "none at the beginning of the next"
+    assert not torch.allclose(own[0, ..., :2], own[3, ..., :2])
+    torch.testing.assert_close(own[1:3], after["observation"][:2])
+    assert after["truncated"][2][after["active"][2]].all()
+    assert not after["terminated"][2][after["active"][2]].any()
+    assert not steps["done"].any()
+    assert not steps["robots", "done"].any()
+    assert steps["robots", "active"][3].all()
+
+
+def test_collision_ends_both_ways_once_and_the_transition_counts() -> None:
+    env = MarineNavEnv.from_scenarios([CROSSING, ALONE], noise=False)
+    now = env.reset()
+    counted = torch.zeros(2, 2)
+    for _ in range(40):
+        was_active = now["robots", "active"][..., 0]
+        stepped = _full_ahead(env, now)
+        after = stepped["next", "robots"]
+        ended = was_active & after["terminated"][..., 0]
+        counted += ended
+        assert (after["reward"][..., 0][~was_active] == 0.0).all()
+        if ended[0].any():
+            assert ended[0].all()
+            assert not after["success"][0].any()
+            assert (after["reward"][0] < -3.5).all()
+            frozen = env.state()[0]
+        now = step_mdp(stepped)
+    assert counted.tolist() == [[1.0, 1.0], [1.0, 0.0]]
+    assert after["success"][:, 0, 0].tolist() == [False, True]
+    assert stepped["next", "success"].flatten().tolist() == [False, True]
+    assert stepped["next", "terminated"].all()
+    assert torch.equal(env.state()[0], frozen)
+
+
+def test_a_robot_that_is_gone_is_not_sensed() -> None:
+    beside = {**CROSSING, "start": [[5.0, 20.0], [5.0, 30.0]], "goal": [[12.0, 20.0], [5.0, 99.0]]}
+    env = MarineNavEnv.from_scenarios([beside], noise=False)
+    now = env.reset()
+    while not now["robots", "success"][0, 0]:
+        assert now["robots", "objects_mask"][0, 1, 0]
+        stepped = _full_ahead(env, now)
+        assert stepped["next", "robots", "objects_mask"][0, 1, 0], "seen for the last time"
+        now = step_mdp(stepped)
+    stepped = _full_ahead(env, now)
+    assert not stepped["next", "robots", "objects_mask"][0, 1].any()
+    assert not stepped["next", "done"].any()
+
+
+def test_time_is_up_for_those_under_way_and_terminates_nobody() -> None:
+    env = MarineNavEnv(num_envs=8, num_robots=2, num_obstacles=0, max_episode_steps=5)
+    actions = torch.zeros(5, 8, 2, 2)
+    last = _trajectory(env, actions, env.reset())["next"][-1]
+    assert last["truncated"].all()
+    assert last["robots", "truncated"].all()
+    assert not last["terminated"].any()
+    assert not last["robots", "terminated"].any()
+
+
+def test_episodes_follow_that_differ_from_each_other() -> None:
+    env = MarineNavEnv(num_envs=6, max_episode_steps=50)
+    starts = []
+    now = env.reset()
+    for _ in range(4):
+        starts.append(env.state()[..., :2])
+        for _ in range(50):
+            now["robots", "action"] = torch.zeros(6, 5, 2)
+            _, now = env.step_and_maybe_reset(now)
+    begun = torch.stack(starts).flatten(0, 1)
+    assert len(begun.unique(dim=0)) == 24
+
+
+def test_a_partial_reset_touches_no_other_sea() -> None:
+    env = MarineNavEnv(num_envs=5)
+    _trajectory(env, _random_actions(env, 6)[:, :5], env.reset())
+    before, seen = env.state(), env.observe()
+    mask = torch.zeros(5, 1, dtype=torch.bool)
+    mask[2] = True
+    after = env.reset(seen.clone().set("_reset", mask))
+    others = torch.arange(5) != 2
+    assert torch.equal(env.state()[others], before[others])
+    assert not torch.equal(env.state()[2], before[2])
+    assert (after["robots", "observation"][2, :, 5:] == 0.0).all()
+    same = after["robots", "observation"][others] == seen["robots", "observation"][others]
+    assert same.all()
+
+
+def test_state_determines_the_future(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"num_envs": 6, "num_vortices": 1, "max_episode_steps": 25}
+    env = MarineNavEnv(**settings, seed=1)
+    actions = _random_actions(env, 60)
+    _trajectory(env, actions[:20], env.reset())
+    now = env.observe()
+    save_state(tmp_path / "world.safetensors", env.state_dict())
+    expected = _trajectory(env, actions[20:], now.clone())
+    other = MarineNavEnv(**settings, seed=2)
+    other.load_state_dict(load_state(tmp_path / "world.safetensors"))
+    assert (other.observe() == now.exclude(("robots", "action"))).all()
+    assert (_trajectory(other, actions[20:], other.observe()) == expected).all()
+    with pytest.raises(ConfigurationError, match="another world"):
+        MarineNavEnv(num_envs=5).load_state_dict(env.state_dict())
+
+
+def test_seeds_make_seas_and_a_sea_does_not_know_how_many_there_are() -> None:
+    few, many = MarineNavEnv(num_envs=3, seed=5), MarineNavEnv(num_envs=9, seed=4)
+    few.reset()
+    many.set_seed(5)
+    many.reset()
+    assert torch.equal(many.state()[:3], few.state())
+    few.set_seed(6)
+    few.reset()
+    assert not torch.equal(many.state()[:3], few.state())
+
+
+def test_curriculum_climbs_by_frames_within_fixed_shapes() -> None:
+    stages = [(0, 2, 0, 20.0), (200, 4, 3, 35.0)]
+    settings: dict[str, Any] = {"num_envs": 10, "num_robots": 4, "num_obstacles": 3}
+    env = MarineNavEnv(**settings, curriculum=True, schedule=stages, max_episode_steps=10)
+    now = env.reset()
+    assert env.sea.exists.sum(0).tolist() == [2] * 10
+    assert (env.sea.obstacles[2] > 0).sum() == 0
+    assert env.metrics() == {"curriculum/stage": 0.0}
+    assert now["robots", "active"].sum(1).flatten().tolist() == [2] * 10
+    for _ in range(60):
+        now["robots", "action"] = torch.zeros(10, 4, 2)
+        _, now = env.step_and_maybe_reset(now)
+    assert env.metrics() == {"curriculum/stage": 1.0}
+    assert env.sea.exists.sum(0).tolist() == [4] * 10
+    assert (env.sea.obstacles[2] > 0).sum(0).tolist() == [3] * 10
+    far = (env.sea.goal - env.sea.motion[:2]).norm(dim=0)
+    assert far.min() > 34.0
+    hard = MarineNavEnv(**settings, curriculum=True, schedule=stages, mode="eval")
+    hard.reset()
+    assert hard.sea.exists.all()
+
+
+def test_steps_with_resets_read_nothing(accelerator: torch.device) -> None:
+    env = MarineNavEnv(
+        num_envs=8,
+        curriculum=True,
+        schedule=[(0, 3, 0, 30.0), (100, 5, 2, 40.0)],
+        max_episode_steps=5,
+        device=accelerator,
+    )
+    now = env.reset()
+    action = env.rand_action(now)["robots", "action"]
+    ends = torch.zeros((), dtype=torch.int64, device=accelerator)
+    with count_host_reads() as counter:
+        for _ in range(30):
+            step, now = env.step_and_maybe_reset(now.set(("robots", "action"), action))
+            ends += step["next", "done"].sum()
+    assert counter.host_reads == counter.copies == 0, counter.report()
+    assert ends.item() >= 6 * 8
+    assert env.metrics() == {"curriculum/stage": 1.0}
+
+
+def test_a_step_is_one_graph() -> None:
+    eager, compiled = (MarineNavEnv(num_envs=3, max_episode_steps=1, seed=3) for _ in range(2))
+    now, also_now = eager.reset(), compiled.reset()
+    step = torch.compile(compiled.step_and_maybe_reset, fullgraph=True, backend="eager")
+    (action,) = _random_actions(eager, 1)
+    now["robots", "action"], also_now["robots", "action"] = action, action.clone()
+    expected, now = eager.step_and_maybe_reset(now)
+    found, also_now = step(also_now)
+    assert expected["next", "done"].all()
+    assert (found == expected).all()
+    assert (also_now == now).all()
+
+
+def test_torchrls_collector_gathers_what_the_world_tells() -> None:
+    env = MarineNavEnv(num_envs=4, num_robots=2, num_obstacles=0, max_episode_steps=8)
+    policy = StraightToGoal()
+    collector = Collector(env, policy, frames_per_batch=40, total_frames=40, track_traj_ids=False)
+    (batch,) = list(collector)
+    assert batch.shape == (4, 10)
+    assert batch["next", "robots", "reward"].isfinite().all()
+    assert batch["next", "done"].sum() == 4
+    collector.shutdown()

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDictBase
+
+from envs.marinenav import MarineNavEnv
+from envs.marinenav.baselines import (
+    Baseline,
+    ModelPredictive,
+    PotentialField,
+    RandomPolicy,
+    StraightToGoal,
+)
+from envs.marinenav.curriculum import PAPER_STAGES, Stage
+from envs.marinenav.evaluation import evaluate
+from envs.marinenav.scenario import draw_scenarios, load_scenarios, save_scenarios
+from tests.envs.test_marinenav_env import ALONE, CROSSING
+from tests.files import one_line
+from torchrl_gpu.errors import ConfigurationError
+
+
+def test_all_levels_are_played_by_the_same_policy() -> None:
+    found = evaluate(StraightToGoal(), episodes=3)
+    assert [level.episodes for level in found.levels] == [3] * 6
+    assert found.overall.episodes == 18
+    assert json.loads(json.dumps(found.as_dict()))["overall"]["episodes"] == 18
+    assert str(found).count("\n") == 6
+    assert str(evaluate(StraightToGoal(), episodes=3)) == str(found)
+
+
+def test_one_vessel_alone_is_measured_rightly() -> None:
+    """Full thrust from the first step on: the sum is that of the recorded steps."""
+
+    def full_ahead(state: TensorDictBase) -> TensorDictBase:
+        observation = state["robots", "observation"]
+        return state.set(("robots", "action"), torch.ones_like(observation[..., :2]))
+
+    found = evaluate(full_ahead, scenarios=[ALONE, ALONE], noise=False).overall
+    assert (found.success.mean, found.collision.mean) == (1.0, 0.0)
+    assert found.success.low == pytest.approx(0.342, abs=1e-3)  # Wilson, 2 of 2
+    steps = found.time.mean / 0.5
+    assert steps == round(steps)
+    # thrust reaches 500 N after one step and 1,000 N after the next
+    assert found.energy.mean == pytest.approx(0.5 * 2 * (500.0 + 1000.0 * (steps - 1)))
+    ideal = sum(0.99**step * 3.3 / 2 for step in range(int(steps)))
+    assert 10.0 * 0.99**steps < found.discounted_return.mean < ideal + 10.0
+
+
+def test_a_collision_ends_the_episode_for_all() -> None:
+    third = {
+        **CROSSING,
+        "num_robots": 3,
+        "start": [*CROSSING["start"], [50.0, 50.0]],
+        "goal": [*CROSSING["goal"], [5.0, 50.0]],
+        "theta0": [*CROSSING["theta0"], math.pi],
+        "velocity_r0": [[0.0, 0.0, 0.0]] * 3,
+        "left_thrust0": [0.0] * 3,
+        "right_thrust0": [0.0] * 3,
+    }
+    found = evaluate(StraightToGoal(), scenarios=[third]).overall
+    assert (found.success.mean, found.collision.mean) == (0.0, 1.0)
+    assert math.isnan(found.time.mean)
+    assert found.discounted_return.mean < 25.0
+
+
+@pytest.mark.parametrize(
+    ("policy", "least"),
+    [(StraightToGoal, 1.0), (PotentialField, 0.8), (ModelPredictive, 1.0)],
+)
+def test_baselines_bring_a_vessel_home(policy: type[Baseline], least: float) -> None:
+    scenarios = draw_scenarios([Stage(0, 1, 0, 30.0)], 10, seed=0)
+    assert evaluate(policy(), scenarios=scenarios).overall.success.mean >= least
+
+
+def test_planners_avoid_what_the_straight_way_hits() -> None:
+    scenarios = [CROSSING] * 2
+    assert evaluate(StraightToGoal(), scenarios=scenarios).overall.collision.mean == 1.0
+    assert evaluate(ModelPredictive(), scenarios=scenarios).overall.success.mean == 1.0
+
+
+def test_random_actions_are_seeded() -> None:
+    now = MarineNavEnv.from_scenarios([CROSSING, ALONE]).reset()
+    first, second = (RandomPolicy(seed=1)(now.clone()) for _ in range(2))
+    actions = first["robots", "action"]
+    assert torch.equal(actions, second["robots", "action"])
+    assert ((actions >= -1.0) & (actions <= 1.0)).all()
+    assert not torch.equal(actions[0], actions[1])
+
+
+def test_scenario_sets_are_reproduced_saved_and_loaded(tmp_path: Path) -> None:
+    drawn = draw_scenarios(PAPER_STAGES, 2, seed=7, num_vortices=2)
+    assert drawn == draw_scenarios(PAPER_STAGES, 2, seed=7, num_vortices=2)
+    assert drawn != draw_scenarios(PAPER_STAGES, 2, seed=8, num_vortices=2)
+    assert [len(scenario.start) for scenario in drawn] == [3, 3, 4, 4, *[5] * 8]
+    assert [len(scenario.obstacles.radius) for scenario in drawn[-6:]] == [2, 2, 3, 3, 4, 4]
+    save_scenarios(tmp_path / "set.json", drawn)
+    assert load_scenarios(tmp_path / "set.json") == drawn
+
+
+def _without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in CROSSING.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("{", "no JSON"),
+        ([], "episodes"),
+        ({"format": "marinenav scenarios", "version": 2, "episodes": []}, "version 2"),
+        ({"format": "other", "version": 1, "episodes": []}, "other"),
+        ({"episodes": []}, "no episodes"),
+        ({"episodes": [CROSSING, _without("goal")]}, "episode 1: goal"),
+        ({"episodes": [{**CROSSING, "num_robots": 3}]}, "start has 2 entries where 3"),
+        ({"episodes": [{**CROSSING, "theta0": ["north", 0.0]}]}, "theta0.0"),
+        (
+            {"episodes": [{**CROSSING, "obstacles": {"position": [[1.0, 2.0]], "radius": []}}]},
+            "radius has 0 entries",
+        ),
+    ],
+)
+def test_wrong_files_are_refused_in_one_line(tmp_path: Path, content: Any, text: str) -> None:
+    path = tmp_path / "set.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(ConfigurationError) as caught:
+        load_scenarios(path)
+    assert text in str(caught.value)
+    one_line(caught)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"nowhere\.json"):
+        load_scenarios(tmp_path / "nowhere.json")

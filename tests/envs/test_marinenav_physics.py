@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from envs.marinenav.colregs import give_way_angle
+from envs.marinenav.noise import make_noise, random_words, seed_streams, uniform
+from envs.marinenav.perception import View
+from envs.marinenav.physics import (
+    HEADING,
+    POSITION,
+    THRUST,
+    VELOCITY,
+    VESSEL_RADIUS,
+    current,
+    sail,
+    to_body,
+)
+
+NONE = torch.zeros(4, 0, 1, dtype=torch.float64)
+CPU = torch.device("cpu")
+
+
+def _vessel(heading: float = 0.0, thrust: tuple[float, float] = (0.0, 0.0)) -> Tensor:
+    motion = torch.zeros(11, 1, 1, dtype=torch.float64)
+    motion[HEADING], motion[THRUST] = heading, torch.tensor(thrust).view(2, 1, 1).double()
+    return motion
+
+
+@pytest.mark.parametrize(
+    ("thrust", "steady"),
+    [
+        ((1000.0, 1000.0), (3.333, 0.0, 0.0)),
+        ((500.0, 500.0), (2.270, 0.0, 0.0)),
+        ((1000.0, -500.0), (0.183, -0.622, 0.9815)),
+        ((1000.0, 0.0), (0.813, -1.407, 0.751)),
+    ],
+)
+def test_steady_states(thrust: tuple[float, float], steady: tuple[float, float, float]) -> None:
+    motion = _vessel(0.7, thrust)
+    for _ in range(200):
+        motion = sail(motion, torch.zeros(2, 1, 1), NONE)
+    heading, (x, y, yaw) = motion[HEADING], motion[VELOCITY]
+    u, v = to_body(heading.cos(), heading.sin(), x, y)
+    assert [z.item() for z in (u, v, yaw)] == pytest.approx(steady, abs=1e-3)
+
+
+def test_thrust_follows_the_rates_within_its_limits() -> None:
+    motion = sail(_vessel(), torch.tensor([0.5, -1.0]).view(2, 1, 1).double(), NONE)
+    assert motion[THRUST].flatten().tolist() == [250.0, -500.0]
+    for _ in range(10):
+        motion = sail(motion, torch.ones(2, 1, 1).double(), NONE)
+    assert motion[THRUST].flatten().tolist() == [1000.0, 1000.0]
+
+
+def test_current_turns_around_the_vortex() -> None:
+    """North of a clockwise vortex c - p points south, so t = (-u_y, u_x) points west."""
+    vortex = torch.tensor([10.0, 10.0, 3.0 * math.pi, 0.5]).view(4, 1, 1)
+    points = torch.tensor([[12.0, 10.5, 10.25, 10.0], [10.0, 10.0, 10.0, 10.0]])[..., None]
+    flow = current(points, vortex)[..., 0].T.tolist()
+    assert flow[0] == pytest.approx([0.0, -0.75])  # Gamma / (2 pi d)
+    assert flow[1] == pytest.approx([0.0, -3.0])  # the edge
+    assert flow[2] == pytest.approx([0.0, -1.5])  # half way to the middle
+    assert flow[3] == pytest.approx([0.0, 0.0])
+
+
+def test_a_drifting_vessel_goes_with_the_water() -> None:
+    vortex = torch.tensor([0.0, 0.0, 3.0 * math.pi, 0.5]).view(4, 1, 1).double()
+    motion = _vessel()
+    motion[POSITION] = torch.tensor([10.0, 0.0]).view(2, 1, 1).double()
+    after = sail(motion, torch.zeros(2, 1, 1), vortex)
+    assert after[1].item() == pytest.approx(-0.5 * 0.15, rel=1e-2)
+
+
+def _view(place: tuple[float, float], velocity: tuple[float, float], speed: float = 2.0) -> View:
+    own = torch.zeros(7, 1, 1, dtype=torch.float64)
+    own[2] = speed
+    objects = torch.zeros(5, 5, 1, 1, dtype=torch.float64)
+    objects[:, 0, 0, 0] = torch.tensor([*place, *velocity, VESSEL_RADIUS])
+    mask = torch.zeros(5, 1, 1, dtype=torch.bool)
+    mask[0] = True
+    return View(own, objects, mask)
+
+
+def _tangent(place: tuple[float, float]) -> float:
+    distance, b = math.hypot(*place), VESSEL_RADIUS + 1.0
+    root = math.sqrt(distance**2 - b**2)
+    return math.atan2(place[1], place[0]) + math.asin(b / distance) + math.atan2(2.7951, root)
+
+
+def test_head_on_asks_for_a_turn_to_starboard() -> None:
+    phi = give_way_angle(_view((15.0, 0.0), (-2.0, 0.0)))
+    assert phi.item() == pytest.approx(_tangent((15.0, 0.0)), abs=1e-5)
+
+
+def test_a_vessel_from_starboard_has_its_way() -> None:
+    """It heads west and we are on its left, which is the crossing where we give way."""
+    phi = give_way_angle(_view((8.0, 8.0), (0.0, -2.0)))
+    assert phi.item() == pytest.approx(_tangent((8.0, 8.0)), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("place", "velocity", "speed"),
+    [
+        ((8.0, -8.0), (0.0, 2.0), 2.0),  # from port: it gives way
+        ((15.0, 0.0), (2.0, 0.0), 2.0),  # same course
+        ((15.0, 0.0), (-0.4, 0.0), 2.0),  # not under way
+        ((15.0, 0.0), (-2.0, 0.0), 0.4),  # nor are we
+        ((18.0, 0.0), (-2.0, 0.0), 2.0),  # too far
+        ((2.0, 0.0), (-2.0, 0.0), 2.0),  # inside the safety margin: no tangent
+    ],
+)
+def test_otherwise_nothing_is_asked(
+    place: tuple[float, float], velocity: tuple[float, float], speed: float
+) -> None:
+    assert give_way_angle(_view(place, velocity, speed)).item() == 0.0
+
+
+def test_the_nearest_that_applies_decides() -> None:
+    view = _view((9.0, 0.0), (2.0, 0.0))  # does not apply
+    view.objects[:, 1, 0, 0] = torch.tensor([12.0, 0.0, -2.0, 0.0, VESSEL_RADIUS])
+    view.objects[:, 2, 0, 0] = torch.tensor([15.0, 0.0, -2.0, 0.0, VESSEL_RADIUS])
+    view.mask[1:3] = True
+    assert give_way_angle(view).item() == pytest.approx(_tangent((12.0, 0.0)), abs=1e-5)
+
+
+def test_sensing_errs_as_documented() -> None:
+    noise = make_noise(CPU, torch.float64)
+    words, _ = random_words(seed_streams(0, 500, CPU), (200,))
+    error, factor = noise.displacement(words), noise.radius_factor(words)
+    assert error.mean().item() == pytest.approx(0.0, abs=5e-4)
+    assert error.std().item() == pytest.approx(0.05, rel=1e-2)
+    assert torch.corrcoef(error.view(2, -1))[0, 1].abs() < 0.01
+    # E cos(angle) of a von Mises distribution is I1(kappa) / I0(kappa)
+    angle = (factor - 0.8) / 0.2 * math.pi
+    ratio = torch.special.i1(torch.tensor(1.0)) / torch.special.i0(torch.tensor(1.0))
+    assert angle.cos().mean().item() == pytest.approx(ratio.item(), abs=5e-3)
+    assert 0.6 <= factor.min() < 0.61
+    assert 0.99 < factor.max() <= 1.0
+
+
+def test_generators_are_uniform_independent_and_go_on() -> None:
+    streams = seed_streams(3, 400, CPU)
+    first, after = random_words(streams, (100,))
+    second, _ = random_words(after, (100,))
+    both, _ = random_words(streams, (200,))
+    assert torch.equal(torch.cat((first, second)), both)
+    draws = uniform(both, torch.float64).reshape(4 * 200, 400)
+    assert ((draws > 0) & (draws < 1)).all()
+    assert draws.mean().item() == pytest.approx(0.5, abs=2e-3)
+    assert draws.var().item() == pytest.approx(1 / 12, abs=1e-3)
+    correlation = torch.corrcoef(draws.T)
+    correlation.fill_diagonal_(0.0)
+    assert correlation.abs().max() < 0.2
+    assert not torch.isin(seed_streams(4, 400, CPU), streams).any()
+    assert torch.equal(seed_streams(3, 7, CPU), streams[:7])

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gymnasium.utils.env_checker import check_env
+
+from envs.marinenav import MarineNavEnv
+from envs.marinenav.gymnasium_env import MarineNavGymnasium
+from envs.marinenav.render import ALARM, BUOY, WRECK
+from tests.envs.test_marinenav_env import CROSSING
+
+
+def _shows(picture: torch.Tensor, colour: tuple[int, int, int]) -> bool:
+    """Say whether an area has the colour."""
+    return bool(((picture.int() - torch.tensor(colour)).abs().amax(-1) < 6).sum() > 40)
+
+
+def test_a_picture_shows_buoys_ways_and_who_has_to_give_way() -> None:
+    buoy = {"position": [[45.0, 45.0]], "radius": [1.0]}
+    env = MarineNavEnv.from_scenarios([{**CROSSING, "obstacles": buoy}], noise=False)
+    now = env.reset()
+    first = env.render()
+    assert first.shape == (720, 720, 3)
+    assert first.dtype == torch.uint8
+    assert _shows(first, BUOY)
+    assert not _shows(first, WRECK)
+    alarmed = False
+    for step in range(30):
+        now["robots", "action"] = torch.ones(1, 2, 2)
+        now = env.step(now)["next"]
+        if step % 5 < 4:
+            continue
+        picture = env.render()
+        alarmed |= bool((picture[..., 0].int() - picture[..., 2].int() > 40).sum() > 900)
+    assert alarmed, f"a wedge in {ALARM} as they meet head on"
+    assert _shows(picture, WRECK)
+
+
+def test_a_grid_shows_several_seas() -> None:
+    env = MarineNavEnv(num_envs=4, num_vortices=2)
+    env.reset()
+    grid = env.render([0, 1, 2, 3])
+    assert grid.shape == (720, 720, 3)
+    tiles = [grid[:360, :360], grid[:360, 360:], grid[360:, :360], grid[360:, 360:]]
+    assert all(not torch.equal(tiles[0], tile) for tile in tiles[1:])
+
+
+def test_gymnasium_accepts_the_single_vessel() -> None:
+    for discrete in (False, True):
+        env = MarineNavGymnasium(discrete=discrete, max_episode_steps=5)
+        check_env(env, skip_render_check=True)
+        env.close()
+
+
+def test_gymnasium_episodes_end_and_are_seeded() -> None:
+    env = MarineNavGymnasium(max_episode_steps=4, render_mode="rgb_array")
+    first, _ = env.reset(seed=3)
+    again, _ = env.reset(seed=3)
+    other, _ = env.reset(seed=4)
+    assert np.array_equal(first["observation"], again["observation"])
+    assert not np.array_equal(first["observation"], other["observation"])
+    env.reset(seed=3)
+    ends = [env.step(np.array([1.0, 1.0]))[2:4] for _ in range(4)]
+    assert ends == [(False, False)] * 3 + [(False, True)]
+    picture = env.render()
+    assert picture is not None
+    assert picture.shape == (720, 720, 3)
