@@ -10,6 +10,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase, TransformedEnv
 
+from torchrl_gpu.actors import Actors
 from torchrl_gpu.transfer import PackedTransfer
 
 
@@ -23,6 +24,9 @@ class BatchCollector:
         env: a batched TorchRL environment.
         device: where policy and replay live.
         observation_keys: what the policy reads; `active` comes along where the world tells it.
+
+    Attributes:
+        actors: who acts in the world: it is for them that the policy is asked.
     """
 
     def __init__(
@@ -30,9 +34,10 @@ class BatchCollector:
     ) -> None:
         self.env = env
         self.device = device
-        self.observation_keys = list(observation_keys)
-        if "active" in env.observation_spec.keys():  # noqa: SIM118  (iterates over its batch)
-            self.observation_keys.append("active")
+        self.actors = Actors(env)
+        told = set(env.observation_spec.keys(include_nested=True))
+        self.observation_keys = self.actors.keys(list(observation_keys))
+        self.observation_keys += [key for key in self.actors.keys(["active"]) if key in told]
         self._is_remote = env.device != device
         self._to_device = PackedTransfer(device)
         self._to_host = PackedTransfer(env.device)
@@ -46,7 +51,7 @@ class BatchCollector:
         """Act once in every world; worlds that are done start anew.
 
         Args:
-            policy: any TensorDict module that writes `action`.
+            policy: any TensorDict module that writes `action` for the actors.
 
         Returns:
             The transition `[*B]` on the policy's device in TorchRL's layout; `next` holds the true
@@ -55,12 +60,14 @@ class BatchCollector:
         if self._root is None or self._observation is None:
             self._root, self._observation = self._begin(self.env.reset())
         if not self._is_remote:
-            transition, self._root = self.env.step_and_maybe_reset(policy(self._root))
+            policy(self.actors.view(self._root))
+            transition, self._root = self.env.step_and_maybe_reset(self._root)
             self._observation = self._root
             return transition
 
-        acted = policy(self._observation)
-        action = self._to_host(acted.select("action"))
+        acted = self._observation
+        policy(self.actors.view(acted))
+        action = self._to_host(acted.select(self.actors.action_key))
         transition, root = self.env.step_and_maybe_reset(self._root.update(action))
         arrived = self._to_device(
             TensorDict(

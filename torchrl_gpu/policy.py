@@ -41,7 +41,8 @@ class PolicyWrapper(TensorDictModuleBase):
             the actions to try; None for an actor that explores by itself.
 
     Attributes:
-        frames: int64 `[]`, actions taken in train mode so far; schedules follow it.
+        frames: int64 `[]`, environment steps acted upon in train mode so far, which schedules
+            follow; the first dimension of a batch is that of the environments.
 
     Raises:
         ConfigurationError: the action space is neither bounded and continuous nor discrete.
@@ -80,7 +81,7 @@ class PolicyWrapper(TensorDictModuleBase):
         if self.training:
             if self.exploration is not None:
                 action = self.exploration(action, self.frames)
-            self.frames.add_(tensordict.batch_size.numel())
+            self.frames.add_(next(iter(tensordict.batch_size), 1))
         return tensordict.set("action", self.to_bounds(action) if self.is_continuous else action)
 
     def to_bounds(self, action: Tensor) -> Tensor:

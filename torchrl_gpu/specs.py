@@ -16,13 +16,36 @@ ActionKind = Literal["continuous", "discrete"]
 OUTCOME_KEYS = ("success", "active")
 
 
+def group_of(env: EnvBase) -> str | None:
+    """Return the name of the group of robots that act in a world; None where itself acts.
+
+    Raises:
+        ConfigurationError: more than one kind of action is asked for in a step.
+    """
+    keys = env.action_keys
+    if len(keys) != 1:
+        names = ", ".join(key if isinstance(key, str) else ".".join(key) for key in keys)
+        raise ConfigurationError(f"env: one agent takes one action, this world asks for {names}")
+    return None if isinstance(keys[0], str) else keys[0][0]
+
+
 def observation_spec(env: EnvBase) -> Composite:
-    """Return the specs of what an agent observes in a world: all observations but the outcome."""
-    spec: Composite = env.observation_spec.clone()
+    """Return the specs of what an agent observes in a world: all observations but the outcome.
+
+    The batch size is that of the world; of a world with a group of robots, `[worlds * robots]`.
+    """
+    group = group_of(env)
+    spec = env.observation_spec.clone() if group is None else env.observation_spec[group].clone()
     for key in OUTCOME_KEYS:
         if key in spec.keys():  # noqa: SIM118  (a Composite iterates over its batch)
             del spec[key]
-    return spec
+    return spec if group is None else spec.flatten(0, 1)
+
+
+def action_spec(env: EnvBase) -> TensorSpec:
+    """Return the spec of the action that an agent takes in a world, batched as observations are."""
+    spec: TensorSpec = env.full_action_spec[env.action_keys[0]]
+    return spec if group_of(env) is None else spec.flatten(0, 1)
 
 
 def action_kind(action_spec: TensorSpec) -> ActionKind:

@@ -23,7 +23,7 @@ class Evaluation:
 
     Attributes:
         episodes: number of episodes.
-        mean_return: mean undiscounted return.
+        mean_return: mean undiscounted return; in a world of several robots, their mean.
         mean_length: mean length in environment steps.
         success: share of successful episodes, 0 to 1; None where the world knows no success.
         success_low: lower end of the 95 % confidence interval (Wilson).
@@ -99,7 +99,8 @@ def evaluate(
         transition = collector.step(policy)
         after, active = transition["next"], transition.get("active", None)
         done = after["done"].reshape(worlds)
-        running[0] += after["reward"].reshape(worlds)
+        # The robots of one world share its return.
+        running[0] += after[collector.actors.reward_key].reshape(worlds, -1).mean(1)
         running[1] += 1.0 if active is None else active.reshape(worlds)
         counted = done & (quota > 0)
         totals[:2] += (running * counted).sum(dim=1)

@@ -20,7 +20,7 @@ class Experience(Protocol):
     random_frames: int
 
     def batches(self, transition: TensorDictBase) -> Iterator[TensorDictBase]:
-        """Store a batched step and yield what is due to be learned from now, batch by batch.
+        """Store a batched step of all actors; yield what is due to be learned from now.
 
         What an update adds to its batch, priorities for instance, is seen when the next one is
         asked for.
@@ -56,7 +56,7 @@ class ReplayExperience:
         self.agent = agent
         self.num_envs = num_envs
         self.random_frames = random_frames
-        self.replay = agent.build_replay(capacity, num_envs)
+        self.replay = agent.build_replay(capacity, agent.action_spec.shape[0])
         # Since learning started: below 0 while it has not.
         self._frames = -random_frames
         self._updates = 0

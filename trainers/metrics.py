@@ -91,10 +91,12 @@ class EpisodeStatistics:
             done: bool `[N, 1]`, terminated or truncated.
             success: bool `[N, 1]`; an episode succeeds if it holds at its last step. None for a
                 world that knows no success.
-            active: bool `[N, 1]`, false where the row is no step of an episode (reward 0, not
-                done); None where each one is.
+            active: bool `[N, 1]`, false where the row is no step of an episode (its reward is 0);
+                None where each one is.
         """
         ended = done.reshape(-1)
+        if active is not None:
+            ended = ended & active.reshape(-1)
         self._return.add_(reward.reshape(-1))
         self._length.add_(1 if active is None else active.reshape(-1))
         if success is not None:

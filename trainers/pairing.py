@@ -8,7 +8,7 @@ from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.specs import action_kind
+from torchrl_gpu.specs import action_kind, action_spec
 from torchrl_gpu.transforms import with_action_table
 from trainers.registry import choices_of, class_of
 
@@ -21,7 +21,7 @@ def pair(env: EnvBase, agent: type[Agent]) -> EnvBase:
     Raises:
         ConfigurationError: the agent cannot act in this world; those that can are named.
     """
-    kind = action_kind(env.action_spec)
+    kind = action_kind(action_spec(env))
     if kind in agent.actions:
         return env
     if "discrete" in agent.actions and hasattr(env, "discrete_actions"):

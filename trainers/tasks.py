@@ -21,7 +21,7 @@ from torchrl_gpu.device import describe_device
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.files import atomic_file
 from torchrl_gpu.seeding import seed_everything
-from torchrl_gpu.specs import observation_spec
+from torchrl_gpu.specs import action_spec, observation_spec
 from torchrl_gpu.state_file import load_state
 from trainers.demo import film
 from trainers.evaluation import Evaluation, evaluate
@@ -116,7 +116,7 @@ def _build_env(settings: Settings, mode: Mode) -> EnvBase:
 
 
 def _build_agent(settings: Settings, env: EnvBase) -> Agent:
-    agent: Agent = settings.agent.build(observation_spec(env), env.action_spec, settings.device)
+    agent: Agent = settings.agent.build(observation_spec(env), action_spec(env), settings.device)
     return agent
 
 

@@ -88,8 +88,10 @@ class TorchRLTrainer:
         self.num_envs = env.batch_size.numel()
         self.experience = experience_of(agent, self.num_envs, replay_capacity, random_frames)
         self.collector = BatchCollector(env, agent.device, agent.policy.in_keys)
-        self.random_policy = RandomPolicy(agent.action_spec.to(agent.device))
-        self.episodes = EpisodeStatistics(self.num_envs, agent.device)
+        self.actors = self.collector.actors
+        random_action = env.full_action_spec[self.actors.action_key]
+        self.random_policy = RandomPolicy(random_action.to(agent.device))
+        self.episodes = EpisodeStatistics(agent.action_spec.shape[0], agent.device)
         self.update_metrics = MetricAccumulator()
         self.checkpoints = CheckpointFolder(folder / "checkpoints", keep=checkpoints_kept)
         self.metric_logger = MetricLogger(folder, loggers)
@@ -129,10 +131,11 @@ class TorchRLTrainer:
         self.metric_logger.close()
 
     def collect(self) -> TensorDictBase:
-        """Act once in every world, at random at first, and return the transition."""
+        """Act once in every world, at random at first; return the transitions of who acts."""
         is_random = self.frames < self.experience.random_frames
-        transition = self.collector.step(self.random_policy if is_random else self.agent.policy)
+        step = self.collector.step(self.random_policy if is_random else self.agent.policy)
         self.frames += self.num_envs
+        transition = self.actors.transition(step)
         after = transition["next"]
         self.episodes.update(
             after["reward"],

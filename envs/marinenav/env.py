@@ -22,7 +22,7 @@ from envs.marinenav.scale import Limits, drawn_limits, given_limits, make_units
 from envs.marinenav.scenario import Scenario, check_scenarios, to_sea
 from envs.marinenav.sea import Outcome, Sea
 from envs.marinenav.specs import GROUP, make_specs
-from envs.marinenav.world import ScenarioSimulator, Simulator, World, choose, flatten, unflatten
+from envs.marinenav.world import ScenarioSimulator, Simulator, World, flatten, unflatten
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.errors import ConfigurationError
 
@@ -50,9 +50,8 @@ class MarineNavEnv(EnvBase):
     * `active` `[1]`: whether the robot moves; only from where this is true a step is a transition.
 
     The root has `done`, `terminated`, `truncated` and `success` of the whole sea, `[num_envs, 1]`:
-    an episode ends with the way of the last robot, or with its time. The sea then begins the next
-    episode within the same step, without the host knowing (TorchRL's native autoreset); `next`
-    holds the true last observation.
+    an episode ends with the way of the last robot, or with its time. `step_and_maybe_reset` then
+    begins the next one without the host knowing; `next` holds the true last observation.
 
     Args:
         num_envs: how many seas, at least 1.
@@ -76,9 +75,6 @@ class MarineNavEnv(EnvBase):
     Raises:
         ConfigurationError: an argument is out of range, or the map cannot hold what is asked for.
     """
-
-    # Whether seas begin anew by themselves.
-    _is_endless = True
 
     @checked
     def __init__(
@@ -147,8 +143,6 @@ class MarineNavEnv(EnvBase):
 
     def _set_up(self, dtype: torch.dtype, normalize: bool, compile_step: bool, seed: int) -> None:
         self.dtype = dtype
-        # TorchRL's name for an environment that resets itself, looked up in the instance alone.
-        self._torchrl_native_autoreset = self._is_endless
         self.units = make_units(normalize, dtype, self.device)
         self._own_factor = 1.0 / self.units.own[:, None, None]
         self._object_factor = 1.0 / self.units.objects[:, None, None, None]
@@ -195,18 +189,21 @@ class MarineNavEnv(EnvBase):
             }
         )
 
-    def _native_autoreset_set_invalid_next_observation(
-        self, tensordict: TensorDictBase
-    ) -> dict[Any, Tensor]:
-        """Hand over what to act upon next; TorchRL's own would overwrite the true last view."""
-        return dict(self._tell(*self._world.now).items(include_nested=True, leaves_only=True))
+    def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Begin new episodes in the seas that are done, without asking whether there are any.
+
+        Args:
+            tensordict: `done` `[num_envs, 1]` and what else there is to act upon; is updated.
+        """
+        self._world = self._simulator.renew(self._world, tensordict.get("done")[:, 0])
+        return tensordict.update(self.observe())
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
-        begun = self._simulator.begin(self._world.streams, self._world.frames)
-        if mask is not None:
-            begun = begun._replace(now=choose(mask[:, 0], begun.now, self._world.now))
-        self._world = begun
+        if mask is None:
+            self._world = self._simulator.begin(self._world.streams, self._world.frames)
+        else:
+            self._world = self._simulator.renew(self._world, mask[:, 0])
         return self.observe()
 
     def observe(self) -> TensorDict:
@@ -276,9 +273,15 @@ class MarineNavEnv(EnvBase):
         """Return the function that steps a world, and the world, to step it without TorchRL.
 
         The function takes a world and actions `[2, num_robots, num_envs]`, and returns the world
-        afterwards and what came of the actions.
+        afterwards, where seas that have ended are at the beginning of their next episodes, and
+        what came of the actions.
         """
-        return self._advance, self._world
+
+        def step(world: World, action: Tensor) -> tuple[World, Outcome]:
+            world, outcome = self._advance(world, action)
+            return self._simulator.renew(world, outcome.is_over), outcome
+
+        return step, self._world
 
     def metrics(self) -> dict[str, float]:
         """Return what a log should show of the world besides rewards: the stage of the schedule."""
@@ -323,8 +326,6 @@ class MarineNavEnv(EnvBase):
 
 class _ScenarioEnv(MarineNavEnv):
     """Begins with given states, each once. See `MarineNavEnv.from_scenarios`."""
-
-    _is_endless = False
 
     @checked
     def __init__(

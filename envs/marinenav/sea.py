@@ -67,6 +67,11 @@ class Outcome(NamedTuple):
     reward: Tensor
     is_late: Tensor
 
+    @property
+    def is_over(self) -> Tensor:
+        """Whether the episode is, bool `[N]`."""
+        return self.is_late | ~self.sea.active.any(0)
+
 
 def advance(
     sea: Sea, action: Tensor, streams: Tensor, noise: Noise | None, max_steps: int

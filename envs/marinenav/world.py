@@ -106,25 +106,33 @@ class Simulator:
         return World(now, following, is_ready, empty, streams, frames)
 
     def step(self, world: World, action: Tensor) -> tuple[World, Outcome]:
-        """Let all active robots act once; seas whose episode is over begin the next one.
+        """Let all active robots act once.
 
         Args:
             world: the state.
             action: `[2, R, N]` in [-1, 1].
 
         Returns:
-            The world afterwards, and what came of the action; the two differ where a new episode
-            has begun.
+            The world afterwards, and what came of the action.
         """
         outcome, streams = advance(world.now.sea, action, world.streams, self.noise, self.max_steps)
-        is_over = outcome.is_late | ~outcome.sea.active.any(0)
         world = world._replace(
-            now=choose(is_over, world.next, Episode(outcome.sea, outcome.view)),
-            is_ready=world.is_ready & ~is_over,
+            now=Episode(outcome.sea, outcome.view),
             streams=streams,
             frames=world.frames + len(streams),
         )
         return self._prepare(world), outcome
+
+    def renew(self, world: World, is_over: Tensor) -> World:
+        """Let some seas begin the episodes that are ready for them.
+
+        Args:
+            world: the state, which `begin` has returned once.
+            is_over: which seas, bool `[N]`.
+        """
+        return world._replace(
+            now=choose(is_over, world.next, world.now), is_ready=world.is_ready & ~is_over
+        )
 
     def _prepare(self, world: World) -> World:
         """Go on drawing up episodes, and get some seas' next ones ready."""
@@ -168,17 +176,14 @@ class ScenarioSimulator(Simulator):
 
     def begin(self, streams: Tensor, frames: Tensor) -> World:
         """Return a world in which all seas are in their given states."""
-        world = self.blank(streams, frames)
         view = look(self._first, split_streams(streams), self.noise)
         _, streams = random_words(streams, (1,))
-        return world._replace(now=Episode(self._first, view), streams=streams)
+        first = Episode(self._first, view)
+        return self.blank(streams, frames)._replace(now=first, next=first)
 
-    def step(self, world: World, action: Tensor) -> tuple[World, Outcome]:
-        """Let all active robots act once; no sea begins anew."""
-        outcome, streams = advance(world.now.sea, action, world.streams, self.noise, self.max_steps)
-        now = Episode(outcome.sea, outcome.view)
-        frames = world.frames + len(streams)
-        return world._replace(now=now, streams=streams, frames=frames), outcome
+    def _prepare(self, world: World) -> World:
+        """Have nothing to do: every next episode is the same one."""
+        return world
 
 
 def choose(condition: Tensor, this: Tensors, other: Tensors) -> Tensors:
