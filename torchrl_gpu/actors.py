@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tensordict import NestedKey, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.specs import group_of
@@ -52,3 +53,25 @@ class Actors:
         if self.group is None:
             return key
         return (self.group, key) if isinstance(key, str) else (self.group, *key)
+
+
+class SharedPolicy(TensorDictModuleBase):
+    """One policy for every robot of a world, in the form that TorchRL calls policies in.
+
+    Args:
+        policy: reads what one robot sees and writes its `action`, for any number of them at once,
+            as `PolicyWrapper` does.
+        env: the world, which keeps both under the key of the group.
+    """
+
+    def __init__(self, policy: TensorDictModuleBase, env: EnvBase) -> None:
+        super().__init__()
+        self.policy = policy
+        self._actors = Actors(env)
+        self.in_keys = self._actors.keys(policy.in_keys)
+        self.out_keys = [self._actors.action_key]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the actions of all robots."""
+        self.policy(self._actors.view(tensordict))
+        return tensordict

@@ -11,8 +11,8 @@ from torchrl.envs import EnvBase
 
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.collector import BatchCollector
+from torchrl_gpu.intervals import wilson_interval
 from torchrl_gpu.policy import PolicyWrapper
-from trainers.intervals import wilson_interval
 
 _STEPS_BETWEEN_LOOKS = 10
 

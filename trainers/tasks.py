@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
+from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoint import CheckpointFolder
 from torchrl_gpu.device import describe_device
 from torchrl_gpu.errors import ConfigurationError
@@ -103,8 +104,9 @@ TASKS: dict[Mode, Callable[[Settings], None]] = {
 
 def _build_env(settings: Settings, mode: Mode) -> EnvBase:
     component = settings.env
-    if mode == "demo" and "num_envs" in component.settings:
-        component = Component(component.target, {**component.settings, "num_envs": 1})
+    if mode == "demo" and "num_envs" in parameters_of(component.target):
+        shown = {**component.settings, "num_envs": settings.demo.get("worlds", 1)}
+        component = Component(component.target, shown)
     env: EnvBase = component.build(mode=mode, device=settings.device, seed=settings.seed)
     try:
         paired = pair(env, settings.agent.target)

@@ -1,6 +1,7 @@
 """Policies without learning, to compare with: TensorDict in, TensorDict with actions out.
 
-All act by what the robots observe, on any number of leading dimensions at once. The two planners
+All act for robots by what each observes, any number of leading dimensions at once, as
+`torchrl_gpu.policy.PolicyWrapper` does. The two planners
 look ahead with the vessel's own dynamics, in still water, and choose among the 25 discrete actions.
 """
 
@@ -33,10 +34,7 @@ from envs.marinenav.physics import (
     to_body,
 )
 from envs.marinenav.scale import make_units
-from envs.marinenav.specs import GROUP
 from torchrl_gpu.arguments import checked
-
-_OWN, _OBJECTS, _MASK = ((GROUP, key) for key in ("observation", "objects", "objects_mask"))
 
 
 class Baseline(TensorDictModuleBase):
@@ -50,23 +48,23 @@ class Baseline(TensorDictModuleBase):
     @checked
     def __init__(self, *, normalize: bool = True, device: torch.device | str = "cpu") -> None:
         super().__init__()
-        self.in_keys = [_OWN, _OBJECTS, _MASK]
-        self.out_keys = [(GROUP, "action")]
+        self.in_keys = ["observation", "objects", "objects_mask"]
+        self.out_keys = ["action"]
         self._units = make_units(normalize, torch.float32, torch.device(device))
         self._actions = discrete_actions(torch.float32, torch.device(device))
 
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write `("robots", "action")` `[*B, R, 2]` in [-1, 1]."""
-        own, objects = tensordict.get(_OWN), tensordict.get(_OBJECTS)
+        """Write `action` `[*B, 2]` in [-1, 1] for what robots see, batch size `[*B]`."""
+        own, objects, mask = (tensordict.get(key) for key in self.in_keys)
         lead = own.shape[:-1]
         view = View(
             (own * self._units.own).reshape(-1, SELF_ROWS).T,
             (objects * self._units.objects).reshape(-1, MAX_OBJECTS, OBJECT_ROWS).permute(2, 1, 0),
-            tensordict.get(_MASK).reshape(-1, MAX_OBJECTS).T,
+            mask.reshape(-1, MAX_OBJECTS).T,
         )
         action = self.act(view).T.reshape(*lead, 2).to(own.dtype)
-        return tensordict.set((GROUP, "action"), action)
+        return tensordict.set("action", action)
 
     @abstractmethod
     def act(self, view: View) -> Tensor:

@@ -76,6 +76,9 @@ class MarineNavEnv(EnvBase):
         ConfigurationError: an argument is out of range, or the map cannot hold what is asked for.
     """
 
+    # `render` takes several seas at once.
+    draws_several = True
+
     @checked
     def __init__(
         self,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import torch
 from pydantic import Field
 from tensordict import TensorDictBase
-from torch import Tensor
+from torch import Tensor, nn
 from torchrl.envs.utils import step_mdp
 
 from envs.marinenav.curriculum import PAPER_STAGES
@@ -20,6 +20,7 @@ from envs.marinenav.physics import STEP_SECONDS, THRUST
 from envs.marinenav.scenario import Scenario, draw_scenarios
 from envs.marinenav.specs import GROUP
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.intervals import wilson_interval
 
 GAMMA: Final = 0.99
 _QUANTILE: Final = NormalDist().inv_cdf(0.975)
@@ -100,8 +101,8 @@ def evaluate(
     An episode ends with the first collision, when all robots are at their goals, or with its time.
 
     Args:
-        policy: takes a TensorDict of the environment and writes `("robots", "action")`; has to be
-            put in eval mode before.
+        policy: reads what robots see, a TensorDict `[N, R]`, and writes their `action` into it: two
+            thrust rates or the number of a discrete action; acts in eval mode.
         scenarios: the episodes; None draws them at the six levels of the paper's schedule.
         episodes: how many are drawn of each level.
         noise: whether sensing errs.
@@ -120,7 +121,12 @@ def evaluate(
     env = MarineNavEnv.from_scenarios(
         scenarios, torch.float32, noise, normalize=normalize, device=device, seed=seed
     )
+    learner = policy if isinstance(policy, nn.Module) and policy.training else None
+    if learner is not None:
+        learner.eval()
     rows = _play(env, policy).cpu().double()
+    if learner is not None:
+        learner.train()
     levels = torch.tensor([Scenario.model_validate(episode).level for episode in scenarios])
     return Evaluation(
         tuple(_summarise(rows[:, levels == level]) for level in levels.unique().tolist()),
@@ -131,7 +137,7 @@ def evaluate(
 def _play(env: MarineNavEnv, policy: Policy) -> Tensor:
     """Return success, collision, time, energy and return of each episode, `[5, N]`."""
     state = env.reset()
-    robots = env.sea.exists.sum(0)
+    count = env.sea.exists.sum(0)
     seas = env.num_envs
     is_running = torch.ones(seas, dtype=torch.bool, device=env.device)
     success, collision = torch.zeros(2, seas, dtype=torch.bool, device=env.device)
@@ -139,7 +145,11 @@ def _play(env: MarineNavEnv, policy: Policy) -> Tensor:
     discount, step = 1.0, 0
     while step % _STEPS_BETWEEN_LOOKS or bool(is_running.any()):
         moves = env.sea.active & is_running
-        state = env.step(policy(state))
+        robots = state.get(GROUP)
+        action = policy(robots).get("action")
+        if not action.is_floating_point():
+            robots.set("action", env.discrete_actions[action])
+        state = env.step(state)
         group, sea = state["next", GROUP], env.sea
         thrust = sea.motion[THRUST].abs().sum(0)
         time += STEP_SECONDS * moves.sum(0)
@@ -153,7 +163,7 @@ def _play(env: MarineNavEnv, policy: Policy) -> Tensor:
         state = step_mdp(state)
         step += 1
     return torch.stack(
-        (success.to(time), collision.to(time), time / robots, energy / robots, returns / robots)
+        (success.to(time), collision.to(time), time / count, energy / count, returns / count)
     )
 
 
@@ -171,12 +181,9 @@ def _summarise(rows: Tensor) -> Result:
 
 
 def _share(outcomes: Tensor) -> Estimate:
-    """Return a share with its score interval (Wilson 1927)."""
-    n, p, z = len(outcomes), float(outcomes.mean()), _QUANTILE
-    # (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
-    centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
-    margin = z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return Estimate(p, max(0.0, centre - margin), min(1.0, centre + margin))
+    """Return a share with its score interval."""
+    successes = int(outcomes.sum())
+    return Estimate(successes / len(outcomes), *wilson_interval(successes, len(outcomes)))
 
 
 def _mean(values: Tensor) -> Estimate:

@@ -14,6 +14,7 @@ from torchrl.envs.utils import step_mdp
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
 from tests.stand_in import count_host_reads
+from torchrl_gpu.actors import SharedPolicy
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.state_file import load_state, save_state
 
@@ -271,7 +272,7 @@ def test_a_step_is_one_graph() -> None:
 
 def test_torchrls_collector_gathers_what_the_world_tells() -> None:
     env = MarineNavEnv(num_envs=4, num_robots=2, num_obstacles=0, max_episode_steps=8)
-    policy = StraightToGoal()
+    policy = SharedPolicy(StraightToGoal(), env)
     collector = Collector(env, policy, frames_per_batch=40, total_frames=40, track_traj_ids=False)
     (batch,) = list(collector)
     assert batch.shape == (4, 10)

@@ -37,9 +37,8 @@ def test_all_levels_are_played_by_the_same_policy() -> None:
 def test_one_vessel_alone_is_measured_rightly() -> None:
     """Full thrust from the first step on: the sum is that of the recorded steps."""
 
-    def full_ahead(state: TensorDictBase) -> TensorDictBase:
-        observation = state["robots", "observation"]
-        return state.set(("robots", "action"), torch.ones_like(observation[..., :2]))
+    def full_ahead(robots: TensorDictBase) -> TensorDictBase:
+        return robots.set("action", torch.ones_like(robots["observation"][..., :2]))
 
     found = evaluate(full_ahead, scenarios=[ALONE, ALONE], noise=False).overall
     assert (found.success.mean, found.collision.mean) == (1.0, 0.0)
@@ -85,10 +84,9 @@ def test_planners_avoid_what_the_straight_way_hits() -> None:
 
 
 def test_random_actions_are_seeded() -> None:
-    now = MarineNavEnv.from_scenarios([CROSSING, ALONE]).reset()
-    first, second = (RandomPolicy(seed=1)(now.clone()) for _ in range(2))
-    actions = first["robots", "action"]
-    assert torch.equal(actions, second["robots", "action"])
+    seen = MarineNavEnv.from_scenarios([CROSSING, ALONE]).reset()["robots"]
+    actions, again = (RandomPolicy(seed=1)(seen.clone())["action"] for _ in range(2))
+    assert torch.equal(actions, again)
     assert ((actions >= -1.0) & (actions <= 1.0)).all()
     assert not torch.equal(actions[0], actions[1])
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from trainers.intervals import wilson_interval
+from torchrl_gpu.intervals import wilson_interval
 
 
 @pytest.mark.parametrize(
