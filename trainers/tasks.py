@@ -23,11 +23,10 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.files import atomic_file
 from torchrl_gpu.seeding import seed_everything
 from torchrl_gpu.specs import action_spec, observation_spec
-from torchrl_gpu.state_file import load_state
 from trainers.demo import film
 from trainers.evaluation import Evaluation, evaluate
-from trainers.identity import check_identity
 from trainers.pairing import pair
+from trainers.policies import load_policy
 from trainers.progress import human_time
 from trainers.settings import Component, Mode, Settings
 from trainers.trainer import TorchRLTrainer
@@ -63,7 +62,7 @@ def train(settings: Settings) -> None:
             print(f"  {COMMAND} checkpoint={folder}")
             raise KeyboardInterrupt
         best = trainer.checkpoints.best() or trainer.save()
-        agent.load_training_state(load_state(best)["agent"])
+        load_policy(best, agent)
         result = _evaluate(settings, evaluation_env, agent)
     seconds = time.perf_counter() - started
     summary = {"frames": trainer.frames, "seconds": seconds, **result.as_dict()}
@@ -125,9 +124,7 @@ def _build_agent(settings: Settings, env: EnvBase) -> Agent:
 def _load_agent(settings: Settings, env: EnvBase) -> Agent:
     assert settings.checkpoint is not None
     agent = _build_agent(settings, env)
-    state = load_state(settings.checkpoint)
-    check_identity(state, agent, settings.checkpoint)
-    agent.load_training_state(state["agent"])
+    load_policy(settings.checkpoint, agent)
     return agent
 
 

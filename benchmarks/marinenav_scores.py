@@ -1,0 +1,171 @@
+"""How well the policies in `pretrained/marinenav` sail, beside the paper's agents and baselines.
+
+The protocol is the paper's: default noise, 100 episodes at each of the six levels of its schedule,
+an episode ends with the first collision, the last arrival or after 1,001 steps, and it is a success
+if all robots are at their goals. All policies sail the same seas.
+
+    python -m benchmarks.marinenav_scores
+    python -m benchmarks.marinenav_scores agent=ac_iqn train=true    # trains it anew and keeps it
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+from tensordict import TensorDictBase
+
+from benchmarks.arguments import call_with_arguments
+from benchmarks.report import print_figures, print_machine, print_table
+from envs.marinenav import MarineNavEnv
+from envs.marinenav.baselines import (
+    ModelPredictive,
+    PotentialField,
+    RandomPolicy,
+    StraightToGoal,
+)
+from envs.marinenav.curriculum import PAPER_STAGES
+from envs.marinenav.evaluation import Evaluation, evaluate
+from envs.marinenav.scenario import draw_scenarios
+from torchrl_gpu.checkpoint import CheckpointFolder
+from torchrl_gpu.device import resolve_device
+from torchrl_gpu.errors import ConfigurationError
+from trainers.policies import save_policy, trained_agent
+
+PRETRAINED: Final = Path("pretrained/marinenav")
+AGENTS: Final = ("ac_iqn", "sac", "iqn", "ddpg", "dqn", "ppo", "rainbow")
+HEADER: Final = ("policy", *map(str, range(6)), "all", "interval", "return", "time, s", "energy")
+
+# The authors' released checkpoints in their environment, 100 episodes a level: success at each
+# level and overall, discounted return, time (s), energy.
+REFERENCE: Final[dict[str, tuple[float, ...]]] = {
+    "ac_iqn": (0.92, 0.94, 0.85, 0.67, 0.58, 0.69, 0.775, 33.02, 19.4, 30398.0),
+    "sac": (0.98, 0.90, 0.80, 0.52, 0.66, 0.55, 0.735, 29.38, 29.3, 39215.0),
+    "iqn": (0.92, 0.81, 0.78, 0.62, 0.55, 0.53, 0.702, 25.65, 32.8, 35737.0),
+    "ddpg": (0.76, 0.62, 0.43, 0.25, 0.30, 0.25, 0.435, 24.49, 18.7, 30558.0),
+    "dqn": (0.81, 0.52, 0.35, 0.25, 0.22, 0.16, 0.385, 22.97, 20.1, 30995.0),
+}
+
+Policy = Callable[[TensorDictBase], TensorDictBase]
+
+
+def scores(
+    *,
+    agent: Literal["ac_iqn", "sac", "iqn", "ddpg", "dqn", "ppo", "rainbow", "all"] = "all",
+    train: bool = False,
+    episodes: Annotated[int, Field(ge=1)] = 100,
+    device: str = "auto",
+    seed: Annotated[int, Field(ge=0)] = 0,
+) -> int:
+    """Evaluate shipped policies and baselines on the same seas; train policies first if asked to.
+
+    Args:
+        agent: one of the seven, or all.
+        train: train by `python -m trainers.run agent=... env=marinenav`, with the settings of
+            configs/experiment, and keep the best checkpoint's policy in pretrained/marinenav.
+        episodes: at each of the six levels.
+        device: auto, cpu, cuda, ...
+        seed: of the seas.
+
+    Returns:
+        0.
+
+    Raises:
+        ConfigurationError: the one policy that was asked for is not there.
+    """
+    names = AGENTS if agent == "all" else (agent,)
+    place = resolve_device(device)
+    if train:
+        for name in names:
+            _train(name, device)
+    elif agent != "all" and not _file(agent).is_file():
+        raise ConfigurationError(f"agent={agent}: there is no {_file(agent)}; add train=true")
+    print_machine()
+    policies: dict[str, Policy] = {
+        "random": RandomPolicy(device=place),
+        "straight": StraightToGoal(device=place),
+        "potential field": PotentialField(device=place),
+        "model predictive": ModelPredictive(device=place),
+    }
+    for name in names:
+        if _file(name).is_file():
+            found, _ = trained_agent(_file(name), MarineNavEnv(num_envs=1, device=place), place)
+            policies[name] = found.policy
+    scenarios = draw_scenarios(PAPER_STAGES, episodes, seed)
+    rows: list[list[str]] = []
+    figures: dict[str, Any] = {}
+    for name, policy in policies.items():
+        start = time.perf_counter()
+        found_scores = evaluate(policy, scenarios=scenarios, device=place, seed=seed)
+        rows.append([name, *_ours(found_scores)])
+        if name in REFERENCE:
+            rows.append([f"{name}, authors", *_theirs(REFERENCE[name])])
+        figures[name] = {
+            "levels": [round(level.success.mean, 4) for level in found_scores.levels],
+            "success": round(found_scores.overall.success.mean, 4),
+            "return": round(found_scores.overall.discounted_return.mean, 3),
+            "reference": REFERENCE[name][6] if name in REFERENCE else None,
+            "seconds": round(time.perf_counter() - start, 1),
+        }
+    print_table(HEADER, rows)
+    print(f"\nsuccess by level and overall with its 95 % interval, {episodes} episodes a level")
+    print_figures(figures)
+    return 0
+
+
+def _file(agent: str) -> Path:
+    return PRETRAINED / f"{agent}.safetensors"
+
+
+def _train(agent: str, device: str) -> None:
+    """Make a run as a user would, and keep its best policy."""
+    runs = Path("runs") / f"marinenav_{time.strftime('%Y%m%d_%H%M%S')}"
+    arguments = ("-m", "trainers.run", f"agent={agent}", "env=marinenav", f"device={device}")
+    command = ("python", *arguments)
+    print(shlex.join(command), flush=True)
+    subprocess.run([sys.executable, *arguments, f"runs={runs}"], check=True)
+    (folder,) = (runs / "marinenav" / agent).iterdir()
+    best = CheckpointFolder(folder / "checkpoints").best()
+    assert best is not None, "every run ends with an evaluation"
+    save_policy(best, _file(agent))
+    print(f"kept as {_file(agent)}\n", flush=True)
+
+
+def _ours(found: Evaluation) -> list[str]:
+    overall = found.overall
+    interval = f"{overall.success.low:.3f} to {overall.success.high:.3f}"
+    return [
+        *(f"{level.success.mean:.2f}" for level in found.levels),
+        f"{overall.success.mean:.3f}",
+        interval,
+        f"{overall.discounted_return.mean:.2f}",
+        _number(overall.time.mean, 1),
+        _number(overall.energy.mean, 0),
+    ]
+
+
+def _theirs(reference: tuple[float, ...]) -> list[str]:
+    *levels, success, discounted_return, seconds, energy = reference
+    return [
+        *(f"{level:.2f}" for level in levels),
+        f"{success:.3f}",
+        "",
+        f"{discounted_return:.2f}",
+        _number(seconds, 1),
+        _number(energy, 0),
+    ]
+
+
+def _number(value: float, digits: int) -> str:
+    return "" if math.isnan(value) else f"{value:,.{digits}f}"
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(scores))

@@ -1,0 +1,85 @@
+"""Trained policies: what of a checkpoint is needed to act, and agents made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torchrl.envs import EnvBase
+
+from agents.base import Agent
+from torchrl_gpu.specs import action_spec, observation_spec
+from torchrl_gpu.state_file import load_state, save_state
+from trainers.identity import check_identity
+from trainers.pairing import pair
+from trainers.registry import find_class
+
+# What a policy file keeps of a checkpoint, besides the policy.
+_KEPT = ("agent_name", "spaces", "config", "frames")
+_POLICY = "policy."
+
+
+def save_policy(checkpoint: Path, path: Path) -> None:
+    """Write a file from which the agent of a checkpoint can act, but not learn on.
+
+    It lacks critics, targets, optimizers and the world's state, and is small enough to be shipped;
+    `mode=eval` and `mode=demo` take it like a checkpoint.
+
+    Args:
+        checkpoint: the file of a checkpoint.
+        path: `*.safetensors`; its folder is made.
+
+    Raises:
+        ConfigurationError: a file cannot be read or written.
+    """
+    state = load_state(checkpoint)
+    networks = state["agent"]["networks"]
+    policy = {
+        name.removeprefix(_POLICY): value
+        for name, value in networks.items()
+        if name.startswith(_POLICY)
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_state(path, {**{name: state[name] for name in _KEPT}, "policy": policy})
+
+
+def load_policy(path: Path, agent: Agent) -> None:
+    """Let an agent act as that of a checkpoint, or of a policy file.
+
+    Args:
+        path: of either.
+        agent: of the same class, settings and spaces.
+
+    Raises:
+        ConfigurationError: the file cannot be read or belongs to another agent or world.
+    """
+    state = load_state(path)
+    check_identity(state, agent, path)
+    if "policy" in state:
+        agent.policy.load_state_dict(state["policy"])
+    else:
+        agent.load_training_state(state["agent"])
+
+
+def trained_agent(path: Path, env: EnvBase, device: torch.device) -> tuple[Agent, EnvBase]:
+    """Return the agent of a checkpoint or a policy file, and the world as it can act in it.
+
+    Args:
+        path: of either.
+        env: a world that shows what the agent was trained to see, any number at a time.
+        device: where the agent shall live.
+
+    Returns:
+        The agent, and the world, with the action table that an agent with discrete actions needs
+        in a continuous world.
+
+    Raises:
+        ConfigurationError: the file cannot be read or belongs to another world.
+    """
+    settings = dict(load_state(path)["config"]["agent"])
+    kind: Any = find_class("agent", settings.pop("_target_"))
+    world = pair(env, kind)
+    agent: Agent = kind(observation_spec(world), action_spec(world), device, **settings)
+    load_policy(path, agent)
+    return agent, world
