@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
+from torchrl.envs import Compose, TransformedEnv
+from torchrl.record import CSVLogger, PixelRenderTransform, VideoRecorder
 
 from envs.marinenav import MarineNavEnv
+from envs.marinenav.baselines import StraightToGoal
 from envs.marinenav.gymnasium_env import MarineNavGymnasium
 from envs.marinenav.render import ALARM, BUOY, WRECK
 from tests.envs.test_marinenav_env import CROSSING
+from torchrl_gpu.actors import SharedPolicy
 
 
 def _shows(picture: torch.Tensor, colour: tuple[int, int, int]) -> bool:
@@ -65,3 +72,17 @@ def test_gymnasium_episodes_end_and_are_seeded() -> None:
     picture = env.render()
     assert picture is not None
     assert picture.shape == (720, 720, 3)
+
+
+@pytest.mark.parametrize("seas", [0, [0, 1, 2, 3]])
+def test_torchrls_recorder_films_the_seas(seas: int | list[int], tmp_path: Path) -> None:
+    env = MarineNavEnv(num_envs=4, num_robots=2, num_obstacles=0, max_episode_steps=4)
+    logger = CSVLogger("films", str(tmp_path), video_format="pt")
+    films = Compose(PixelRenderTransform(index=seas), VideoRecorder(logger, tag="seas", skip=1))
+    filmed = TransformedEnv(env, films)
+    filmed.rollout(6, SharedPolicy(StraightToGoal(), filmed), break_when_any_done=False)
+    filmed.transform.dump()
+    (path,) = tmp_path.rglob("*.pt")
+    film = torch.load(path).reshape(-1, 3, 720, 720)
+    assert len(film) >= 6
+    assert (film[0] != film[1]).any()
