@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.program import call
 from torchrl_gpu.state_file import save_state
-from trainers import run
 from trainers.registry import choices_of
 
 BASE = ["agent=sac", "env=fanuc"]
@@ -26,16 +25,6 @@ SHORT = [
     "trainer.evaluation_episodes=8",
     "evaluation.episodes=8",
 ]
-
-
-def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
-    """Run the program as from a shell in `folder`, and return its exit code."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["trainers.run", *arguments])
-    try:
-        return run.main()
-    except SystemExit as end:
-        return int(end.code or 0)
 
 
 AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from envs.marinenav import MarineNavEnv
+from tests.program import call
+from tests.worlds import IdentityWorld
+from torchrl_gpu.actors import Actors
+from torchrl_gpu.checkpoint import CheckpointFolder
+from torchrl_gpu.errors import ConfigurationError
+from trainers.policies import save_policy, trained_agent
+
+CPU = torch.device("cpu")
+SHORT = [
+    "device=cpu",
+    "env=marinenav",
+    "env.num_envs=4",
+    "env.num_robots=2",
+    "env.num_obstacles=0",
+    "env.max_episode_steps=20",
+    "agent.hidden_sizes=[16,16]",
+    "trainer.total_frames=80",
+    "trainer.random_frames=40",
+    "trainer.replay_capacity=1000",
+    "trainer.evaluation_episodes=4",
+    "evaluation.episodes=4",
+    "trainer.loggers=[csv]",
+]
+
+
+@pytest.fixture(scope="module", params=["sac", "dqn"])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of an agent with continuous actions, and of one with discrete ones."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        assert call(patch, folder, f"agent={request.param}", *SHORT) == 0
+    (checkpoints,) = folder.glob("runs/marinenav/*/*/checkpoints")
+    best = CheckpointFolder(checkpoints).best()
+    assert best is not None
+    return best
+
+
+@pytest.fixture(scope="module")
+def policy(checkpoint: Path) -> Path:
+    path = checkpoint.parent.parent / "shipped" / "policy.safetensors"
+    save_policy(checkpoint, path)
+    return path
+
+
+def test_a_policy_file_acts_as_its_checkpoint_and_is_smaller(
+    checkpoint: Path, policy: Path
+) -> None:
+    actions = []
+    for path in (checkpoint, policy):
+        agent, world = trained_agent(path, MarineNavEnv(num_envs=3, num_robots=2, seed=5), CPU)
+        agent.policy.eval()
+        seen = Actors(world).view(world.reset())
+        actions.append(agent.policy(seen)["action"].clone())
+        world.rand_step(TensorDict(batch_size=[3]))
+    assert torch.equal(*actions)
+    assert policy.stat().st_size < checkpoint.stat().st_size / 4
+
+
+def test_it_is_evaluated_and_filmed_like_a_checkpoint(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = [f"checkpoint={policy}"]
+    assert call(monkeypatch, tmp_path, "mode=eval", *shown, "evaluation.episodes=4") == 0
+    assert list(policy.parent.glob("evaluations/*.json"))
+    film = ["mode=demo", *shown, "demo.episodes=1", "demo.worlds=4"]
+    assert call(monkeypatch, tmp_path, *film) == 0
+    (path,) = policy.parent.glob("videos/*.mp4")
+    assert path.stat().st_size > 1000
+
+
+def test_training_on_from_it_is_refused(
+    policy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, tmp_path, f"checkpoint={policy}", "trainer.total_frames=100") == 2
+    assert "it holds a policy alone" in capfd.readouterr().err
+
+
+def test_another_world_is_refused(policy: Path) -> None:
+    with pytest.raises(ConfigurationError, match="another world"):
+        trained_agent(policy, IdentityWorld(), CPU)
