@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase
 
-from agents.base import Agent
+from agents.base import Agent, OnPolicyAgent
+from tests.worlds import IdentityWorld, MatchWorld
 from torchrl_gpu.arguments import parameters_of
-from torchrl_gpu.specs import action_kind, observation_spec
-from trainers.pairing import pair
+from torchrl_gpu.specs import ActionKind, action_spec, observation_spec
 from trainers.registry import choices_of, class_of
 
-AGENTS = choices_of("agent")
+AGENTS: list[type[Agent]] = [class_of("agent", name) for name in choices_of("agent")]
 CPU = torch.device("cpu")
 
 # For tasks without a future; each agent takes of it what its constructor knows.
@@ -33,20 +39,136 @@ QUICK: dict[str, Any] = {
     "epochs": 4,
 }
 
+# What an update may do or remember besides, and does not by default.
+WITH_ALL_OPTIONS: dict[str, Any] = {
+    "target_period": 3,
+    "max_gradient_norm": 1.0,
+    "value_clip": 1.0,
+    "target_kl": 0.01,
+    "normalize_observations": True,
+    "normalize_rewards": True,
+}
 
-def build(name: str, world: EnvBase, device: torch.device = CPU, **settings: Any) -> Agent:
-    """Build an agent for a world that it can act in, without the settings that it does not have."""
-    kind = class_of("agent", name)
-    fitting = {k: v for k, v in {**QUICK, **settings}.items() if k in parameters_of(kind)}
-    spec = observation_spec(world).to(device)
-    agent: Agent = kind(spec, world.action_spec.to(device), device, **fitting)
+STEPS, ENVS, OBSERVATION, ACTION_DIM, CHOICES = 8, 4, 5, 2, 3
+BATCH = STEPS * ENVS
+
+
+def build(
+    agent_class: type[Agent],
+    observation: Composite,
+    action: TensorSpec,
+    device: torch.device = CPU,
+    **settings: Any,
+) -> Agent:
+    """Build an agent from specs, without the settings that it does not have."""
+    constructor: Any = agent_class
+    known = parameters_of(agent_class)
+    fitting = {name: value for name, value in {**QUICK, **settings}.items() if name in known}
+    agent: Agent = constructor(observation.to(device), action.to(device), device, **fitting)
     return agent
 
 
-def paired(name: str, *worlds: EnvBase) -> EnvBase:
-    """Return the first of some worlds whose actions an agent produces."""
-    kind: Any = class_of("agent", name)
-    for world in worlds:
-        if action_kind(world.action_spec) in kind.actions:
-            return world
-    return pair(worlds[0], kind)
+def build_for(
+    world: EnvBase, agent_class: type[Agent], device: torch.device = CPU, **settings: Any
+) -> Agent:
+    """Build an agent for a world that it can act in, without the settings that it does not have."""
+    return build(agent_class, observation_spec(world), action_spec(world), device, **settings)
+
+
+def small_specs(
+    actions: ActionKind, bounds: tuple[float, float] = (-1.0, 1.0)
+) -> tuple[Composite, TensorSpec]:
+    """Return the specs of `ENVS` worlds that exist in name only."""
+    observation = Composite(observation=Unbounded((ENVS, OBSERVATION)), shape=(ENVS,))
+    if actions == "continuous":
+        return observation, Bounded(*bounds, (ENVS, ACTION_DIM))
+    return observation, Categorical(CHOICES, shape=(ENVS,))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A class of agents with one kind of actions that it produces."""
+
+    agent_class: type[Agent]
+    actions: ActionKind
+
+    def world(self, num_envs: int = 16) -> EnvBase:
+        """Return a world that takes such actions and is solved in seconds."""
+        if self.actions == "continuous":
+            return IdentityWorld(num_envs)
+        return MatchWorld(num_envs)
+
+    def make(
+        self, seed: int = 0, bounds: tuple[float, float] = (-1.0, 1.0), **settings: Any
+    ) -> Agent:
+        """Build a tiny agent, for `make_batch`."""
+        torch.manual_seed(seed)
+        settings = {"hidden_sizes": [16, 16], "gamma": 0.9, **settings}
+        return build(self.agent_class, *small_specs(self.actions, bounds), **settings)
+
+
+CASES = [Case(agent, actions) for agent in AGENTS for actions in sorted(agent.actions)]
+
+
+def every_agent_that(fits: Callable[[Case], bool]) -> pytest.MarkDecorator:
+    """Give a test each `case` that fits."""
+    cases = {f"{case.agent_class.__name__}-{case.actions}": case for case in CASES if fits(case)}
+    return pytest.mark.parametrize("case", cases.values(), ids=cases.keys())
+
+
+def every_agent_with(setting: str) -> pytest.MarkDecorator:
+    """Give a test each `case` of the agents whose constructor takes a setting."""
+    return every_agent_that(lambda case: setting in parameters_of(case.agent_class))
+
+
+every_agent = every_agent_that(lambda case: True)
+every_agent_class = pytest.mark.parametrize(
+    "agent_class", AGENTS, ids=[agent.__name__ for agent in AGENTS]
+)
+
+
+def make_batch(agent: Agent, seed: int = 0, terminated: bool = False) -> TensorDictBase:
+    """Return `BATCH` random transitions for `update`; an on-policy agent has prepared them."""
+    generator = torch.Generator().manual_seed(seed)
+    uniform = torch.rand(STEPS, *agent.action_spec.shape, generator=generator)
+    rollout = TensorDict(
+        {
+            "observation": torch.randn(STEPS, ENVS, OBSERVATION, generator=generator),
+            "action": agent.policy.to_bounds(2.0 * uniform - 1.0)
+            if agent.policy.is_continuous
+            else (uniform * CHOICES).long(),
+            "next": {
+                "observation": torch.randn(STEPS, ENVS, OBSERVATION, generator=generator),
+                "reward": torch.randn(STEPS, ENVS, 1, generator=generator),
+                "terminated": torch.full((STEPS, ENVS, 1), terminated),
+                "truncated": torch.zeros(STEPS, ENVS, 1, dtype=torch.bool),
+            },
+        },
+        [STEPS, ENVS],
+    )
+    return (agent.prepare(rollout) if isinstance(agent, OnPolicyAgent) else rollout).reshape(-1)
+
+
+def losses_of(agent: Agent, batch: TensorDictBase) -> dict[str, Tensor]:
+    """Return the losses of a batch, with the same random draws at every call."""
+    torch.manual_seed(3)
+    losses = agent.loss(batch)
+    return {name: losses[name] for name in losses.keys() if name.startswith("loss/")}  # noqa: SIM118
+
+
+def with_switches_turned(agent_class: type[Agent]) -> dict[str, bool]:
+    """Return every setting of an agent that is on or off, as it is not by default."""
+    defaults = {name: parameter.default for name, parameter in parameters_of(agent_class).items()}
+    return {name: not value for name, value in defaults.items() if isinstance(value, bool)}
+
+
+def parameters(agent: Agent) -> dict[str, Tensor]:
+    """Return a copy of all that an agent has learned and remembers, by name."""
+    return {name: value.clone() for name, value in agent.state_dict().items()}
+
+
+def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    """Fail with the name of the first value that differs."""
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert torch.equal(value, other[name]), name

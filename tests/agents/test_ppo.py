@@ -2,33 +2,25 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
 from agents.ppo import PPO
-from tests.stand_in import count_host_reads
+from tests.every_agent import CPU, ENVS, OBSERVATION, small_specs
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.specs import ActionKind
 
-CPU = torch.device("cpu")
-STEPS, ENVS, OBSERVATION, ACTION, CHOICES = 6, 4, 3, 2, 3
-KINDS = ("continuous", "discrete")
+STEPS = 6
+KINDS: tuple[ActionKind, ...] = ("continuous", "discrete")
 
 
-def make(
-    kind: str = "continuous", device: torch.device = CPU, seed: int = 0, **hyperparameters: object
-) -> PPO:
-    torch.manual_seed(seed)
-    observation_spec = Composite(observation=Unbounded((ENVS, OBSERVATION)), shape=(ENVS,))
-    action_spec = (
-        Bounded(2.0, 6.0, (ENVS, ACTION))
-        if kind == "continuous"
-        else Categorical(CHOICES, shape=(ENVS,))
-    )
+def make(kind: ActionKind = "continuous", **hyperparameters: Any) -> PPO:
+    torch.manual_seed(0)
     settings = {"hidden_sizes": [16], "learning_rate": 1e-2, **hyperparameters}
-    return PPO(observation_spec.to(device), action_spec.to(device), device, **settings)
+    return PPO(*small_specs(kind, bounds=(2.0, 6.0)), CPU, **settings)
 
 
 @torch.no_grad()
@@ -48,8 +40,8 @@ def make_rollout(agent: PPO, seed: int = 0) -> TensorDictBase:
             },
         },
         [STEPS, ENVS],
-    ).to(agent.device)
-    return agent.policy(rollout)
+    )
+    return torch.stack([agent.policy(step) for step in rollout.unbind(0)])
 
 
 def learn(agent: PPO, rollouts: int = 1, seed: int = 0) -> TensorDict:
@@ -60,7 +52,7 @@ def learn(agent: PPO, rollouts: int = 1, seed: int = 0) -> TensorDict:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_rollout_is_prepared_for_updates(kind: str) -> None:
+def test_a_rollout_is_prepared_for_updates(kind: ActionKind) -> None:
     agent = make(kind)
     rollout = make_rollout(agent)
     prepared = agent.prepare(rollout.clone())
@@ -86,14 +78,6 @@ def test_time_limits_bootstrap_from_the_true_last_observation_and_terminations_d
     torch.testing.assert_close(prepared["value_target"], after["reward"] + future)
 
 
-def loss_by_hand(ratio: float, advantage: float) -> float:
-    agent = make("discrete", normalize_advantages=False, clip_ratio=0.2)
-    batch = agent.prepare(make_rollout(agent)).reshape(-1)
-    batch["log_prob"] = batch["log_prob"] - math.log(ratio)
-    batch["advantage"] = torch.full_like(batch["advantage"], advantage)
-    return agent.loss(batch)["loss/policy"].item()
-
-
 @pytest.mark.parametrize(
     ("ratio", "advantage", "expected"),
     [
@@ -107,7 +91,13 @@ def loss_by_hand(ratio: float, advantage: float) -> float:
 def test_the_surrogate_is_clipped_where_it_promises_too_much(
     ratio: float, advantage: float, expected: float
 ) -> None:
-    assert loss_by_hand(ratio, advantage) == pytest.approx(expected, rel=1e-4)
+    agent = make("discrete", normalize_advantages=False, clip_ratio=0.2)
+    batch = agent.prepare(make_rollout(agent)).reshape(-1)
+    batch["log_prob"] = batch["log_prob"] - math.log(ratio)
+    batch["advantage"] = torch.full_like(batch["advantage"], advantage)
+    losses = agent.loss(batch)
+    assert losses["loss/policy"].item() == pytest.approx(expected, rel=1e-4)
+    assert losses["ppo/kl"].item() == pytest.approx(ratio - 1.0 - math.log(ratio), abs=1e-4)
 
 
 def test_a_value_that_moved_too_far_is_held_to_the_worse_error() -> None:
@@ -123,31 +113,7 @@ def test_a_value_that_moved_too_far_is_held_to_the_worse_error() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_update_moves_policy_and_value_network(kind: str) -> None:
-    agent = make(kind)
-    before = {name: p.clone() for name, p in agent.named_parameters()}
-    metrics = learn(agent)
-    assert all(value.shape == () for value in metrics.values())
-    assert metrics["ppo/kl"].item() == pytest.approx(0.0, abs=1e-5)
-    learn(agent)
-    for name, parameter in agent.named_parameters():
-        assert not torch.equal(before[name], parameter), name
-
-
-@pytest.mark.parametrize(
-    ("loss", "reached"), [("loss/policy", "actor."), ("loss/value", "critic.")]
-)
-def test_each_loss_reaches_its_own_network_only(loss: str, reached: str) -> None:
-    agent = make()
-    agent.loss(agent.prepare(make_rollout(agent)).reshape(-1))[loss].backward()
-    touched = {name for name, p in agent.named_parameters() if p.grad is not None}
-    expected = {name for name, _ in agent.named_parameters() if name.startswith(reached)}
-    assert expected
-    assert touched == expected
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_that_are_no_transitions_do_not_count(kind: str) -> None:
+def test_rows_that_are_no_transitions_do_not_count(kind: ActionKind) -> None:
     settings = {"normalize_observations": True, "normalize_rewards": True}
     results = []
     for garbage in (1.0, -7.0):
@@ -230,63 +196,25 @@ def test_the_adaptive_rate_follows_the_divergence(target_kl: float, change: floa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_actions_are_of_the_world_and_greedy_in_eval_mode(kind: str) -> None:
-    agent = make(kind, log_std_init=1.0)
-    observation = TensorDict({"observation": torch.randn(5, 7, OBSERVATION)}, [5, 7])
-
-    def act() -> torch.Tensor:
-        return agent.policy(observation.clone())["action"]
-
-    action = act()
-    if kind == "continuous":
-        assert action.shape == (5, 7, ACTION)
-        assert action.min() == 2.0  # a wide policy reaches its bounds
-        assert action.max() == 6.0
-    else:
-        assert action.shape == (5, 7)
-        assert set(action.flatten().tolist()) == set(range(CHOICES))
-    assert not torch.equal(act(), act())
-    agent.policy.eval()
-    assert torch.equal(act(), act())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_actions_start_about_equal(kind: str) -> None:
+def test_all_actions_start_about_equal(kind: ActionKind) -> None:
     agent = make(kind, hidden_sizes=[64, 64], log_std_init=-0.5)
     observation = TensorDict({"observation": torch.randn(100, OBSERVATION)}, [100])
     outputs = agent.actor.network(observation)
     assert outputs.abs().max() < 0.1
     if kind == "continuous":
-        assert agent.actor.log_std.tolist() == [-0.5] * ACTION
+        assert (agent.get_parameter("actor.log_std") == -0.5).all()
 
 
-def test_the_same_seed_gives_the_same_parameters() -> None:
-    states = []
-    for _ in range(2):
-        agent = make(seed=7)
-        learn(agent, rollouts=3)
-        states.append(agent.state_dict())
-    for name, value in states[0].items():
-        assert torch.equal(value, states[1][name]), name
-
-
-@pytest.mark.parametrize(
-    "hyperparameters",
-    [
-        {"normalize_observations": True, "normalize_rewards": True, "target_kl": 0.01},
-        {"learning_rate_end": 0.0, "learning_rate_frames": 1000},
-    ],
-)
-def test_training_goes_on_from_a_state_as_if_it_had_never_stopped(
-    hyperparameters: dict[str, object],
-) -> None:
-    agent = make(**hyperparameters)
+def test_a_scheduled_rate_goes_on_from_a_state() -> None:
+    schedule: dict[str, Any] = {"learning_rate_end": 0.0, "learning_rate_frames": 1000}
+    agent = make(**schedule)
     learn(agent)
     state = copy.deepcopy(agent.training_state())
-    resumed = make(seed=99, **hyperparameters)
+    resumed = make(**schedule)
     resumed.load_training_state(state)
     for one in (agent, resumed):
         learn(one, rollouts=2, seed=5)
+    assert resumed.learning_rate < 1e-2
     for name, value in agent.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
 
@@ -294,73 +222,11 @@ def test_training_goes_on_from_a_state_as_if_it_had_never_stopped(
 @pytest.mark.parametrize(
     "hyperparameters",
     [
-        {"rollout_length": 0},
-        {"epochs": 0},
-        {"batch_size": 0},
-        {"learning_rate": 0.0},
         {"learning_rate_end": 1e-4},
         {"learning_rate_frames": 100},
-        {"target_kl": 0.0},
         {"target_kl": 0.01, "learning_rate_end": 0.0, "learning_rate_frames": 100},
-        {"gamma": 1.5},
-        {"gae_lambda": -0.1},
-        {"clip_ratio": 0.0},
-        {"value_clip": 0.0},
-        {"hidden_sizes": []},
-        {"log_std_init": 9.0},
     ],
 )
-def test_hyperparameters_out_of_range_are_refused_by_name(
-    hyperparameters: dict[str, object],
-) -> None:
+def test_settings_that_do_not_go_together_are_refused(hyperparameters: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(hyperparameters))):
         make(**hyperparameters)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_right_action_for_what_is_observed_is_found_in_seconds(kind: str) -> None:
-    agent = make(kind, hidden_sizes=[32], gamma=0.0, log_std_init=-1.0)
-    for round_ in range(40):
-        rollout = make_rollout(agent, seed=round_)
-        rollout = torch.cat([rollout, *(make_rollout(agent, seed=1000 + round_) for _ in range(4))])
-        right = right_action(rollout, kind)
-        if kind == "continuous":
-            reward = -(rollout["action"] - right).square().sum(dim=-1, keepdim=True)
-        else:
-            reward = (rollout["action"] == right).unsqueeze(-1).float()
-        rollout["next", "reward"] = reward
-        batch = agent.prepare(rollout).reshape(-1)
-        for _ in range(10):
-            agent.update(batch)
-    agent.policy.eval()
-    fresh = make_rollout(agent, seed=12345)
-    right = right_action(fresh, kind)
-    if kind == "continuous":
-        assert (fresh["action"] - right).abs().mean() < 0.3
-    else:
-        assert (fresh["action"] == right).float().mean() > 0.9
-
-
-def right_action(rollout: TensorDictBase, kind: str) -> torch.Tensor:
-    observation = rollout["observation"]
-    if kind == "continuous":
-        return 4.0 + observation[..., :ACTION].clamp(-1.0, 1.0)
-    return observation.argmax(dim=-1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_read_back_from_an_accelerator(accelerator: torch.device, kind: str) -> None:
-    agent = make(
-        kind,
-        accelerator,
-        normalize_observations=True,
-        normalize_rewards=True,
-        value_clip=1.0,
-        target_kl=0.01,
-    )
-    rollout = make_rollout(agent)
-    learn(agent)
-    with count_host_reads() as counter:
-        batch = agent.prepare(agent.policy(rollout)).reshape(-1)
-        agent.update(batch)
-    assert counter.host_reads == counter.copies == 0, counter.report()

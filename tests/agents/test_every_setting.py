@@ -1,0 +1,98 @@
+"""What every agent refuses, by name and before anything is built."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import pytest
+from torchrl.data import Unbounded
+
+from agents.base import Agent
+from tests.every_agent import AGENTS, ENVS, build, every_agent_class, small_specs
+from torchrl_gpu.arguments import parameters_of
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.specs import ActionKind
+
+KINDS: tuple[ActionKind, ...] = ("continuous", "discrete")
+
+# Of every setting that has a range; those that depend on another are in the tests of their agent.
+OUT_OF_RANGE = [
+    ("acting_fractions", 0),
+    ("adam_epsilon", 0.0),
+    ("atoms", 1),
+    ("batch_size", 0),
+    ("clip_ratio", 0.0),
+    ("cosines", 0),
+    ("entropy_coefficient", -0.1),
+    ("epochs", 0),
+    ("epsilon_end", -0.1),
+    ("epsilon_frames", 0),
+    ("epsilon_start", 1.5),
+    ("fractions", 0),
+    ("gae_lambda", -0.1),
+    ("gamma", -0.1),
+    ("gamma", 1.5),
+    ("head_sizes", [0]),
+    ("hidden_sizes", []),
+    ("hidden_sizes", [16, 0]),
+    ("initial_temperature", 0.0),
+    ("kappa", 0.0),
+    ("learning_rate", 0.0),
+    ("learning_rate_end", -0.1),
+    ("learning_rate_frames", 0),
+    ("log_std_init", 9.0),
+    ("max_gradient_norm", 0.0),
+    ("n_step", 0),
+    ("noise", 0.0),
+    ("noise_end", -0.1),
+    ("noise_frames", 0),
+    ("noise_start", -0.1),
+    ("priority_exponent", 1.5),
+    ("risk_level", 0.0),
+    ("risk_level", 1.5),
+    ("rollout_length", 0),
+    ("target_fractions", 0),
+    ("target_kl", 0.0),
+    ("target_period", 0),
+    ("target_rate", 0.0),
+    ("target_rate", 1.5),
+    ("utd_ratio", 0.0),
+    ("value_clip", 0.0),
+    ("value_coefficient", 0.0),
+    ("weight_exponent_frames", 0),
+    ("weight_exponent_start", 1.5),
+]
+
+
+def refuses(agent_class: type[Agent], name: str, value: Any) -> None:
+    """Check that an agent refuses a value and says for which setting."""
+    specs = small_specs(min(agent_class.actions))
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(f'{name}={value}: ')}"):
+        build(agent_class, *specs, **{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)
+def test_settings_out_of_range_are_refused_by_name(name: str, value: Any) -> None:
+    takers = [agent for agent in AGENTS if name in parameters_of(agent)]
+    assert takers
+    for agent_class in takers:
+        refuses(agent_class, name, value)
+
+
+@every_agent_class
+def test_no_setting_takes_just_anything(agent_class: type[Agent]) -> None:
+    for name, parameter in parameters_of(agent_class).items():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            refuses(agent_class, name, "a little")
+
+
+@every_agent_class
+def test_actions_that_it_does_not_produce_are_refused(agent_class: type[Agent]) -> None:
+    for actions in set(KINDS) - agent_class.actions:
+        with pytest.raises(ConfigurationError, match=rf"^action_spec: .* not {actions}"):
+            build(agent_class, *small_specs(actions))
+    observation, _ = small_specs("continuous")
+    with pytest.raises(ConfigurationError, match=r"^action_spec: Unbounded"):
+        build(agent_class, observation, Unbounded((ENVS, 2)))

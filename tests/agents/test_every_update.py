@@ -1,0 +1,215 @@
+"""What holds for the gradient step of every agent, whatever its algorithm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from agents.base import Agent, OffPolicyAgent
+from agents.deterministic import DeterministicActorCritic
+from agents.value_based import ValueBasedAgent
+from tests.every_agent import (
+    BATCH,
+    Case,
+    every_agent,
+    every_agent_that,
+    every_agent_with,
+    losses_of,
+    make_batch,
+    parameters,
+)
+
+every_off_policy_agent = every_agent_that(lambda case: issubclass(case.agent_class, OffPolicyAgent))
+every_value_based_agent = every_agent_that(
+    lambda case: issubclass(case.agent_class, ValueBasedAgent)
+)
+every_off_policy_actor_critic = every_agent_that(
+    lambda case: issubclass(case.agent_class, OffPolicyAgent) and case.actions == "continuous"
+)
+
+
+def learned(agent: Agent) -> set[str]:
+    """Return the names of what the optimizers move; a shared parameter has several."""
+    ids = {
+        id(parameter)
+        for optimizer in agent.optimizers().values()
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    everything = agent.named_parameters(remove_duplicate=False)
+    return {name for name, parameter in everything if id(parameter) in ids}
+
+
+def targets(agent: Agent) -> dict[str, str]:
+    """Return the names of what follows `x` as `target_x`, with the names of what it follows."""
+    return {
+        name: name.removeprefix("target_").replace(".network.", ".", 1)
+        for name, _ in agent.named_parameters()
+        if name.startswith("target_")
+    }
+
+
+def are_close(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.allclose(value, other[name]) for name, value in one.items())
+
+
+@every_agent
+def test_each_loss_reaches_parameters_of_its_own_and_all_that_learn_are_reached(case: Case) -> None:
+    agent = case.make()
+    batch = make_batch(agent)
+    reached: list[str] = []
+    for loss in losses_of(agent, batch):
+        agent.zero_grad()
+        losses_of(agent, batch)[loss].backward()
+        touched = [name for name, p in agent.named_parameters() if p.grad is not None]
+        assert touched, loss
+        reached += touched
+    assert len(reached) == len(set(reached))
+    unique = {name for name, _ in agent.named_parameters()}
+    assert set(reached) == learned(agent) & unique
+
+
+@every_agent
+def test_an_update_moves_what_learns_and_its_targets_and_nothing_else(case: Case) -> None:
+    agent = case.make(target_rate=0.1)
+    before = parameters(agent)
+    agent.update(make_batch(agent))
+    after = parameters(agent)
+    follows, moves = targets(agent), learned(agent)
+    assert not follows.keys() & moves
+    for name, value in after.items():
+        if name in follows:
+            expected = 0.9 * before[name] + 0.1 * after[follows[name]]
+            torch.testing.assert_close(value, expected, msg=name)
+        else:
+            assert torch.equal(value, before[name]) != (name in moves), name
+
+
+@every_agent_with("target_period")
+def test_targets_are_copied_every_so_many_updates(case: Case) -> None:
+    agent = case.make(target_rate=1.0, target_period=3)
+    start = parameters(agent)
+    for step in range(1, 7):
+        agent.update(make_batch(agent, seed=step))
+        now = parameters(agent)
+        for target, online in targets(agent).items():
+            if step < 3:
+                assert torch.equal(now[target], start[target]), target
+            assert torch.equal(now[target], now[online]) == (step % 3 == 0), target
+
+
+def gradient_norm(network: nn.Module) -> float:
+    gradients = [p.grad.flatten() for p in network.parameters() if p.grad is not None]
+    return torch.cat(gradients).norm().item() if gradients else 0.0
+
+
+@every_agent_with("max_gradient_norm")
+def test_a_gradient_norm_limits_the_step(case: Case) -> None:
+    limit = 1e-3
+    agent = case.make(max_gradient_norm=limit)
+    agent.update(make_batch(agent))
+    # The limit is for each network, or for two together, of which one then has most of it.
+    largest = max(gradient_norm(network) for network in agent.children())
+    assert 0.7 * limit < largest < 1.001 * limit
+
+
+@every_agent_that(lambda case: issubclass(case.agent_class, DeterministicActorCritic))
+def test_a_gradient_norm_limits_actor_and_critic_each(case: Case) -> None:
+    agent: Any = case.make(max_gradient_norm=1e-4)
+    agent.update(make_batch(agent))
+    assert gradient_norm(agent.actor) == pytest.approx(1e-4, rel=1e-2)
+    assert gradient_norm(agent.critic) == pytest.approx(1e-4, rel=1e-2)
+
+
+@every_off_policy_agent
+def test_a_time_limit_bootstraps_and_a_termination_does_not(case: Case) -> None:
+    agent = case.make()
+
+    def losses(
+        ahead: float, terminated: bool = False, truncated: bool = False
+    ) -> dict[str, Tensor]:
+        batch = make_batch(agent, terminated=terminated)
+        batch["next", "observation"] *= ahead
+        batch["next", "truncated"] |= truncated
+        return losses_of(agent, batch)
+
+    running, ended = losses(1.0), losses(1.0, terminated=True)
+    assert are_close(losses(1.0, truncated=True), running)
+    assert not are_close(losses(-1.0, truncated=True), running)
+    assert not are_close(ended, running)
+    assert are_close(losses(-1.0, terminated=True), ended)
+
+
+@every_off_policy_agent
+def test_rewards_of_several_steps_discount_the_next_value_as_often(case: Case) -> None:
+    agent = case.make(gamma=0.125)
+    batch = make_batch(agent)
+    one_step = losses_of(agent, batch)
+    batch["steps_to_next_obs"] = torch.full((BATCH, 1), 3)
+    assert are_close(losses_of(case.make(gamma=0.5, n_step=3), batch), one_step)
+    assert not are_close(losses_of(agent, batch), one_step)
+
+
+@every_agent_that(lambda case: case.actions == "continuous")
+def test_actions_in_other_units_mean_the_same(case: Case) -> None:
+    gradients = []
+    for bounds in ((-1.0, 1.0), (2.0, 6.0)):
+        agent = case.make(bounds=bounds)
+        batch = make_batch(agent)
+        torch.manual_seed(3)
+        agent.update(batch)
+        gradients.append([p.grad for p in agent.parameters() if p.grad is not None])
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
+
+
+@every_off_policy_actor_critic
+def test_the_actor_climbs_the_critic(case: Case) -> None:
+    agent = case.make(learning_rate=1e-2, initial_temperature=1e-3)
+    actor = {id(parameter) for parameter in agent.policy.parameters()}
+    others = [p for p in agent.parameters() if id(p) not in actor]
+    start = [p.detach().clone() for p in others]
+    batch = make_batch(agent)
+    before = losses_of(agent, batch)["loss/actor"].item()
+    for _ in range(25):
+        agent.update(batch)
+        torch._foreach_copy_([p.detach() for p in others], start)
+    assert losses_of(agent, batch)["loss/actor"].item() < before - 0.01
+
+
+@every_value_based_agent
+def test_an_update_writes_priorities_which_weights_do_not_change(case: Case) -> None:
+    priorities = []
+    for weight in (None, torch.linspace(0.1, 1.0, BATCH).unsqueeze(1)):
+        agent = case.make()
+        batch = make_batch(agent)
+        if weight is not None:
+            batch["weight"] = weight
+        torch.manual_seed(3)
+        agent.update(batch)
+        priorities.append(batch["priority"])
+    assert priorities[0].shape == (BATCH,)
+    assert not priorities[0].requires_grad
+    assert (priorities[0] > 0.0).all()
+    torch.testing.assert_close(*priorities)
+
+
+@every_value_based_agent
+def test_an_importance_weight_scales_what_its_sample_counts(case: Case) -> None:
+    agent = case.make()
+    batch = make_batch(agent)
+
+    def loss(weight: Tensor) -> Tensor:
+        return losses_of(agent, batch.set("weight", weight))["loss/value"]
+
+    whole = losses_of(agent, batch)["loss/value"]
+    weight = torch.linspace(0.1, 0.9, BATCH).unsqueeze(1)
+    torch.testing.assert_close(loss(weight) + loss(1.0 - weight), whole)
+    # A sample that weighs nothing may be whatever it is.
+    weight[: BATCH // 2] = 0.0
+    without = loss(weight)
+    batch["next", "reward"][: BATCH // 2] += 1.0
+    torch.testing.assert_close(loss(weight), without)
+    assert not torch.allclose(loss(1.0 - weight), whole - without)
