@@ -102,7 +102,7 @@ def active_robots(device: str, compile_step: bool, seas: int = 128) -> float:
 def main() -> None:
     """Measure all of it and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 16, 256, 4096])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 16, 256, 4096, 16384])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)

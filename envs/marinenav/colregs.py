@@ -6,16 +6,18 @@ side. phi is by how much its course lies to port of the tangent that passes the 
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from envs.marinenav.perception import View
-from envs.marinenav.physics import VESSEL_RADIUS
+from envs.marinenav.physics import VESSEL_RADIUS, to_body
 
 MIN_SPEED: Final = 0.5  # m/s, below which a robot or an object has no course
 SAFETY_MARGIN: Final = 1.0  # m around an object
+_TINY: Final = 1e-18  # m^2
 
 
 def give_way_angle(view: View) -> Tensor:
@@ -30,36 +32,47 @@ def give_way_angle(view: View) -> Tensor:
     px, py, vx, vy, radius = view.objects.unbind(0)
     ego_x, ego_y = view.own[2], view.own[3]
     # beta = atan2(v_obj): cosine and sine of the object's course, without the angle
-    speed = (vx.square() + vy.square()).sqrt()
-    under_way = (speed >= MIN_SPEED) & view.mask
-    under_way &= (ego_x.square() + ego_y.square()).sqrt() >= MIN_SPEED
-    c, s = vx / speed.clamp(min=MIN_SPEED), vy / speed.clamp(min=MIN_SPEED)
+    speed_squared = torch.addcmul(vx.square(), vy, vy)
+    ego_speed_squared = torch.addcmul(ego_x.square(), ego_y, ego_y)
+    share = speed_squared.clamp(min=MIN_SPEED**2).rsqrt()
+    c, s = vx * share, vy * share
     # pe = -R(beta)^T p_obj, ve = R(beta)^T v_ego: the robot as the object sees it
-    pe_x, pe_y = -(c * px + s * py), s * px - c * py
-    ve_x, ve_y = c * ego_x + s * ego_y, c * ego_y - s * ego_x
+    pe_x, pe_y = (-component for component in to_body(c, s, px, py))
+    ve_x, ve_y = to_body(c, s, ego_x, ego_y)
     # pe_x in [-9, 12], pe_y in [-17, 0], not pe_y + 7 > (-7/12)(pe_x - 12), a in [pi/4, 3 pi/4]
-    crossing = (pe_x >= -9.0) & (pe_x <= 12.0) & (pe_y >= -17.0) & (pe_y <= 0.0)
-    crossing &= pe_y + 7.0 <= (-7.0 / 12.0) * (pe_x - 12.0)
-    crossing &= ve_y >= ve_x.abs()
+    crossing = _least(
+        pe_x + 9.0,
+        12.0 - pe_x,
+        pe_y + 17.0,
+        -pe_y,
+        (-7.0 / 12.0) * (pe_x - 12.0) - (pe_y + 7.0),
+        ve_y - ve_x.abs(),
+    )
     # pe_x in [0, 17], |pe_y| <= 4.5, |a| > 3 pi/4
-    head_on = (pe_x >= 0.0) & (pe_x <= 17.0) & (pe_y.abs() <= 4.5) & (ve_x < -ve_y.abs())
-    phi, exists = _phi(px, py, radius, ego_x, ego_y)
-    applies = under_way & (crossing | head_on) & exists & (phi > 0.0)
-    first = applies & (applies.cumsum(0) == 1)
-    return (phi * first).sum(0)
-
-
-def _phi(
-    px: Tensor, py: Tensor, radius: Tensor, ego_x: Tensor, ego_y: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return phi and whether there is a tangent to measure it from."""
+    head_on = _least(pe_x, 17.0 - pe_x, 4.5 - pe_y.abs(), -ve_x - ve_y.abs())
+    situation = torch.maximum(crossing, head_on)
     # D = |p_obj|, b = r_obj + 1, t = sqrt(D^2 - b^2): the length of the tangent
     b = radius + SAFETY_MARGIN
-    tangent = px.square() + py.square() - b.square()
-    exists = tangent >= 0.0
-    t = tangent.clamp(min=0.0).sqrt()
+    squared = torch.addcmul(torch.addcmul(px.square(), py, py), b, b, value=-1.0)
+    # A root of 0 takes processors several times longer than others.
+    t_squared = squared.clamp(min=_TINY)
+    t = t_squared.sqrt()
     # phi = wrap(wrap(atan2(p_obj) + asin(b / D) + atan2(2.7951, t)) - atan2(v_ego)), as the
     # argument of the product (p_x + i p_y)(t + i b)(t + i 2.7951)(v_x - i v_y)
-    turn_x, turn_y = t.square() - b * VESSEL_RADIUS, t * (b + VESSEL_RADIUS)
+    turn_x, turn_y = t_squared - b * VESSEL_RADIUS, t * (b + VESSEL_RADIUS)
     seen_x, seen_y = px * ego_x + py * ego_y, py * ego_x - px * ego_y
-    return torch.atan2(seen_x * turn_y + seen_y * turn_x, seen_x * turn_x - seen_y * turn_y), exists
+    sine, cosine = seen_x * turn_y + seen_y * turn_x, seen_x * turn_x - seen_y * turn_y
+    # Rows without an object have no speed.
+    speeds = torch.minimum(speed_squared, ego_speed_squared) - MIN_SPEED**2
+    applies = (_least(speeds, situation, squared) >= 0.0) & (sine > 0.0)
+    # Of the objects it applies to, the first counts most.
+    count = torch.arange(len(px), 0, -1, dtype=px.dtype, device=px.device)[:, None, None]
+    greatest = (count * applies).amax(0, keepdim=True)
+    first = (len(px) - greatest).long().clamp(max=len(px) - 1)
+    phi = torch.atan2(sine.gather(0, first), cosine.gather(0, first))
+    return (phi * (greatest > 0.0))[0]
+
+
+def _least(first: Tensor, *others: Tensor) -> Tensor:
+    """Return the least of some margins: conditions all hold where it is not negative."""
+    return reduce(torch.minimum, others, first)

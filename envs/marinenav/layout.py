@@ -82,16 +82,19 @@ class Draft(NamedTuple):
 def begin_drafts(demand: Demand, size: Size, seas: int) -> Draft:
     """Return drafts with nothing in them yet."""
     distance, counts = demand.min_distance, demand.counts
-    nowhere = distance.new_full((1,), torch.inf)
-    none = torch.zeros(seas, dtype=torch.int64, device=distance.device)
+
+    def nowhere(*shape: int) -> Tensor:
+        return distance.new_full((*shape, seas), torch.inf)
+
+    kind, placed, tries = torch.zeros(3, seas, dtype=torch.int64, device=distance.device)
     return Draft(
-        nowhere.expand(2, 2, size.robots, seas),
-        nowhere.expand(3, size.vortices, seas),
-        nowhere.expand(2, size.obstacles, seas),
-        Demand(counts.expand(3, seas), distance.expand(seas)),
-        none,
-        none,
-        none,
+        nowhere(2, 2, size.robots),
+        nowhere(3, size.vortices),
+        nowhere(2, size.obstacles),
+        Demand(counts.expand(3, seas).contiguous(), distance.expand(seas).contiguous()),
+        kind,
+        placed,
+        tries,
     )
 
 
@@ -107,7 +110,7 @@ def complete_drafts(draft: Draft, streams: Tensor) -> tuple[Draft, Tensor]:
         the generators afterwards.
     """
     while bool((draft.kind != COMPLETE).any()):
-        words, after = random_words(streams, (_CANDIDATES,))
+        words, after = random_words(streams, (2, _CANDIDATES))
         streams = torch.where(draft.kind == COMPLETE, streams, after)
         draft = try_candidates(draft, words)
     return draft, streams
@@ -118,20 +121,19 @@ def try_candidates(draft: Draft, words: Tensor) -> Draft:
 
     Args:
         draft: of N seas.
-        words: random bits of the candidates, int64 `[C, N]`.
+        words: random bits of the candidates, int32 `[2, C, N]`.
     """
     is_robot, is_vortex, is_obstacle = (draft.kind == kind for kind in range(COMPLETE))
     # Candidate places `[axis, C, N]`; that of a robot has two ends.
-    draws = stored(uniform(words, draft.ends.dtype))
     low, high = (
-        torch.where(is_robot, robot, torch.where(is_vortex, vortex, obstacle)).to(draws)
+        torch.where(is_robot, robot, torch.where(is_vortex, vortex, obstacle)).to(draft.ends)
         for robot, vortex, obstacle in zip(ROBOT_AREA, VORTEX_AREA, OBSTACLE_AREA, strict=True)
     )
-    place, goal = low + (high - low) * draws[:2], low + (high - low) * draws[2:]
+    draws = stored(uniform(words, draft.ends.dtype))
+    place, goal = (low + (high - low) * draws).unbind(1)
     ends = torch.stack((place, torch.where(is_robot, goal, place)))
     # |goal - start| >= d_min
-    fits = _squared(goal - place) >= draft.demand.min_distance.square()
-    fits = fits | ~is_robot
+    fits = (_squared(goal - place) >= draft.demand.min_distance.square()) | ~is_robot
     # starts, goals more than 10 m apart; nothing else within 10 m plus its radius of either
     clearance = torch.where(
         is_robot,
@@ -139,19 +141,19 @@ def try_candidates(draft: Draft, words: Tensor) -> Draft:
         torch.where(is_vortex, VORTEX_CLEARANCE, OBSTACLE_CLEARANCE),
     )
     squared = (ends[:, :, None] - draft.ends[:, :, :, None]).square().sum(1)
-    fits = fits & (squared > clearance.square()).all(0).all(0)
-    direction = torch.where(draws[2] < 0.5, 1.0, -1.0).to(draws)
+    fits = fits & (squared.amin((0, 1)) > clearance.square())
+    direction = torch.where(draws[0, 1] < 0.5, 1.0, -1.0).to(draws)
     if draft.vortices.shape[1] > 0:
         fits = fits & _suits_vortices(place, direction, draft.vortices, is_vortex, is_obstacle)
     if draft.obstacles.shape[1] > 0:
         apart = _squared(place[:, None] - draft.obstacles[:, :, None])
-        fits = fits & (apart >= (2.0 * OBSTACLE_RADIUS) ** 2).all(0)
+        fits = fits & (apart.amin(0) >= (2.0 * OBSTACLE_RADIUS) ** 2)
     # Candidates beyond the last try do not count.
-    number = torch.arange(1, len(words) + 1, device=words.device)[:, None]
+    number = torch.arange(1, words.shape[1] + 1, device=words.device)[:, None]
     fits = fits & (draft.tries + number <= TRIES) & (draft.kind != COMPLETE)
     first = fits & (fits.cumsum(0) == 1)
     found = first.any(0)
-    tries = draft.tries + torch.where(found, (first * number).sum(0), len(words))
+    tries = draft.tries + torch.where(found, (first * number).sum(0), words.shape[1])
     ends = (ends * first).sum(2)
     whirl = torch.cat((ends[0], (direction * first).sum(0, keepdim=True)))
     kind, placed, tries = _turn_to_next_kind(draft, draft.placed + found, tries)

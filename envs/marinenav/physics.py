@@ -116,7 +116,7 @@ def _slowed(speed: Tensor, linear: float, quadratic: float, inertia: float) -> T
     """Return the share of a speed that drag leaves after a substep."""
     # 1 - 0.05 (linear + quadratic |speed|) / inertia
     share = SUBSTEP_SECONDS / inertia
-    return speed.abs() * (-quadratic * share) + (1.0 - linear * share)
+    return torch.rsub(speed.abs(), 1.0 - linear * share, alpha=quadratic * share)
 
 
 def _to_world(c: Tensor, s: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from envs.marinenav.colregs import give_way_angle
 from envs.marinenav.noise import make_noise, random_words, seed_streams, uniform
-from envs.marinenav.perception import View
+from envs.marinenav.perception import View, perceive, surroundings
 from envs.marinenav.physics import (
     HEADING,
     POSITION,
@@ -127,13 +127,35 @@ def test_the_nearest_that_applies_decides() -> None:
     assert give_way_angle(view).item() == pytest.approx(_tangent((12.0, 0.0)), abs=1e-5)
 
 
+@pytest.mark.parametrize("obstacles", [2, 4, 300])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_nearest_are_seen_in_their_order(obstacles: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    motion = torch.zeros(11, 1, 50, dtype=dtype)
+    buoys = 60.0 * torch.rand(3, obstacles, 50, generator=generator, dtype=dtype) - 30.0
+    buoys[2] = (buoys[2] / 30.0).clamp(min=0.0)  # half of them are not there
+    goal, active = torch.zeros(2, 1, 50, dtype=dtype), torch.ones(1, 50, dtype=torch.bool)
+    around = surroundings(motion, active, buoys)
+    view, _ = perceive(motion, goal, around, seed_streams(0, 50, CPU), None)
+    clearance = (buoys[:2].norm(dim=0) - buoys[2]).masked_fill(buoys[2] == 0.0, torch.inf)
+    expected = clearance.sort(dim=0).values[:5]
+    expected = expected[:, None].masked_fill(expected[:, None] > 20.0, torch.inf)
+    seen = (view.objects[:2].norm(dim=0) - view.objects[4]).masked_fill(~view.mask, torch.inf)
+    torch.testing.assert_close(seen[: len(expected)], expected)
+    assert not view.mask[len(expected) :].any()
+
+
 def test_sensing_errs_as_documented() -> None:
     noise = make_noise(CPU, torch.float64)
     words, _ = random_words(seed_streams(0, 500, CPU), (200,))
-    error, factor = noise.displacement(words), noise.radius_factor(words)
+    error, factor = torch.stack(noise.displacement(words)), noise.radius_factor(words)
     assert error.mean().item() == pytest.approx(0.0, abs=5e-4)
     assert error.std().item() == pytest.approx(0.05, rel=1e-2)
     assert torch.corrcoef(error.view(2, -1))[0, 1].abs() < 0.01
+    for component in error:
+        for one in (component, component.abs()):
+            both = torch.stack((one.flatten(), factor.flatten()))
+            assert torch.corrcoef(both)[0, 1].abs() < 0.015
     # E cos(angle) of a von Mises distribution is I1(kappa) / I0(kappa)
     angle = (factor - 0.8) / 0.2 * math.pi
     ratio = torch.special.i1(torch.tensor(1.0)) / torch.special.i0(torch.tensor(1.0))
@@ -144,16 +166,17 @@ def test_sensing_errs_as_documented() -> None:
 
 def test_generators_are_uniform_independent_and_go_on() -> None:
     streams = seed_streams(3, 400, CPU)
-    first, after = random_words(streams, (100,))
-    second, _ = random_words(after, (100,))
-    both, _ = random_words(streams, (200,))
-    assert torch.equal(torch.cat((first, second)), both)
-    draws = uniform(both, torch.float64).reshape(4 * 200, 400)
+    first, after = random_words(streams, (200,))
+    second, _ = random_words(after, (200,))
+    draws = uniform(torch.cat((first, second)), torch.float64).reshape(2 * 400, 400)
     assert ((draws > 0) & (draws < 1)).all()
     assert draws.mean().item() == pytest.approx(0.5, abs=2e-3)
     assert draws.var().item() == pytest.approx(1 / 12, abs=1e-3)
     correlation = torch.corrcoef(draws.T)
     correlation.fill_diagonal_(0.0)
     assert correlation.abs().max() < 0.2
+    correlation = torch.corrcoef(draws)
+    correlation.fill_diagonal_(0.0)
+    assert correlation.abs().max() < 0.3
     assert not torch.isin(seed_streams(4, 400, CPU), streams).any()
     assert torch.equal(seed_streams(3, 7, CPU), streams[:7])
