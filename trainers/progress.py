@@ -12,7 +12,9 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-_WINDOW_SECONDS = 30.0
+_RATE_SECONDS = 30.0
+# Long enough to hold evaluations and what lies between them.
+_ESTIMATE_SECONDS = 600.0
 _SAMPLE_SECONDS = 0.5
 _BAR_SECONDS = 0.2
 _LINE_SECONDS = 10.0
@@ -48,7 +50,8 @@ class ProgressDisplay:
         self._clock = clock
         self._facts: dict[str, str] = {}
         self._started = self._shown = clock()
-        self._rate = _MovingRate(self._started, initial_frames)
+        self._rate = _MovingRate(_RATE_SECONDS, self._started, initial_frames)
+        self._long_rate = _MovingRate(_ESTIMATE_SECONDS, self._started, initial_frames)
         self._open = enabled
         self._bar: tqdm | None = None
         if enabled and self._file.isatty():
@@ -87,10 +90,12 @@ class ProgressDisplay:
             return
         now = self._clock()
         self._rate.add(now, frames)
+        self._long_rate.add(now, frames)
         if now - self._shown >= (_LINE_SECONDS if self._bar is None else _BAR_SECONDS):
             self._shown = now
             rate = self._rate.frames_per_second(now, frames)
-            left = (self._total_frames - frames) / rate if rate > 0 else math.inf
+            long_rate = self._long_rate.frames_per_second(now, frames)
+            left = (self._total_frames - frames) / long_rate if long_rate > 0 else math.inf
             self._show(rate, f"{human_time(left)} left" if math.isfinite(left) else "")
 
     def message(self, text: str) -> None:
@@ -134,15 +139,16 @@ class ProgressDisplay:
 
 
 class _MovingRate:
-    """Frames per second over the last 30 s."""
+    """Frames per second over the last `window` seconds."""
 
-    def __init__(self, now: float, frames: int) -> None:
+    def __init__(self, window: float, now: float, frames: int) -> None:
+        self._window = window
         self._samples = deque([(now, frames)])
 
     def add(self, now: float, frames: int) -> None:
         if now - self._samples[-1][0] >= _SAMPLE_SECONDS:
             self._samples.append((now, frames))
-            while len(self._samples) > 2 and now - self._samples[1][0] >= _WINDOW_SECONDS:
+            while len(self._samples) > 2 and now - self._samples[1][0] >= self._window:
                 self._samples.popleft()
 
     def frames_per_second(self, now: float, frames: int) -> float:

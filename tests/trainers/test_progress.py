@@ -58,14 +58,16 @@ def test_at_most_one_line_in_ten_seconds_and_one_at_the_end() -> None:
     )
 
 
-def test_rate_is_that_of_the_last_seconds() -> None:
+def test_rate_is_that_of_the_last_seconds_and_the_time_left_that_of_the_last_minutes() -> None:
     file, clock = io.StringIO(), Clock()
     display = ProgressDisplay(10**6, file=file, clock=clock)
     frames = run(display, clock, rate=10_000, seconds=20)
     run(display, clock, rate=100, seconds=60, start=frames)
-    assert "   100 frames/s   2 h 12 min left" in file.getvalue().splitlines()[-1]
+    assert "   100 frames/s   4 min 33 s left" in file.getvalue().splitlines()[-1]
+    run(display, clock, rate=100, seconds=600, start=frames + 6000)
+    assert "   100 frames/s   2 h 02 min left" in file.getvalue().splitlines()[-1]
     display.close()
-    assert "   2,575 frames/s   in 1 min 20 s" in file.getvalue().splitlines()[-1]
+    assert "   391 frames/s   in 11 min 20 s" in file.getvalue().splitlines()[-1]
 
 
 def test_resumed_run_counts_only_its_own_frames() -> None:
