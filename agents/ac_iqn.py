@@ -54,6 +54,9 @@ class ACIQN(DeterministicActorCritic):
         target_period: updates from one move of the targets to the next.
         max_gradient_norm: gradients of actor and critic are each scaled down to this norm; None
             for never.
+        saturation_penalty: weight of the mean square of what tanh squashes, in the actor's loss.
+            Against actors that stick to the bounds of their actions, where tanh passes next to no
+            gradient; compare the action penalty of Plappert et al., arXiv 1802.09464.
         noise_start: standard deviation of the noise at the first frame, for actions in [-1, 1].
         noise_end: the same after `noise_frames`.
         noise_frames: environment steps from one to the other, in a straight line.
@@ -88,6 +91,7 @@ class ACIQN(DeterministicActorCritic):
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
         target_period: Annotated[int, Field(ge=1)] = 1,
         max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = None,
+        saturation_penalty: Annotated[float, Field(ge=0.0)] = 0.0,
         noise_start: Annotated[float, Field(ge=0.0)] = 0.3,
         noise_end: Annotated[float, Field(ge=0.0)] = 0.1,
         noise_frames: Annotated[int, Field(ge=1)] = 10_000,
@@ -102,6 +106,7 @@ class ACIQN(DeterministicActorCritic):
         self.kappa = kappa
         self.gamma = gamma
         self.max_gradient_norm = max_gradient_norm
+        self.saturation_penalty = saturation_penalty
         self.batch_size = batch_size
         self.utd_ratio = utd_ratio
         self.n_step = n_step
@@ -141,7 +146,9 @@ class ACIQN(DeterministicActorCritic):
 
         # J = E[1/N sum_k Z_{tau_k}(s, mu(s))],  tau_k ~ U(0, risk level)
         risk_fractions = draw_fractions((samples, self.fractions), self.risk_level, self.device)
-        actor_loss = -frozen(self.critic, batch, self.actor(batch), risk_fractions).mean()
+        raw_action = self.actor.raw(batch)
+        actor_loss = -frozen(self.critic, batch, raw_action.tanh(), risk_fractions).mean()
+        actor_loss = actor_loss + self.saturation_penalty * raw_action.square().mean()
 
         return TensorDict(
             {

@@ -40,6 +40,9 @@ class DDPG(DeterministicActorCritic):
             0 to 1 (tau).
         max_gradient_norm: gradients of actor and critic are each scaled down to this norm; None
             for never.
+        saturation_penalty: weight of the mean square of what tanh squashes, in the actor's loss.
+            Against actors that stick to the bounds of their actions, where tanh passes next to no
+            gradient; compare the action penalty of Plappert et al., arXiv 1802.09464.
         noise_start: standard deviation of the noise at the first frame, for actions in [-1, 1].
         noise_end: the same after `noise_frames`.
         noise_frames: environment steps from one to the other, in a straight line.
@@ -65,6 +68,7 @@ class DDPG(DeterministicActorCritic):
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
         max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = None,
+        saturation_penalty: Annotated[float, Field(ge=0.0)] = 0.0,
         noise_start: Annotated[float, Field(ge=0.0)] = 0.3,
         noise_end: Annotated[float, Field(ge=0.0)] = 0.1,
         noise_frames: Annotated[int, Field(ge=1)] = 10_000,
@@ -75,6 +79,7 @@ class DDPG(DeterministicActorCritic):
         super().__init__(observation_spec, action_spec, device)
         self.gamma = gamma
         self.max_gradient_norm = max_gradient_norm
+        self.saturation_penalty = saturation_penalty
         self.batch_size = batch_size
         self.utd_ratio = utd_ratio
         self.n_step = n_step
@@ -110,7 +115,9 @@ class DDPG(DeterministicActorCritic):
         critic_loss = F.mse_loss(value, target)
 
         # J = E[Q(s, mu(s))], whose gradient is eq. 6
-        actor_loss = -frozen(self.critic, batch, self.actor(batch)).mean()
+        raw_action = self.actor.raw(batch)
+        actor_loss = -frozen(self.critic, batch, raw_action.tanh()).mean()
+        actor_loss = actor_loss + self.saturation_penalty * raw_action.square().mean()
 
         return TensorDict(
             {

@@ -32,7 +32,7 @@ class DeterministicActorCritic(OffPolicyAgent):
             for never.
     """
 
-    actor: nn.Module
+    actor: DeterministicActor
     target_actor: TargetNetwork
     critic: nn.Module
     target_critic: TargetNetwork
@@ -83,7 +83,11 @@ class DeterministicActor(nn.Module):
 
     def forward(self, observation: TensorDictBase) -> Tensor:
         """Return actions `[*B, action_dim]` in [-1, 1]."""
-        return self.network(self.encoder(observation)).tanh()
+        return self.raw(observation).tanh()
+
+    def raw(self, observation: TensorDictBase) -> Tensor:
+        """Return what tanh squashes, `[*B, action_dim]`."""
+        return self.network(self.encoder(observation))
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
         """Return the same: exploration is added outside."""
