@@ -256,3 +256,34 @@ def test_it_trains_robots(agent_class: type[Agent], robots: EnvBase, tmp_path: P
     after = parameters(agent)
     assert all(value.isfinite().all() for value in after.values())
     assert any(not torch.equal(value, before[name]) for name, value in after.items())
+
+
+@every_agent_class
+def test_an_interrupted_run_goes_on_among_robots_too(
+    agent_class: type[Agent], tmp_path: Path
+) -> None:
+    def make(folder: str, total_frames: int) -> TorchRLTrainer:
+        torch.manual_seed(0)
+        world = pair(ROBOTS["marinenav"](), agent_class)
+        return TorchRLTrainer(
+            world,
+            build_for(world, agent_class, rollout_length=8),
+            tmp_path / folder,
+            total_frames=total_frames,
+            random_frames=32,
+            replay_capacity=500,
+            checkpoint_interval=64,
+            show_progress=False,
+            loggers=["csv"],
+        )
+
+    whole = make("whole", 128)
+    whole.train()
+    make("parts", 64).train()
+    second = make("parts", 128)
+    latest = second.checkpoints.latest()
+    assert latest is not None
+    second.load(latest)
+    second.train()
+    assert second.updates == whole.updates
+    assert_equal(parameters(whole.agent), parameters(second.agent))

@@ -92,12 +92,13 @@ class BatchCollector:
         """Go on from a state that `state_dict` returned; from a fresh reset if that was empty."""
         if not state:
             return
-        self.env.reset()
+        # A reset tells the batch sizes of what is nested, which the state does not.
+        root = self.env.reset()
         _base(self.env).load_state_dict(state["world"])
         if isinstance(self.env, TransformedEnv):
             self.env.transform.load_state_dict(state["transforms"])
-        root = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
-        self._root, self._observation = self._begin(root)
+        saved = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
+        self._root, self._observation = self._begin(root.update(saved))
 
     def _begin(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         return root, root.to(self.device) if self._is_remote else root
