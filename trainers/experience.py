@@ -65,7 +65,7 @@ class ReplayExperience:
         """Store a step; yield as many batches as keep updates in proportion to frames."""
         self.replay.extend(transition)
         self._frames += self.num_envs
-        while self._updates < int(self._frames * self.agent.utd_ratio):
+        while self._updates < self._updates_due():
             batch = self.replay.sample(self.agent.batch_size)
             yield batch
             self._updates += 1
@@ -73,18 +73,23 @@ class ReplayExperience:
                 self.replay.update_priorities(batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the frames and updates since learning started."""
-        return {"frames": self._frames, "updates": self._updates}
+        """Return the frames since learning started."""
+        return {"frames": self._frames}
 
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
         """Go on; without its replay, a new one is filled before learning goes on."""
         if stored is not None:
             self.replay.load_state_dict(stored)
-            self._frames, self._updates = state["frames"], state["updates"]
+            # All that was due is done, also where another ratio holds from here on.
+            self._frames = state["frames"]
+            self._updates = self._updates_due()
 
     def stored(self) -> dict[str, Any]:
         """Return the replay."""
         return self.replay.state_dict()
+
+    def _updates_due(self) -> int:
+        return max(0, int(self._frames * self.agent.utd_ratio))
 
 
 class RolloutExperience:

@@ -100,6 +100,18 @@ def test_an_interrupted_run_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -
     assert second.evaluation == whole.evaluation
 
 
+def test_another_update_ratio_holds_from_where_a_run_goes_on(tmp_path: Path) -> None:
+    first = make_trainer(tmp_path, total_frames=480)
+    first.train()
+    second = make_trainer(tmp_path, total_frames=960)
+    second.agent.utd_ratio = 0.25
+    latest = second.checkpoints.latest()
+    assert latest is not None
+    second.load(latest)
+    second.train()
+    assert second.updates == first.updates + 480 // 4
+
+
 def test_without_its_replay_a_run_fills_a_new_one_before_it_learns_on(tmp_path: Path) -> None:
     first = make_trainer(tmp_path, total_frames=480, save_replay=False)
     first.train()
