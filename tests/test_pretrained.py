@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from envs.marinenav import MarineNavEnv
+from envs.marinenav.baselines import StraightToGoal
+from envs.marinenav.curriculum import PAPER_STAGES
+from envs.marinenav.evaluation import evaluate
+from envs.marinenav.scenario import draw_scenarios
+from trainers.policies import trained_agent
+
+CPU = torch.device("cpu")
+POLICIES = sorted((Path(__file__).parents[1] / "pretrained" / "marinenav").glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("path", POLICIES, ids=lambda path: path.stem)
+def test_a_shipped_policy_avoids_what_sailing_straight_runs_into(path: Path) -> None:
+    scenarios = draw_scenarios(PAPER_STAGES[-1:], 20, 0)
+    agent, _ = trained_agent(path, MarineNavEnv(num_envs=1), CPU)
+    skilled = evaluate(agent.policy, scenarios=scenarios, device=CPU)
+    straight = evaluate(StraightToGoal(), scenarios=scenarios, device=CPU)
+    assert skilled.overall.success.mean > straight.overall.success.mean + 0.3
