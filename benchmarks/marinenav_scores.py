@@ -37,11 +37,15 @@ from envs.marinenav.scenario import draw_scenarios
 from torchrl_gpu.checkpoint import CheckpointFolder
 from torchrl_gpu.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.state_file import load_state
 from trainers.policies import save_policy, trained_agent
 
 PRETRAINED: Final = Path("pretrained/marinenav")
 AGENTS: Final = ("ac_iqn", "sac", "iqn", "ddpg", "dqn", "ppo", "rainbow")
-HEADER: Final = ("policy", *map(str, range(6)), "all", "interval", "return", "time, s", "energy")
+HEADER: Final = (
+    *("policy", *map(str, range(6)), "all", "interval", "return", "time, s", "energy"),
+    *("frames", "trained, min"),
+)
 
 # The authors' released checkpoints in their environment, 100 episodes a level: success at each
 # level and overall, discounted return, time (s), energy.
@@ -88,6 +92,7 @@ def scores(
     elif agent != "all" and not _file(agent).is_file():
         raise ConfigurationError(f"agent={agent}: there is no {_file(agent)}; add train=true")
     print_machine()
+    training: dict[str, tuple[int, float]] = {}
     policies: dict[str, Policy] = {
         "random": RandomPolicy(device=place),
         "straight": StraightToGoal(device=place),
@@ -98,24 +103,33 @@ def scores(
         if _file(name).is_file():
             found, _ = trained_agent(_file(name), MarineNavEnv(num_envs=1, device=place), place)
             policies[name] = found.policy
+            state = load_state(_file(name))
+            training[name] = (state["frames"], state["seconds"] / 60.0)
     scenarios = draw_scenarios(PAPER_STAGES, episodes, seed)
     rows: list[list[str]] = []
     figures: dict[str, Any] = {}
     for name, policy in policies.items():
         start = time.perf_counter()
         found_scores = evaluate(policy, scenarios=scenarios, device=place, seed=seed)
-        rows.append([name, *_ours(found_scores)])
+        frames, minutes = training.get(name, (0, math.nan))
+        rows.append(
+            [name, *_ours(found_scores), f"{frames:,}" if frames else "", _number(minutes, 0)]
+        )
         if name in REFERENCE:
-            rows.append([f"{name}, authors", *_theirs(REFERENCE[name])])
+            rows.append([f"{name}, authors", *_theirs(REFERENCE[name]), "", ""])
         figures[name] = {
             "levels": [round(level.success.mean, 4) for level in found_scores.levels],
             "success": round(found_scores.overall.success.mean, 4),
             "return": round(found_scores.overall.discounted_return.mean, 3),
             "reference": REFERENCE[name][6] if name in REFERENCE else None,
+            "frames": frames or None,
             "seconds": round(time.perf_counter() - start, 1),
         }
     print_table(HEADER, rows)
-    print(f"\nsuccess by level and overall with its 95 % interval, {episodes} episodes a level")
+    print(
+        f"\nsuccess by level and overall with its 95 % interval, {episodes} episodes a level; "
+        "frames are steps of single seas, until the checkpoint that is shown"
+    )
     print_figures(figures)
     return 0
 

@@ -16,7 +16,7 @@ from trainers.pairing import pair
 from trainers.registry import find_class
 
 # What a policy file keeps of a checkpoint, besides the policy.
-_KEPT = ("agent_name", "spaces", "config", "frames")
+_KEPT = ("agent_name", "spaces", "config", "frames", "seconds")
 _POLICY = "policy."
 
 
