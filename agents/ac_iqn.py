@@ -148,7 +148,7 @@ class ACIQN(DeterministicActorCritic):
         risk_fractions = draw_fractions((samples, self.fractions), self.risk_level, self.device)
         raw_action = self.actor.raw(batch)
         actor_loss = -frozen(self.critic, batch, raw_action.tanh(), risk_fractions).mean()
-        actor_loss = actor_loss + self.saturation_penalty * raw_action.square().mean()
+        actor_loss = actor_loss + self.saturation_loss(raw_action)
 
         return TensorDict(
             {

@@ -117,7 +117,7 @@ class DDPG(DeterministicActorCritic):
         # J = E[Q(s, mu(s))], whose gradient is eq. 6
         raw_action = self.actor.raw(batch)
         actor_loss = -frozen(self.critic, batch, raw_action.tanh()).mean()
-        actor_loss = actor_loss + self.saturation_penalty * raw_action.square().mean()
+        actor_loss = actor_loss + self.saturation_loss(raw_action)
 
         return TensorDict(
             {

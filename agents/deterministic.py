@@ -30,6 +30,7 @@ class DeterministicActorCritic(OffPolicyAgent):
         optimizer: of actor and critic.
         max_gradient_norm: gradients of actor and critic are each scaled down to this norm; None
             for never.
+        saturation_penalty: weight of the mean square of what tanh squashes, in the actor's loss.
     """
 
     actor: DeterministicActor
@@ -38,6 +39,7 @@ class DeterministicActorCritic(OffPolicyAgent):
     target_critic: TargetNetwork
     optimizer: torch.optim.Optimizer
     max_gradient_norm: float | None
+    saturation_penalty: float
 
     def update(self, batch: TensorDictBase) -> TensorDict:
         """Do one gradient step on actor and critic, and move the targets."""
@@ -52,6 +54,10 @@ class DeterministicActorCritic(OffPolicyAgent):
         self.target_actor.update()
         self.target_critic.update()
         return losses.detach()
+
+    def saturation_loss(self, raw_action: Tensor) -> Tensor:
+        """Return what draws actions away from their bounds, where tanh passes no gradient."""
+        return self.saturation_penalty * raw_action.square().mean()
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return the one optimizer."""
