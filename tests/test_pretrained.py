@@ -13,13 +13,13 @@ from envs.marinenav.scenario import draw_scenarios
 from trainers.policies import trained_agent
 
 CPU = torch.device("cpu")
-POLICIES = sorted((Path(__file__).parents[1] / "pretrained" / "marinenav").glob("*.safetensors"))
+SHIPPED = Path(__file__).parents[1] / "pretrained" / "marinenav"
 
 
-@pytest.mark.parametrize("path", POLICIES, ids=lambda path: path.stem)
-def test_a_shipped_policy_avoids_what_sailing_straight_runs_into(path: Path) -> None:
+@pytest.mark.parametrize("name", ["ac_iqn", "ddpg", "dqn", "iqn", "sac"])
+def test_a_shipped_policy_avoids_what_sailing_straight_runs_into(name: str) -> None:
     scenarios = draw_scenarios(PAPER_STAGES[-1:], 20, 0)
-    agent, _ = trained_agent(path, MarineNavEnv(num_envs=1), CPU)
+    agent, _ = trained_agent(SHIPPED / f"{name}.safetensors", MarineNavEnv(num_envs=1), CPU)
     skilled = evaluate(agent.policy, scenarios=scenarios, device=CPU)
     straight = evaluate(StraightToGoal(), scenarios=scenarios, device=CPU)
     assert skilled.overall.success.mean > straight.overall.success.mean + 0.3
