@@ -59,6 +59,7 @@ class SeaRenderer:
 
     def __init__(self, size: int = 720) -> None:
         self.size = size
+        self._scale = 1.0  # pixels in a metre of the seas that are being drawn
         self._trails: dict[int, list[list[Point]]] = {}
         self._steps: dict[int, int] = {}
         self._font = ImageFont.load_default(14 * SUPERSAMPLING)
@@ -79,7 +80,7 @@ class SeaRenderer:
         columns = math.ceil(math.sqrt(len(seas)))
         size = self.size // columns
         rows = math.ceil(len(seas) / columns)
-        self._scale = size * SUPERSAMPLING / (MAP_SIZE + 2.0 * MARGIN)  # pixels in a metre
+        self._scale = size * SUPERSAMPLING / (MAP_SIZE + 2.0 * MARGIN)
         picture = Image.new("RGB", (size * columns, size * rows), DEEP)
         for slot, sea in enumerate(seas):
             tile = self._tile(pick(shown, torch.tensor([slot])), sea)
