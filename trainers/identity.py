@@ -43,6 +43,19 @@ def check_identity(state: Mapping[str, Any], agent: Agent, checkpoint: Path) -> 
         )
 
 
+def check_trainable(state: Mapping[str, Any], checkpoint: Path) -> None:
+    """Refuse to train on from what holds a policy alone.
+
+    Raises:
+        ConfigurationError: the file is no checkpoint of a run.
+    """
+    if "agent" not in state:
+        raise ConfigurationError(
+            f"checkpoint={checkpoint}: it holds a policy alone, to be evaluated or shown; "
+            "to train on, name a checkpoint of a run"
+        )
+
+
 def _describe(agent: Agent, spaces: Composite, key: Any) -> str:
     spec = spaces[key]
     shape = spec.shape[len(agent.observation_spec.shape) :]

@@ -18,6 +18,7 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.state_file import load_state
 from trainers.demo import film
 from trainers.evaluation import evaluate
+from trainers.identity import check_trainable
 from trainers.registry import GROUPS, find_class
 
 Mode = Literal["train", "eval", "demo"]
@@ -88,7 +89,10 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
     found = None
     if checkpoint is not None:
         found = find_checkpoint(Path(checkpoint), best=mode != "train")
-        config = _with_settings_of(load_state(found), found, config, choices, overrides)
+        state = load_state(found)
+        if mode == "train":
+            check_trainable(state, found)
+        config = _with_settings_of(state, found, config, choices, overrides)
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     components = {group: _component(group, plain[group]) for group in GROUPS}
     return Settings(

@@ -17,12 +17,11 @@ from agents.base import Agent
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.collector import BatchCollector
-from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.seeding import rng_state, set_rng_state
 from torchrl_gpu.state_file import load_state
 from trainers.evaluation import Evaluation, evaluate
 from trainers.experience import experience_of
-from trainers.identity import check_identity, identity
+from trainers.identity import check_identity, check_trainable, identity
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, MetricLogger
 from trainers.progress import ProgressDisplay
 
@@ -177,11 +176,7 @@ class TorchRLTrainer:
         """
         state = load_state(checkpoint)
         check_identity(state, self.agent, checkpoint)
-        if "agent" not in state:
-            raise ConfigurationError(
-                f"checkpoint={checkpoint}: it holds a policy alone, to be evaluated or shown; "
-                "to train on, name a checkpoint of a run"
-            )
+        check_trainable(state, checkpoint)
         self.frames = state["frames"]
         self.updates = state["updates"]
         self._started = time.perf_counter() - state["seconds"]

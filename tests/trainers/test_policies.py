@@ -77,14 +77,16 @@ def test_it_is_evaluated_and_filmed_like_a_checkpoint(
     assert path.stat().st_size > 1000
 
 
-def test_training_on_from_it_is_refused(
+def test_training_on_from_it_is_refused_before_anything_is_built(
     policy: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert call(monkeypatch, tmp_path, f"checkpoint={policy}", "trainer.total_frames=100") == 2
-    assert "it holds a policy alone" in capfd.readouterr().err
+    told = capfd.readouterr()
+    assert "it holds a policy alone" in told.err
+    assert not told.out
 
 
 def test_another_world_is_refused(policy: Path) -> None:
