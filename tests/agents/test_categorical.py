@@ -30,4 +30,5 @@ def test_impossible_actions_are_never_drawn_and_do_no_harm() -> None:
     logits = torch.tensor([[0.0, -1e30]]).expand(1000, 2).clone().requires_grad_()
     assert categorical.draw(logits).eq(0).all()
     categorical.entropy(logits).sum().backward()
+    assert logits.grad is not None
     assert torch.isfinite(logits.grad).all()

@@ -59,6 +59,7 @@ def test_log_cdf_and_its_gradient_hold_in_both_tails() -> None:
     value.sum().backward()
     exact.sum().backward()
     torch.testing.assert_close(value, exact.float(), rtol=1e-4, atol=1e-6)
+    assert exact_x.grad is not None
     torch.testing.assert_close(x.grad, exact_x.grad.float(), rtol=1e-3, atol=1e-6)
 
 
@@ -72,8 +73,9 @@ def test_gradients_are_finite_however_unlikely_the_action(log_std: float) -> Non
     log_prob = clipped_normal.log_prob(action, mean, log_stds)
     log_prob.sum().backward()
     assert torch.isfinite(log_prob).all()
-    assert torch.isfinite(mean.grad).all()
-    assert torch.isfinite(log_stds.grad).all()
+    for gradient in (mean.grad, log_stds.grad):
+        assert gradient is not None
+        assert torch.isfinite(gradient).all()
 
 
 def test_samples_are_clipped_and_spread_around_the_mean() -> None:

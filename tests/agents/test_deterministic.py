@@ -16,7 +16,8 @@ def test_saturated_actor_comes_back_by_its_penalty_only(
     agent = kind(*small_specs("continuous"), CPU, hidden_sizes=[16, 16], saturation_penalty=penalty)
     batch = make_batch(agent)
     with torch.no_grad():
-        agent.actor.network[-1].bias.fill_(15.0)  # tanh is 1 there, and flat, in float32
+        # tanh is 1 there, and flat, in float32
+        agent.actor.network[-1].get_parameter("bias").fill_(15.0)
         before = agent.actor.raw(batch).mean()
         for _ in range(20):
             with torch.enable_grad():

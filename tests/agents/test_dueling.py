@@ -30,10 +30,11 @@ def test_each_atom_has_a_mean_of_its_own() -> None:
 
 
 def test_what_all_advantages_have_in_common_does_not_count() -> None:
-    head = Dueling(Constant(5.0), Constant(1.0, 2.0), num_actions=2)
+    advantage = Constant(1.0, 2.0)
+    head = Dueling(Constant(5.0), advantage, num_actions=2)
     before = head(torch.zeros(1)).detach().clone()
     with torch.no_grad():
-        head.advantage.outputs += 100.0
+        advantage.outputs.add_(100.0)
     torch.testing.assert_close(head(torch.zeros(1)), before)
 
 
@@ -48,9 +49,13 @@ def test_takes_any_batch(batch: tuple[int, ...]) -> None:
 
 
 def test_all_inputs_reach_both_streams() -> None:
-    class Scaled(nn.Linear):
-        def forward(self, inputs: torch.Tensor, scale: float) -> torch.Tensor:
-            return scale * super().forward(inputs)
+    class Scaled(nn.Module):
+        def __init__(self, outputs: int) -> None:
+            super().__init__()
+            self.linear = nn.Linear(5, outputs)
 
-    head, inputs = Dueling(Scaled(5, 1), Scaled(5, 2), num_actions=2), torch.randn(4, 5)
+        def forward(self, inputs: torch.Tensor, scale: float) -> torch.Tensor:
+            return scale * self.linear(inputs)
+
+    head, inputs = Dueling(Scaled(1), Scaled(2), num_actions=2), torch.randn(4, 5)
     torch.testing.assert_close(head(inputs, 3.0), 3.0 * head(inputs, 1.0))

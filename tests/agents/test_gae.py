@@ -19,7 +19,8 @@ def flags(steps: int, at: int | None = None) -> Tensor:
 
 
 def in_a_loop(increment: Tensor, coefficient: Tensor) -> Tensor:
-    result, following = [], torch.zeros_like(increment[0])
+    result: list[Tensor] = []
+    following = torch.zeros_like(increment[0])
     for t in reversed(range(increment.shape[0])):
         following = increment[t] + coefficient[t] * following
         result.insert(0, following)

@@ -49,6 +49,7 @@ def test_it_stays_finite_far_out() -> None:
     _, log_prob = tanh_normal.sample(mean, torch.zeros(2, 1))
     log_prob.sum().backward()
     assert torch.isfinite(log_prob).all()
+    assert mean.grad is not None
     assert torch.isfinite(mean.grad).all()
 
 

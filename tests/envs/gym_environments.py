@@ -172,7 +172,7 @@ class VectorCounter(VectorEnv):
         if self.mode is AutoresetMode.SAME_STEP:
             over = self.terminated | self.truncated
             info = {"final_obs": self.shown.copy(), "_final_obs": over}
-            for i in np.flatnonzero(over):
+            for i in np.flatnonzero(over).tolist():
                 self.shown[i], _ = self.counters[i].reset()
             flags = self.terminated.copy(), self.truncated.copy()
             self.terminated[:] = self.truncated[:] = False

@@ -71,7 +71,8 @@ def test_fingerprint_tells_arms_apart() -> None:
 
 
 def _edited(text: str) -> str:
-    return (ASSETS / "lr_mate_200ic.urdf").read_text().replace(*text.split(" => "))
+    old, new = text.split(" => ")
+    return (ASSETS / "lr_mate_200ic.urdf").read_text().replace(old, new)
 
 
 @pytest.mark.parametrize(

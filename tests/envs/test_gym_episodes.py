@@ -27,7 +27,7 @@ def make_world() -> Iterator[Callable[..., GymWorld]]:
     """Build worlds of three counters unless told otherwise, and close them after the test."""
     made: list[GymWorld] = []
 
-    def make(vectorization: str = "sync", autoreset: str = "disabled", **settings: Any) -> GymWorld:
+    def make(vectorization: Any = "sync", autoreset: Any = "disabled", **settings: Any) -> GymWorld:
         settings = {"name": COUNTER, "num_envs": 3, "seed": 7, **settings}
         if vectorization == "vector_entry_point":
             settings["options"] = {"autoreset": autoreset}

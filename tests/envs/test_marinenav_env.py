@@ -19,7 +19,7 @@ from torchrl_gpu.actors import SharedPolicy
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.state_file import load_state, save_state
 
-CROSSING = {
+CROSSING: dict[str, Any] = {
     "num_robots": 2,
     "start": [[5.0, 20.0], [35.0, 20.0]],
     "goal": [[35.0, 20.0], [5.0, 20.0]],
@@ -30,7 +30,7 @@ CROSSING = {
     "vortices": {"position": [], "clockwise": [], "circulation": [], "core_radius": 0.5},
     "obstacles": {"position": [], "radius": []},
 }
-ALONE = {
+ALONE: dict[str, Any] = {
     **{key: value[:1] for key, value in CROSSING.items() if isinstance(value, list)},
     "num_robots": 1,
     "vortices": CROSSING["vortices"],

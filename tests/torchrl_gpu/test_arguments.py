@@ -38,11 +38,11 @@ class World:
 
 class Agent:
     @checked
-    def __init__(
+    def __init__(  # type: ignore[no-untyped-def]
         self,
         module: torch.nn.Module,
         sizes: tuple[int, ...] = (256, 256),
-        untyped=None,  # type: ignore[no-untyped-def]
+        untyped=None,
         **settings: Any,
     ) -> None:
         self.module = module
@@ -92,7 +92,7 @@ def test_values_are_converted_where_nothing_is_lost() -> None:
         ("limits", 0.1, "valid list"),
     ],
 )
-def test_wrong_argument_is_named_with_the_reason(name: str, value: object, reason: str) -> None:
+def test_wrong_argument_is_named_with_the_reason(name: str, value: Any, reason: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         World(**{name: value})
     assert message(caught).startswith(f"{name}={value}: ")

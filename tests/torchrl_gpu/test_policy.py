@@ -124,7 +124,7 @@ def test_acting_reads_nothing_back(accelerator: torch.device, kind: str) -> None
     schedule = LinearSchedule(1.0, 0.1, 100)
     spec: TensorSpec = Categorical(2, shape=(4,))
     exploration: nn.Module = EpsilonGreedy(2, schedule)
-    actor: nn.Module = Larger()
+    actor: Larger | Echo = Larger()
     if kind == "continuous":
         spec, exploration, actor = Bounded(-1.0, 1.0, (4, 2)), GaussianNoise(schedule), Echo()
     policy = PolicyWrapper(actor, OBSERVATION_SPEC, spec, accelerator, exploration).train()

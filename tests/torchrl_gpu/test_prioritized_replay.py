@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -16,7 +18,9 @@ SPEC = Composite(observation=Unbounded((NUM_ENVS, 1)), shape=(NUM_ENVS,))
 ACTION_SPEC = Bounded(-1.0, 1.0, (NUM_ENVS, 1))
 
 
-def make(capacity: int = 64, device: torch.device = CPU, **settings: object):
+def make(
+    capacity: int = 64, device: torch.device = CPU, **settings: Any
+) -> PrioritizedReplayBuffer:
     return PrioritizedReplayBuffer(capacity, SPEC, ACTION_SPEC, NUM_ENVS, device, **settings)
 
 

@@ -123,9 +123,8 @@ def test_n_steps_agree_with_a_plain_sum_when_the_buffer_wraps(
         root = roots[t].tolist()
         after = [number + 1.0, number + 2.0]
         number += 2.0
-        replay.extend(
-            step(root, after, reward[t].tolist(), terminated=tuple(done[t].tolist()))  # type: ignore[arg-type]
-        )
+        first, second = done[t].tolist()
+        replay.extend(step(root, after, reward[t].tolist(), terminated=(first, second)))
         fresh = torch.tensor([number + 1.0, number + 2.0])
         number += 2.0
         roots[t + 1] = torch.where(done[t], fresh, torch.tensor(after))
@@ -140,8 +139,8 @@ def test_n_steps_agree_with_a_plain_sum_when_the_buffer_wraps(
             expected[roots[t, e].item()] = (total, length)
     sampled = by_root(replay)
     assert len(sampled) == len(replay)
-    for root, (_, total, _, _, length) in sampled.items():
-        assert (pytest.approx(total, abs=1e-5), length) == expected[root]
+    for first, (_, total, _, _, length) in sampled.items():
+        assert (total, length) == pytest.approx(expected[first], abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", BUFFERS)

@@ -35,6 +35,7 @@ def test_a_perfect_policy(episodes: int) -> None:
     assert result.episodes == episodes
     assert result.success == 1.0
     assert result.success_high == pytest.approx(1.0)
+    assert result.success_low is not None
     assert 0.2 <= result.success_low < 1.0
     assert result.mean_return == 0.0
     assert result.mean_length == world.max_episode_steps

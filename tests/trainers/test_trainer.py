@@ -104,6 +104,7 @@ def test_another_update_ratio_holds_from_where_a_run_goes_on(tmp_path: Path) -> 
     first = make_trainer(tmp_path, total_frames=480)
     first.train()
     second = make_trainer(tmp_path, total_frames=960)
+    assert isinstance(second.agent, SAC)
     second.agent.utd_ratio = 0.25
     latest = second.checkpoints.latest()
     assert latest is not None
@@ -183,7 +184,7 @@ def test_agent_and_replay_work_with_the_collector_of_torchrl() -> None:
     ("setting", "value"), [("total_frames", 0), ("random_frames", -1), ("replay_capacity", "big")]
 )
 def test_settings_out_of_range_are_refused_by_name(
-    tmp_path: Path, setting: str, value: object
+    tmp_path: Path, setting: str, value: Any
 ) -> None:
     with pytest.raises(ConfigurationError, match=setting):
         make_trainer(tmp_path, **{setting: value})
