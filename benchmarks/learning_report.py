@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -49,9 +50,20 @@ def render(*, results: Path = RESULTS) -> int:
 
 
 def read_results(folder: Path) -> list[Result]:
-    """Return all results in a folder, task by task."""
-    there = (read_result(folder, gate.agent, gate.task.name) for gate in GATES)
-    return [result for result in there if result is not None]
+    """Return all results in a folder, task by task; two agents can stand beside the same peer."""
+    peers: dict[tuple[str, int, str], Series] = {}
+    results = []
+    for gate in GATES:
+        result = read_result(folder, gate.agent, gate.task.name)
+        if result is None:
+            continue
+        if gate.peer is not None:
+            key = (result.task, result.frames, gate.peer)
+            if result.peer is not None:
+                peers[key] = result.peer
+            result = replace(result, peer=peers.get(key))
+        results.append(result)
+    return results
 
 
 def row(result: Result) -> list[str]:
