@@ -155,6 +155,7 @@ class MarineNavEnv(EnvBase):
             seed_streams(seed, self.num_envs, self.device),
             torch.zeros((), dtype=torch.int64, device=self.device),
         )
+        self._has_begun = False
         self._renderer: SeaRenderer | None = None
         specs = make_specs(
             (self.num_envs, self._simulator.size.robots),
@@ -203,8 +204,10 @@ class MarineNavEnv(EnvBase):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
-        if mask is None:
+        if mask is None or not self._has_begun:
+            # The first reset begins all seas, also those that were not asked for.
             self._world = self._simulator.begin(self._world.streams, self._world.frames)
+            self._has_begun = True
         else:
             self._world = self._simulator.renew(self._world, mask[:, 0])
         return self.observe()
@@ -325,6 +328,7 @@ class MarineNavEnv(EnvBase):
                     f"the state is of another world: {name} is {shape}, not {list(tensor.shape)}"
                 )
         self._world = unflatten(self._world, state_dict)
+        self._has_begun = True
 
 
 class _ScenarioEnv(MarineNavEnv):

@@ -189,6 +189,13 @@ def test_a_partial_reset_touches_no_other_sea() -> None:
     assert same.all()
 
 
+def test_the_first_reset_begins_all_seas_whatever_it_asks_for() -> None:
+    env = MarineNavEnv(num_envs=3)
+    mask = torch.tensor([[True], [False], [False]])
+    env.reset(TensorDict({"_reset": mask}, batch_size=[3]))
+    assert env.sea.active.all()
+
+
 def test_state_determines_the_future(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"num_envs": 6, "num_vortices": 1, "max_episode_steps": 25}
     env = MarineNavEnv(**settings, seed=1)
