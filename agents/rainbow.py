@@ -54,7 +54,8 @@ class Rainbow(ValueBasedAgent):
         weight_exponent_frames: environment steps until all of it is undone.
         n_step: environment steps of reward in a target.
         learning_rate: of Adam.
-        adam_epsilon: of Adam.
+        adam_epsilon: of Adam (1.5e-4 in the paper, for pictures; small networks learn more slowly
+            with that).
         gamma: discount per environment step, 0 to 1.
         target_rate: share of the network that moves into its target at each move, above 0 to 1
             (1: it is copied).
@@ -94,7 +95,7 @@ class Rainbow(ValueBasedAgent):
         weight_exponent_frames: Annotated[int, Field(ge=1)] = 100_000,
         n_step: Annotated[int, Field(ge=1)] = 3,
         learning_rate: Annotated[float, Field(gt=0.0)] = 5e-4,
-        adam_epsilon: Annotated[float, Field(gt=0.0)] = 1.5e-4,
+        adam_epsilon: Annotated[float, Field(gt=0.0)] = 1e-5,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01,
         target_period: Annotated[int, Field(ge=1)] = 1,
