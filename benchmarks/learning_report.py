@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 from benchmarks.arguments import call_with_arguments
-from benchmarks.learning_results import Point, Result, Run, Series, read_result
+from benchmarks.learning_results import Point, Result, Run, Series, read_results
 from benchmarks.tasks import GATES, TASKS
 from torchrl_gpu.errors import ConfigurationError
 
@@ -47,23 +46,6 @@ def render(*, results: Path = RESULTS) -> int:
     table.write_text(markdown(found, picture), encoding="utf-8")
     print(f"table: {table}\ncurves: {picture}")
     return 0
-
-
-def read_results(folder: Path) -> list[Result]:
-    """Return all results in a folder, task by task; two agents can stand beside the same peer."""
-    peers: dict[tuple[str, int, str], Series] = {}
-    results = []
-    for gate in GATES:
-        result = read_result(folder, gate.agent, gate.task.name)
-        if result is None:
-            continue
-        if gate.peer is not None:
-            key = (result.task, result.frames, gate.peer)
-            if result.peer is not None:
-                peers[key] = result.peer
-            result = replace(result, peer=peers.get(key))
-        results.append(result)
-    return results
 
 
 def row(result: Result) -> list[str]:
@@ -113,7 +95,8 @@ def markdown(results: Sequence[Result], picture: Path) -> str:
         " played by the best policy of the evaluations on the way; the mean over the seeds."
         " Seconds: the wall clock of a whole command, its start and all evaluations included; the"
         " mean likewise. SB3: Stable-Baselines3 with the tuned settings of RL Zoo, the same budget"
-        " and the same rule.",
+        " and the same rule. Other programs shared the cores during many of these runs: compare"
+        " seconds within a row only, and not at all between agents that share one peer's runs.",
         "",
         _markdown_row(HEADER),
         _markdown_row(["---"] * len(HEADER)),

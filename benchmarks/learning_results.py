@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from benchmarks.tasks import GATES
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.files import atomic_file
 
@@ -160,6 +161,29 @@ def read_result(folder: Path, agent: str, task: str) -> Result | None:
         return None
     except ValidationError as error:
         raise ConfigurationError(f"{path} is no result: {error.errors()[0]['msg']}") from None
+
+
+def read_results(folder: Path) -> list[Result]:
+    """Return all results in a folder, task by task.
+
+    Two agents can stand beside the same peer: its runs at the same budget are shown with both.
+
+    Raises:
+        ConfigurationError: a file holds something else.
+    """
+    peers: dict[tuple[str, int, str], Series] = {}
+    results = []
+    for gate in GATES:
+        result = read_result(folder, gate.agent, gate.task.name)
+        if result is None:
+            continue
+        if gate.peer is not None:
+            key = (result.task, result.frames, gate.peer)
+            if result.peer is not None:
+                peers[key] = result.peer
+            result = replace(result, peer=peers.get(key))
+        results.append(result)
+    return results
 
 
 def _path(folder: Path, agent: str, task: str) -> Path:
