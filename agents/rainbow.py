@@ -54,8 +54,7 @@ class Rainbow(ValueBasedAgent):
         weight_exponent_frames: environment steps until all of it is undone.
         n_step: environment steps of reward in a target.
         learning_rate: of Adam.
-        adam_epsilon: of Adam (1.5e-4 in the paper, for pictures; small networks learn more slowly
-            with that).
+        adam_epsilon: of Adam (1.5e-4 in the paper, for pictures).
         gamma: discount per environment step, 0 to 1.
         target_rate: share of the network that moves into its target at each move, above 0 to 1
             (1: it is copied).
