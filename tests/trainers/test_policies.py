@@ -83,9 +83,12 @@ def test_training_on_from_it_is_refused_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert call(monkeypatch, tmp_path, f"checkpoint={policy}", "trainer.total_frames=100") == 2
+    # Building this world would fail: its map cannot hold so many.
+    crowded = "env.num_robots=32"
+    assert call(monkeypatch, tmp_path, f"checkpoint={policy}", crowded) == 2
     told = capfd.readouterr()
-    assert "it holds a policy alone" in told.err
+    assert told.err.startswith(f"error: checkpoint={policy}: it holds a policy alone")
+    assert told.err.count("\n") == 1
     assert not told.out
 
 
