@@ -47,7 +47,7 @@ class Seas:
         """Step the same tensors without TorchRL."""
         advance, world = self.env.tensor_loop()
         for step in range(steps):
-            world, _ = advance(world, self._actions[step % 8].permute(2, 1, 0))
+            world, *_ = advance(world, self._actions[step % 8].permute(2, 1, 0))
 
     @property
     def world(self) -> World:
@@ -95,7 +95,7 @@ def active_robots(device: str, compile_step: bool, seas: int = 128) -> float:
     active = 0.0
     for _ in range(EPISODE_STEPS):
         active += world.now.sea.active.sum().item() / seas
-        world, _ = advance(world, 2.0 * torch.rand(shape, device=device) - 1.0)
+        world, *_ = advance(world, 2.0 * torch.rand(shape, device=device) - 1.0)
     return active / EPISODE_STEPS
 
 

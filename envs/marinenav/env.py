@@ -31,6 +31,7 @@ MAX_STEPS = 1001  # of an episode, 500.5 s
 Dtype = Annotated[
     Literal["float32", "float64"], BeforeValidator(lambda name: str(name).removeprefix("torch."))
 ]
+TensorStep = Callable[[World, Tensor], tuple[World, Outcome, View]]
 
 
 class MarineNavEnv(EnvBase):
@@ -175,23 +176,16 @@ class MarineNavEnv(EnvBase):
         # The way of a robot ends for good, the time of a sea for all that still move.
         terminated = ~sea.active
         truncated = sea.active & outcome.is_late
-        told = self._tell(sea, outcome.view)
-        told.get(GROUP).update(
-            {
-                "reward": _last(outcome.reward),
-                "terminated": _last(terminated),
-                "truncated": _last(truncated),
-                "done": _last(terminated | truncated),
-            }
-        )
+        group, whole = self._told(sea, outcome.view)
+        group["reward"] = _last(outcome.reward)
+        group["terminated"] = _last(terminated)
+        group["truncated"] = _last(truncated)
+        group["done"] = _last(terminated | truncated)
         all_ended, out_of_time = terminated.all(0), truncated.any(0)
-        return told.update(
-            {
-                "terminated": all_ended[:, None],
-                "truncated": out_of_time[:, None],
-                "done": (all_ended | out_of_time)[:, None],
-            }
-        )
+        whole["terminated"] = all_ended.unsqueeze(-1)
+        whole["truncated"] = out_of_time.unsqueeze(-1)
+        whole["done"] = (all_ended | out_of_time).unsqueeze(-1)
+        return self._gather(group, whole)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Begin new episodes in the seas that are done, without asking whether there are any.
@@ -200,7 +194,9 @@ class MarineNavEnv(EnvBase):
             tensordict: `done` `[num_envs, 1]` and what else there is to act upon; is updated.
         """
         self._world = self._simulator.renew(self._world, tensordict.get("done")[:, 0])
-        return tensordict.update(self.observe())
+        group, whole = self._told_at_start()
+        tensordict.get(GROUP).update(group)
+        return tensordict.update(whole)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
@@ -214,28 +210,35 @@ class MarineNavEnv(EnvBase):
 
     def observe(self) -> TensorDict:
         """Return what is seen now, as a reset would: what to act upon after loading a state."""
-        told = self._tell(*self._world.now)
-        for key in self.done_keys:
-            told.set(key, self.full_done_spec[key].zero())
-        return told
+        return self._gather(*self._told_at_start())
 
-    def _tell(self, sea: Sea, view: View) -> TensorDict:
+    def _told(self, sea: Sea, view: View) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return what there is to tell of each robot, and what of each sea as a whole."""
+        view = self._scaled(view)
         group = {
-            "observation": (view.own * self._own_factor).permute(2, 1, 0),
-            "objects": (view.objects * self._object_factor).permute(3, 2, 1, 0),
+            "observation": view.own.permute(2, 1, 0),
+            "objects": view.objects.permute(3, 2, 1, 0),
             "objects_mask": view.mask.permute(2, 1, 0),
             "active": _last(sea.active),
             "success": _last(sea.reached),
         }
-        seas, robots = self.num_envs, len(sea.active)
-        return TensorDict(
-            {
-                GROUP: TensorDict(group, batch_size=(seas, robots), device=self.device),
-                "success": (sea.reached | ~sea.exists).all(0)[:, None],
-            },
-            batch_size=(seas,),
-            device=self.device,
-        )
+        return group, {"success": (sea.reached | ~sea.exists).all(0).unsqueeze(-1)}
+
+    def _scaled(self, view: View) -> View:
+        return View(view.own * self._own_factor, view.objects * self._object_factor, view.mask)
+
+    def _told_at_start(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return `_told` of the present, with nothing done, as after a reset."""
+        group, whole = self._told(*self._world.now)
+        for told in (group, whole):
+            for key in ("terminated", "truncated", "done"):
+                told[key] = torch.zeros_like(told["success"])
+        return group, whole
+
+    def _gather(self, group: dict[str, Tensor], whole: dict[str, Tensor]) -> TensorDict:
+        robots = (self.num_envs, self._simulator.size.robots)
+        nested = TensorDict(group, batch_size=robots, device=self.device)
+        return TensorDict({GROUP: nested, **whole}, batch_size=(self.num_envs,), device=self.device)
 
     def _limits(self) -> Limits:
         return drawn_limits(self._simulator.size.vortices)
@@ -275,17 +278,18 @@ class MarineNavEnv(EnvBase):
         """The state of all seas, the seas in the last dimension; not to be written to."""
         return self._world.now.sea
 
-    def tensor_loop(self) -> tuple[Callable[[World, Tensor], tuple[World, Outcome]], World]:
+    def tensor_loop(self) -> tuple[TensorStep, World]:
         """Return the function that steps a world, and the world, to step it without TorchRL.
 
         The function takes a world and actions `[2, num_robots, num_envs]`, and returns the world
-        afterwards, where seas that have ended are at the beginning of their next episodes, and
-        what came of the actions.
+        afterwards, where seas that have ended are at the beginning of their next episodes, what
+        came of the actions, in SI units, and what the robots now see, in those of the environment.
         """
 
-        def step(world: World, action: Tensor) -> tuple[World, Outcome]:
+        def step(world: World, action: Tensor) -> tuple[World, Outcome, View]:
             world, outcome = self._advance(world, action)
-            return self._simulator.renew(world, outcome.is_over), outcome
+            world = self._simulator.renew(world, outcome.is_over)
+            return world, outcome, self._scaled(world.now.view)
 
         return step, self._world
 

@@ -290,7 +290,7 @@ def test_later_steps_need_no_other_graph() -> None:
     advance, world = env.tensor_loop()
     step = torch.compile(advance, fullgraph=True, backend=keep)
     for action in _random_actions(env, 4):
-        world, _ = step(world, action.permute(2, 1, 0))
+        world, *_ = step(world, action.permute(2, 1, 0))
     assert len(graphs) == 1
 
 
