@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -87,12 +88,41 @@ class Agent(nn.Module, ABC):
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Go on from a state that `training_state` returned.
 
+        A learning rate that differs from the one of the state holds from here on.
+
         Raises:
-            RuntimeError: the state belongs to networks of another shape.
+            ConfigurationError: the state belongs to other networks than these.
         """
-        self.load_state_dict(state["networks"])
+        load_networks(self, state["networks"])
         for name, optimizer in self.optimizers().items():
-            optimizer.load_state_dict(state["optimizers"][name])
+            saved = state["optimizers"][name]
+            asked = [_initial_rate(group) for group in optimizer.param_groups]
+            optimizer.load_state_dict(saved)
+            groups = zip(optimizer.param_groups, saved["param_groups"], asked, strict=True)
+            for group, before, rate in groups:
+                if rate != _initial_rate(before):
+                    group["lr"] = rate
+
+
+def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Load what `state_dict()` of networks returned.
+
+    Raises:
+        ConfigurationError: it belongs to other networks than these.
+    """
+    try:
+        networks.load_state_dict(state)
+    except RuntimeError as error:
+        # The first line says that there are errors; the second names the first of them.
+        problem = str(error).splitlines()[1].strip()
+        raise ConfigurationError(
+            f"the networks saved are not those of these settings: {problem}"
+        ) from error
+
+
+def _initial_rate(group: Mapping[str, Any]) -> Any:
+    """Return the learning rate of a group of parameters, before a scheduler of torch moved it."""
+    return group.get("initial_lr", group["lr"])
 
 
 class OffPolicyAgent(Agent):

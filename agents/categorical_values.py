@@ -6,6 +6,8 @@ arXiv 1707.06887.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -40,6 +42,7 @@ class CategoricalValues(nn.Module):
         self.value_max = value_max
         self.spacing = (value_max - value_min) / (atoms - 1)
         self.register_buffer("atoms", torch.linspace(value_min, value_max, atoms, device=device))
+        self.register_load_state_dict_post_hook(_check_atoms)
 
     def mean(self, logits: Tensor) -> Tensor:
         """Return the expected values `[*B]` of distributions `[*B, atoms]` given as logits."""
@@ -79,3 +82,14 @@ def divergence(target: Tensor, logits: Tensor) -> Tensor:
     """
     log_target = target.clamp(min=torch.finfo(target.dtype).tiny).log()
     return (target * (log_target - logits.log_softmax(dim=-1))).sum(dim=-1)
+
+
+def _check_atoms(values: CategoricalValues, _: Any) -> None:
+    """Refuse to go on with logits that were learned for other atoms."""
+    low, high = values.atoms[[0, -1]].tolist()
+    asked = torch.tensor((values.value_min, values.value_max))
+    if not torch.allclose(torch.tensor((low, high)), asked):
+        raise ConfigurationError(
+            f"the values saved go from {low:g} to {high:g}, not from "
+            f"value_min={values.value_min:g} to value_max={values.value_max:g}"
+        )

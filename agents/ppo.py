@@ -275,8 +275,12 @@ class PPO(OnPolicyAgent):
 
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Go on from a state that `training_state` returned."""
+        rate = self.learning_rate.clone()
         super().load_training_state(state)
-        # The optimizer has taken a copy of the rate; it is to follow the one that is scheduled.
+        if self.target_kl is None:
+            # Only a rate that has adapted is worth more than the one that was asked for.
+            self.learning_rate.copy_(rate)
+        # The optimizer has taken a copy of the rate; it is to follow the one that may change.
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torchrl.envs import EnvBase
 
-from agents.base import Agent
+from agents.base import Agent, load_networks
 from torchrl_gpu.specs import action_spec, observation_spec
 from torchrl_gpu.state_file import load_state, save_state
 from trainers.identity import check_identity
@@ -57,7 +57,7 @@ def load_policy(path: Path, agent: Agent) -> None:
     state = load_state(path)
     check_identity(state, agent, path)
     if "policy" in state:
-        agent.policy.load_state_dict(state["policy"])
+        load_networks(agent.policy, state["policy"])
     else:
         agent.load_training_state(state["agent"])
 
