@@ -7,6 +7,7 @@ Control for Autonomous Surface Vehicles", arXiv 2412.09466.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents.deterministic import DeterministicActor, DeterministicActorCritic
-from agents.encoders import Encoder
+from agents.encoders import Encoder, VectorFeatures
 from agents.networks import frozen, mlp
 from agents.optimization import TargetNetwork, adam
 from agents.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
@@ -41,6 +42,8 @@ class ACIQN(DeterministicActorCritic):
         hidden_sizes: width of each hidden layer, of actor and critic alike, at least two. In the
             critic, the embedded quantile fractions multiply the first and the embedded actions
             the second one.
+        vector_features: width of a layer that vectors go through first; None for none: sets and
+            pixels always have one.
         cosines: of the embedding of the fractions.
         fractions: drawn per sample for the values to learn, and for the actor's step (N).
         target_fractions: drawn per sample for the target (N').
@@ -81,6 +84,7 @@ class ACIQN(DeterministicActorCritic):
             128,
             128,
         ),
+        vector_features: VectorFeatures = None,
         cosines: Annotated[int, Field(ge=1)] = 64,
         fractions: Annotated[int, Field(ge=1)] = 8,
         target_fractions: Annotated[int, Field(ge=1)] = 8,
@@ -111,8 +115,9 @@ class ACIQN(DeterministicActorCritic):
         self.utd_ratio = utd_ratio
         self.n_step = n_step
 
+        encoder = partial(Encoder, observation_spec, device, vector_features)
         action_dim = action_spec.shape[-1]
-        self.actor = DeterministicActor(observation_spec, action_dim, hidden_sizes, device)
+        self.actor = DeterministicActor(encoder(), action_dim, hidden_sizes, device)
         self.target_actor = TargetNetwork(self.actor, target_rate, target_period)
         self.policy = PolicyWrapper(
             self.actor,
@@ -121,7 +126,7 @@ class ACIQN(DeterministicActorCritic):
             device,
             exploration=GaussianNoise(LinearSchedule(noise_start, noise_end, noise_frames)),
         )
-        self.critic = QuantileCritic(observation_spec, action_dim, hidden_sizes, cosines, device)
+        self.critic = QuantileCritic(encoder(), action_dim, hidden_sizes, cosines, device)
         self.target_critic = TargetNetwork(self.critic, target_rate, target_period)
         self.optimizer = adam(
             [*self.actor.parameters(), *self.critic.parameters()], learning_rate, device
@@ -163,7 +168,7 @@ class QuantileCritic(nn.Module):
     """Z_tau(s, a): the quantile function of the return of an action.
 
     Args:
-        observation_spec: of s.
+        encoder: of s.
         action_dim: of a.
         hidden_sizes: width of each hidden layer, at least two; the embedded tau multiplies the
             first, the embedded action the second one.
@@ -173,7 +178,7 @@ class QuantileCritic(nn.Module):
 
     def __init__(
         self,
-        observation_spec: Composite,
+        encoder: Encoder,
         action_dim: int,
         hidden_sizes: Sequence[int],
         cosines: int,
@@ -181,7 +186,7 @@ class QuantileCritic(nn.Module):
     ) -> None:
         super().__init__()
         first, second, *rest = hidden_sizes
-        self.encoder = Encoder(observation_spec, device)
+        self.encoder = encoder
         self.features = nn.Linear(self.encoder.width, first, device=device)
         self.fraction_embedding = CosineEmbedding(cosines, first, device)
         self.merge = nn.Linear(first, second, device=device)

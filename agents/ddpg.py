@@ -5,6 +5,7 @@ Source: Lillicrap et al., "Continuous control with deep reinforcement learning",
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Composite, TensorSpec
 
 from agents.deterministic import DeterministicActor, DeterministicActorCritic
+from agents.encoders import Encoder, VectorFeatures
 from agents.networks import Critics, LayerSizes, frozen
 from agents.optimization import TargetNetwork, adam
 from torchrl_gpu.arguments import checked
@@ -34,6 +36,8 @@ class DDPG(DeterministicActorCritic):
         action_spec: bounded and continuous, `[*B, action_dim]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer, of actor and critic alike.
+        vector_features: width of a layer that vectors go through first; None for none: sets and
+            pixels always have one.
         learning_rate: of Adam, for actor and critic.
         gamma: discount per environment step, 0 to 1.
         target_rate: share of actor and critic that moves into their targets at each update, above
@@ -64,6 +68,7 @@ class DDPG(DeterministicActorCritic):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (256, 256),
+        vector_features: VectorFeatures = None,
         learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
@@ -84,8 +89,9 @@ class DDPG(DeterministicActorCritic):
         self.utd_ratio = utd_ratio
         self.n_step = n_step
 
+        encoder = partial(Encoder, observation_spec, device, vector_features)
         action_dim = action_spec.shape[-1]
-        self.actor = DeterministicActor(observation_spec, action_dim, hidden_sizes, device)
+        self.actor = DeterministicActor(encoder(), action_dim, hidden_sizes, device)
         self.target_actor = TargetNetwork(self.actor, target_rate)
         self.policy = PolicyWrapper(
             self.actor,
@@ -94,7 +100,7 @@ class DDPG(DeterministicActorCritic):
             device,
             exploration=GaussianNoise(LinearSchedule(noise_start, noise_end, noise_frames)),
         )
-        self.critic = Critics(observation_spec, action_dim, hidden_sizes, device, members=1)
+        self.critic = Critics(encoder(), action_dim, hidden_sizes, device, members=1)
         self.target_critic = TargetNetwork(self.critic, target_rate)
         self.optimizer = adam(
             [*self.actor.parameters(), *self.critic.parameters()], learning_rate, device

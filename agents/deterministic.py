@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
-from torchrl.data import Composite
 
 from agents.base import OffPolicyAgent
 from agents.encoders import Encoder
@@ -68,7 +67,7 @@ class DeterministicActor(nn.Module):
     """mu(s): a network that gives one action, squashed into [-1, 1] by tanh.
 
     Args:
-        observation_spec: what it sees.
+        encoder: of what it sees.
         action_dim: number of action dimensions.
         hidden_sizes: width of each hidden layer.
         device: where the parameters live.
@@ -76,13 +75,13 @@ class DeterministicActor(nn.Module):
 
     def __init__(
         self,
-        observation_spec: Composite,
+        encoder: Encoder,
         action_dim: int,
         hidden_sizes: Sequence[int],
         device: torch.device,
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(observation_spec, device)
+        self.encoder = encoder
         self.network = mlp(self.encoder.width, hidden_sizes, action_dim, device)
         for parameter in self.network[-1].parameters():
             nn.init.uniform_(parameter, -_LAST_LAYER_BOUND, _LAST_LAYER_BOUND)

@@ -16,7 +16,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
-from agents.encoders import Encoder
+from agents.encoders import Encoder, VectorFeatures
 from agents.networks import LayerSizes, mlp
 from agents.optimization import TargetNetwork, adam
 from agents.value_based import ValueBasedAgent
@@ -35,6 +35,8 @@ class DQN(ValueBasedAgent):
         action_spec: discrete, `[*B]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer.
+        vector_features: width of a layer that vectors go through first; None for none: sets and
+            pixels always have one.
         double: let the online network choose the action that the target network values.
         learning_rate: of Adam.
         gamma: discount per environment step, 0 to 1.
@@ -64,6 +66,7 @@ class DQN(ValueBasedAgent):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (128, 128),
+        vector_features: VectorFeatures = None,
         double: bool = True,
         learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
@@ -85,8 +88,9 @@ class DQN(ValueBasedAgent):
         self.utd_ratio = utd_ratio
         self.n_step = n_step
 
+        encoder = Encoder(observation_spec, device, vector_features)
         num_actions = action_spec.space.n
-        self.network = QNetwork(observation_spec, num_actions, hidden_sizes, device)
+        self.network = QNetwork(encoder, num_actions, hidden_sizes, device)
         self.target_network = TargetNetwork(self.network, target_rate, target_period)
         epsilon = LinearSchedule(epsilon_start, epsilon_end, epsilon_frames)
         self.policy = PolicyWrapper(
@@ -134,7 +138,7 @@ class QNetwork(nn.Module):
     """Q(s, a) of all actions at once.
 
     Args:
-        observation_spec: of s.
+        encoder: of s.
         num_actions: how many actions there are.
         hidden_sizes: width of each hidden layer.
         device: where the parameters live.
@@ -142,13 +146,13 @@ class QNetwork(nn.Module):
 
     def __init__(
         self,
-        observation_spec: Composite,
+        encoder: Encoder,
         num_actions: int,
         hidden_sizes: Sequence[int],
         device: torch.device,
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(observation_spec, device)
+        self.encoder = encoder
         self.network = mlp(self.encoder.width, hidden_sizes, num_actions, device)
 
     def forward(self, observation: TensorDictBase) -> Tensor:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
@@ -13,17 +15,21 @@ from torchrl_gpu.errors import ConfigurationError
 
 _MASK = "_mask"
 
+# Width of a layer that vectors go through first, or none.
+VectorFeatures = Annotated[int, Field(ge=1)] | None
+
 
 class Encoder(nn.Module):
     """Encodes all observations of a world and concatenates the results.
 
-    Vectors `[*B, D]` stay as they are. Pixels `[*B, C, H, W]` uint8 go through a convolutional
-    network. Sets of things `[*B, K, F]` with a mask `[*B, K]` under the same name and `_mask` go
-    through one layer that all things share.
+    Vectors `[*B, D]` stay as they are, or go through one layer with ReLU. Pixels `[*B, C, H, W]`
+    uint8 go through a convolutional network. Sets of things `[*B, K, F]` with a mask `[*B, K]`
+    under the same name and `_mask` go through one layer that all things share.
 
     Args:
         observation_spec: any number of leaves of these kinds.
         device: where the parameters live.
+        vector_features: width of the layer for vectors; None for none.
 
     Attributes:
         width: the length of the vector that comes out.
@@ -32,13 +38,19 @@ class Encoder(nn.Module):
         ConfigurationError: an observation is of none of these kinds.
     """
 
-    def __init__(self, observation_spec: Composite, device: torch.device) -> None:
+    def __init__(
+        self,
+        observation_spec: Composite,
+        device: torch.device,
+        vector_features: int | None = None,
+    ) -> None:
         super().__init__()
         leaves = dict(observation_spec.items(include_nested=True, leaves_only=True))
         if not leaves:
             raise ConfigurationError("observation_spec: there is nothing to observe")
         self.keys: list[NestedKey] = [k for k in leaves if not _is_mask(k, leaves)]
-        parts = [_part(key, leaves, len(observation_spec.shape), device) for key in self.keys]
+        batch_dimensions = len(observation_spec.shape)
+        parts = [_part(key, leaves, batch_dimensions, device, vector_features) for key in self.keys]
         self.parts = nn.ModuleList(parts)
         self.width = sum(part.width for part in parts)
 
@@ -49,15 +61,26 @@ class Encoder(nn.Module):
 
 
 class VectorEncoder(nn.Module):
-    """Passes a vector on: the network behind it is its encoder."""
+    """Passes a vector on, because the network behind it can encode it, or encodes it by one layer.
 
-    def __init__(self, width: int) -> None:
+    Args:
+        inputs: D, the length of the vector.
+        features: width of the layer; None to pass the vector on.
+        device: where the parameters live.
+    """
+
+    def __init__(self, inputs: int, features: int | None, device: torch.device) -> None:
         super().__init__()
-        self.width = width
+        self.width = inputs if features is None else features
+        self.layer = (
+            nn.Identity()
+            if features is None
+            else nn.Sequential(nn.Linear(inputs, features, device=device), nn.ReLU())
+        )
 
     def forward(self, observation: TensorDictBase, key: NestedKey) -> Tensor:
         """Return `[*B, width]`."""
-        return observation.get(key)
+        return self.layer(observation.get(key))
 
 
 class PixelEncoder(nn.Module):
@@ -119,12 +142,16 @@ class SetEncoder(nn.Module):
 
 
 def _part(
-    key: NestedKey, leaves: dict[NestedKey, TensorSpec], batch_dimensions: int, device: torch.device
+    key: NestedKey,
+    leaves: dict[NestedKey, TensorSpec],
+    batch_dimensions: int,
+    device: torch.device,
+    vector_features: int | None,
 ) -> VectorEncoder | PixelEncoder | SetEncoder:
     """Return the encoder for one observation."""
     shape, dtype = tuple(leaves[key].shape[batch_dimensions:]), leaves[key].dtype
     if len(shape) == 1 and dtype.is_floating_point:
-        return VectorEncoder(shape[0])
+        return VectorEncoder(shape[0], vector_features, device)
     if len(shape) == 3 and dtype == torch.uint8 and min(shape[1:]) >= 8:
         return PixelEncoder(shape[0], shape[1], shape[2], device)
     if len(shape) == 2 and dtype.is_floating_point and _mask_of(key) in leaves:

@@ -15,7 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
-from agents.encoders import Encoder
+from agents.encoders import Encoder, VectorFeatures
 from agents.networks import LayerSizes, mlp
 from agents.optimization import TargetNetwork, adam
 from agents.quantiles import CosineEmbedding, draw_fractions, midpoints, quantile_huber_loss
@@ -36,6 +36,8 @@ class IQN(ValueBasedAgent):
         device: where the agent lives.
         hidden_sizes: width of each hidden layer that makes features of what is seen (psi); the last
             one is multiplied by the embedded quantile fractions.
+        vector_features: width of a layer that vectors go through first; None for none: sets and
+            pixels always have one.
         head_sizes: width of each hidden layer between that product and the values (f), which costs
             a pass for every fraction; may be empty.
         cosines: of the embedding of the fractions.
@@ -76,6 +78,7 @@ class IQN(ValueBasedAgent):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (128, 128),
+        vector_features: VectorFeatures = None,
         head_sizes: Sequence[Annotated[int, Field(ge=1)]] = (),
         cosines: Annotated[int, Field(ge=1)] = 64,
         fractions: Annotated[int, Field(ge=1)] = 8,
@@ -108,9 +111,10 @@ class IQN(ValueBasedAgent):
         self.utd_ratio = utd_ratio
         self.n_step = n_step
 
+        encoder = Encoder(observation_spec, device, vector_features)
         num_actions = action_spec.space.n
         self.network = QuantileNetwork(
-            observation_spec,
+            encoder,
             num_actions,
             hidden_sizes,
             head_sizes,
@@ -163,7 +167,7 @@ class QuantileNetwork(nn.Module):
     """Z_tau(s, a): the quantile function of the return of all actions at once.
 
     Args:
-        observation_spec: of s.
+        encoder: of s.
         num_actions: how many actions there are.
         hidden_sizes: width of each hidden layer of psi.
         head_sizes: width of each hidden layer of f; may be empty.
@@ -177,7 +181,7 @@ class QuantileNetwork(nn.Module):
 
     def __init__(
         self,
-        observation_spec: Composite,
+        encoder: Encoder,
         num_actions: int,
         hidden_sizes: Sequence[int],
         head_sizes: Sequence[int],
@@ -189,7 +193,7 @@ class QuantileNetwork(nn.Module):
     ) -> None:
         super().__init__()
         *first, width = hidden_sizes
-        self.encoder = Encoder(observation_spec, device)
+        self.encoder = encoder
         self.features = mlp(self.encoder.width, first, width, device)
         self.embedding = CosineEmbedding(cosines, width, device)
         self.head = mlp(width, head_sizes, num_actions, device)

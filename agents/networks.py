@@ -10,7 +10,6 @@ import torch
 from pydantic import Field
 from tensordict import TensorDictBase
 from torch import Tensor, nn
-from torchrl.data import Composite
 
 from agents.encoders import Encoder
 
@@ -80,7 +79,7 @@ class Critics(nn.Module):
     """Q(s, a) by `members` networks side by side, behind one encoder.
 
     Args:
-        observation_spec: of s.
+        encoder: of s.
         action_dim: of a.
         hidden_sizes: width of each hidden layer.
         device: where the parameters live.
@@ -90,7 +89,7 @@ class Critics(nn.Module):
 
     def __init__(
         self,
-        observation_spec: Composite,
+        encoder: Encoder,
         action_dim: int,
         hidden_sizes: Sequence[int],
         device: torch.device,
@@ -99,7 +98,7 @@ class Critics(nn.Module):
     ) -> None:
         super().__init__()
         self.members = members
-        self.encoder = Encoder(observation_spec, device)
+        self.encoder = encoder
         inputs = self.encoder.width + action_dim
         self.network = mlp(inputs, hidden_sizes, 1, device, members=members, layer_norm=layer_norm)
 

@@ -6,6 +6,7 @@ and the order of things follow Huang et al., "The 37 Implementation Details of P
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents.base import OnPolicyAgent
+from agents.encoders import Encoder, VectorFeatures
 from agents.gae import generalized_advantage
 from agents.networks import LayerSizes
 from agents.normalization import ObservationNormalizer, RewardNormalizer, weighted_mean
@@ -42,6 +44,8 @@ class PPO(OnPolicyAgent):
         action_spec: bounded and continuous `[*B, action_dim]`, or discrete `[*B]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer, of policy and value network alike.
+        vector_features: width of a layer that vectors go through first; None for none: sets and
+            pixels always have one.
         rollout_length: steps that every environment makes between two rounds of learning.
         epochs: how often each transition of a rollout is learned from.
         batch_size: transitions per gradient step.
@@ -84,6 +88,7 @@ class PPO(OnPolicyAgent):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (64, 64),
+        vector_features: VectorFeatures = None,
         rollout_length: Annotated[int, Field(ge=1)] = 128,
         epochs: Annotated[int, Field(ge=1)] = 10,
         batch_size: Annotated[int, Field(ge=1)] = 64,
@@ -126,8 +131,9 @@ class PPO(OnPolicyAgent):
         self.max_gradient_norm = max_gradient_norm
         self.normalize_advantages = normalize_advantages
 
+        encoder = partial(Encoder, observation_spec, device, vector_features)
         self.actor = build_actor(
-            observation_spec,
+            encoder(),
             action_spec,
             hidden_sizes,
             log_std_init,
@@ -135,7 +141,7 @@ class PPO(OnPolicyAgent):
             device,
         )
         self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device)
-        self.critic = OrthogonalNetwork(observation_spec, 1, hidden_sizes, 1.0, device)
+        self.critic = OrthogonalNetwork(encoder(), 1, hidden_sizes, 1.0, device)
         self.reward_normalizer = (
             RewardNormalizer(observation_spec.shape, gamma, device) if normalize_rewards else None
         )

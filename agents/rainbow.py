@@ -17,7 +17,7 @@ from torchrl.data import Composite, TensorSpec
 
 from agents.categorical_values import CategoricalValues, divergence
 from agents.dueling import Dueling
-from agents.encoders import Encoder
+from agents.encoders import Encoder, VectorFeatures
 from agents.networks import LayerSizes, mlp
 from agents.noisy import NoisyMLP
 from agents.optimization import TargetNetwork, adam
@@ -40,6 +40,8 @@ class Rainbow(ValueBasedAgent):
         device: where the agent lives.
         hidden_sizes: width of each hidden layer; all share them but the last, of which the value
             and each stream of a dueling network have their own.
+        vector_features: width of a layer that vectors go through first; None for none: sets and
+            pixels always have one.
         value_min: the lowest discounted return that can be told apart, in units of reward.
         value_max: the highest one, above `value_min`.
         atoms: values that a return is told apart by, at least 2 (N_atoms).
@@ -81,6 +83,7 @@ class Rainbow(ValueBasedAgent):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (128, 128),
+        vector_features: VectorFeatures = None,
         value_min: float = -10.0,
         value_max: float = 10.0,
         atoms: Annotated[int, Field(ge=2)] = 51,
@@ -116,10 +119,11 @@ class Rainbow(ValueBasedAgent):
         self.utd_ratio = utd_ratio
         self.n_step = n_step
 
+        encoder = Encoder(observation_spec, device, vector_features)
         num_actions = action_spec.space.n
         self.values = CategoricalValues(value_min, value_max, atoms, device)
         self.network = DistributionNetwork(
-            observation_spec,
+            encoder,
             num_actions,
             hidden_sizes,
             self.values,
@@ -191,7 +195,7 @@ class DistributionNetwork(nn.Module):
     """The distributions of the returns of all actions at once.
 
     Args:
-        observation_spec: of s.
+        encoder: of s.
         num_actions: how many actions there are.
         hidden_sizes: width of each hidden layer, shared but for the last.
         values: what the distributions are over.
@@ -202,7 +206,7 @@ class DistributionNetwork(nn.Module):
 
     def __init__(
         self,
-        observation_spec: Composite,
+        encoder: Encoder,
         num_actions: int,
         hidden_sizes: Sequence[int],
         values: CategoricalValues,
@@ -216,7 +220,7 @@ class DistributionNetwork(nn.Module):
         self.num_actions = num_actions
         self.is_noisy = noise is not None
         self.values = values
-        self.encoder = Encoder(observation_spec, device)
+        self.encoder = encoder
         self.shared = nn.Sequential()
         width = self.encoder.width
         if shared_sizes:

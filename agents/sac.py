@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, ClassVar
 
 import torch
@@ -18,7 +19,7 @@ from torchrl.data import Composite, TensorSpec
 
 from agents import tanh_normal
 from agents.base import OffPolicyAgent
-from agents.encoders import Encoder
+from agents.encoders import Encoder, VectorFeatures
 from agents.networks import Critics, LayerSizes, frozen, mlp
 from agents.optimization import TargetNetwork, adam
 from torchrl_gpu.arguments import checked
@@ -34,6 +35,8 @@ class SAC(OffPolicyAgent):
         action_spec: bounded and continuous, `[*B, action_dim]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer, of actor and critics alike.
+        vector_features: width of a layer that vectors go through first; None for none: sets and
+            pixels always have one.
         critic_layer_norm: normalise the hidden layers of the critics.
         learning_rate: of Adam, for actor, critics and temperature.
         gamma: discount per environment step, 0 to 1.
@@ -58,6 +61,7 @@ class SAC(OffPolicyAgent):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (256, 256),
+        vector_features: VectorFeatures = None,
         critic_layer_norm: bool = False,
         learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
@@ -74,11 +78,10 @@ class SAC(OffPolicyAgent):
         action_dim = action_spec.shape[-1]
         self.target_entropy = -float(action_dim) if target_entropy is None else target_entropy
 
-        self.actor = GaussianActor(observation_spec, action_dim, hidden_sizes, device)
+        encoder = partial(Encoder, observation_spec, device, vector_features)
+        self.actor = GaussianActor(encoder(), action_dim, hidden_sizes, device)
         self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device)
-        self.critics = Critics(
-            observation_spec, action_dim, hidden_sizes, device, 2, critic_layer_norm
-        )
+        self.critics = Critics(encoder(), action_dim, hidden_sizes, device, 2, critic_layer_norm)
         self.target_critics = TargetNetwork(self.critics, target_rate)
         self.log_temperature = nn.Parameter(
             torch.tensor(math.log(initial_temperature), device=device)
@@ -146,7 +149,7 @@ class GaussianActor(nn.Module):
     """A network that gives mean and log standard deviation of a tanh-normal.
 
     Args:
-        observation_spec: what it sees.
+        encoder: of what it sees.
         action_dim: number of action dimensions.
         hidden_sizes: width of each hidden layer.
         device: where the parameters live.
@@ -154,13 +157,13 @@ class GaussianActor(nn.Module):
 
     def __init__(
         self,
-        observation_spec: Composite,
+        encoder: Encoder,
         action_dim: int,
         hidden_sizes: Sequence[int],
         device: torch.device,
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(observation_spec, device)
+        self.encoder = encoder
         self.network = mlp(self.encoder.width, hidden_sizes, 2 * action_dim, device)
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor, nn
-from torchrl.data import Composite, TensorSpec
+from torchrl.data import TensorSpec
 
 from agents import categorical, clipped_normal
 from agents.encoders import Encoder
@@ -22,7 +22,7 @@ class OrthogonalNetwork(nn.Module):
     """An encoder and a multilayer perceptron with orthogonal weights and biases of 0.
 
     Args:
-        observation_spec: what it sees.
+        encoder: of what it sees.
         outputs: width of the output.
         hidden_sizes: width of each hidden layer.
         output_gain: scale of the weights of the last layer; those of the others have sqrt(2).
@@ -31,14 +31,14 @@ class OrthogonalNetwork(nn.Module):
 
     def __init__(
         self,
-        observation_spec: Composite,
+        encoder: Encoder,
         outputs: int,
         hidden_sizes: Sequence[int],
         output_gain: float,
         device: torch.device,
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(observation_spec, device)
+        self.encoder = encoder
         self.network = mlp(self.encoder.width, hidden_sizes, outputs, device)
         *hidden, last = (layer for layer in self.network if isinstance(layer, nn.Linear))
         for layer in hidden:
@@ -131,7 +131,7 @@ class CategoricalActor(StochasticActor):
 
 
 def build_actor(
-    observation_spec: Composite,
+    encoder: Encoder,
     action_spec: TensorSpec,
     hidden_sizes: Sequence[int],
     log_std_init: float,
@@ -141,7 +141,7 @@ def build_actor(
     """Build the actor for a kind of action; its small last layer lets all actions start equal.
 
     Args:
-        observation_spec: what it sees.
+        encoder: of what it sees.
         action_spec: continuous `[*B, action_dim]`, or discrete `[*B]`.
         hidden_sizes: width of each hidden layer.
         log_std_init: of continuous actions.
@@ -150,7 +150,7 @@ def build_actor(
     """
 
     def network(outputs: int) -> OrthogonalNetwork:
-        return OrthogonalNetwork(observation_spec, outputs, hidden_sizes, 0.01, device)
+        return OrthogonalNetwork(encoder, outputs, hidden_sizes, 0.01, device)
 
     if action_kind(action_spec) == "discrete":
         return CategoricalActor(network(action_spec.space.n), normalizer)

@@ -47,6 +47,15 @@ def test_vectors_are_joined_as_they_are_nested_keys_too() -> None:
     assert Encoder(spec, CPU)(observation).tolist() == [[1.0, 1.0, 1.0, 0.0, 0.0]] * ENVS
 
 
+def test_vectors_go_through_a_layer_where_they_are_to() -> None:
+    encoder = Encoder(spec_of(VECTOR), CPU, vector_features=8)
+    weight, bias = encoder.parameters()
+    observation = spec_of(VECTOR).rand()
+    expected = (observation["observation"] @ weight.T + bias).clamp(min=0.0)
+    torch.testing.assert_close(encoder(observation), expected)
+    assert encoder.width == 8
+
+
 def test_what_is_masked_in_a_set_does_not_matter() -> None:
     encoder = Encoder(spec_of(SET), CPU)
     observation = TensorDict(

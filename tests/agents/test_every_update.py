@@ -13,6 +13,7 @@ from agents.deterministic import DeterministicActorCritic
 from agents.value_based import ValueBasedAgent
 from tests.every_agent import (
     BATCH,
+    OBSERVATION,
     Case,
     every_agent,
     every_agent_that,
@@ -213,3 +214,15 @@ def test_an_importance_weight_scales_what_its_sample_counts(case: Case) -> None:
     batch["next", "reward"][: BATCH // 2] += 1.0
     torch.testing.assert_close(loss(weight), without)
     assert not torch.allclose(loss(1.0 - weight), whole - without)
+
+
+@every_agent
+def test_a_layer_for_vectors_learns_in_each_of_its_networks(case: Case) -> None:
+    agent = case.make(vector_features=7)
+    before = parameters(agent)
+    agent.update(make_batch(agent))
+    layers = [name for name in learned(agent) if before[name].shape == (7, OBSERVATION)]
+    networks = {name.split(".")[0] for name in learned(agent)} - {"log_temperature"}
+    assert {name.split(".")[0] for name in layers} == networks
+    for name in layers:
+        assert not torch.equal(agent.state_dict()[name], before[name]), name
