@@ -33,6 +33,7 @@ class Agent(nn.Module, ABC):
         on_policy: whether it learns only from what its present policy has collected.
         actions: the kinds of actions it can produce.
         policy: acts, TensorDict in, TensorDict out; explores in train mode, greedy in eval mode.
+        optimizer: of everything that learns.
         batch_size: transitions per gradient step.
         gamma: discount per environment step, 0 to 1.
 
@@ -43,6 +44,7 @@ class Agent(nn.Module, ABC):
     on_policy: ClassVar[bool]
     actions: ClassVar[frozenset[ActionKind]]
     policy: PolicyWrapper
+    optimizer: torch.optim.Optimizer
     batch_size: int
     gamma: float
 
@@ -74,9 +76,12 @@ class Agent(nn.Module, ABC):
                 `truncated` (each `[batch_size, 1]`) under `next`.
         """
 
-    @abstractmethod
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return the optimizers by name, so that a checkpoint holds their state."""
+        """Return the optimizers by name, so that a checkpoint holds their state.
+
+        Override it in an agent that has others than the one `optimizer`.
+        """
+        return {"adam": self.optimizer}
 
     def training_state(self) -> dict[str, Any]:
         """Return all that learning depends on: networks, targets, schedules, optimizers."""

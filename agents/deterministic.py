@@ -36,7 +36,6 @@ class DeterministicActorCritic(OffPolicyAgent):
     target_actor: TargetNetwork
     critic: nn.Module
     target_critic: TargetNetwork
-    optimizer: torch.optim.Optimizer
     max_gradient_norm: float | None
     saturation_penalty: float
 
@@ -57,10 +56,6 @@ class DeterministicActorCritic(OffPolicyAgent):
     def saturation_loss(self, raw_action: Tensor) -> Tensor:
         """Return what draws actions away from their bounds, where tanh passes no gradient."""
         return self.saturation_penalty * raw_action.square().mean()
-
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return the one optimizer."""
-        return {"adam": self.optimizer}
 
 
 class DeterministicActor(nn.Module):

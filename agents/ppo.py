@@ -275,10 +275,6 @@ class PPO(OnPolicyAgent):
             }
         )
 
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return the one optimizer."""
-        return {"adam": self.optimizer}
-
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Go on from a state that `training_state` returned."""
         rate = self.learning_rate.clone()

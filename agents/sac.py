@@ -140,10 +140,6 @@ class SAC(OffPolicyAgent):
             }
         )
 
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return the one optimizer."""
-        return {"adam": self.optimizer}
-
 
 class GaussianActor(nn.Module):
     """A network that gives mean and log standard deviation of a tanh-normal.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
@@ -22,7 +21,6 @@ class ValueBasedAgent(OffPolicyAgent):
 
     network: nn.Module
     target_network: TargetNetwork
-    optimizer: torch.optim.Optimizer
     max_gradient_norm: float | None
 
     def update(self, batch: TensorDictBase) -> TensorDict:
@@ -35,7 +33,3 @@ class ValueBasedAgent(OffPolicyAgent):
         self.optimizer.step()
         self.target_network.update()
         return losses.detach()
-
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return the one optimizer."""
-        return {"adam": self.optimizer}
