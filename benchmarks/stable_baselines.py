@@ -134,7 +134,7 @@ class Judge(BaseCallback):
         score = self.score(self._episodes, seed=0)
         seconds = time.perf_counter() - self._started
         self.curve.append({"frames": self.num_timesteps, "seconds": seconds, "score": score})
-        if score > self._best_score:
+        if score >= self._best_score:  # the later of equals, as for ours
             self._best_score = score
             self._best = copy.deepcopy(self.model.policy.state_dict())
 

@@ -70,7 +70,8 @@ def _gym(name: str, title: str, **settings: Any) -> Task:
 TASKS = {
     task.name: task
     for task in (
-        _gym("cartpole", "CartPole-v1", has_peer=True),
+        # It takes many episodes to tell a policy that never falls from one that seldom does.
+        _gym("cartpole", "CartPole-v1", has_peer=True, evaluation_episodes=50),
         _gym("pendulum", "Pendulum-v1", has_peer=True),
         # Good policies lie within the spread of a single episode here: it takes many to tell.
         _gym("acrobot", "Acrobot-v1", evaluations=20, evaluation_episodes=50),
