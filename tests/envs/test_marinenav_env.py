@@ -278,6 +278,20 @@ def test_a_step_is_one_graph() -> None:
     assert (also_now == now).all()
 
 
+def test_the_bare_loop_sees_and_reaches_what_the_environment_does() -> None:
+    env = MarineNavEnv(num_envs=4, num_robots=2, max_episode_steps=3, seed=3)
+    now = env.reset()
+    advance, world = env.tensor_loop()
+    for action in _random_actions(env, 5):
+        step, now = env.step_and_maybe_reset(now.set(("robots", "action"), action))
+        world, outcome, seen = advance(world, action.permute(2, 1, 0))
+        assert torch.equal(seen.own.permute(2, 1, 0), now["robots", "observation"])
+        assert torch.equal(seen.objects.permute(3, 2, 1, 0), now["robots", "objects"])
+        assert torch.equal(seen.mask.permute(2, 1, 0), now["robots", "objects_mask"])
+        assert torch.equal(outcome.reward.T[..., None], step["next", "robots", "reward"])
+        assert torch.equal(outcome.is_over[:, None], step["next", "done"])
+
+
 def test_later_steps_need_no_other_graph() -> None:
     env = MarineNavEnv(num_envs=3, num_vortices=1, max_episode_steps=2)
     graphs = []
