@@ -93,7 +93,8 @@ class Agent(nn.Module, ABC):
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Go on from a state that `training_state` returned.
 
-        A learning rate that differs from the one of the state holds from here on.
+        A learning rate other than the saved one holds from here on. So an agent that changes its
+        rate by itself, and not by a scheduler of torch, has to restore it, as PPO does.
 
         Raises:
             ConfigurationError: the state belongs to other networks than these.
