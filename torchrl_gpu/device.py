@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import os
 import subprocess
 import sys
 
 import torch
 
+from torchrl_gpu.accelerator import accelerator_of, available_devices
 from torchrl_gpu.errors import ConfigurationError
 
 _GIB = 2**30
@@ -34,7 +34,7 @@ def resolve_device(name: str) -> torch.device:
         ConfigurationError: there is no such device on this machine; the message says which ones
             there are.
     """
-    there = _devices()
+    there = available_devices()
     if name == "auto":
         return torch.device(there[0])
     if name == "directml":
@@ -54,22 +54,9 @@ def describe_device(device: torch.device) -> str:
     Args:
         device: one that is there.
     """
-    if device.type == "cpu":
-        return f"cpu, {os.cpu_count()} cores"
-    if device.type in ("cuda", "xpu"):
-        properties = getattr(torch, device.type).get_device_properties(device)
-        return f"{properties.name}, {properties.total_memory / _GIB:.0f} GiB"
-    return str(device)
-
-
-def _devices() -> list[str]:
-    """Return the names of the devices that torch has here by itself, the best first."""
-    return [
-        *(f"cuda:{index}" for index in range(torch.cuda.device_count())),
-        *(f"xpu:{index}" for index in range(torch.xpu.device_count())),
-        *(["mps:0"] if torch.backends.mps.is_available() else []),
-        "cpu",
-    ]
+    accelerator = accelerator_of(device)
+    memory = accelerator.total_memory
+    return accelerator.name if memory is None else f"{accelerator.name}, {memory / _GIB:.0f} GiB"
 
 
 def _directml() -> torch.device:
@@ -90,5 +77,6 @@ def _directml() -> torch.device:
             return device
         reason = (probe.stderr.strip().splitlines() or [f"exit code {probe.returncode}"])[-1]
     raise ConfigurationError(
-        f"device=directml is not there ({reason}); this machine has: auto, {', '.join(_devices())}"
+        f"device=directml is not there ({reason}); "
+        f"this machine has: auto, {', '.join(available_devices())}"
     )
