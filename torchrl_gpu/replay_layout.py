@@ -6,10 +6,10 @@ import bisect
 import logging
 from collections.abc import Callable
 
-import psutil
 import torch
 from torchrl.data import Composite, TensorSpec
 
+from torchrl_gpu.accelerator import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
 
 _logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def check_memory(
     Raises:
         ConfigurationError: the memory does not suffice; the capacity that would fit is named.
     """
-    size, free = needed(capacity), _free_bytes(device)
+    size, free = needed(capacity), accelerator_of(device).free_memory
     _logger.info("replay of %d observations on %s: %s", capacity, device, _readable(size))
     usable = None if free is None else int(_USABLE_SHARE_OF_FREE_MEMORY * free)
     if usable is not None and size > usable:
@@ -107,15 +107,6 @@ def check_memory(
             f"capacity={capacity}: the replay needs {_readable(size)} and {device} has "
             f"{_readable(usable)} to spare; {advice}"
         )
-
-
-def _free_bytes(device: torch.device) -> int | None:
-    """Return the free memory of a device, None where torch does not tell."""
-    if device.type == "cpu":
-        return int(psutil.virtual_memory().available)
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return None
 
 
 def _readable(size: float) -> str:

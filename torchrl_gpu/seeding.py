@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from torchrl_gpu.accelerator import accelerator_of
 from torchrl_gpu.arguments import checked
 
 _log = logging.getLogger(__name__)
@@ -50,8 +51,9 @@ def rng_state(device: torch.device) -> dict[str, Any]:
         },
         "torch": torch.get_rng_state(),
     }
-    if _has_generator(device):
-        state[device.type] = _module(device).get_rng_state(*_index(device))
+    accelerator = accelerator_of(device)
+    if accelerator.has_generator:
+        state[device.type] = accelerator.rng_state()
     return state
 
 
@@ -75,22 +77,9 @@ def set_rng_state(state: Mapping[str, Any], device: torch.device) -> None:
         }
     )
     torch.set_rng_state(state["torch"])
-    if _has_generator(device):
+    accelerator = accelerator_of(device)
+    if accelerator.has_generator:
         if device.type in state:
-            _module(device).set_rng_state(state[device.type], *_index(device))
+            accelerator.set_rng_state(state[device.type])
         else:
             _log.warning("no random state of %s was saved: its generator goes on anew", device.type)
-
-
-def _module(device: torch.device) -> Any:
-    """Return `torch.cuda`, `torch.xpu` or `torch.mps`; None for a device without such a module."""
-    return getattr(torch, device.type, None)
-
-
-def _has_generator(device: torch.device) -> bool:
-    return device.type != "cpu" and hasattr(_module(device), "get_rng_state")
-
-
-def _index(device: torch.device) -> tuple[torch.device, ...]:
-    """Return the device as an argument where there can be several; there is only one `mps`."""
-    return () if device.type == "mps" else (device,)
