@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchrl_gpu.accelerator import accelerator_of
+
 
 def adam(
     parameters: Iterable[nn.Parameter],
@@ -16,15 +18,13 @@ def adam(
     device: torch.device,
     epsilon: float = 1e-8,
 ) -> torch.optim.Adam:
-    """Build an Adam that does its whole step in one kernel where the device has one.
+    """Build an Adam that does its whole step in as few kernels as the device allows.
 
-    Nothing is read back from the device, not even a learning rate that is a tensor.
+    Nothing is read back from a device that an optimizer can be captured on, not even a learning
+    rate that is a tensor.
     """
-    fused = device.type in ("cpu", "cuda")
-    capturable = device.type not in ("cpu", "mps")
-    return torch.optim.Adam(
-        parameters, lr=learning_rate, eps=epsilon, fused=fused, capturable=capturable
-    )
+    options = accelerator_of(device).adam_options
+    return torch.optim.Adam(parameters, lr=learning_rate, eps=epsilon, **options)
 
 
 class TargetNetwork(nn.Module):
