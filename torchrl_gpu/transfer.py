@@ -8,11 +8,15 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
+from torchrl_gpu.accelerator import accelerator_of
+
 Key = str | tuple[str, ...]
 Layout = dict[Key, tuple[torch.Size, torch.dtype]]
 
 # Leaves begin at multiples of this many bytes: enough for every dtype and for vectorised kernels.
 _ALIGNMENT = 64
+
+_HOST = torch.device("cpu")
 
 
 class PackedTransfer:
@@ -23,8 +27,8 @@ class PackedTransfer:
     call and reused. Two pairs of them take turns: a result stays valid during the next call and is
     overwritten by the one after that, so what has to live longer must be copied.
 
-    On the way to a CUDA device the host does not wait for the copy: it packs into pinned memory,
-    which is filled again only once the device has read it.
+    On the way to a device with pinned transfers the host does not wait for the copy: it packs into
+    pinned memory, which is filled again only once the device has read it.
 
     Args:
         destination: where results shall be. A TensorDict that is there already is returned as it
@@ -78,15 +82,19 @@ class _BufferPair:
         destination: torch.device,
     ) -> None:
         places, size = _places(layout)
-        self._outgoing = _buffer(size, source, pin_memory=destination.type == "cuda")
-        self._incoming = _buffer(size, destination, pin_memory=source.type == "cuda")
+        self._receiver = accelerator_of(destination)
+        is_pinned = source == _HOST and self._receiver.pinned_transfers
+        self._outgoing = _buffer(size, source, is_pinned)
+        self._incoming = _buffer(
+            size, destination, destination == _HOST and accelerator_of(source).pinned_transfers
+        )
         self._outgoing_leaves = _views(self._outgoing, layout, places)
         incoming_leaves = _views(self._incoming, layout, places)
         self._result = example.named_apply(
             lambda key, leaf: incoming_leaves[key], nested_keys=True, device=destination
         )
         # Only memory that is pinned may be left to the device without waiting.
-        self._was_read = torch.cuda.Event() if self._outgoing.is_pinned() else None
+        self._was_read = self._receiver.event() if is_pinned else None
 
     @torch.no_grad()
     def send(self, leaves: dict[Key, Tensor]) -> TensorDictBase:
@@ -96,7 +104,8 @@ class _BufferPair:
             self._outgoing_leaves[key].copy_(leaf)
         self._incoming.copy_(self._outgoing, non_blocking=self._was_read is not None)
         if self._was_read is not None:
-            self._was_read.record()
+            # The copy runs on the stream of its device, whichever device is the current one.
+            self._was_read.record(self._receiver.current_stream())
         # A shell of its own, so that the caller may add keys to it.
         return self._result.clone(recurse=False)
 
@@ -112,7 +121,6 @@ def _places(layout: Layout) -> tuple[dict[Key, slice], int]:
 
 
 def _buffer(size: int, device: torch.device, pin_memory: bool) -> Tensor:
-    pin_memory = pin_memory and device.type == "cpu"
     return torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pin_memory)
 
 

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 import torch
 from tensordict import TensorDict
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.stand_in import count_host_reads
+from torchrl_gpu.accelerator import Accelerator
 from torchrl_gpu.transfer import PackedTransfer
 
 CPU = torch.device("cpu")
@@ -114,3 +118,38 @@ def test_cuda_has_read_a_buffer_before_it_is_filled_again() -> None:
         given = TensorDict({"observation": torch.full((2**20,), float(value))}, batch_size=[])
         sums.append(to_device(given)["observation"].mean())
     assert torch.stack(sums).tolist() == list(range(50))
+
+
+class _Event:
+    """Stands in for `torch.cuda.Event`: keeps the streams that it was recorded on."""
+
+    made: ClassVar[list[_Event]] = []
+
+    def __init__(self) -> None:
+        self.streams: list[str | None] = []
+        self.waits = 0
+        self.made.append(self)
+
+    def record(self, stream: str | None = None) -> None:
+        self.streams.append(stream)
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+
+def test_read_of_a_buffer_is_marked_on_the_stream_of_the_copy(
+    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the second device, while the first is the current one; its memory is only pretended."""
+    module = torch.get_device_module(accelerator)
+    monkeypatch.setattr(_Event, "made", [])
+    monkeypatch.setattr(module, "Event", _Event, raising=False)
+    monkeypatch.setattr(module, "current_stream", lambda d: f"stream of {d}", raising=False)
+    monkeypatch.setattr(Accelerator, "pinned_transfers", True)
+    second = torch.device(accelerator.type, 1)
+    with FakeTensorMode():
+        to_device = PackedTransfer(second)
+        for _ in range(4):
+            assert to_device(step(0))["observation"].device == second
+    assert [event.streams for event in _Event.made] == [[f"stream of {second}"] * 2] * 2
+    assert [event.waits for event in _Event.made] == [2, 2]
