@@ -6,26 +6,32 @@ many of the 5 are, is measured over whole episodes of random actions, because a 
 collided costs as much as one under way.
 
     python -m benchmarks.marinenav
-    python -m benchmarks.marinenav --device cuda --sizes 4096 65536 1048576
+    python -m benchmarks.marinenav device=cuda sizes=[4096,65536,1048576]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import torch
+from pydantic import Field, Json
 from torch import Tensor
 
+from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.world import World, flatten
+from torchrl_gpu.device import resolve_device
 
 REFERENCE = 871.0  # active robot-steps/s, facts of the paper's environment on one core
 OVERHEAD_SEAS = 1024
 EPISODE_STEPS = 1001
+
+Sizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
 
 
 class Seas:
@@ -55,7 +61,7 @@ class Seas:
         return self.env.tensor_loop()[1]
 
 
-def seconds(run: Callable[[int], None], steps: int, device: str) -> float:
+def seconds_of_step(run: Callable[[int], None], steps: int, device: str) -> float:
     """Return how long a step takes."""
     wait(device)
     start = time.perf_counter()
@@ -84,7 +90,7 @@ def copy_speed(device: str) -> float:
         for _ in range(steps):
             target.copy_(source)
 
-    times = [seconds(copy, 1, device) for _ in range(5)]
+    times = [seconds_of_step(copy, 1, device) for _ in range(5)]
     return 2 * source.numel() * source.element_size() / min(times)
 
 
@@ -99,28 +105,41 @@ def active_robots(device: str, compile_step: bool, seas: int = 128) -> float:
     return active / EPISODE_STEPS
 
 
-def main() -> None:
-    """Measure all of it and print the medians."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 16, 256, 4096, 16384])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
-    parser.add_argument("--compile", action="store_true", help="fuse the step by torch.compile")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+def measure(
+    *,
+    sizes: Json[Sizes] = (1, 16, 256, 4096, 16384),
+    device: str = "cpu",
+    threads: Annotated[int, Field(ge=1)] = 2,
+    rounds: Annotated[int, Field(ge=1)] = 5,
+    seconds: Annotated[float, Field(gt=0.0)] = 1.0,
+    compile_step: bool = False,
+) -> int:
+    """Measure all of it and print the medians.
+
+    Args:
+        sizes: numbers of seas side by side ([1,16,256,4096,16384]).
+        device: cpu, cuda, ... (cpu).
+        threads: of torch on the CPU (2).
+        rounds: measurements of each size (5).
+        seconds: of each measurement (1).
+        compile_step: whether torch.compile fuses the step (false).
+
+    Raises:
+        ConfigurationError: there is no such device.
+    """
+    device = str(resolve_device(device))
+    torch.set_num_threads(threads)
     print_machine()
 
-    active = active_robots(options.device, options.compile)
-    bandwidth = copy_speed(options.device)
+    active = active_robots(device, compile_step)
+    bandwidth = copy_speed(device)
     print(f"{active:.2f} of 5 robots are active on average; {bandwidth / 1e9:.0f} GB/s copied\n")
     rows, speeds, memory = [], {}, 0.0
-    for size in options.sizes:
-        fleet = Seas(size, options.device, options.compile)
+    for size in sizes:
+        fleet = Seas(size, device, compile_step)
         fleet.step(3)  # what is built once, is built here
-        steps = max(3, round(options.seconds / seconds(fleet.step, 3, options.device)))
-        times = [seconds(fleet.step, steps, options.device) for _ in range(options.rounds)]
+        steps = max(3, round(seconds / seconds_of_step(fleet.step, 3, device)))
+        times = [seconds_of_step(fleet.step, steps, device) for _ in range(rounds)]
         step = statistics.median(times)
         state = size_in_bytes(flatten(fleet.world))
         floor = 2 * state / bandwidth
@@ -140,14 +159,14 @@ def main() -> None:
     print_table(header, rows)
     print(f"\nstate of a sea: {memory:,.0f} bytes; the floor is reading and writing it once")
 
-    fleet = Seas(OVERHEAD_SEAS, options.device, options.compile)
+    fleet = Seas(OVERHEAD_SEAS, device, compile_step)
     fleet.step(3)
     fleet.plain(3)
-    steps = max(3, round(options.seconds / seconds(fleet.plain, 3, options.device)))
+    steps = max(3, round(seconds / seconds_of_step(fleet.plain, 3, device)))
     ratios = []
-    for _ in range(options.rounds):
-        plain = seconds(fleet.plain, steps, options.device)
-        ratios.append(seconds(fleet.step, steps, options.device) / plain - 1.0)
+    for _ in range(rounds):
+        plain = seconds_of_step(fleet.plain, steps, device)
+        ratios.append(seconds_of_step(fleet.step, steps, device) / plain - 1.0)
     overhead = statistics.median(ratios)
     print(f"EnvBase costs {overhead:.1%} on top of the plain loop at {OVERHEAD_SEAS} seas\n")
     print_figures(
@@ -159,7 +178,8 @@ def main() -> None:
             "bytes_per_sea": round(memory, 1),
         }
     )
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(call_with_arguments(measure))

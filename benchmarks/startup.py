@@ -8,13 +8,16 @@ targets come from the cache, as they do from the second run on.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from typing import Annotated
 
+from pydantic import Field
+
+from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
 
 # Runs the command, and ends it by force when the first update is done.
@@ -48,21 +51,23 @@ def seconds_to_first_update() -> float:
         return float(done.stdout.split()[-1]) - start
 
 
-def main() -> None:
-    """Measure several starts and print the median."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--starts", type=int, default=5)
-    options = parser.parse_args()
+def measure(*, starts: Annotated[int, Field(ge=1)] = 5) -> int:
+    """Measure several starts and print the median.
+
+    Args:
+        starts: how many (5).
+    """
     print_machine()
     seconds_to_first_update()  # fills the cache of targets
-    measured = [seconds_to_first_update() for _ in range(options.starts)]
+    measured = [seconds_to_first_update() for _ in range(starts)]
     print_table(
         ["start", "seconds to the first update"],
         [[str(number), f"{seconds:.2f}"] for number, seconds in enumerate(measured, start=1)],
     )
     print()
     print_figures({"seconds_to_first_update": round(statistics.median(measured), 2)})
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(call_with_arguments(measure))
