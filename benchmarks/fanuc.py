@@ -6,25 +6,28 @@ Two questions, on the same arm and physics, in the same run:
    with SAC's policy acting, and with training at the default ratio?
 2. How does that compare with one process and one Gymnasium environment through Stable-Baselines3,
    acting and storing, and training at the same number of updates per frame? Ours runs as many arms
-   as batching is for (`--many`).
+   as batching is for (`many`).
 
     python -m benchmarks.fanuc
 """
 
 from __future__ import annotations
 
-import argparse
+import pkgutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import stable_baselines3
 import torch
 from hydra import compose, initialize_config_module
+from pydantic import Field
 
+from benchmarks.arguments import call_with_arguments
+from benchmarks.extra import require
 from benchmarks.raw_pybullet import RawLoop
 from benchmarks.report import print_figures, print_machine, print_table
 from benchmarks.single_arm import SingleArm
@@ -124,8 +127,9 @@ class Theirs:
             "device": "cpu",
         }
         common["train_freq"] = round(1 / agent["utd_ratio"])
-        self._collector = stable_baselines3.SAC(**common, gradient_steps=0)
-        self._learner = stable_baselines3.SAC(**common, gradient_steps=1)
+        sac = pkgutil.resolve_name("stable_baselines3:SAC")
+        self._collector = sac(**common, gradient_steps=0)
+        self._learner = sac(**common, gradient_steps=1)
         self._learner.learn(1_000)
 
     def act_and_store(self, steps: int) -> None:
@@ -156,43 +160,54 @@ def measures_of(ours: Ours, raw: RawLoop, steps: int) -> dict[str, Callable[[], 
     }
 
 
-def main() -> None:
-    """Measure all of it in turns, several rounds, and print the medians."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", type=int, default=64)
-    parser.add_argument("--many", type=int, default=512, help="arms to compare with SB3")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--frames", type=int, default=25_000, help="arm-steps in each measurement")
-    options = parser.parse_args()
+def measure(
+    *,
+    arms: Annotated[int, Field(ge=1)] = 64,
+    many: Annotated[int, Field(ge=1)] = 512,
+    rounds: Annotated[int, Field(ge=1)] = 3,
+    frames: Annotated[int, Field(ge=10)] = 25_000,
+) -> int:
+    """Measure all of it in turns, several rounds, and print the medians.
 
+    Args:
+        arms: to compare with a bare PyBullet loop (64).
+        many: arms to compare with Stable-Baselines3, which has one (512).
+        rounds: of all measurements, after one that warms up (3).
+        frames: arm-steps in each measurement (25000).
+
+    Raises:
+        ConfigurationError: Stable-Baselines3 is not installed.
+    """
+    require("stable_baselines3")
     settings = default_settings()
     torch.set_num_threads(settings.threads or torch.get_num_threads())
     print_machine()
     measures: dict[tuple[str, int], Callable[[], float]] = {}
     teams: list[tuple[Ours, RawLoop]] = []
-    for arms in (options.arms, options.many):
-        ours = Ours(settings, arms)
-        sizes, workers = group_sizes(arms), default_num_workers(arms)
+    for number in (arms, many):
+        ours = Ours(settings, number)
+        sizes, workers = group_sizes(number), default_num_workers(number)
         shares = [sizes[i::workers] for i in range(workers)]
         raw = RawLoop(ours.env.robot, SOLVER_ITERATIONS["train"], HOME, shares)
         teams.append((ours, raw))
-        for name, measure in measures_of(ours, raw, options.frames // arms).items():
-            measures[name, arms] = measure
+        for name, run in measures_of(ours, raw, max(1, frames // number)).items():
+            measures[name, number] = run
     theirs = Theirs(settings, teams[0][0].env)
-    single = options.frames // 10
+    single = frames // 10
     measures["sb3_collect", 1] = lambda: rate(theirs.act_and_store, single, 1)
     measures["sb3_training", 1] = lambda: rate(theirs.train, single, 1)
 
     samples: dict[tuple[str, int], list[float]] = {key: [] for key in measures}
-    for number in range(options.rounds + 1):
-        for key, measure in measures.items():
-            speed = measure()
-            if number > 0:  # the first round warms up
+    for turn in range(rounds + 1):
+        for key, run in measures.items():
+            speed = run()
+            if turn > 0:  # the first round warms up
                 samples[key].append(speed)
     for ours, raw in teams:
         raw.close()
         ours.close()
-    report({key: statistics.median(s) for key, s in samples.items()}, options.arms, options.many)
+    report({key: statistics.median(s) for key, s in samples.items()}, arms, many)
+    return 0
 
 
 def report(speeds: dict[tuple[str, int], float], arms: int, many: int) -> None:
@@ -236,4 +251,4 @@ def report(speeds: dict[tuple[str, int], float], arms: int, many: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(call_with_arguments(measure))

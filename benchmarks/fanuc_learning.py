@@ -8,20 +8,25 @@ reads what it wrote. `seconds` is the time of the whole command, from its start 
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
+import pkgutil
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-import matplotlib.pyplot as plt
+from pydantic import Field
 
+from benchmarks.arguments import call_with_arguments
+from benchmarks.extra import require
 from benchmarks.report import print_figures, print_machine, print_table
+from torchrl_gpu.errors import ConfigurationError
 
 MILESTONES = (0.90, 0.95, 0.98)
+PICTURE = Path("docs/results/fanuc_learning.png")
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,13 @@ class Run:
         return next((seconds for seconds, reached in self.curve if reached >= success), None)
 
 
-def train(seed: int, runs: Path, overrides: list[str]) -> Run:
+def train(seed: int, runs: Path, frames: int | None) -> Run:
     """Run the command with a seed and read what it wrote."""
     command = [sys.executable, "-m", "trainers.run", "agent=sac", "env=fanuc", f"seed={seed}"]
+    if frames is not None:
+        command.append(f"trainer.total_frames={frames}")
     start = time.perf_counter()
-    subprocess.run([*command, f"runs={runs}", *overrides], check=True)
+    subprocess.run([*command, f"runs={runs}"], check=True)
     seconds = time.perf_counter() - start
     (folder,) = (runs / "fanuc" / "sac").iterdir()
     summary = json.loads((folder / "summary.json").read_text())
@@ -75,7 +82,7 @@ def train(seed: int, runs: Path, overrides: list[str]) -> Run:
 
 def draw(results: dict[int, Run], path: Path) -> None:
     """Draw success over time, a line for each seed."""
-    figure, axes = plt.subplots(figsize=(7, 4))
+    figure, axes = pkgutil.resolve_name("matplotlib.pyplot:subplots")(figsize=(7, 4))
     for seed, result in results.items():
         axes.plot(
             [seconds / 60 for seconds, _ in result.curve],
@@ -98,21 +105,34 @@ def draw(results: dict[int, Run], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def main() -> None:
-    """Train each seed, print the table and the closing JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--runs", type=Path, default=Path("runs/benchmark"))
-    parser.add_argument("--picture", type=Path, default=Path("docs/results/fanuc_learning.png"))
-    options, overrides = parser.parse_known_args()
+def learn(
+    *,
+    seeds: Annotated[int, Field(ge=1)] = 3,
+    frames: Annotated[int, Field(ge=1)] | None = None,
+    runs: Path = Path("runs/benchmark"),
+    picture: Path | None = None,
+) -> int:
+    """Train each seed, print the table and the closing JSON object, and draw the curves.
 
+    Args:
+        seeds: how many, from 0 (3).
+        frames: another budget than the command's own, for a trial; it needs a `picture` of its own.
+        runs: where the runs themselves are kept (runs/benchmark).
+        picture: file of the curves (docs/results/fanuc_learning.png).
+
+    Raises:
+        ConfigurationError: matplotlib is not installed, or a trial has no picture.
+    """
+    require("matplotlib")
+    if frames is not None and picture is None:
+        raise ConfigurationError(
+            f"frames={frames}: not the command's own budget; say where its curves go: picture=..."
+        )
+    picture = picture or PICTURE
     print_machine()
     started = time.strftime("%Y%m%d_%H%M%S")
-    results = {
-        seed: train(seed, options.runs / started / f"seed_{seed}", overrides)
-        for seed in range(options.seeds)
-    }
-    draw(results, options.picture)
+    results = {seed: train(seed, runs / started / f"seed_{seed}", frames) for seed in range(seeds)}
+    draw(results, picture)
 
     def seconds(value: float | None) -> str:
         return "-" if value is None else f"{value:.0f} s"
@@ -133,20 +153,21 @@ def main() -> None:
             for seed, run in results.items()
         ],
     )
-    print(f"\nlearning curves: {options.picture}\n")
-    runs = list(results.values())
+    print(f"\nlearning curves: {picture}\n")
+    reached = list(results.values())
     print_figures(
         {
-            "success": [run.success for run in runs],
-            "seconds": [round(run.seconds, 1) for run in runs],
-            "episodes": [run.episodes for run in runs],
+            "success": [run.success for run in reached],
+            "seconds": [round(run.seconds, 1) for run in reached],
+            "episodes": [run.episodes for run in reached],
             **{
-                f"seconds_to_{100 * milestone:.0f}": [run.seconds_to(milestone) for run in runs]
+                f"seconds_to_{100 * milestone:.0f}": [run.seconds_to(milestone) for run in reached]
                 for milestone in MILESTONES
             },
         }
     )
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(call_with_arguments(learn))

@@ -26,6 +26,7 @@ import torch
 from pydantic import AfterValidator, Field
 
 from benchmarks.arguments import call_with_arguments
+from benchmarks.extra import require
 from benchmarks.learning_report import HEADER, RESULTS, render, row
 from benchmarks.learning_results import Result, Run, Series, read_result, write_result
 from benchmarks.learning_runs import Job, OurJob, PeerJob, RunFailedError
@@ -81,8 +82,10 @@ def learn(
         0, or 1 if a run failed; of such a pair the file stays as it was.
 
     Raises:
-        ConfigurationError: the agent is not measured on this task, or a trial has no folder.
+        ConfigurationError: the agent is not measured on this task, a trial has no folder, or a
+            package that is needed is not installed.
     """
+    require("matplotlib")
     gates = _gates(agent, task)
     if peers == "only":
         gates = [gate for gate in gates if gate.peer is not None]
@@ -94,6 +97,8 @@ def learn(
                 f"frames={frames}: not the published budget; say where such figures go: results=..."
             )
         gates = [replace(gate, frames=frames) for gate in gates]
+    if peers != "false" and any(gate.peer for gate in gates):
+        require("stable_baselines3", "sb3_contrib")
     folder = results or RESULTS
     started = runs / time.strftime("%Y%m%d_%H%M%S")
     print(f"{_machine()}\nruns: {started}\n", flush=True)

@@ -7,17 +7,20 @@ writes `docs/results/learning.md` and `docs/results/learning.png` from `docs/res
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from benchmarks.arguments import call_with_arguments
+from benchmarks.extra import require
 from benchmarks.learning_results import Point, Result, Run, Series, read_results
 from benchmarks.tasks import GATES, TASKS
 from torchrl_gpu.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 RESULTS = Path("docs/results/learning")
 _COLUMNS = 3
@@ -36,8 +39,10 @@ def render(*, results: Path = RESULTS) -> int:
         results: the folder (docs/results/learning).
 
     Raises:
-        ConfigurationError: there are no results, or a file there is none.
+        ConfigurationError: there are no results, a file there is none, or matplotlib is not
+            installed.
     """
+    require("matplotlib")
     found = read_results(results)
     if not found:
         raise ConfigurationError(f"{results} holds no results: python -m benchmarks.learning ...")
@@ -128,6 +133,7 @@ def _all_series(results: Sequence[Result]) -> Iterator[Series]:
 
 def draw(results: Sequence[Result], path: Path) -> None:
     """Draw a panel for each task: score over frames, a line for each agent, SB3's dashed."""
+    plt = importlib.import_module("matplotlib.pyplot")
     tasks = list(dict.fromkeys(result.task for result in results))
     columns = min(_COLUMNS, len(tasks))
     rows = -(-len(tasks) // columns)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pkgutil
 import sys
 import time
 from pathlib import Path
@@ -18,28 +19,25 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from sb3_contrib import QRDQN
-from stable_baselines3 import DDPG, DQN, PPO, SAC
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.noise import NormalActionNoise
 
 from benchmarks.arguments import call_with_arguments
+from benchmarks.extra import require
 from benchmarks.tasks import TASKS, Task
 from torchrl_gpu.errors import ConfigurationError
 
 CLOSING_EPISODES = 100
 EVALUATION_ENVS = 10
 
-ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
-    "ppo": PPO,
-    "sac": SAC,
-    "ddpg": DDPG,
-    "dqn": DQN,
-    "qrdqn": QRDQN,
+ALGORITHMS = {
+    "ppo": "stable_baselines3:PPO",
+    "sac": "stable_baselines3:SAC",
+    "ddpg": "stable_baselines3:DDPG",
+    "dqn": "stable_baselines3:DQN",
+    "qrdqn": "sb3_contrib:QRDQN",
 }
+_MAKE_ENV = "stable_baselines3.common.env_util:make_vec_env"
+_EVALUATE = "stable_baselines3.common.evaluation:evaluate_policy"
+_NOISE = "stable_baselines3.common.noise:NormalActionNoise"
 
 
 def _linear(start: float) -> Any:
@@ -61,7 +59,8 @@ _CARTPOLE_DQN: dict[str, Any] = {
 }
 
 # The tuned settings of RL Zoo (github.com/DLR-RM/rl-baselines3-zoo, hyperparams/*.yml), complete;
-# `n_envs` is the number of environments. What is not named is the default of Stable-Baselines3.
+# `n_envs` is the number of environments, `noise_std` that of the noise on actions of one dimension.
+# What is not named is the default of Stable-Baselines3.
 SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
     ("ppo", "cartpole"): {
         "n_envs": 8,
@@ -96,7 +95,7 @@ SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
         "gamma": 0.98,
         "buffer_size": 200_000,
         "learning_starts": 10_000,
-        "action_noise": NormalActionNoise(np.zeros(1), 0.1 * np.ones(1)),
+        "noise_std": 0.1,
         "gradient_steps": -1,
         "train_freq": (1, "episode"),
         "learning_rate": 1e-3,
@@ -105,27 +104,33 @@ SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
 }
 
 
-class Judge(BaseCallback):
-    """Evaluates the policy on the way and keeps the best.
+class Judge:
+    """Evaluates the policy on the way and keeps the best; called after each step of training.
+
+    Args:
+        model: an algorithm of Stable-Baselines3.
+        task: that it learns.
+        frames: environment steps of training.
 
     Attributes:
         curve: frames, seconds since training began and score of each evaluation.
     """
 
-    def __init__(self, task: Task, frames: int) -> None:
-        super().__init__()
+    def __init__(self, model: Any, task: Task, frames: int) -> None:
         self.curve: list[dict[str, float]] = []
+        self._model = model
         self._episodes = task.evaluation_episodes
         self._interval = frames // task.evaluations
         self._frames = frames
-        self._env = make_vec_env(task.title, n_envs=EVALUATION_ENVS)
+        self._env = pkgutil.resolve_name(_MAKE_ENV)(task.title, n_envs=EVALUATION_ENVS)
         self._best_score = -float("inf")
         self._best: dict[str, Any] = {}
         self._started = time.perf_counter()
 
-    def _on_step(self) -> bool:
+    def __call__(self, _locals: dict[str, Any], _globals: dict[str, Any]) -> bool:
+        """Evaluate the policy if it is time, and let training go on."""
         due = (len(self.curve) + 1) * self._interval
-        if due <= self.num_timesteps < self._frames:
+        if due <= self._model.num_timesteps < self._frames:
             self.judge()
         return True
 
@@ -133,20 +138,21 @@ class Judge(BaseCallback):
         """Evaluate the policy as it is now."""
         score = self.score(self._episodes, seed=0)
         seconds = time.perf_counter() - self._started
-        self.curve.append({"frames": self.num_timesteps, "seconds": seconds, "score": score})
+        self.curve.append({"frames": self._model.num_timesteps, "seconds": seconds, "score": score})
         if score >= self._best_score:  # the later of equals, as for ours
             self._best_score = score
-            self._best = copy.deepcopy(self.model.policy.state_dict())
+            self._best = copy.deepcopy(self._model.policy.state_dict())
 
     def score(self, episodes: int, seed: int) -> float:
         """Return the mean return of so many deterministic episodes."""
         self._env.seed(seed)
-        mean, _ = evaluate_policy(self.model, self._env, n_eval_episodes=episodes)
+        evaluate = pkgutil.resolve_name(_EVALUATE)
+        mean, _ = evaluate(self._model, self._env, n_eval_episodes=episodes)
         return float(mean)
 
     def best_score(self, episodes: int, seed: int) -> float:
         """Return the same for the best policy there was."""
-        self.model.policy.load_state_dict(self._best)
+        self._model.policy.load_state_dict(self._best)
         return self.score(episodes, seed)
 
 
@@ -168,16 +174,23 @@ def train(
         out: a JSON file to write: score, frames and the curve of evaluations on the way.
 
     Raises:
-        ConfigurationError: RL Zoo's settings for this algorithm and task are not here.
+        ConfigurationError: RL Zoo's settings for this algorithm and task are not here, or
+            Stable-Baselines3 is not installed.
     """
+    require("stable_baselines3", "sb3_contrib")
     if (algorithm, task) not in SETTINGS:
         known = ", ".join(f"algorithm={a} task={t}" for a, t in SETTINGS)
         raise ConfigurationError(f"algorithm={algorithm} task={task}: there are {known}")
     torch.set_num_threads(1)
     settings = dict(SETTINGS[algorithm, task])
-    env = make_vec_env(TASKS[task].title, n_envs=settings.pop("n_envs", 1), seed=seed)
-    model = ALGORITHMS[algorithm]("MlpPolicy", env, seed=seed, device="cpu", **settings)
-    judge = Judge(TASKS[task], frames)
+    if "noise_std" in settings:
+        noise = pkgutil.resolve_name(_NOISE)
+        settings["action_noise"] = noise(np.zeros(1), settings.pop("noise_std") * np.ones(1))
+    make_env = pkgutil.resolve_name(_MAKE_ENV)
+    env = make_env(TASKS[task].title, n_envs=settings.pop("n_envs", 1), seed=seed)
+    build = pkgutil.resolve_name(ALGORITHMS[algorithm])
+    model = build("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    judge = Judge(model, TASKS[task], frames)
     model.learn(frames, callback=judge)
     judge.judge()
     score = judge.best_score(CLOSING_EPISODES, seed + 1)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import benchmarks
+from benchmarks.arguments import call_with_arguments, read_arguments
+from benchmarks.marinenav import measure
+
+# Each command, with the arguments that it cannot do without and the packages of the extra that it
+# then needs.
+LEARN = ("agent=dqn", "task=cartpole")
+TRAIN = ("algorithm=dqn", "task=cartpole", "seed=0", "frames=10", "out=unwritten.json")
+NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("fanuc",): ("stable_baselines3",),
+    ("fanuc_learning",): ("matplotlib",),
+    ("learning", *LEARN): ("matplotlib",),
+    ("learning_report",): ("matplotlib",),
+    ("stable_baselines", *TRAIN): ("stable_baselines3", "sb3_contrib"),
+}
+COMMANDS = sorted(
+    path.stem
+    for path in Path(benchmarks.__file__).parent.glob("*.py")
+    if 'if __name__ == "__main__"' in path.read_text()
+)
+
+# Runs commands one after another in a process that cannot find the packages of the extra.
+WITHOUT_EXTRA = """
+import contextlib, importlib.machinery, io, json, runpy, sys, traceback
+
+class WithoutExtra(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.partition(".")[0] in ("matplotlib", "sb3_contrib", "stable_baselines3"):
+            return None
+        return super().find_spec(name, path, target)
+
+finders = sys.meta_path
+finders[finders.index(importlib.machinery.PathFinder)] = WithoutExtra
+
+def run(module, *arguments):
+    sys.modules.pop(f"benchmarks.{module}", None)  # another command may have imported it
+    sys.argv = [module, *arguments]
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            runpy.run_module(f"benchmarks.{module}", run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            return end.code, said.getvalue()
+        except BaseException:
+            return 1, traceback.format_exc()
+
+print(json.dumps([run(*command) for command in json.loads(sys.argv[1])]))
+"""
+
+
+class Outcome(NamedTuple):
+    """What a command came to: its exit code and the text on stderr."""
+
+    code: int
+    said: str
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, ...], Outcome]:
+    """All commands without the extra: as they run, and asked for help."""
+    commands = [*NEEDS, *((command, "--help") for command in COMMANDS)]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRA, json.dumps(commands)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path_factory.mktemp("elsewhere"),
+        env={**os.environ, "PYTHONPATH": str(Path(benchmarks.__file__).parents[1])},
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {command: Outcome(*outcome) for command, outcome in zip(commands, found, strict=True)}
+
+
+@pytest.mark.parametrize("command", NEEDS, ids=" ".join)
+def test_missing_extra_is_named_in_one_line(
+    command: tuple[str, ...], outcomes: Mapping[tuple[str, ...], Outcome]
+) -> None:
+    code, said = outcomes[command]
+    packages = ", ".join(NEEDS[command])
+    assert said == f'error: {packages} not installed: pip install "torchrl-gpu[benchmark]"\n'
+    assert code == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_needs_no_extra(command: str, outcomes: Mapping[tuple[str, ...], Outcome]) -> None:
+    assert outcomes[command, "--help"] == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [
+        ("sizes=16", "valid list"),
+        ("sizes=[]", "at least 1 item"),
+        ("sizes=[0]", "greater than or equal to 1"),
+        ("sizes=[1,", "JSON"),
+        ("--sizes", "no such argument"),
+        ("device=gpu", "this machine has"),
+    ],
+)
+def test_bad_argument_ends_in_one_line(
+    argument: str,
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks.marinenav", argument])
+    assert call_with_arguments(measure) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert problem in said
+
+
+def test_list_of_numbers_is_read() -> None:
+    assert read_arguments(measure, ["sizes=[1,16]"]) == {"sizes": [1, 16]}
