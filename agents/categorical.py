@@ -12,8 +12,10 @@ from torch import Tensor
 def draw(logits: Tensor) -> Tensor:
     """Draw actions `[*B]` int64 from logits `[*B, n]`.
 
-    The largest of logits plus Gumbel noise is distributed as softmax(logits).
+    The largest of logits plus Gumbel noise is distributed as softmax(logits). The noise is float32
+    whatever the logits are: in bfloat16, a draw of 1 is so likely that infinite noise is usual.
     """
+    logits = logits.to(torch.float32)
     # -log(-log u) is Gumbel noise; u stays clear of 0, where the logarithm would be infinite.
     uniform = torch.rand_like(logits).clamp(min=torch.finfo(logits.dtype).tiny)
     return (logits - torch.log(-torch.log(uniform))).argmax(dim=-1)

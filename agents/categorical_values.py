@@ -57,8 +57,10 @@ class CategoricalValues(nn.Module):
             discount: `[B, 1]`, gamma^n, and 0 after a termination.
 
         Returns:
-            Probabilities `[B, atoms]`; what lies outside of the atoms goes to the nearest end.
+            Probabilities `[B, atoms]`, float32; what lies outside of the atoms goes to the nearest
+            end.
         """
+        probabilities = probabilities.to(torch.float32)
         # Tz_j = clip(r + gamma z_j),  b_j = (Tz_j - z_min) / dz                  (algorithm 1)
         moved = (reward + discount * self.atoms).clamp(self.value_min, self.value_max)
         place = (moved - self.value_min) / self.spacing

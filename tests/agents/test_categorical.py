@@ -14,6 +14,14 @@ def test_draws_follow_the_probabilities() -> None:
     torch.testing.assert_close(shares, probabilities, atol=0.02, rtol=0.0)
 
 
+def test_draws_from_half_precision_logits_follow_the_probabilities() -> None:
+    torch.manual_seed(0)
+    logits = torch.tensor([0.0, 8.0]).to(torch.bfloat16)
+    actions = categorical.draw(logits.expand(200_000, 2))
+    share = (actions == 0).float().mean()
+    torch.testing.assert_close(share, torch.tensor(3.4e-4), atol=1e-4, rtol=0.0)
+
+
 def test_log_probability_and_entropy_are_those_of_the_softmax() -> None:
     torch.manual_seed(0)
     logits = torch.randn(5, 4, 3)

@@ -22,6 +22,18 @@ def project(probabilities: list[float], reward: float, discount: float) -> Tenso
     return five().project(row, torch.tensor([[reward]]), torch.tensor([[discount]]))[0]
 
 
+def test_projection_under_autocast_is_that_of_single_precision() -> None:
+    torch.manual_seed(0)
+    logits, reward = torch.randn(8, 5), torch.randn(8, 1)
+    values, discount = five(), torch.full((8, 1), 0.9)
+    expected = values.project(logits.softmax(-1), reward, discount)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        halves = logits.softmax(-1).to(torch.bfloat16)
+        projected = values.project(halves, reward, discount)
+    assert projected.dtype == torch.float32
+    torch.testing.assert_close(projected, expected, atol=4e-3, rtol=0.0)
+
+
 @pytest.mark.parametrize(
     ("probabilities", "reward", "discount", "expected"),
     [
