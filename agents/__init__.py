@@ -1,7 +1,7 @@
 """Agents: one file per algorithm, built from specs and hyperparameters alone."""
 
 from agents.ac_iqn import ACIQN
-from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
+from agents.base import Agent, Losses, OffPolicyAgent, OnPolicyAgent, Update
 from agents.ddpg import DDPG
 from agents.dqn import DQN
 from agents.iqn import IQN
@@ -17,7 +17,9 @@ __all__ = [
     "PPO",
     "SAC",
     "Agent",
+    "Losses",
     "OffPolicyAgent",
     "OnPolicyAgent",
     "Rainbow",
+    "Update",
 ]

@@ -12,14 +12,15 @@ from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
+from agents.base import Losses
 from agents.deterministic import DeterministicActor, DeterministicActorCritic
 from agents.encoders import Encoder, VectorFeatures
 from agents.networks import frozen, mlp
-from agents.optimization import TargetNetwork, adam
+from agents.optimization import TargetNetwork, adam, parameter_groups
 from agents.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.exploration import GaussianNoise
@@ -128,12 +129,10 @@ class ACIQN(DeterministicActorCritic):
         )
         self.critic = QuantileCritic(encoder(), action_dim, hidden_sizes, cosines, device)
         self.target_critic = TargetNetwork(self.critic, target_rate, target_period)
-        self.optimizer = adam(
-            [*self.actor.parameters(), *self.critic.parameters()], learning_rate, device
-        )
+        self.optimizer = adam(parameter_groups(self.actor, self.critic), learning_rate, device)
 
-    def loss(self, batch: TensorDictBase) -> TensorDict:
-        """Return `loss/critic`, `loss/actor`, and the mean value."""
+    def loss(self, batch: TensorDictBase) -> Losses:
+        """Return `loss/critic` and `loss/actor`, and the mean value."""
         after = batch.get("next")
         action = self.policy.from_bounds(batch.get("action"))
         samples = action.shape[0]
@@ -155,12 +154,9 @@ class ACIQN(DeterministicActorCritic):
         actor_loss = -frozen(self.critic, batch, raw_action.tanh(), risk_fractions).mean()
         actor_loss = actor_loss + self.saturation_loss(raw_action)
 
-        return TensorDict(
-            {
-                "loss/critic": critic_loss,
-                "loss/actor": actor_loss,
-                "ac_iqn/value": quantiles.detach().mean(),
-            }
+        return Losses(
+            terms={"loss/critic": critic_loss, "loss/actor": actor_loss},
+            metrics={"ac_iqn/value": quantiles.detach().mean()},
         )
 
 

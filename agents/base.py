@@ -1,52 +1,87 @@
-"""What every agent offers to a trainer, whatever its algorithm."""
+"""The interface of all agents, and the gradient step that they share."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
+from agents.training_state import (
+    load_networks,
+    load_optimizer,
+    networks_state,
+    place_optimizer,
+)
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.policy import PolicyWrapper
 from torchrl_gpu.replay import ReplayBuffer
 from torchrl_gpu.specs import ActionKind, action_kind
 
 
-class Agent(nn.Module, ABC):
-    """An algorithm: how to act (`policy`) and how to learn from a batch (`update`).
-
-    An agent knows neither the world nor the trainer. Write one as a subclass of `OffPolicyAgent` or
-    `OnPolicyAgent`; it says what it is by its attributes:
-
-    Args:
-        observation_spec: what the agent sees, batch size `[num_envs]`.
-        action_spec: what it does: bounded and continuous `[num_envs, action_dim]`, or discrete
-            `[num_envs]`.
-        device: where it lives.
+class Losses(NamedTuple):
+    """Result of `Agent.loss`.
 
     Attributes:
-        on_policy: whether it learns only from what its present policy has collected.
-        actions: the kinds of actions it can produce.
+        terms: scalar losses `[]` with their graph, by name (`loss/...`); a gradient step descends
+            their sum.
+        metrics: further detached scalars `[]`, by name.
+        priorities: float32 `[B]`, at least 0, detached: the new priority of each transition of the
+            batch in a prioritized replay; None for an agent that computes none.
+    """
+
+    terms: dict[str, Tensor]
+    metrics: dict[str, Tensor]
+    priorities: Tensor | None = None
+
+
+class Update(NamedTuple):
+    """Result of `Agent.update`.
+
+    Attributes:
+        metrics: detached scalars `[]` by name, the losses included.
+        priorities: see `Losses`.
+    """
+
+    metrics: dict[str, Tensor]
+    priorities: Tensor | None
+
+
+class Agent(nn.Module, ABC):
+    """An algorithm: how to act (`policy`) and how to learn from a batch (`loss`).
+
+    An agent knows neither environment nor trainer. Write one as a subclass of `OffPolicyAgent` or
+    `OnPolicyAgent`; its attributes describe its capabilities:
+
+    Args:
+        observation_spec: observations of the agent, batch size `[num_envs]`.
+        action_spec: actions of the agent: bounded and continuous `[num_envs, action_dim]`, or
+            discrete `[num_envs]`.
+        device: device of all parameters and computations.
+
+    Attributes:
+        actions: the kinds of actions that the agent can produce.
         policy: acts, TensorDict in, TensorDict out; explores in train mode, greedy in eval mode.
-        optimizer: of everything that learns.
+        optimizer: of all parameters that learn.
         batch_size: transitions per gradient step.
         gamma: discount per environment step, 0 to 1.
+        max_gradient_norm: the gradients of each parameter group of an optimizer are scaled down to
+            this norm; None for no limit.
 
     Raises:
         ConfigurationError: the agent cannot produce actions of this kind.
     """
 
-    on_policy: ClassVar[bool]
     actions: ClassVar[frozenset[ActionKind]]
     policy: PolicyWrapper
     optimizer: torch.optim.Optimizer
     batch_size: int
     gamma: float
+    max_gradient_norm: float | None = None
 
     def __init__(
         self, observation_spec: Composite, action_spec: TensorSpec, device: torch.device
@@ -63,72 +98,82 @@ class Agent(nn.Module, ABC):
         self.device = device
 
     @abstractmethod
-    def loss(self, batch: TensorDictBase) -> TensorDict:
-        """Return the scalar losses of a batch, each with its graph, by name."""
+    def loss(self, batch: TensorDictBase) -> Losses:
+        """Return the losses of a batch, each with its graph.
 
-    @abstractmethod
-    def update(self, batch: TensorDictBase) -> TensorDict:
-        """Do one gradient step on a batch and return detached scalar metrics, by name.
+        A function of batch and parameters alone: it changes neither, and reads no value back to
+        the host.
 
         Args:
-            batch: transitions `[batch_size]` on the agent's device, in TorchRL's layout:
-                observations and `action` at the root; observations, `reward`, `terminated` and
-                `truncated` (each `[batch_size, 1]`) under `next`.
+            batch: transitions `[B]` on the agent's device, in TorchRL's layout: observations and
+                `action` at the root; observations, `reward`, `terminated` and `truncated` (each
+                `[B, 1]`) under `next`.
+        """
+
+    def update(self, batch: TensorDictBase) -> Update:
+        """Do one gradient step on a batch of `batch_size` transitions, see `loss`."""
+        losses = self.loss(batch)
+        optimizers = self.optimizers().values()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        torch.autograd.backward(list(losses.terms.values()))
+        for optimizer in optimizers:
+            if self.max_gradient_norm is not None:
+                for group in optimizer.param_groups:
+                    nn.utils.clip_grad_norm_(group["params"], self.max_gradient_norm)
+            optimizer.step()
+        metrics = {name: term.detach() for name, term in losses.terms.items()} | losses.metrics
+        self.after_update(metrics)
+        return Update(metrics, losses.priorities)
+
+    def after_update(self, metrics: dict[str, Tensor]) -> None:
+        """Do what follows a gradient step, for instance move target networks.
+
+        Args:
+            metrics: of the step, see `Update`.
         """
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return the optimizers by name, so that a checkpoint holds their state.
+        """Return the optimizers by name: all of them step at each update and are saved.
 
         Override it in an agent that has others than the one `optimizer`.
         """
         return {"adam": self.optimizer}
 
+    def forget_episodes(self) -> None:
+        """Drop all state that belongs to the episodes under way, because new ones begin."""
+
     def training_state(self) -> dict[str, Any]:
         """Return all that learning depends on: networks, targets, schedules, optimizers."""
         return {
-            "networks": self.state_dict(),
+            "networks": networks_state(self),
             "optimizers": {name: o.state_dict() for name, o in self.optimizers().items()},
         }
 
     def load_training_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state that `training_state` returned.
+        """Go on from a state that `training_state` returned, on any device.
 
-        A learning rate other than the saved one holds from here on. So an agent that changes its
-        rate by itself, and not by a scheduler of torch, has to restore it, as PPO does.
+        Hyperparameters of the optimizers stay those of this agent. The learning rate is the saved
+        one, which may have changed in the course of training, unless this agent was built with
+        another initial rate.
 
         Raises:
             ConfigurationError: the state belongs to other networks than these.
         """
         load_networks(self, state["networks"])
         for name, optimizer in self.optimizers().items():
-            saved = state["optimizers"][name]
-            asked = [_initial_rate(group) for group in optimizer.param_groups]
-            optimizer.load_state_dict(saved)
-            groups = zip(optimizer.param_groups, saved["param_groups"], asked, strict=True)
-            for group, before, rate in groups:
-                if rate != _initial_rate(before):
-                    group["lr"] = rate
+            load_optimizer(optimizer, state["optimizers"][name])
 
-
-def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Load what `state_dict()` of networks returned.
-
-    Raises:
-        ConfigurationError: it belongs to other networks than these.
-    """
-    try:
-        networks.load_state_dict(state)
-    except RuntimeError as error:
-        # The first line says that there are errors; the second names the first of them.
-        problem = str(error).splitlines()[1].strip()
-        raise ConfigurationError(
-            f"the networks saved are not those of these settings: {problem}"
-        ) from error
-
-
-def _initial_rate(group: Mapping[str, Any]) -> Any:
-    """Return the learning rate of a group of parameters, before a scheduler of torch moved it."""
-    return group.get("initial_lr", group["lr"])
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Agent:
+        """Move parameters and optimizers together: `to`, `cuda`, `cpu` and the like end here."""
+        before = dict(self.named_parameters())
+        super()._apply(fn, recurse)
+        after = dict(self.named_parameters())
+        moved = {parameter: after[name] for name, parameter in before.items()}
+        for optimizer in self.optimizers().values():
+            place_optimizer(optimizer, moved)
+        self.device = next(iter(after.values())).device
+        return self
 
 
 class OffPolicyAgent(Agent):
@@ -139,7 +184,6 @@ class OffPolicyAgent(Agent):
         n_step: environment steps that a sampled transition spans.
     """
 
-    on_policy: ClassVar[bool] = False
     utd_ratio: float
     n_step: int = 1
 
@@ -174,6 +218,18 @@ class OffPolicyAgent(Agent):
             discount = discount**steps
         return discount.masked_fill(terminated, 0.0)
 
+    def weighted_mean(self, loss: Tensor, batch: TensorDictBase) -> Tensor:
+        """Return the mean `[]` of the losses `[B]` of a batch, by importance weight.
+
+        Weights are `weight`, as the prioritized replay writes them, or `priority_weight`, as
+        TorchRL's prioritized buffers do, `[B]` or `[B, 1]`; without either, all samples count the
+        same.
+        """
+        weight = batch.get("weight", None)
+        if weight is None:
+            weight = batch.get("priority_weight", None)
+        return loss.mean() if weight is None else (weight.reshape(-1) * loss).mean()
+
 
 class OnPolicyAgent(Agent):
     """Learns from rollouts of its present policy, each used for several epochs and thrown away.
@@ -183,7 +239,6 @@ class OnPolicyAgent(Agent):
         epochs: how often each transition of a rollout is learned from.
     """
 
-    on_policy: ClassVar[bool] = True
     rollout_length: int
     epochs: int
 

@@ -11,13 +11,14 @@ from typing import Annotated, ClassVar
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torchrl.data import Composite, TensorSpec
 
+from agents.base import Losses
 from agents.deterministic import DeterministicActor, DeterministicActorCritic
 from agents.encoders import Encoder, VectorFeatures
 from agents.networks import Critics, LayerSizes, frozen
-from agents.optimization import TargetNetwork, adam
+from agents.optimization import TargetNetwork, adam, parameter_groups
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.exploration import GaussianNoise
 from torchrl_gpu.policy import PolicyWrapper
@@ -102,12 +103,10 @@ class DDPG(DeterministicActorCritic):
         )
         self.critic = Critics(encoder(), action_dim, hidden_sizes, device, members=1)
         self.target_critic = TargetNetwork(self.critic, target_rate)
-        self.optimizer = adam(
-            [*self.actor.parameters(), *self.critic.parameters()], learning_rate, device
-        )
+        self.optimizer = adam(parameter_groups(self.actor, self.critic), learning_rate, device)
 
-    def loss(self, batch: TensorDictBase) -> TensorDict:
-        """Return `loss/critic`, `loss/actor`, and the mean value."""
+    def loss(self, batch: TensorDictBase) -> Losses:
+        """Return `loss/critic` and `loss/actor`, and the mean value."""
         after = batch.get("next")
         action = self.policy.from_bounds(batch.get("action"))
 
@@ -125,10 +124,7 @@ class DDPG(DeterministicActorCritic):
         actor_loss = -frozen(self.critic, batch, raw_action.tanh()).mean()
         actor_loss = actor_loss + self.saturation_loss(raw_action)
 
-        return TensorDict(
-            {
-                "loss/critic": critic_loss,
-                "loss/actor": actor_loss,
-                "ddpg/value": value.detach().mean(),
-            }
+        return Losses(
+            terms={"loss/critic": critic_loss, "loss/actor": actor_loss},
+            metrics={"ddpg/value": value.detach().mean()},
         )

@@ -1,11 +1,11 @@
-"""What agents share whose actor is deterministic: the actor, and the gradient step."""
+"""Deterministic actors, and the agents that have one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from agents.base import OffPolicyAgent
@@ -26,9 +26,7 @@ class DeterministicActorCritic(OffPolicyAgent):
         target_actor: follows it.
         critic: of an action.
         target_critic: follows it.
-        optimizer: of actor and critic.
-        max_gradient_norm: gradients of actor and critic are each scaled down to this norm; None
-            for never.
+        optimizer: of actor and critic, a parameter group each.
         saturation_penalty: weight of the mean square of what tanh squashes, in the actor's loss.
     """
 
@@ -36,22 +34,12 @@ class DeterministicActorCritic(OffPolicyAgent):
     target_actor: TargetNetwork
     critic: nn.Module
     target_critic: TargetNetwork
-    max_gradient_norm: float | None
     saturation_penalty: float
 
-    def update(self, batch: TensorDictBase) -> TensorDict:
-        """Do one gradient step on actor and critic, and move the targets."""
-        losses = self.loss(batch)
-        self.optimizer.zero_grad()
-        # Each loss reaches its own parameters only, so one backward pass serves both.
-        (losses["loss/critic"] + losses["loss/actor"]).backward()
-        if self.max_gradient_norm is not None:
-            nn.utils.clip_grad_norm_(self.critic.parameters(), self.max_gradient_norm)
-            nn.utils.clip_grad_norm_(self.actor.parameters(), self.max_gradient_norm)
-        self.optimizer.step()
+    def after_update(self, metrics: dict[str, Tensor]) -> None:
+        """Move the targets."""
         self.target_actor.update()
         self.target_critic.update()
-        return losses.detach()
 
     def saturation_loss(self, raw_action: Tensor) -> Tensor:
         """Return what draws actions away from their bounds, where tanh passes no gradient."""

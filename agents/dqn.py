@@ -12,10 +12,11 @@ from typing import Annotated, ClassVar
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
+from agents.base import Losses
 from agents.encoders import Encoder, VectorFeatures
 from agents.networks import LayerSizes, mlp
 from agents.optimization import TargetNetwork, adam
@@ -102,11 +103,8 @@ class DQN(ValueBasedAgent):
         )
         self.optimizer = adam(self.network.parameters(), learning_rate, device)
 
-    def loss(self, batch: TensorDictBase) -> TensorDict:
-        """Return `loss/value` and the mean value; importance weights count where there are any.
-
-        Writes `priority` `[B]`, the absolute temporal-difference errors, into the batch.
-        """
+    def loss(self, batch: TensorDictBase) -> Losses:
+        """Return `loss/value`, by importance weight, and absolute errors as priorities."""
         after = batch.get("next")
         with torch.no_grad():
             next_values = self.target_network(after)
@@ -118,19 +116,12 @@ class DQN(ValueBasedAgent):
 
         # L = E[huber(Q(s, a) - y)]: the error, clipped to [-1, 1], is the gradient
         value = self.network(batch).gather(-1, batch.get("action").unsqueeze(-1))
-        loss = F.smooth_l1_loss(value, target, reduction="none")
-        weight = batch.get("weight", None)
-        if weight is not None:
-            loss = weight * loss
-
-        error = (value.detach() - target).abs()
-        batch.set("priority", error.squeeze(-1))
-        return TensorDict(
-            {
-                "loss/value": loss.mean(),
-                "dqn/value": value.detach().mean(),
-                "dqn/error": error.mean(),
-            }
+        loss = F.smooth_l1_loss(value, target, reduction="none").squeeze(-1)
+        error = (value.detach() - target).abs().squeeze(-1)
+        return Losses(
+            terms={"loss/value": self.weighted_mean(loss, batch)},
+            metrics={"dqn/value": value.detach().mean(), "dqn/error": error.mean()},
+            priorities=error,
         )
 
 

@@ -11,10 +11,11 @@ from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
+from agents.base import Losses
 from agents.encoders import Encoder, VectorFeatures
 from agents.networks import LayerSizes, mlp
 from agents.optimization import TargetNetwork, adam
@@ -134,11 +135,8 @@ class IQN(ValueBasedAgent):
         )
         self.optimizer = adam(self.network.parameters(), learning_rate, device, adam_epsilon)
 
-    def loss(self, batch: TensorDictBase) -> TensorDict:
-        """Return `loss/value` and the mean value; importance weights count where there are any.
-
-        Writes `priority` `[B]`, the loss of each sample, into the batch.
-        """
+    def loss(self, batch: TensorDictBase) -> Losses:
+        """Return `loss/value`, by importance weight, and the loss of each sample as priority."""
         after, action = batch.get("next"), batch.get("action")
         samples = action.shape[0]
         with torch.no_grad():
@@ -155,12 +153,11 @@ class IQN(ValueBasedAgent):
         fractions = draw_fractions((samples, self.fractions), 1.0, self.device)
         quantiles = _chosen(self.network(batch, fractions), action)
         loss = quantile_huber_loss(quantiles, fractions, targets, self.kappa)
-        batch.set("priority", loss.detach())
-        weight = batch.get("weight", None)
-        if weight is not None:
-            loss = weight.squeeze(-1) * loss
-
-        return TensorDict({"loss/value": loss.mean(), "iqn/value": quantiles.detach().mean()})
+        return Losses(
+            terms={"loss/value": self.weighted_mean(loss, batch)},
+            metrics={"iqn/value": quantiles.detach().mean()},
+            priorities=loss.detach(),
+        )
 
 
 class QuantileNetwork(nn.Module):

@@ -3,28 +3,52 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import ParamsT
 
 from torchrl_gpu.accelerator import accelerator_of
 
 
 def adam(
-    parameters: Iterable[nn.Parameter],
-    learning_rate: float | Tensor,
+    parameters: ParamsT,
+    learning_rate: float,
     device: torch.device,
     epsilon: float = 1e-8,
 ) -> torch.optim.Adam:
     """Build an Adam that does its whole step in as few kernels as the device allows.
 
-    Nothing is read back from a device that an optimizer can be captured on, not even a learning
-    rate that is a tensor.
+    Its learning rate is a tensor on the device, so that a captured step sees it change. Nothing is
+    read back from a device on which an optimizer can be captured.
+
+    Args:
+        parameters: of the networks that learn, or groups of them.
+        learning_rate: of all groups, above 0.
+        device: of the parameters.
+        epsilon: added to the denominator.
     """
+    rate = torch.tensor(learning_rate, device=device)
     options = accelerator_of(device).adam_options
-    return torch.optim.Adam(parameters, lr=learning_rate, eps=epsilon, **options)
+    optimizer = torch.optim.Adam(parameters, lr=rate, eps=epsilon, **options)
+    for group in optimizer.param_groups:
+        group["lr"] = rate.clone()
+        group["initial_lr"] = learning_rate
+    return optimizer
+
+
+def parameter_groups(*networks: nn.Module) -> list[dict[str, Any]]:
+    """Return the parameters of some networks as one group of an optimizer for each network.
+
+    A parameter that several networks share belongs to the last of them.
+    """
+    owners = {p: index for index, network in enumerate(networks) for p in network.parameters()}
+    return [
+        {"params": [parameter for parameter, owner in owners.items() if owner == index]}
+        for index in range(len(networks))
+    ]
 
 
 class TargetNetwork(nn.Module):
@@ -46,23 +70,34 @@ class TargetNetwork(nn.Module):
         self.network = copy.deepcopy(online).requires_grad_(False)
         self.rate = rate
         self.period = period
-        self._online = [parameter.detach() for parameter in online.parameters()]
-        self._target: list[Tensor] = list(self.network.parameters())
-        device = self._target[0].device
+        # In a tuple, because the original is not a part of this module.
+        self._online = (online,)
+        self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
+        device = next(self.network.parameters()).device
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64, device=device))
 
     def forward(self, *inputs: Any) -> Any:
-        """Return what the copy says."""
+        """Return the output of the copy."""
         return self.network(*inputs)
 
     @torch.no_grad()
     def update(self) -> None:
         """Move the copy, if it is time: theta' <- (1 - rate) theta' + rate theta."""
+        if self._pairs is None:
+            (online,) = self._online
+            self._pairs = list(self.network.parameters()), list(online.parameters())
+        targets, originals = self._pairs
         if self.period == 1:
-            torch._foreach_lerp_(self._target, self._online, self.rate)
+            torch._foreach_lerp_(targets, originals, self.rate)
             return
         # On the device, so that the update is the same sequence of operations at every step.
         self.updates.add_(1)
         rate = torch.where(self.updates % self.period == 0, self.rate, 0.0)
-        for target, online in zip(self._target, self._online, strict=True):
-            target.lerp_(online, rate)
+        for target, original in zip(targets, originals, strict=True):
+            target.lerp_(original, rate)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TargetNetwork:
+        """Look the parameters up again after a move: other objects may have taken their place."""
+        super()._apply(fn, recurse)
+        self._pairs = None
+        return self

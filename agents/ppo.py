@@ -7,15 +7,15 @@ and the order of things follow Huang et al., "The 37 Implementation Details of P
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
-from torch import Tensor, nn
+from tensordict import TensorDictBase
+from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
-from agents.base import OnPolicyAgent
+from agents.base import Losses, OnPolicyAgent
 from agents.encoders import Encoder, VectorFeatures
 from agents.gae import generalized_advantage
 from agents.networks import LayerSizes
@@ -78,7 +78,6 @@ class PPO(OnPolicyAgent):
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous", "discrete"})
-    learning_rate: Tensor
 
     @checked
     def __init__(
@@ -146,7 +145,6 @@ class PPO(OnPolicyAgent):
             RewardNormalizer(observation_spec.shape, gamma, device) if normalize_rewards else None
         )
 
-        self.register_buffer("learning_rate", torch.tensor(learning_rate, device=device))
         self.schedule = (
             LinearSchedule(learning_rate, learning_rate_end, learning_rate_frames)
             if learning_rate_end is not None and learning_rate_frames is not None
@@ -154,10 +152,16 @@ class PPO(OnPolicyAgent):
         )
         self.optimizer = adam(
             [*self.actor.parameters(), *self.critic.parameters()],
-            self.learning_rate,
+            learning_rate,
             device,
             adam_epsilon,
         )
+
+    @property
+    def learning_rate(self) -> Tensor:
+        """The learning rate `[]`, a tensor that the optimizer reads at each step."""
+        rate: Tensor = self.optimizer.param_groups[0]["lr"]
+        return rate
 
     @torch.no_grad()
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:
@@ -201,31 +205,12 @@ class PPO(OnPolicyAgent):
             }
         )
 
-    def update(self, batch: TensorDictBase) -> TensorDict:
-        """Do one gradient step on policy and value network.
+    def loss(self, batch: TensorDictBase) -> Losses:
+        """Return `loss/policy`, with the entropy bonus, and `loss/value`, by its coefficient.
 
         Args:
-            batch: `[batch_size]` rows of what `prepare` returned.
-        """
-        losses = self.loss(batch)
-        self.optimizer.zero_grad()
-        # L = L^CLIP - c_1 L^VF + c_2 S, to be maximised                            (eq. 9)
-        loss = (
-            losses["loss/policy"]
-            + self.value_coefficient * losses["loss/value"]
-            - self.entropy_coefficient * losses["ppo/entropy"]
-        )
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.optimizer.param_groups[0]["params"], self.max_gradient_norm)
-        self.optimizer.step()
-        if self.target_kl is not None:
-            self._adapt_learning_rate(losses["ppo/kl"], self.target_kl)
-        return losses.detach()
-
-    def loss(self, batch: TensorDictBase) -> TensorDict:
-        """Return `loss/policy`, `loss/value`, `ppo/entropy`, and what is worth watching.
-
-        Rows that are no transitions (`active` is false) do not count.
+            batch: `[batch_size]` rows of a rollout that `prepare` returned. Rows that are no
+                transitions (`active` is false) do not count.
         """
         weight = _weight(batch)
 
@@ -263,37 +248,39 @@ class PPO(OnPolicyAgent):
             residual = target - old_value
             unexplained = mean((residual - mean(residual)).square())
             variance = mean((target - mean(target)).square())
-        return TensorDict(
-            {
-                "loss/policy": policy_loss,
-                "loss/value": mean(value_error),
-                "ppo/entropy": mean(entropy),
+        # L = L^CLIP - c_1 L^VF + c_2 S, to be maximised                            (eq. 9)
+        entropy_bonus = self.entropy_coefficient * mean(entropy)
+        return Losses(
+            terms={
+                "loss/policy": policy_loss - entropy_bonus,
+                "loss/value": self.value_coefficient * mean(value_error),
+            },
+            metrics={
+                "ppo/entropy": mean(entropy).detach(),
                 "ppo/kl": kl,
                 "ppo/clip_fraction": clip_fraction,
                 "ppo/explained_variance": 1.0 - unexplained / (variance + 1e-8),
                 "ppo/learning_rate": self.learning_rate.clone(),
-            }
+            },
         )
 
-    def load_training_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state that `training_state` returned."""
-        rate = self.learning_rate.clone()
-        super().load_training_state(state)
-        if self.target_kl is None:
-            # Only a rate that has adapted is worth more than the one that was asked for.
-            self.learning_rate.copy_(rate)
-        # The optimizer has taken a copy of the rate; it is to follow the one that may change.
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
+    @torch.no_grad()
+    def after_update(self, metrics: dict[str, Tensor]) -> None:
+        """Adapt the learning rate to the distance from the policy that acted."""
+        if self.target_kl is not None:
+            kl = metrics["ppo/kl"]
+            slower = torch.where(kl > 2.0 * self.target_kl, 1.0 / _RATE_FACTOR, 1.0)
+            faster = torch.where(kl < 0.5 * self.target_kl, _RATE_FACTOR, 1.0)
+            self.learning_rate.mul_(slower * faster).clamp_(_RATE_MIN, _RATE_MAX)
+
+    def forget_episodes(self) -> None:
+        """Begin the discounted returns of the reward normalizer anew."""
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.discounted.zero_()
 
     def _action(self, batch: TensorDictBase) -> Tensor:
         action = batch.get("action")
         return self.policy.from_bounds(action) if self.policy.is_continuous else action
-
-    def _adapt_learning_rate(self, kl: Tensor, target: float) -> None:
-        slower = torch.where(kl > 2.0 * target, 1.0 / _RATE_FACTOR, 1.0)
-        faster = torch.where(kl < 0.5 * target, _RATE_FACTOR, 1.0)
-        self.learning_rate.mul_(slower * faster).clamp_(_RATE_MIN, _RATE_MAX)
 
 
 def _weight(batch: TensorDictBase) -> Tensor | None:

@@ -11,10 +11,11 @@ from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
+from agents.base import Losses
 from agents.categorical_values import CategoricalValues, divergence
 from agents.dueling import Dueling
 from agents.encoders import Encoder, VectorFeatures
@@ -50,10 +51,11 @@ class Rainbow(ValueBasedAgent):
         noisy: explore by learned noise on the weights; if not, by epsilon.
         noise: standard deviation of that noise at the start, in units of 1 / sqrt(inputs of the
             layer) (sigma_0).
-        prioritized: draw what taught much more often from the replay.
-        priority_exponent: how much more, 0 (not at all) to 1 (in proportion) (omega).
-        weight_exponent_start: share of the bias of that which is undone at first, 0 to 1 (beta).
-        weight_exponent_frames: environment steps until all of it is undone.
+        prioritized: use prioritized replay.
+        priority_exponent: exponent of the priorities, 0 (uniform draws) to 1 (draws in proportion
+            to the divergence) (omega).
+        weight_exponent_start: initial importance-sampling exponent, 0 to 1 (beta).
+        weight_exponent_frames: environment steps of the policy until that exponent is 1.
         n_step: environment steps of reward in a target.
         learning_rate: of Adam.
         adam_epsilon: of Adam (1.5e-4 in the paper, for pictures).
@@ -155,14 +157,11 @@ class Rainbow(ValueBasedAgent):
             n_step=self.n_step,
             gamma=self.gamma,
             priority_exponent=self.priority_exponent,
-            weight_exponent=self.weight_exponent,
+            weight_exponent=lambda: self.weight_exponent(self.policy.frames),
         )
 
-    def loss(self, batch: TensorDictBase) -> TensorDict:
-        """Return `loss/value` and what is worth watching; importance weights count where given.
-
-        Writes `priority` `[B]`, the divergence of each sample, into the batch.
-        """
+    def loss(self, batch: TensorDictBase) -> Losses:
+        """Return `loss/value`, by importance weight, and divergences as priorities."""
         after = batch.get("next")
         with torch.no_grad():
             next_logits = self.target_network(after)
@@ -179,15 +178,13 @@ class Rainbow(ValueBasedAgent):
         # L = E[w D_KL(d' || d(s, a))],  and so much is the transition's priority
         logits = _of_action(self.network(batch), batch.get("action"))
         loss = divergence(target, logits)
-        batch.set("priority", loss.detach().clamp(min=0.0))
-        weight = batch.get("weight", None)
-        weighted = loss if weight is None else weight.squeeze(-1) * loss
-        return TensorDict(
-            {
-                "loss/value": weighted.mean(),
+        return Losses(
+            terms={"loss/value": self.weighted_mean(loss, batch)},
+            metrics={
                 "rainbow/value": self.values.mean(logits.detach()).mean(),
                 "rainbow/divergence": loss.detach().mean(),
-            }
+            },
+            priorities=loss.detach().clamp(min=0.0),
         )
 
 

@@ -13,12 +13,12 @@ from typing import Annotated, ClassVar
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents import tanh_normal
-from agents.base import OffPolicyAgent
+from agents.base import Losses, OffPolicyAgent
 from agents.encoders import Encoder, VectorFeatures
 from agents.networks import Critics, LayerSizes, frozen, mlp
 from agents.optimization import TargetNetwork, adam
@@ -92,18 +92,8 @@ class SAC(OffPolicyAgent):
             device,
         )
 
-    def update(self, batch: TensorDictBase) -> TensorDict:
-        """Do one gradient step on actor, critics and temperature, and move the targets."""
-        losses = self.loss(batch)
-        self.optimizer.zero_grad()
-        # Each loss reaches its own parameters only, so one backward pass serves all three.
-        (losses["loss/critic"] + losses["loss/actor"] + losses["loss/temperature"]).backward()
-        self.optimizer.step()
-        self.target_critics.update()
-        return losses.detach()
-
-    def loss(self, batch: TensorDictBase) -> TensorDict:
-        """Return `loss/critic`, `loss/actor`, `loss/temperature`, and what is worth watching."""
+    def loss(self, batch: TensorDictBase) -> Losses:
+        """Return `loss/critic`, `loss/actor` and `loss/temperature`."""
         after = batch.get("next")
         action = self.policy.from_bounds(batch.get("action"))
         temperature = self.log_temperature.detach().exp()
@@ -129,16 +119,22 @@ class SAC(OffPolicyAgent):
         entropy = -log_prob.detach().mean()
         temperature_loss = self.log_temperature.exp() * (entropy - self.target_entropy)
 
-        return TensorDict(
-            {
+        return Losses(
+            terms={
                 "loss/critic": critic_loss,
                 "loss/actor": actor_loss,
                 "loss/temperature": temperature_loss,
+            },
+            metrics={
                 "sac/value": values.detach().mean(),
                 "sac/temperature": temperature,
                 "sac/entropy": entropy,
-            }
+            },
         )
+
+    def after_update(self, metrics: dict[str, Tensor]) -> None:
+        """Move the targets."""
+        self.target_critics.update()
 
 
 class GaussianActor(nn.Module):

@@ -134,9 +134,7 @@ def make_batch(agent: Agent, seed: int = 0, terminated: bool = False) -> TensorD
     rollout = TensorDict(
         {
             "observation": torch.randn(STEPS, ENVS, OBSERVATION, generator=generator),
-            "action": agent.policy.to_bounds(2.0 * uniform - 1.0)
-            if agent.policy.is_continuous
-            else (uniform * CHOICES).long(),
+            "action": uniform,
             "next": {
                 "observation": torch.randn(STEPS, ENVS, OBSERVATION, generator=generator),
                 "reward": torch.randn(STEPS, ENVS, 1, generator=generator),
@@ -145,6 +143,12 @@ def make_batch(agent: Agent, seed: int = 0, terminated: bool = False) -> TensorD
             },
         },
         [STEPS, ENVS],
+    ).to(agent.device)
+    action = rollout["action"]
+    rollout["action"] = (
+        agent.policy.to_bounds(2.0 * action - 1.0)
+        if agent.policy.is_continuous
+        else (action * CHOICES).long()
     )
     return (agent.prepare(rollout) if isinstance(agent, OnPolicyAgent) else rollout).reshape(-1)
 
@@ -152,8 +156,7 @@ def make_batch(agent: Agent, seed: int = 0, terminated: bool = False) -> TensorD
 def losses_of(agent: Agent, batch: TensorDictBase) -> dict[str, Tensor]:
     """Return the losses of a batch, with the same random draws at every call."""
     torch.manual_seed(3)
-    losses = agent.loss(batch)
-    return {name: losses[name] for name in losses.keys() if name.startswith("loss/")}  # noqa: SIM118
+    return agent.loss(batch).terms
 
 
 def with_switches_turned(agent_class: type[Agent]) -> dict[str, bool]:

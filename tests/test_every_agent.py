@@ -133,7 +133,9 @@ def test_the_pipeline_reads_nothing_back(
             after = transition["next"]
             episodes.update(after["reward"], after["done"], after["success"])
             for batch in experience.batches(transition):
-                metrics.add(agent.update(batch))
+                update = agent.update(batch)
+                experience.learned(batch, update.priorities)
+                metrics.add(update.metrics)
                 updates += 1
 
     work(4)  # whatever is made once, is made here
@@ -182,7 +184,7 @@ def test_it_sees_vectors_pixels_and_sets_together(case: Case) -> None:
         outcome = {"reward": torch.rand(num_envs, 1), "terminated": flag, "truncated": flag}
         transition["next"] = root.clone().update({**outcome, "done": flag})
         for batch in experience.batches(transition):
-            losses = agent.update(batch)
+            losses = agent.update(batch).metrics
             updates += 1
     assert updates > 1
     for key, value in losses.items():

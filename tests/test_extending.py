@@ -8,11 +8,21 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text()
+
+
+def example(file: str, name: str) -> Any:
+    """Return a class that the page defines in one of its files."""
+    found = re.search(rf"`{file}`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    module: dict[str, Any] = {"__name__": name}
+    exec(found[1], module)
+    return module[name]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_gpu.actors import Actors
+from torchrl_gpu.execution import Execution
 from torchrl_gpu.transfer import PackedTransfer
 
 
@@ -24,15 +25,21 @@ class BatchCollector:
         env: a batched TorchRL environment.
         device: where policy and replay live.
         observation_keys: what the policy reads; `active` comes along where the world tells it.
+        execution: carries out acting; None for eager execution.
 
     Attributes:
         actors: who acts in the world: it is for them that the policy is asked.
     """
 
     def __init__(
-        self, env: EnvBase, device: torch.device, observation_keys: Sequence[NestedKey]
+        self,
+        env: EnvBase,
+        device: torch.device,
+        observation_keys: Sequence[NestedKey],
+        execution: Execution | None = None,
     ) -> None:
         self.env = env
+        self.execution = execution or Execution()
         self.device = device
         self.actors = Actors(env)
         told = set(env.observation_spec.keys(include_nested=True))
@@ -60,13 +67,13 @@ class BatchCollector:
         if self._root is None or self._observation is None:
             self._root, self._observation = self._begin(self.env.reset())
         if not self._is_remote:
-            policy(self.actors.view(self._root))
+            self.execution.act(policy, self.actors.view(self._root))
             transition, self._root = self.env.step_and_maybe_reset(self._root)
             self._observation = self._root
             return transition
 
         acted = self._observation
-        policy(self.actors.view(acted))
+        self.execution.act(policy, self.actors.view(acted))
         action = self._to_host(acted.select(self.actors.action_key))
         transition, root = self.env.step_and_maybe_reset(self._root.update(action))
         arrived = self._to_device(

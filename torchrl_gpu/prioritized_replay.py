@@ -5,6 +5,7 @@ Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import torch
@@ -14,8 +15,8 @@ from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay import ReplayBuffer
-from torchrl_gpu.schedules import LinearSchedule
 from torchrl_gpu.sum_tree import SumTree
 
 # Added to every priority, so that no transition is forgotten for good.
@@ -23,7 +24,7 @@ _LEAST_PRIORITY = 1e-6
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
-    """A `ReplayBuffer` in which transitions that taught much are drawn more often.
+    """A `ReplayBuffer` that draws transitions of high priority more often.
 
     New transitions have the largest priority so far. Nothing is read back to the host.
 
@@ -36,8 +37,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         n_step: environment steps that a sampled transition spans, at least 1.
         gamma: discount per environment step of the rewards that an n-step transition sums up.
         priority_exponent: alpha, 0 (uniform) to 1 (in proportion to the priority).
-        weight_exponent: beta, 0 to 1 (weights that undo the bias of the draw in full), by
-            transitions stored; None for 1 from the start.
+        weight_exponent: returns beta `[]`, the exponent of the importance weights, 0 to 1 (the
+            weights undo the bias of the draw in full), each time that a batch is sampled; None for
+            1 always.
 
     Raises:
         ConfigurationError: as for `ReplayBuffer`.
@@ -55,13 +57,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         n_step: Annotated[int, Field(ge=1)] = 1,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
         priority_exponent: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5,
-        weight_exponent: LinearSchedule | None = None,
+        weight_exponent: Callable[[], Tensor] | None = None,
     ) -> None:
         super().__init__(
             capacity, observation_spec, action_spec, num_envs, device, n_step=n_step, gamma=gamma
         )
         self.priority_exponent = priority_exponent
-        self.weight_exponent = weight_exponent or LinearSchedule(1.0, 1.0, 1)
+        self.weight_exponent = weight_exponent
         self._tree = SumTree(self._num_places, device)
         self._largest_priority = torch.ones(1, device=device)
         self._tensors["leaves"] = self._tree.leaves
@@ -99,20 +101,28 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         # w_i = (N P(i))^-beta / max_j w_j,  P(i) = p_i^alpha / sum_k p_k^alpha        (sec. 3.4)
         probability = self._tree.priorities(place) / total
         _, stored = self._stored_transitions()
-        beta = self.weight_exponent(self._next_transition)
+        beta = 1.0 if self.weight_exponent is None else self.weight_exponent()
         weight = (stored * probability) ** -beta
         batch.set("weight", (weight / weight.max()).unsqueeze(1))
         batch.set("place", place)
         return batch
 
-    def update_priorities(self, batch: TensorDictBase) -> None:
-        """Give the transitions of a batch the priorities that learning from them found.
+    def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
+        """Give the transitions of a batch new priorities.
 
         Args:
-            batch: of `sample`, with `priority` [B], above 0, besides.
+            batch: of `sample`.
+            priorities: of its transitions, float32 `[B]`, at least 0, detached.
+
+        Raises:
+            ConfigurationError: there are no priorities.
         """
+        if priorities is None:
+            raise ConfigurationError(
+                "agent: prioritized replay needs priorities, and `loss` returns none"
+            )
         place = batch.get("place")
-        priority = batch.get("priority").detach() + _LEAST_PRIORITY
+        priority = priorities + _LEAST_PRIORITY
         self._largest_priority.copy_(torch.maximum(self._largest_priority, priority.max()))
         # What was overwritten since it was drawn stays dead.
         is_stored = self._tree.priorities(place) > 0.0

@@ -180,6 +180,9 @@ class ReplayBuffer:
         number = (first + draw % stored.clamp(min=1)) % self._num_places
         return self._transitions(self._places.index_select(0, number))
 
+    def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
+        """Do nothing, because this buffer draws uniformly; see `PrioritizedReplayBuffer`."""
+
     def __len__(self) -> int:
         """Return how many transitions can be sampled. Reads the device: not for the hot path."""
         return int(self._stored_transitions()[1])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Composite
 
-# What is kept of a transition besides observations; `active` only where the world tells it.
+# Leaves of a transition besides observations; `active` only where the environment has it.
 _KEPT = ("action", "active")
 _KEPT_AFTER = ("reward", "terminated", "truncated", "done")
 
@@ -19,11 +20,13 @@ class RolloutBuffer:
 
     Args:
         length: T, steps of every environment, at least 1.
-        observation_spec: what the agent observes; other observations are left out.
+        observation_spec: observations of the agent; other observations are left out.
+        device: where the steps are stored, that of the agent.
     """
 
-    def __init__(self, length: int, observation_spec: Composite) -> None:
+    def __init__(self, length: int, observation_spec: Composite, device: torch.device) -> None:
         self.length = length
+        self.device = device
         self._observed = list(observation_spec.keys(include_nested=True, leaves_only=True))
         self._steps: TensorDict | None = None
         self._next = 0
@@ -53,14 +56,18 @@ class RolloutBuffer:
         assert self._steps is not None, "there is no step yet"
         return self._steps[: self._next]
 
+    def clear(self) -> None:
+        """Drop all steps."""
+        self._next = 0
+
     def state_dict(self) -> dict[str, Any]:
-        """Return what is stored."""
+        """Return the stored steps by key; nothing before the first step."""
         return {} if self._steps is None else self.rollout().to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` returned, of a buffer of the same length."""
         self._next = 0
         if state:
-            steps = TensorDict(state, batch_size=state["action"].shape[:2])
+            steps = TensorDict(state, batch_size=state["action"].shape[:2]).to(self.device)
             for step in steps.unbind(0):
                 self.extend(step)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from tensordict import TensorDictBase
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torchrl.record.loggers.wandb import WandbLogger
@@ -27,14 +26,14 @@ class MetricAccumulator:
         self._sums: dict[tuple[str, ...], Tensor] = {}
         self._counts: dict[tuple[str, ...], int] = {}
 
-    def add(self, metrics: TensorDictBase) -> None:
+    def add(self, metrics: Mapping[str, Tensor]) -> None:
         """Add the metrics of one update. Reads nothing back.
 
         Args:
-            metrics: detached scalar tensors `[]` by name, all on one device; copied, so that
-                the next update may overwrite them.
+            metrics: detached scalars `[]` by name, all on one device; copied, so that the next
+                update may overwrite them.
         """
-        names = tuple(metrics.keys())
+        names = tuple(metrics)
         values = torch.stack(tuple(metrics.values())).to(torch.float32)
         if names in self._sums:
             self._sums[names].add_(values)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torchrl.envs import EnvBase
 
-from agents.base import Agent, load_networks
+from agents.base import Agent
+from agents.training_state import POLICY, load_networks
 from torchrl_gpu.specs import action_spec, observation_spec
 from torchrl_gpu.state_file import load_state, save_state
 from trainers.identity import check_identity
@@ -17,7 +20,6 @@ from trainers.registry import find_class
 
 # What a policy file keeps of a checkpoint, besides the policy.
 _KEPT = ("agent_name", "spaces", "config", "frames", "seconds")
-_POLICY = "policy."
 
 
 def save_policy(checkpoint: Path, path: Path) -> None:
@@ -34,12 +36,7 @@ def save_policy(checkpoint: Path, path: Path) -> None:
         ConfigurationError: a file cannot be read or written.
     """
     state = load_state(checkpoint)
-    networks = state["agent"]["networks"]
-    policy = {
-        name.removeprefix(_POLICY): value
-        for name, value in networks.items()
-        if name.startswith(_POLICY)
-    }
+    policy = _policy_of(state)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_state(path, {**{name: state[name] for name in _KEPT}, "policy": policy})
 
@@ -56,10 +53,7 @@ def load_policy(path: Path, agent: Agent) -> None:
     """
     state = load_state(path)
     check_identity(state, agent, path)
-    if "policy" in state:
-        load_networks(agent.policy, state["policy"])
-    else:
-        agent.load_training_state(state["agent"])
+    load_networks(agent.policy, _policy_of(state))
 
 
 def trained_agent(path: Path, env: EnvBase, device: torch.device) -> tuple[Agent, EnvBase]:
@@ -83,3 +77,15 @@ def trained_agent(path: Path, env: EnvBase, device: torch.device) -> tuple[Agent
     agent: Agent = kind(observation_spec(world), action_spec(world), device, **settings)
     load_policy(path, agent)
     return agent, world
+
+
+def _policy_of(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the networks that act, out of the state of a policy file or of a checkpoint."""
+    if "policy" in state:
+        return dict(state["policy"])
+    networks = state["agent"]["networks"]
+    return {
+        name.removeprefix(POLICY): tensor
+        for name, tensor in networks.items()
+        if name.startswith(POLICY)
+    }

@@ -27,7 +27,7 @@ Mode = Literal["train", "eval", "demo"]
 PROVIDED = {
     "agent": ("observation_spec", "action_spec", "device"),
     "env": ("mode", "device", "seed"),
-    "trainer": ("env", "agent", "folder", "evaluation_env", "config"),
+    "trainer": ("env", "agent", "folder", "evaluation_env", "config", "execution"),
     "evaluation": ("env", "policy", "device", "seed"),
     "demo": ("env", "policy", "device", "seed", "folder"),
 }

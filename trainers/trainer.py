@@ -17,6 +17,7 @@ from agents.base import Agent
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.collector import BatchCollector
+from torchrl_gpu.execution import Execution
 from torchrl_gpu.seeding import rng_state, set_rng_state
 from torchrl_gpu.state_file import load_state
 from trainers.evaluation import Evaluation, evaluate
@@ -37,6 +38,7 @@ class TorchRLTrainer:
         folder: where metrics and checkpoints go.
         evaluation_env: a world in its evaluation mode; None for no evaluations.
         config: what was configured, kept in every checkpoint (JSON values).
+        execution: carries out acting and gradient steps; None for eager execution.
         total_frames: environment steps in all.
         random_frames: environment steps with uniformly random actions before learning starts, for
             agents that learn from a replay.
@@ -60,6 +62,7 @@ class TorchRLTrainer:
         *,
         evaluation_env: EnvBase | None = None,
         config: dict[str, Any] | None = None,
+        execution: Execution | None = None,
         total_frames: Annotated[int, Field(ge=1)] = 1_000_000,
         random_frames: Annotated[int, Field(ge=0)] = 5_000,
         replay_capacity: Annotated[int, Field(ge=1)] = 1_000_000,
@@ -87,7 +90,8 @@ class TorchRLTrainer:
 
         self.num_envs = env.batch_size.numel()
         self.experience = experience_of(agent, self.num_envs, replay_capacity, random_frames)
-        self.collector = BatchCollector(env, agent.device, agent.policy.in_keys)
+        self.execution = execution or Execution()
+        self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
         self.actors = self.collector.actors
         random_action = env.full_action_spec[self.actors.action_key]
         self.random_policy = RandomPolicy(random_action.to(agent.device))
@@ -113,7 +117,9 @@ class TorchRLTrainer:
         with ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display:
             while self.frames < self.total_frames and not self.stop_requested:
                 for batch in self.experience.batches(self.collect()):
-                    self.update_metrics.add(self.agent.update(batch))
+                    update = self.execution.update(self.agent.update, batch)
+                    self.experience.learned(batch, update.priorities)
+                    self.update_metrics.add(update.metrics)
                     self.updates += 1
                 if self._passed(self.log_interval):
                     self._log(display)

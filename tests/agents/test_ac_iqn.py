@@ -37,7 +37,7 @@ def test_critic_learns_the_quantiles_that_the_targets_give() -> None:
     batch["next", "terminated"][0] = True
     batch["next", "truncated"][1] = True
     torch.manual_seed(3)
-    loss = agent.loss(batch)["loss/critic"]
+    loss = agent.loss(batch).terms["loss/critic"]
     torch.manual_seed(3)
     torch.rand(BATCH, agent.target_fractions)
     # All errors are positive: the weights are tau itself, and add up over the 4 fractions.
@@ -57,7 +57,7 @@ def test_the_actor_maximises_the_mean_of_the_worst_returns(risk_level: float) ->
     action = agent.actor(batch)[:, 0].mean().item()
     # tau is risk_level / 2 on average.
     expected = -1.0 - 10.0 * risk_level / 2 * (1.0 + action)
-    assert agent.loss(batch)["loss/actor"].item() == pytest.approx(expected, rel=0.01)
+    assert agent.loss(batch).terms["loss/actor"].item() == pytest.approx(expected, rel=0.01)
 
 
 def test_the_critic_needs_two_hidden_layers() -> None:

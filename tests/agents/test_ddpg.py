@@ -26,4 +26,4 @@ def test_critic_learns_the_value_that_the_targets_give(terminated: bool) -> None
     target = after["reward"] + (0.0 if terminated else 0.9) * next_value
     value = agent.critic(batch, batch["action"])[0]
     expected = (value - target).square().mean()
-    torch.testing.assert_close(agent.loss(batch)["loss/critic"], expected)
+    torch.testing.assert_close(agent.loss(batch).terms["loss/critic"], expected)

@@ -39,7 +39,7 @@ def test_target_values_the_action_that_the_right_network_chooses(
     # y = 2 + 0.5 * next value; after the termination 1.5 alone; the time limit changes nothing.
     error = torch.full((BATCH,), 2.0 + 0.5 * next_value - 1.0)
     error[0] = 1.5 - 1.0
-    torch.testing.assert_close(batch["priority"], error)
+    torch.testing.assert_close(losses.priorities, error)
     huber = error - 0.5
     huber[0] = 0.5**2 / 2
-    torch.testing.assert_close(losses["loss/value"], huber.mean())
+    torch.testing.assert_close(losses.terms["loss/value"], huber.mean())

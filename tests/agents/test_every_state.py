@@ -11,10 +11,12 @@ from torch.optim.lr_scheduler import ExponentialLR
 
 from agents.base import Agent, OffPolicyAgent
 from tests.every_agent import (
+    CPU,
     Case,
     assert_equal,
     every_agent,
     every_agent_that,
+    every_agent_with,
     make_batch,
     parameters,
 )
@@ -69,7 +71,95 @@ def test_a_rate_that_a_scheduler_of_torch_has_moved_goes_on(case: Case) -> None:
     other, _ = scheduled()
     other.load_training_state(copy.deepcopy(agent.training_state()))
     for optimizer in other.optimizers().values():
-        assert [group["lr"] for group in optimizer.param_groups] == [5e-3]
+        for group in optimizer.param_groups:
+            assert float(group["lr"]) == pytest.approx(5e-3)
+
+
+@every_agent_with("adam_epsilon")
+def test_settings_of_the_optimizer_are_those_that_were_asked_for(case: Case) -> None:
+    other = resumed(case, trained(case, adam_epsilon=1e-8), adam_epsilon=1e-3)
+    assert [group["eps"] for group in other.optimizer.param_groups] == [1e-3]
+
+
+@every_agent_with("target_kl")
+@pytest.mark.parametrize(("asked", "expected"), [(1e-2, 1e-2 / 1.5**3), (4e-3, 4e-3)])
+def test_an_adapted_rate_goes_on_unless_another_one_is_asked_for(
+    case: Case, asked: float, expected: float
+) -> None:
+    # Every step goes too far, so that the rate is divided by 1.5 each time.
+    agent = case.make(learning_rate=1e-2, target_kl=1e-9)
+    batch = make_batch(agent)
+    batch["log_prob"] -= 0.5
+    for _ in range(3):
+        agent.update(batch)
+    other = resumed(case, agent, learning_rate=asked, target_kl=1e-9)
+    assert float(other.optimizer.param_groups[0]["lr"]) == pytest.approx(expected)
+
+
+@every_agent
+def test_a_state_holds_every_tensor_once(case: Case) -> None:
+    agent = trained(case)
+    networks = agent.training_state()["networks"]
+    assert len({tensor.data_ptr() for tensor in networks.values()}) == len(networks)
+    assert {f"policy.{name}" for name in agent.policy.state_dict()} <= networks.keys()
+
+
+@every_agent
+def test_a_state_with_a_name_for_each_use_of_a_tensor_is_read_too(case: Case) -> None:
+    agent = trained(case)
+    other = case.make(seed=1)
+    state = copy.deepcopy(agent.training_state())
+    other.load_training_state({**state, "networks": copy.deepcopy(agent.state_dict())})
+    assert_equal(parameters(agent), parameters(other))
+
+
+@every_agent
+def test_a_copy_learns_as_the_original_does(case: Case) -> None:
+    agent = trained(case, target_rate=0.1)
+    other = copy.deepcopy(agent)
+    for one in (agent, other):
+        torch.manual_seed(5)
+        for seed in range(3):
+            one.update(make_batch(one, seed=seed))
+    assert_equal(parameters(agent), parameters(other))
+
+
+@every_agent
+def test_an_agent_learns_on_where_it_is_moved_to(case: Case, accelerator: torch.device) -> None:
+    agent = trained(case, target_rate=1.0)
+    before = parameters(agent)
+    agent.to(accelerator)
+    assert agent.device == accelerator
+    agent.update(make_batch(agent, seed=9))
+    after = parameters(agent)
+    assert all(value.device == accelerator for value in after.values())
+    moved = [name for name in after if not torch.equal(after[name].cpu(), before[name])]
+    assert moved
+    # Targets that are copied at each update equal the networks that they follow.
+    for name in moved:
+        if name.startswith("target_"):
+            online = name.removeprefix("target_").replace(".network.", ".", 1)
+            assert torch.equal(after[name].cpu(), after[online].cpu()), name
+
+
+@every_agent
+def test_a_state_of_an_accelerator_goes_on_on_the_host(
+    case: Case, accelerator: torch.device
+) -> None:
+    agent = trained(case)
+    state = copy.deepcopy(agent.training_state())
+    options = ("fused", "foreach", "capturable")
+    moved = copy.deepcopy(agent).to(accelerator)
+    moved.update(make_batch(moved, seed=8))
+    other = case.make(seed=1)
+    other.load_training_state(moved.training_state())
+    for name, optimizer in other.optimizers().items():
+        for group, own in zip(
+            optimizer.param_groups, state["optimizers"][name]["param_groups"], strict=True
+        ):
+            assert {key: group[key] for key in options} == {key: own[key] for key in options}
+    other.update(make_batch(other, seed=9))
+    assert all(value.device == CPU for value in parameters(other).values())
 
 
 @every_agent

@@ -180,21 +180,59 @@ def test_the_actor_climbs_the_critic(case: Case) -> None:
     assert losses_of(agent, batch)["loss/actor"].item() < before - 0.01
 
 
+@every_agent
+def test_a_loss_under_autocast_is_near_that_of_single_precision(case: Case) -> None:
+    agent = case.make()
+    batch = make_batch(agent)
+    expected = losses_of(agent, batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = losses_of(agent, batch)
+    for name, loss in expected.items():
+        torch.testing.assert_close(found[name].float(), loss, atol=0.05, rtol=0.05, msg=name)
+
+
+@every_agent
+def test_a_gradient_step_leaves_its_batch_as_it_is(case: Case) -> None:
+    agent = case.make()
+    batch = make_batch(agent)
+    before = batch.clone()
+    agent.update(batch)
+    assert set(batch.keys(True, True)) == set(before.keys(True, True))
+    assert (batch == before).all()
+
+
 @every_value_based_agent
-def test_an_update_writes_priorities_which_weights_do_not_change(case: Case) -> None:
-    priorities = []
+def test_an_update_returns_priorities_which_weights_do_not_change(case: Case) -> None:
+    found = []
     for weight in (None, torch.linspace(0.1, 1.0, BATCH).unsqueeze(1)):
         agent = case.make()
         batch = make_batch(agent)
         if weight is not None:
             batch["weight"] = weight
         torch.manual_seed(3)
-        agent.update(batch)
-        priorities.append(batch["priority"])
-    assert priorities[0].shape == (BATCH,)
-    assert not priorities[0].requires_grad
-    assert (priorities[0] > 0.0).all()
-    torch.testing.assert_close(*priorities)
+        priorities = agent.update(batch).priorities
+        assert priorities is not None
+        assert priorities.shape == (BATCH,)
+        assert not priorities.requires_grad
+        assert (priorities > 0.0).all()
+        found.append(priorities)
+    torch.testing.assert_close(*found)
+
+
+@every_value_based_agent
+@pytest.mark.parametrize("key", ["weight", "priority_weight"])
+@pytest.mark.parametrize("shape", [(BATCH,), (BATCH, 1)])
+def test_importance_weights_of_either_prioritized_replay_count(
+    case: Case, key: str, shape: tuple[int, ...]
+) -> None:
+    agent = case.make()
+    batch = make_batch(agent)
+    weight = torch.linspace(0.1, 1.0, BATCH)
+    expected = losses_of(agent, batch.clone().set("weight", weight.unsqueeze(1)))["loss/value"]
+    unweighted = losses_of(agent, batch)["loss/value"]
+    found = losses_of(agent, batch.set(key, weight.reshape(shape)))["loss/value"]
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(found, unweighted)
 
 
 @every_value_based_agent

@@ -77,11 +77,11 @@ def test_target_values_the_action_that_the_right_network_chooses(
     weight = torch.rand(BATCH, 4).sum(1)
     error = torch.full((BATCH,), 4.0 + 0.5 * next_value - 2.0)
     error[0] = 4.0 - 2.0
-    torch.testing.assert_close(batch["priority"], weight * (error - 0.5))
-    torch.testing.assert_close(losses["loss/value"], (weight * (error - 0.5)).mean())
+    torch.testing.assert_close(losses.priorities, weight * (error - 0.5))
+    torch.testing.assert_close(losses.terms["loss/value"], (weight * (error - 0.5)).mean())
 
 
 def test_hidden_layers_may_follow_the_product() -> None:
     agent = make(head_sizes=[8])
     assert agent.network.head[0].weight.shape == (8, 16)
-    assert agent.update(make_batch(agent))["loss/value"].isfinite()
+    assert agent.update(make_batch(agent)).metrics["loss/value"].isfinite()

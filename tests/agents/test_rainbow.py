@@ -47,7 +47,7 @@ def test_the_target_of_a_termination_is_the_reward_alone() -> None:
     batch["next", "reward"] = torch.full((BATCH, 1), 0.75)
     log_probabilities = agent.network(batch).log_softmax(-1)[torch.arange(BATCH), batch["action"]]
     cross_entropy = -0.5 * (log_probabilities[:, 7] + log_probabilities[:, 8]).mean()
-    torch.testing.assert_close(agent.loss(batch)["loss/value"], cross_entropy - math.log(2.0))
+    torch.testing.assert_close(agent.loss(batch).terms["loss/value"], cross_entropy - math.log(2.0))
 
 
 def say(network: Any, values: list[float]) -> torch.Tensor:
@@ -71,7 +71,7 @@ def test_target_values_the_action_that_the_right_network_chooses(
     batch["action"] = torch.zeros(BATCH, dtype=torch.int64)
     batch["next", "reward"] = torch.full((BATCH, 1), 0.25)
     batch["next", "terminated"][0] = True
-    loss = agent.loss(batch)["loss/value"]
+    losses = agent.loss(batch)
 
     expected = torch.full((BATCH,), next_value)
     target = agent.values.project(
@@ -81,8 +81,8 @@ def test_target_values_the_action_that_the_right_network_chooses(
     )
     log_ratio = (target + 1e-30).log() - online[0].log_softmax(-1)
     divergence = (target * log_ratio).sum(-1)
-    torch.testing.assert_close(batch["priority"], divergence)
-    torch.testing.assert_close(loss, divergence.mean())
+    torch.testing.assert_close(losses.priorities, divergence)
+    torch.testing.assert_close(losses.terms["loss/value"], divergence.mean())
 
 
 def test_learner_draws_noise_of_its_own_for_each_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,25 @@ def test_learns_with_noise_while_the_policy_is_in_eval_mode() -> None:
     agent = make()
     batch = make_batch(agent)
     agent.policy.eval()
-    assert not torch.allclose(agent.loss(batch)["loss/value"], agent.loss(batch)["loss/value"])
+    one, other = (agent.loss(batch).terms["loss/value"] for _ in range(2))
+    assert not torch.allclose(one, other)
+
+
+def test_the_weight_exponent_follows_the_frames_of_the_policy() -> None:
+    agent = make(weight_exponent_start=0.0, weight_exponent_frames=10 * ENVS, priority_exponent=1.0)
+    replay = agent.build_replay(100, ENVS)
+    replay.extend(make_batch(agent)[:ENVS])
+    # Steps of random actions, with which a run begins, are none of the policy.
+    for _ in range(4):
+        replay.extend(make_batch(agent)[:ENVS])
+    batch = replay.sample(64)
+    replay.update_priorities(batch, torch.linspace(0.1, 1.0, 64))
+    assert (replay.sample(64)["weight"] == 1.0).all()
+    for _ in range(10):
+        agent.policy(make_batch(agent)[:ENVS])
+    drawn = replay.sample(512)
+    places, priorities = drawn["place"], replay.sample(512)
+    assert drawn["weight"].min() < 0.5, (places, priorities)
 
 
 def test_its_replay_is_prioritized_unless_switched_off() -> None:

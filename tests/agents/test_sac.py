@@ -24,7 +24,7 @@ def test_critics_learn_the_lower_value_and_the_entropy_that_the_targets_give(
         p.data += 0.1 * torch.randn(p.shape)  # so that they differ from those that learn
     batch = make_batch(agent, terminated=terminated)
     torch.manual_seed(3)
-    loss = agent.loss(batch)["loss/critic"]
+    loss = agent.loss(batch).terms["loss/critic"]
     torch.manual_seed(3)
     next_action, next_log_prob = agent.actor.sample(batch["next"])
     one, other = agent.target_critics(batch["next"], next_action)

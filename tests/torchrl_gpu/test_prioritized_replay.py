@@ -10,7 +10,6 @@ from torchrl.data import Bounded, Composite, Unbounded
 from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.prioritized_replay import PrioritizedReplayBuffer
-from torchrl_gpu.schedules import LinearSchedule
 
 CPU = torch.device("cpu")
 NUM_ENVS = 2
@@ -47,8 +46,7 @@ def set_priorities(replay: PrioritizedReplayBuffer, priorities: dict[float, floa
     for _ in range(20):
         batch = replay.sample(64)
         roots = batch["observation"].flatten().tolist()
-        batch["priority"] = torch.tensor([priorities[root] for root in roots])
-        replay.update_priorities(batch)
+        replay.update_priorities(batch, torch.tensor([priorities[root] for root in roots]))
 
 
 def test_transitions_are_drawn_in_proportion_to_their_priorities_to_the_exponent() -> None:
@@ -67,7 +65,7 @@ def test_transitions_are_drawn_in_proportion_to_their_priorities_to_the_exponent
 
 def test_weights_undo_the_bias_of_the_draw_by_hand() -> None:
     torch.manual_seed(0)
-    replay = make(priority_exponent=1.0, weight_exponent=LinearSchedule(0.5, 0.5, 1))
+    replay = make(priority_exponent=1.0, weight_exponent=lambda: torch.tensor(0.5))
     replay.extend(step(0))
     set_priorities(replay, {0.0: 3.0, 1000.0: 1.0})
     batch = replay.sample(100)
@@ -76,17 +74,23 @@ def test_weights_undo_the_bias_of_the_draw_by_hand() -> None:
     torch.testing.assert_close(batch["weight"], expected)
 
 
-def test_the_weight_exponent_follows_the_transitions_stored() -> None:
+def test_the_weight_exponent_may_change_from_batch_to_batch() -> None:
     torch.manual_seed(0)
-    replay = make(priority_exponent=1.0, weight_exponent=LinearSchedule(0.0, 1.0, 20))
+    exponent = torch.tensor(0.1)
+    replay = make(priority_exponent=1.0, weight_exponent=lambda: exponent)
     replay.extend(step(0))
     set_priorities(replay, {0.0: 3.0, 1000.0: 1.0})
-    early = replay.sample(100)
-    assert early["weight"].min().item() == pytest.approx((1.0 / 3.0) ** 0.1, rel=1e-4)
-    for number in range(1, 10):
-        replay.extend(step(number))
-    weights = replay.sample(1000)
-    assert weights["weight"].min().item() == pytest.approx(1.0 / 3.0, rel=1e-4)
+    for value in (0.1, 1.0):
+        exponent.fill_(value)
+        weight = replay.sample(100)["weight"].min().item()
+        assert weight == pytest.approx((1.0 / 3.0) ** value, rel=1e-4)
+
+
+def test_missing_priorities_are_refused() -> None:
+    replay = make()
+    replay.extend(step(0))
+    with pytest.raises(ConfigurationError, match="prioritized replay needs priorities"):
+        replay.update_priorities(replay.sample(4), None)
 
 
 def test_new_transitions_have_the_largest_priority_so_far() -> None:
@@ -108,8 +112,7 @@ def test_what_was_overwritten_is_not_drawn_any_more_nor_brought_back_to_life() -
     early = replay.sample(64)
     for number in range(6, 10):
         replay.extend(step(number))
-    early["priority"] = torch.full((64,), 1000.0)
-    replay.update_priorities(early)
+    replay.update_priorities(early, torch.full((64,), 1000.0))
     drawn = replay.sample(2000)["observation"].flatten() % 1000
     assert drawn.min() == 10 - len(replay) / NUM_ENVS
     assert drawn.max() == 9.0
@@ -121,8 +124,7 @@ def test_a_saved_state_samples_the_same() -> None:
     for number in range(5):
         replay.extend(step(number))
     batch = replay.sample(32)
-    batch["priority"] = torch.rand(32)
-    replay.update_priorities(batch)
+    replay.update_priorities(batch, torch.rand(32))
     state = {name: tensor.clone() for name, tensor in replay.state_dict().items()}
     other = make(n_step=2, gamma=0.9)
     other.load_state_dict(state)
@@ -151,8 +153,7 @@ def test_nothing_is_read_back(accelerator: torch.device) -> None:
     def cycle() -> None:
         replay.extend(transition)
         batch = replay.sample(16)
-        batch["priority"] = torch.rand(16, device=accelerator)
-        replay.update_priorities(batch)
+        replay.update_priorities(batch, torch.rand(16, device=accelerator))
 
     cycle()
     with count_host_reads() as counter:

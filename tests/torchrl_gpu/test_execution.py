@@ -1,0 +1,68 @@
+"""A wrapper around acting and learning sees every step of every agent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDictBase
+
+from agents.base import Agent, Update
+from tests.every_agent import AGENTS, build_for
+from tests.test_extending import example
+from tests.worlds import IdentityWorld
+from torchrl_gpu.collector import BatchCollector
+from torchrl_gpu.execution import Execution, Result
+from trainers.pairing import pair
+from trainers.trainer import TorchRLTrainer
+
+
+class Recording(Execution):
+    """Counts calls, and carries them out in half precision, as an example of a change."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+
+    def act(
+        self, policy: Callable[[TensorDictBase], TensorDictBase], observation: TensorDictBase
+    ) -> TensorDictBase:
+        self.calls["act"] += 1
+        return super().act(policy, observation)
+
+    def update(self, step: Callable[[TensorDictBase], Result], batch: TensorDictBase) -> Result:
+        self.calls["update"] += 1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            result = super().update(step, batch)
+        assert isinstance(result, Update)
+        return result
+
+
+@pytest.mark.parametrize(
+    "agent_class", [*AGENTS, example("my_robots/td3.py", "TD3")], ids=lambda c: c.__name__
+)
+def test_it_sees_every_step_of_an_agent(agent_class: type[Agent], tmp_path: Path) -> None:
+    env = pair(IdentityWorld(num_envs=8), agent_class)
+    agent = build_for(env, agent_class, rollout_length=8)
+    execution = Recording()
+    settings: dict[str, Any] = {"total_frames": 512, "random_frames": 0, "replay_capacity": 1000}
+    trainer = TorchRLTrainer(
+        env, agent, tmp_path, execution=execution, show_progress=False, loggers=["csv"], **settings
+    )
+    trainer.train()
+    assert trainer.updates > 0
+    assert execution.calls == {"act": 512 // 8, "update": trainer.updates}
+    assert all(value.isfinite().all() for value in agent.state_dict().values())
+
+
+def test_a_collector_acts_through_it() -> None:
+    env = IdentityWorld(num_envs=4)
+    agent = build_for(env, AGENTS[0])
+    execution = Recording()
+    collector = BatchCollector(env, agent.device, agent.policy.in_keys, execution)
+    for _ in range(3):
+        collector.step(agent.policy)
+    assert execution.calls == {"act": 3}
