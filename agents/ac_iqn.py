@@ -7,7 +7,6 @@ Control for Autonomous Surface Vehicles", arXiv 2412.09466.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, ClassVar
 
 import torch
@@ -18,7 +17,7 @@ from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses
 from agents.deterministic import DeterministicActor, DeterministicActorCritic
-from agents.encoders import Encoder, VectorFeatures
+from agents.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
 from agents.networks import frozen, mlp
 from agents.optimization import TargetNetwork, adam, parameter_groups
 from agents.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
@@ -37,14 +36,13 @@ class ACIQN(DeterministicActorCritic):
     squashes actions by (2 / pi) atan, this actor by tanh.
 
     Args:
-        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        observation_spec: observations of the agent, batch size `[num_envs]`.
         action_spec: bounded and continuous, `[*B, action_dim]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer, of actor and critic alike, at least two. In the
             critic, the embedded quantile fractions multiply the first and the embedded actions
             the second one.
-        vector_features: width of a layer that vectors go through first; None for none: sets and
-            pixels always have one.
+        encoder: builds the encoders of the networks, see `agents.encoders`.
         cosines: of the embedding of the fractions.
         fractions: drawn per sample for the values to learn, and for the actor's step (N).
         target_fractions: drawn per sample for the target (N').
@@ -85,7 +83,7 @@ class ACIQN(DeterministicActorCritic):
             128,
             128,
         ),
-        vector_features: VectorFeatures = None,
+        encoder: EncoderFactory = DEFAULT_ENCODER,
         cosines: Annotated[int, Field(ge=1)] = 64,
         fractions: Annotated[int, Field(ge=1)] = 8,
         target_fractions: Annotated[int, Field(ge=1)] = 8,
@@ -104,7 +102,7 @@ class ACIQN(DeterministicActorCritic):
         utd_ratio: Annotated[float, Field(gt=0.0)] = 0.5,
         n_step: Annotated[int, Field(ge=1)] = 1,
     ) -> None:
-        super().__init__(observation_spec, action_spec, device)
+        super().__init__(observation_spec, action_spec, device, encoder)
         self.fractions = fractions
         self.target_fractions = target_fractions
         self.risk_level = risk_level
@@ -116,9 +114,9 @@ class ACIQN(DeterministicActorCritic):
         self.utd_ratio = utd_ratio
         self.n_step = n_step
 
-        encoder = partial(Encoder, observation_spec, device, vector_features)
+        actor_encoder, critic_encoder = self.build_encoders()
         action_dim = action_spec.shape[-1]
-        self.actor = DeterministicActor(encoder(), action_dim, hidden_sizes, device)
+        self.actor = DeterministicActor(actor_encoder, action_dim, hidden_sizes, device)
         self.target_actor = TargetNetwork(self.actor, target_rate, target_period)
         self.policy = PolicyWrapper(
             self.actor,
@@ -127,7 +125,7 @@ class ACIQN(DeterministicActorCritic):
             device,
             exploration=GaussianNoise(LinearSchedule(noise_start, noise_end, noise_frames)),
         )
-        self.critic = QuantileCritic(encoder(), action_dim, hidden_sizes, cosines, device)
+        self.critic = QuantileCritic(critic_encoder, action_dim, hidden_sizes, cosines, device)
         self.target_critic = TargetNetwork(self.critic, target_rate, target_period)
         self.optimizer = adam(parameter_groups(self.actor, self.critic), learning_rate, device)
 

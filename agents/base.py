@@ -11,6 +11,7 @@ from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
+from agents.encoders import DEFAULT_ENCODER, DetachedEncoder, Encoder, EncoderFactory
 from agents.training_state import (
     load_networks,
     load_optimizer,
@@ -62,6 +63,7 @@ class Agent(nn.Module, ABC):
         action_spec: actions of the agent: bounded and continuous `[num_envs, action_dim]`, or
             discrete `[num_envs]`.
         device: device of all parameters and computations.
+        encoder: builds the encoders of the networks and changes batches before a gradient step.
 
     Attributes:
         actions: the kinds of actions that the agent can produce.
@@ -84,7 +86,11 @@ class Agent(nn.Module, ABC):
     max_gradient_norm: float | None = None
 
     def __init__(
-        self, observation_spec: Composite, action_spec: TensorSpec, device: torch.device
+        self,
+        observation_spec: Composite,
+        action_spec: TensorSpec,
+        device: torch.device,
+        encoder: EncoderFactory = DEFAULT_ENCODER,
     ) -> None:
         super().__init__()
         kind = action_kind(action_spec)
@@ -96,6 +102,12 @@ class Agent(nn.Module, ABC):
         self.observation_spec = observation_spec
         self.action_spec = action_spec
         self.device = device
+        self.encoder_factory = encoder
+        self.augmentation = encoder.augmentation(observation_spec)
+
+    def build_encoder(self) -> Encoder:
+        """Return a new encoder of the observations, for one network."""
+        return self.encoder_factory.build(self.observation_spec, self.device)
 
     @abstractmethod
     def loss(self, batch: TensorDictBase) -> Losses:
@@ -112,6 +124,8 @@ class Agent(nn.Module, ABC):
 
     def update(self, batch: TensorDictBase) -> Update:
         """Do one gradient step on a batch of `batch_size` transitions, see `loss`."""
+        if self.augmentation is not None:
+            batch = self.augmentation(batch)
         losses = self.loss(batch)
         optimizers = self.optimizers().values()
         for optimizer in optimizers:
@@ -204,6 +218,13 @@ class OffPolicyAgent(Agent):
             gamma=self.gamma,
         )
 
+    def build_encoders(self) -> tuple[Encoder, Encoder]:
+        """Return new encoders for actor and critic; a shared one is trained by the critic alone."""
+        encoder = self.build_encoder()
+        if self.encoder_factory.shared:
+            return DetachedEncoder(encoder), encoder
+        return encoder, self.build_encoder()
+
     def bootstrap_discount(self, batch: TensorDictBase) -> Tensor:
         """Return what the value of the next observation counts in a target, `[B, 1]`.
 
@@ -241,6 +262,11 @@ class OnPolicyAgent(Agent):
 
     rollout_length: int
     epochs: int
+
+    def build_encoders(self) -> tuple[Encoder, Encoder]:
+        """Return new encoders for actor and critic; a shared one is trained by both."""
+        encoder = self.build_encoder()
+        return encoder, encoder if self.encoder_factory.shared else self.build_encoder()
 
     @abstractmethod
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:

@@ -5,7 +5,6 @@ Source: Lillicrap et al., "Continuous control with deep reinforcement learning",
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,7 +15,7 @@ from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses
 from agents.deterministic import DeterministicActor, DeterministicActorCritic
-from agents.encoders import Encoder, VectorFeatures
+from agents.encoders import DEFAULT_ENCODER, EncoderFactory
 from agents.networks import Critics, LayerSizes, frozen
 from agents.optimization import TargetNetwork, adam, parameter_groups
 from torchrl_gpu.arguments import checked
@@ -33,12 +32,11 @@ class DDPG(DeterministicActorCritic):
     state for each environment; TD3 (arXiv 1802.09477, section 6.1) found nothing gained by it.
 
     Args:
-        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        observation_spec: observations of the agent, batch size `[num_envs]`.
         action_spec: bounded and continuous, `[*B, action_dim]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer, of actor and critic alike.
-        vector_features: width of a layer that vectors go through first; None for none: sets and
-            pixels always have one.
+        encoder: builds the encoders of the networks, see `agents.encoders`.
         learning_rate: of Adam, for actor and critic.
         gamma: discount per environment step, 0 to 1.
         target_rate: share of actor and critic that moves into their targets at each update, above
@@ -69,7 +67,7 @@ class DDPG(DeterministicActorCritic):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (256, 256),
-        vector_features: VectorFeatures = None,
+        encoder: EncoderFactory = DEFAULT_ENCODER,
         learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
@@ -82,7 +80,7 @@ class DDPG(DeterministicActorCritic):
         utd_ratio: Annotated[float, Field(gt=0.0)] = 1.0,
         n_step: Annotated[int, Field(ge=1)] = 1,
     ) -> None:
-        super().__init__(observation_spec, action_spec, device)
+        super().__init__(observation_spec, action_spec, device, encoder)
         self.gamma = gamma
         self.max_gradient_norm = max_gradient_norm
         self.saturation_penalty = saturation_penalty
@@ -90,9 +88,9 @@ class DDPG(DeterministicActorCritic):
         self.utd_ratio = utd_ratio
         self.n_step = n_step
 
-        encoder = partial(Encoder, observation_spec, device, vector_features)
+        actor_encoder, critic_encoder = self.build_encoders()
         action_dim = action_spec.shape[-1]
-        self.actor = DeterministicActor(encoder(), action_dim, hidden_sizes, device)
+        self.actor = DeterministicActor(actor_encoder, action_dim, hidden_sizes, device)
         self.target_actor = TargetNetwork(self.actor, target_rate)
         self.policy = PolicyWrapper(
             self.actor,
@@ -101,7 +99,7 @@ class DDPG(DeterministicActorCritic):
             device,
             exploration=GaussianNoise(LinearSchedule(noise_start, noise_end, noise_frames)),
         )
-        self.critic = Critics(encoder(), action_dim, hidden_sizes, device, members=1)
+        self.critic = Critics(critic_encoder, action_dim, hidden_sizes, device, members=1)
         self.target_critic = TargetNetwork(self.critic, target_rate)
         self.optimizer = adam(parameter_groups(self.actor, self.critic), learning_rate, device)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses
-from agents.encoders import Encoder, VectorFeatures
+from agents.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
 from agents.networks import LayerSizes, mlp
 from agents.optimization import TargetNetwork, adam
 from agents.value_based import ValueBasedAgent
@@ -32,12 +32,11 @@ class DQN(ValueBasedAgent):
     """Off-policy, discrete actions.
 
     Args:
-        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        observation_spec: observations of the agent, batch size `[num_envs]`.
         action_spec: discrete, `[*B]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer.
-        vector_features: width of a layer that vectors go through first; None for none: sets and
-            pixels always have one.
+        encoder: builds the encoders of the networks, see `agents.encoders`.
         double: let the online network choose the action that the target network values.
         learning_rate: of Adam.
         gamma: discount per environment step, 0 to 1.
@@ -67,7 +66,7 @@ class DQN(ValueBasedAgent):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (128, 128),
-        vector_features: VectorFeatures = None,
+        encoder: EncoderFactory = DEFAULT_ENCODER,
         double: bool = True,
         learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
@@ -81,7 +80,7 @@ class DQN(ValueBasedAgent):
         utd_ratio: Annotated[float, Field(gt=0.0)] = 0.5,
         n_step: Annotated[int, Field(ge=1)] = 1,
     ) -> None:
-        super().__init__(observation_spec, action_spec, device)
+        super().__init__(observation_spec, action_spec, device, encoder)
         self.is_double = double
         self.gamma = gamma
         self.max_gradient_norm = max_gradient_norm
@@ -89,9 +88,8 @@ class DQN(ValueBasedAgent):
         self.utd_ratio = utd_ratio
         self.n_step = n_step
 
-        encoder = Encoder(observation_spec, device, vector_features)
         num_actions = action_spec.space.n
-        self.network = QNetwork(encoder, num_actions, hidden_sizes, device)
+        self.network = QNetwork(self.build_encoder(), num_actions, hidden_sizes, device)
         self.target_network = TargetNetwork(self.network, target_rate, target_period)
         epsilon = LinearSchedule(epsilon_start, epsilon_end, epsilon_frames)
         self.policy = PolicyWrapper(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses
-from agents.encoders import Encoder, VectorFeatures
+from agents.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
 from agents.networks import LayerSizes, mlp
 from agents.optimization import TargetNetwork, adam
 from agents.quantiles import CosineEmbedding, draw_fractions, midpoints, quantile_huber_loss
@@ -32,13 +32,12 @@ class IQN(ValueBasedAgent):
     """Off-policy, discrete actions, distributional.
 
     Args:
-        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        observation_spec: observations of the agent, batch size `[num_envs]`.
         action_spec: discrete, `[*B]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer that makes features of what is seen (psi); the last
             one is multiplied by the embedded quantile fractions.
-        vector_features: width of a layer that vectors go through first; None for none: sets and
-            pixels always have one.
+        encoder: builds the encoders of the networks, see `agents.encoders`.
         head_sizes: width of each hidden layer between that product and the values (f), which costs
             a pass for every fraction; may be empty.
         cosines: of the embedding of the fractions.
@@ -79,7 +78,7 @@ class IQN(ValueBasedAgent):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (128, 128),
-        vector_features: VectorFeatures = None,
+        encoder: EncoderFactory = DEFAULT_ENCODER,
         head_sizes: Sequence[Annotated[int, Field(ge=1)]] = (),
         cosines: Annotated[int, Field(ge=1)] = 64,
         fractions: Annotated[int, Field(ge=1)] = 8,
@@ -101,7 +100,7 @@ class IQN(ValueBasedAgent):
         utd_ratio: Annotated[float, Field(gt=0.0)] = 0.25,
         n_step: Annotated[int, Field(ge=1)] = 1,
     ) -> None:
-        super().__init__(observation_spec, action_spec, device)
+        super().__init__(observation_spec, action_spec, device, encoder)
         self.fractions = fractions
         self.target_fractions = target_fractions
         self.kappa = kappa
@@ -112,10 +111,9 @@ class IQN(ValueBasedAgent):
         self.utd_ratio = utd_ratio
         self.n_step = n_step
 
-        encoder = Encoder(observation_spec, device, vector_features)
         num_actions = action_spec.space.n
         self.network = QuantileNetwork(
-            encoder,
+            self.build_encoder(),
             num_actions,
             hidden_sizes,
             head_sizes,

@@ -39,6 +39,11 @@ def adam(
     return optimizer
 
 
+def joint_parameters(*networks: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of some networks, those that several networks share once."""
+    return list(dict.fromkeys(p for network in networks for p in network.parameters()))
+
+
 def parameter_groups(*networks: nn.Module) -> list[dict[str, Any]]:
     """Return the parameters of some networks as one group of an optimizer for each network.
 

@@ -6,7 +6,6 @@ and the order of things follow Huang et al., "The 37 Implementation Details of P
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,11 +15,11 @@ from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses, OnPolicyAgent
-from agents.encoders import Encoder, VectorFeatures
+from agents.encoders import DEFAULT_ENCODER, EncoderFactory
 from agents.gae import generalized_advantage
 from agents.networks import LayerSizes
 from agents.normalization import ObservationNormalizer, RewardNormalizer, weighted_mean
-from agents.optimization import adam
+from agents.optimization import adam, joint_parameters
 from agents.stochastic_actors import OrthogonalNetwork, build_actor
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.errors import ConfigurationError
@@ -40,12 +39,11 @@ class PPO(OnPolicyAgent):
     on what is observed, and clipped to the bounds; see `agents.clipped_normal`.
 
     Args:
-        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        observation_spec: observations of the agent, batch size `[num_envs]`.
         action_spec: bounded and continuous `[*B, action_dim]`, or discrete `[*B]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer, of policy and value network alike.
-        vector_features: width of a layer that vectors go through first; None for none: sets and
-            pixels always have one.
+        encoder: builds the encoders of the networks, see `agents.encoders`.
         rollout_length: steps that every environment makes between two rounds of learning.
         epochs: how often each transition of a rollout is learned from.
         batch_size: transitions per gradient step.
@@ -87,7 +85,7 @@ class PPO(OnPolicyAgent):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (64, 64),
-        vector_features: VectorFeatures = None,
+        encoder: EncoderFactory = DEFAULT_ENCODER,
         rollout_length: Annotated[int, Field(ge=1)] = 128,
         epochs: Annotated[int, Field(ge=1)] = 10,
         batch_size: Annotated[int, Field(ge=1)] = 64,
@@ -108,7 +106,7 @@ class PPO(OnPolicyAgent):
         normalize_advantages: bool = True,
         log_std_init: Annotated[float, Field(ge=-5.0, le=2.0)] = 0.0,
     ) -> None:
-        super().__init__(observation_spec, action_spec, device)
+        super().__init__(observation_spec, action_spec, device, encoder)
         if (learning_rate_end is None) != (learning_rate_frames is None):
             raise ConfigurationError(
                 "learning_rate_end and learning_rate_frames: a schedule needs both of them"
@@ -130,9 +128,9 @@ class PPO(OnPolicyAgent):
         self.max_gradient_norm = max_gradient_norm
         self.normalize_advantages = normalize_advantages
 
-        encoder = partial(Encoder, observation_spec, device, vector_features)
+        actor_encoder, critic_encoder = self.build_encoders()
         self.actor = build_actor(
-            encoder(),
+            actor_encoder,
             action_spec,
             hidden_sizes,
             log_std_init,
@@ -140,7 +138,7 @@ class PPO(OnPolicyAgent):
             device,
         )
         self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device)
-        self.critic = OrthogonalNetwork(encoder(), 1, hidden_sizes, 1.0, device)
+        self.critic = OrthogonalNetwork(critic_encoder, 1, hidden_sizes, 1.0, device)
         self.reward_normalizer = (
             RewardNormalizer(observation_spec.shape, gamma, device) if normalize_rewards else None
         )
@@ -151,10 +149,7 @@ class PPO(OnPolicyAgent):
             else None
         )
         self.optimizer = adam(
-            [*self.actor.parameters(), *self.critic.parameters()],
-            learning_rate,
-            device,
-            adam_epsilon,
+            joint_parameters(self.actor, self.critic), learning_rate, device, adam_epsilon
         )
 
     @property

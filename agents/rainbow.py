@@ -18,7 +18,7 @@ from torchrl.data import Composite, TensorSpec
 from agents.base import Losses
 from agents.categorical_values import CategoricalValues, divergence
 from agents.dueling import Dueling
-from agents.encoders import Encoder, VectorFeatures
+from agents.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
 from agents.networks import LayerSizes, mlp
 from agents.noisy import NoisyMLP
 from agents.optimization import TargetNetwork, adam
@@ -36,13 +36,12 @@ class Rainbow(ValueBasedAgent):
     """Off-policy, discrete actions, distributional.
 
     Args:
-        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        observation_spec: observations of the agent, batch size `[num_envs]`.
         action_spec: discrete, `[*B]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer; all share them but the last, of which the value
             and each stream of a dueling network have their own.
-        vector_features: width of a layer that vectors go through first; None for none: sets and
-            pixels always have one.
+        encoder: builds the encoders of the networks, see `agents.encoders`.
         value_min: the lowest discounted return that can be told apart, in units of reward.
         value_max: the highest one, above `value_min`.
         atoms: values that a return is told apart by, at least 2 (N_atoms).
@@ -85,7 +84,7 @@ class Rainbow(ValueBasedAgent):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (128, 128),
-        vector_features: VectorFeatures = None,
+        encoder: EncoderFactory = DEFAULT_ENCODER,
         value_min: float = -10.0,
         value_max: float = 10.0,
         atoms: Annotated[int, Field(ge=2)] = 51,
@@ -110,7 +109,7 @@ class Rainbow(ValueBasedAgent):
         batch_size: Annotated[int, Field(ge=1)] = 64,
         utd_ratio: Annotated[float, Field(gt=0.0)] = 0.25,
     ) -> None:
-        super().__init__(observation_spec, action_spec, device)
+        super().__init__(observation_spec, action_spec, device, encoder)
         self.is_double = double
         self.is_prioritized = prioritized
         self.priority_exponent = priority_exponent
@@ -121,11 +120,10 @@ class Rainbow(ValueBasedAgent):
         self.utd_ratio = utd_ratio
         self.n_step = n_step
 
-        encoder = Encoder(observation_spec, device, vector_features)
         num_actions = action_spec.space.n
         self.values = CategoricalValues(value_min, value_max, atoms, device)
         self.network = DistributionNetwork(
-            encoder,
+            self.build_encoder(),
             num_actions,
             hidden_sizes,
             self.values,

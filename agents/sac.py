@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, ClassVar
 
 import torch
@@ -19,9 +18,9 @@ from torchrl.data import Composite, TensorSpec
 
 from agents import tanh_normal
 from agents.base import Losses, OffPolicyAgent
-from agents.encoders import Encoder, VectorFeatures
+from agents.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
 from agents.networks import Critics, LayerSizes, frozen, mlp
-from agents.optimization import TargetNetwork, adam
+from agents.optimization import TargetNetwork, adam, joint_parameters
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.policy import PolicyWrapper
 from torchrl_gpu.specs import ActionKind
@@ -31,12 +30,11 @@ class SAC(OffPolicyAgent):
     """Off-policy, continuous actions, maximum entropy.
 
     Args:
-        observation_spec: what the agent sees: vectors, pixels, sets, see `agents.encoders`.
+        observation_spec: observations of the agent, batch size `[num_envs]`.
         action_spec: bounded and continuous, `[*B, action_dim]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer, of actor and critics alike.
-        vector_features: width of a layer that vectors go through first; None for none: sets and
-            pixels always have one.
+        encoder: builds the encoders of the networks, see `agents.encoders`.
         critic_layer_norm: normalise the hidden layers of the critics.
         learning_rate: of Adam, for actor, critics and temperature.
         gamma: discount per environment step, 0 to 1.
@@ -61,7 +59,7 @@ class SAC(OffPolicyAgent):
         device: torch.device,
         *,
         hidden_sizes: LayerSizes = (256, 256),
-        vector_features: VectorFeatures = None,
+        encoder: EncoderFactory = DEFAULT_ENCODER,
         critic_layer_norm: bool = False,
         learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
@@ -71,26 +69,25 @@ class SAC(OffPolicyAgent):
         batch_size: Annotated[int, Field(ge=1)] = 256,
         utd_ratio: Annotated[float, Field(gt=0.0)] = 1.0,
     ) -> None:
-        super().__init__(observation_spec, action_spec, device)
+        super().__init__(observation_spec, action_spec, device, encoder)
         self.batch_size = batch_size
         self.utd_ratio = utd_ratio
         self.gamma = gamma
         action_dim = action_spec.shape[-1]
         self.target_entropy = -float(action_dim) if target_entropy is None else target_entropy
 
-        encoder = partial(Encoder, observation_spec, device, vector_features)
-        self.actor = GaussianActor(encoder(), action_dim, hidden_sizes, device)
+        actor_encoder, critic_encoder = self.build_encoders()
+        self.actor = GaussianActor(actor_encoder, action_dim, hidden_sizes, device)
         self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device)
-        self.critics = Critics(encoder(), action_dim, hidden_sizes, device, 2, critic_layer_norm)
+        self.critics = Critics(
+            critic_encoder, action_dim, hidden_sizes, device, 2, critic_layer_norm
+        )
         self.target_critics = TargetNetwork(self.critics, target_rate)
         self.log_temperature = nn.Parameter(
             torch.tensor(math.log(initial_temperature), device=device)
         )
-        self.optimizer = adam(
-            [*self.actor.parameters(), *self.critics.parameters(), self.log_temperature],
-            learning_rate,
-            device,
-        )
+        learned = [*joint_parameters(self.actor, self.critics), self.log_temperature]
+        self.optimizer = adam(learned, learning_rate, device)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/critic`, `loss/actor` and `loss/temperature`."""

@@ -22,6 +22,14 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
+class Configurable:
+    """Base of components that are settings of another component, as in `agent.encoder.channels`.
+
+    A constructor that takes one has an instance as the default of the argument: its class is the
+    one that settings are for unless `_target_` names another.
+    """
+
+
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Decorate a constructor so that its arguments are checked against its annotations.
 

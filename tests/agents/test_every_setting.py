@@ -61,7 +61,6 @@ OUT_OF_RANGE = [
     ("utd_ratio", 0.0),
     ("value_clip", 0.0),
     ("value_coefficient", 0.0),
-    ("vector_features", 0),
     ("weight_exponent_frames", 0),
     ("weight_exponent_start", 1.5),
 ]

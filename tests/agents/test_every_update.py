@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from agents.base import Agent, OffPolicyAgent
 from agents.deterministic import DeterministicActorCritic
+from agents.encoders import ObservationEncoderFactory
 from agents.value_based import ValueBasedAgent
 from tests.every_agent import (
     BATCH,
@@ -256,7 +257,7 @@ def test_an_importance_weight_scales_what_its_sample_counts(case: Case) -> None:
 
 @every_agent
 def test_a_layer_for_vectors_learns_in_each_of_its_networks(case: Case) -> None:
-    agent = case.make(vector_features=7)
+    agent = case.make(encoder=ObservationEncoderFactory(vector_features=7))
     before = parameters(agent)
     agent.update(make_batch(agent))
     layers = [name for name in learned(agent) if before[name].shape == (7, OBSERVATION)]

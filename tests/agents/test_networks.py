@@ -5,7 +5,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.data import Composite, Unbounded
 
-from agents.encoders import Encoder
+from agents.encoders import DEFAULT_ENCODER
 from agents.networks import Critics, EnsembleLinear, frozen, mlp
 
 CPU = torch.device("cpu")
@@ -39,7 +39,7 @@ def test_mlp_takes_any_leading_dimensions(layer_norm: bool) -> None:
 
 def test_critics_are_networks_side_by_side_behind_one_encoder() -> None:
     spec = Composite(observation=Unbounded((4, 3)), shape=(4,))
-    critics = Critics(Encoder(spec, CPU), 2, [8], CPU, members=2)
+    critics = Critics(DEFAULT_ENCODER.build(spec, CPU), 2, [8], CPU, members=2)
     batch = TensorDict({"observation": torch.randn(7, 3)}, [7])
     values = critics(batch, torch.randn(7, 2))
     assert values.shape == (2, 7, 1)
@@ -48,7 +48,7 @@ def test_critics_are_networks_side_by_side_behind_one_encoder() -> None:
 
 def test_a_frozen_network_passes_gradients_to_its_inputs_only() -> None:
     spec = Composite(observation=Unbounded((4, 3)), shape=(4,))
-    critics = Critics(Encoder(spec, CPU), 2, [8], CPU, members=1)
+    critics = Critics(DEFAULT_ENCODER.build(spec, CPU), 2, [8], CPU, members=1)
     batch = TensorDict({"observation": torch.randn(7, 3)}, [7])
     action = torch.randn(7, 2, requires_grad=True)
     values = frozen(critics, batch, action)

@@ -1,0 +1,189 @@
+"""Convolutional networks that encode pixels, by the names of the papers that they follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from torch import Tensor, nn
+
+from torchrl_gpu.errors import ConfigurationError
+
+Convolutions = Literal["strided", "nature", "impala", "drqv2"]
+
+# Kernel sizes and strides of Mnih et al., "Human-level control through deep reinforcement
+# learning", Nature 518, 2015.
+_NATURE_KERNELS, _NATURE_STRIDES = (8, 4, 3), (4, 2, 1)
+
+
+class Style(NamedTuple):
+    """One way to encode pixels.
+
+    Attributes:
+        channels: default output channels of the convolutions, or of the blocks of them.
+        features: default width of the linear layer behind them.
+        convolve: builds the convolutions, from input channels, output channels and device.
+        finish: builds the layers behind the linear layer, from its width and the device.
+    """
+
+    channels: tuple[int, ...]
+    features: int
+    convolve: Callable[[int, Sequence[int], torch.device], list[nn.Module]]
+    finish: Callable[[int, torch.device], list[nn.Module]]
+
+
+class PixelEncoder(nn.Module):
+    """Encodes pixels by convolutions and a linear layer.
+
+    Args:
+        shape: C, H, W.
+        style: see `STYLES`.
+        channels: output channels of each convolution or block; None for those of the style.
+        features: width of the linear layer; None for that of the style.
+        device: of the parameters.
+
+    Raises:
+        ConfigurationError: the pixels are too few for the convolutions.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        style: Convolutions,
+        channels: Sequence[int] | None,
+        features: int | None,
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        inputs, height, width = shape
+        chosen = STYLES[style]
+        self.width = features or chosen.features
+        convolutions = chosen.convolve(inputs, channels or chosen.channels, device)
+        size = _output_size(convolutions, height) * _output_size(convolutions, width)
+        if size == 0:
+            raise ConfigurationError(
+                f"encoder.convolutions={style}: pixels of {height} x {width} are too few for these "
+                f"convolutions"
+            )
+        outputs = (channels or chosen.channels)[-1] * size
+        linear = nn.Linear(outputs, self.width, device=device)
+        self.network = nn.Sequential(
+            *convolutions, nn.Flatten(), linear, *chosen.finish(self.width, device)
+        )
+
+    def forward(self, observation: TensorDictBase, key: NestedKey) -> Tensor:
+        """Return `[*B, width]` for pixels `[*B, C, H, W]` of values 0 to 255."""
+        pixels = observation.get(key)
+        # Centred, [-0.5, 0.5]: pixels stay bytes until they reach the network.
+        images = pixels.reshape(-1, *pixels.shape[-3:]).to(torch.float32) / 255.0 - 0.5
+        return self.network(images).reshape(*pixels.shape[:-3], self.width)
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions that are added to their input `[B, channels, H, W]`.
+
+    Args:
+        channels: of input and output.
+        device: of the parameters.
+    """
+
+    def __init__(self, channels: int, device: torch.device) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, 3, padding=1, device=device),
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, 3, padding=1, device=device),
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return `[B, channels, H, W]`."""
+        return inputs + self.layers(inputs)
+
+
+def check_channels(style: Convolutions, channels: Sequence[int] | None) -> None:
+    """Refuse a number of convolutions that a style does not have.
+
+    Raises:
+        ConfigurationError: `nature` has three convolutions, each with a kernel of its own.
+    """
+    if style == "nature" and channels is not None and len(channels) != len(_NATURE_KERNELS):
+        raise ConfigurationError(
+            f"encoder.channels={list(channels)}: convolutions=nature takes three numbers"
+        )
+
+
+def _strided(inputs: int, channels: Sequence[int], device: torch.device) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for outputs in channels:
+        layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, device=device), nn.ReLU()]
+        inputs = outputs
+    return layers
+
+
+def _nature(inputs: int, channels: Sequence[int], device: torch.device) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for outputs, kernel, stride in zip(channels, _NATURE_KERNELS, _NATURE_STRIDES, strict=True):
+        layers += [nn.Conv2d(inputs, outputs, kernel, stride, device=device), nn.ReLU()]
+        inputs = outputs
+    return layers
+
+
+def _impala(inputs: int, channels: Sequence[int], device: torch.device) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for outputs in channels:
+        layers += [
+            nn.Conv2d(inputs, outputs, 3, padding=1, device=device),
+            nn.MaxPool2d(3, stride=2, padding=1),
+            ResidualBlock(outputs, device),
+            ResidualBlock(outputs, device),
+        ]
+        inputs = outputs
+    return [*layers, nn.ReLU()]
+
+
+def _drqv2(inputs: int, channels: Sequence[int], device: torch.device) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for number, outputs in enumerate(channels):
+        stride = 2 if number == 0 else 1
+        layers += [nn.Conv2d(inputs, outputs, 3, stride=stride, device=device), nn.ReLU()]
+        inputs = outputs
+    return layers
+
+
+def _rectified(width: int, device: torch.device) -> list[nn.Module]:
+    return [nn.ReLU()]
+
+
+def _normalized(width: int, device: torch.device) -> list[nn.Module]:
+    return [nn.LayerNorm(width, device=device), nn.ReLU()]
+
+
+def _squashed(width: int, device: torch.device) -> list[nn.Module]:
+    return [nn.LayerNorm(width, device=device), nn.Tanh()]
+
+
+STYLES: dict[Convolutions, Style] = {
+    # Convolutions that each halve the image.
+    "strided": Style((32, 64, 64, 64), 256, _strided, _normalized),
+    # Mnih et al., Nature 518, 2015.
+    "nature": Style((32, 64, 64), 512, _nature, _rectified),
+    # Espeholt et al., "IMPALA", arXiv 1802.01561: the larger network, without its LSTM.
+    "impala": Style((16, 32, 32), 256, _impala, _rectified),
+    # Yarats et al., "Mastering Visual Continuous Control", arXiv 2107.09645.
+    "drqv2": Style((32, 32, 32, 32), 50, _drqv2, _squashed),
+}
+
+
+def _output_size(layers: Sequence[nn.Module], size: int) -> int:
+    """Return how many of `size` pixels in a row are left by some convolutions; 0 for none."""
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+            kernel, stride, padding = (
+                number[0] if isinstance(number, tuple) else int(number)
+                for number in (layer.kernel_size, layer.stride, layer.padding)
+            )
+            size = max(0, (size + 2 * padding - kernel) // stride + 1)
+    return size

@@ -1,0 +1,167 @@
+"""The encoder as a component of every agent: shared, augmented, or a class of the user's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Bounded, Composite, Unbounded
+
+from agents.base import Agent, OnPolicyAgent
+from agents.encoders import Encoder, EncoderFactory, ObservationEncoderFactory
+from tests.every_agent import (
+    AGENTS,
+    ENVS,
+    Case,
+    assert_equal,
+    build,
+    every_agent,
+    every_agent_that,
+    parameters,
+    small_specs,
+)
+from torchrl_gpu.arguments import parameters_of
+
+STEPS, SIZE = 4, 16
+
+every_actor_critic = every_agent_that(lambda case: case.actions == "continuous")
+
+
+class Mean(EncoderFactory):
+    """Encodes pixels by their mean, scaled: stands for a class of the user's own."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+
+    def build(self, observation_spec: Composite, device: torch.device) -> Encoder:
+        return MeanEncoder(self.scale, device)
+
+
+class MeanEncoder(Encoder):
+    def __init__(self, scale: float, device: torch.device) -> None:
+        super().__init__()
+        self.width = 1
+        self.scale = nn.Parameter(torch.tensor(scale, device=device))
+
+    def forward(self, observation: TensorDictBase) -> Tensor:
+        mean = observation["pixels"].to(torch.float32).mean(dim=(-3, -2, -1))
+        return self.scale * mean.unsqueeze(-1) / 255.0
+
+
+def make(case: Case, encoder: EncoderFactory, **settings: Any) -> Agent:
+    """Return an agent that sees a vector and an image."""
+    torch.manual_seed(0)
+    _, action = small_specs(case.actions)
+    spec = Composite(
+        observation=Unbounded((ENVS, 3)),
+        pixels=Bounded(0, 255, (ENVS, 2, SIZE, SIZE), dtype=torch.uint8),
+        shape=(ENVS,),
+    )
+    return build(case.agent_class, spec, action, encoder=encoder, **settings)
+
+
+def make_batch(agent: Agent) -> TensorDictBase:
+    torch.manual_seed(1)
+    spec = agent.observation_spec
+    steps = [
+        TensorDict(
+            {
+                **spec.rand().to_dict(),
+                "action": agent.action_spec.rand(),
+                "next": {
+                    **spec.rand().to_dict(),
+                    "reward": torch.randn(ENVS, 1),
+                    "terminated": torch.zeros(ENVS, 1, dtype=torch.bool),
+                    "truncated": torch.zeros(ENVS, 1, dtype=torch.bool),
+                },
+            },
+            [ENVS],
+        )
+        for _ in range(STEPS)
+    ]
+    rollout = torch.stack(steps)
+    return (agent.prepare(rollout) if isinstance(agent, OnPolicyAgent) else rollout).reshape(-1)
+
+
+def encoders_of(agent: Agent) -> list[nn.Module]:
+    """Return the networks for pixels that learn."""
+    learned = {id(p) for group in agent.optimizer.param_groups for p in group["params"]}
+    modules = [m for m in agent.modules() if type(m).__name__ in ("PixelEncoder", "MeanEncoder")]
+    return [m for m in modules if id(next(m.parameters())) in learned]
+
+
+@every_agent
+def test_an_agent_learns_with_an_encoder_of_the_users_own(case: Case) -> None:
+    agent = make(case, Mean(scale=2.0))
+    (first, *_) = encoders_of(agent)
+    assert next(first.parameters()).item() == 2.0
+    batch = make_batch(agent)
+    for _ in range(3):
+        agent.update(batch)
+    for encoder in encoders_of(agent):
+        assert next(encoder.parameters()).item() != 2.0
+
+
+@every_actor_critic
+@pytest.mark.parametrize("shared", [False, True])
+def test_actor_and_critic_share_an_encoder_where_it_is_asked_for(case: Case, shared: bool) -> None:
+    agent = make(case, ObservationEncoderFactory(shared=shared, channels=[4, 4]))
+    encoders = encoders_of(agent)
+    assert len(encoders) == (1 if shared else 2)
+    before = parameters(agent)
+    agent.update(make_batch(agent))
+    after = parameters(agent)
+    names = [name for name in after if "parts.1" in name and not name.startswith("target")]
+    assert names
+    for name in names:
+        assert not torch.equal(after[name], before[name]), name
+
+
+@every_agent_that(lambda case: case.actions == "continuous" and case.agent_class.__name__ != "PPO")
+def test_a_shared_encoder_learns_from_the_critic_alone(case: Case) -> None:
+    agent = make(case, ObservationEncoderFactory(shared=True, channels=[4, 4]))
+    (encoder,) = encoders_of(agent)
+    losses = agent.loss(make_batch(agent)).terms
+    losses["loss/actor"].backward(retain_graph=True)
+    assert all(parameter.grad is None for parameter in encoder.parameters())
+    losses["loss/critic"].backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+@every_actor_critic
+def test_a_policy_of_a_shared_encoder_is_saved_whole(case: Case) -> None:
+    factory = ObservationEncoderFactory(shared=True, channels=[4, 4])
+    agent, other = make(case, factory), make(case, factory)
+    agent.update(make_batch(agent))
+    other.load_training_state(agent.training_state())
+    assert_equal(parameters(agent), parameters(other))
+    observation = make_batch(agent).select(*agent.policy.in_keys)
+    agent.policy.eval()
+    other.policy.eval()
+    assert torch.equal(
+        agent.policy(observation.clone())["action"], other.policy(observation.clone())["action"]
+    )
+
+
+@every_agent
+def test_random_shifts_change_the_gradient_step_and_not_the_policy(case: Case) -> None:
+    gradients, actions = [], []
+    for shift in (0, 4):
+        agent = make(case, ObservationEncoderFactory(random_shift=shift, channels=[4, 4]))
+        batch = make_batch(agent)
+        agent.policy.eval()
+        actions.append(agent.policy(batch.clone())["action"])
+        before = batch.clone()
+        agent.update(batch)
+        assert (batch == before).all()
+        found = [p.grad for p in encoders_of(agent)[-1].parameters() if p.grad is not None]
+        gradients.append(torch.cat([gradient.flatten() for gradient in found]))
+    assert torch.equal(*actions)
+    assert not torch.allclose(gradients[0], gradients[1])
+
+
+def test_every_agent_takes_an_encoder() -> None:
+    assert all("encoder" in parameters_of(agent) for agent in AGENTS)
