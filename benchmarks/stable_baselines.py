@@ -1,7 +1,7 @@
 """Stable-Baselines3 as it is meant to be used, under the same rule as our own runs.
 
 The rule: so many evaluations on the way, the last of them at the end; the best of the policies so
-evaluated is the result, and its score is that of 100 deterministic episodes with another seed.
+evaluated is the result, and its score is that of 100 deterministic episodes of another stream.
 
     python -m benchmarks.stable_baselines algorithm=dqn task=cartpole seed=0 frames=50000 out=a.json
 """
@@ -24,6 +24,7 @@ from benchmarks.arguments import call_with_arguments
 from benchmarks.extra import require
 from benchmarks.tasks import TASKS, Task
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.seeding import Stream, stream_seed
 
 CLOSING_EPISODES = 100
 EVALUATION_ENVS = 10
@@ -116,12 +117,13 @@ class Judge:
         curve: frames, seconds since training began and score of each evaluation.
     """
 
-    def __init__(self, model: Any, task: Task, frames: int) -> None:
+    def __init__(self, model: Any, task: Task, frames: int, seed: int) -> None:
         self.curve: list[dict[str, float]] = []
         self._model = model
         self._episodes = task.evaluation_episodes
         self._interval = frames // task.evaluations
         self._frames = frames
+        self._seed = seed
         self._env = pkgutil.resolve_name(_MAKE_ENV)(task.title, n_envs=EVALUATION_ENVS)
         self._best_score = -float("inf")
         self._best: dict[str, Any] = {}
@@ -136,24 +138,24 @@ class Judge:
 
     def judge(self) -> None:
         """Evaluate the policy as it is now."""
-        score = self.score(self._episodes, seed=0)
+        score = self.score(self._episodes, "selection")
         seconds = time.perf_counter() - self._started
         self.curve.append({"frames": self._model.num_timesteps, "seconds": seconds, "score": score})
         if score >= self._best_score:  # the later of equals, as for ours
             self._best_score = score
             self._best = copy.deepcopy(self._model.policy.state_dict())
 
-    def score(self, episodes: int, seed: int) -> float:
+    def score(self, episodes: int, stream: Stream) -> float:
         """Return the mean return of so many deterministic episodes."""
-        self._env.seed(seed)
+        self._env.seed(stream_seed(self._seed, stream))
         evaluate = pkgutil.resolve_name(_EVALUATE)
         mean, _ = evaluate(self._model, self._env, n_eval_episodes=episodes)
         return float(mean)
 
-    def best_score(self, episodes: int, seed: int) -> float:
-        """Return the same for the best policy there was."""
+    def best_score(self, episodes: int) -> float:
+        """Return the mean return of the best policy there was, in episodes that chose nothing."""
         self._model.policy.load_state_dict(self._best)
-        return self.score(episodes, seed)
+        return self.score(episodes, "evaluation")
 
 
 def train(
@@ -187,13 +189,14 @@ def train(
         noise = pkgutil.resolve_name(_NOISE)
         settings["action_noise"] = noise(np.zeros(1), settings.pop("noise_std") * np.ones(1))
     make_env = pkgutil.resolve_name(_MAKE_ENV)
-    env = make_env(TASKS[task].title, n_envs=settings.pop("n_envs", 1), seed=seed)
+    env = make_env(TASKS[task].title, n_envs=settings.pop("n_envs", 1))
     build = pkgutil.resolve_name(ALGORITHMS[algorithm])
     model = build("MlpPolicy", env, seed=seed, device="cpu", **settings)
-    judge = Judge(model, TASKS[task], frames)
+    env.seed(stream_seed(seed, "training"))  # after the model, which seeds its environment too
+    judge = Judge(model, TASKS[task], frames, seed)
     model.learn(frames, callback=judge)
     judge.judge()
-    score = judge.best_score(CLOSING_EPISODES, seed + 1)
+    score = judge.best_score(CLOSING_EPISODES)
     figures = {"score": score, "frames": model.num_timesteps, "curve": judge.curve}
     out.write_text(json.dumps(figures, indent=2))
     print(f"{algorithm} {task} seed {seed}: {score:.1f} after {model.num_timesteps:,} frames")

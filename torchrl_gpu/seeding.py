@@ -1,11 +1,11 @@
-"""Every random number generator that a run uses: seeded, saved and restored together."""
+"""The random numbers of a run: one seed for each use, and the state of every generator."""
 
 from __future__ import annotations
 
 import logging
 import random
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,6 +15,14 @@ from torchrl_gpu.accelerator import accelerator_of
 from torchrl_gpu.arguments import checked
 
 _log = logging.getLogger(__name__)
+
+Stream = Literal["training", "selection", "evaluation", "demo"]
+_STREAMS: tuple[Stream, ...] = get_args(Stream)
+
+# The seeds of a stream lie in a block of their own. The end of a block stays free for batches whose
+# environment number i is seeded by seed + i, as Gymnasium does.
+_BLOCK = 2**31 // len(_STREAMS)
+_LARGEST_BATCH = 2**20
 
 
 @checked
@@ -30,6 +38,28 @@ def seed_everything(seed: Annotated[int, Field(ge=0, lt=2**32)]) -> None:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
+
+
+def stream_seed(seed: int, stream: Stream, position: int = 0) -> int:
+    """Return the seed of the environments of a run for one use.
+
+    Training, the evaluations that choose the best checkpoint, the evaluation that is reported and
+    the film play different episodes: the ranges of their seeds are disjoint, for all runs, also
+    where environment number i of a batch of up to 2**20 is seeded by the returned seed + i.
+
+    Args:
+        seed: of the run, at least 0.
+        stream: what the environments are for.
+        position: frames that the run has done, at least 0: training that goes on from there
+            without the state of its environments draws new episodes.
+
+    Returns:
+        0 to 2**31 - 1; the same for the same arguments.
+    """
+    number = _STREAMS.index(stream)
+    sequence = np.random.SeedSequence(seed, spawn_key=(number, position))
+    word = int(sequence.generate_state(1, np.uint64)[0])
+    return number * _BLOCK + word % (_BLOCK - _LARGEST_BATCH)
 
 
 def rng_state(device: torch.device) -> dict[str, Any]:

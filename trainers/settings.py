@@ -27,7 +27,7 @@ Mode = Literal["train", "eval", "demo"]
 PROVIDED = {
     "agent": ("observation_spec", "action_spec", "device"),
     "env": ("mode", "device", "seed"),
-    "trainer": ("env", "agent", "folder", "evaluation_env", "config", "execution"),
+    "trainer": ("env", "agent", "folder", "evaluation_env", "config", "seed", "execution"),
     "evaluation": ("env", "policy", "device", "seed"),
     "demo": ("env", "policy", "device", "seed", "folder"),
 }
@@ -93,6 +93,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         if mode == "train":
             check_trainable(state, found)
         config = _with_settings_of(state, found, config, choices, overrides)
+        seed = check_value(_general, "seed", config["seed"])
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     components = {group: _component(group, plain[group]) for group in GROUPS}
     return Settings(
@@ -159,6 +160,8 @@ def _with_settings_of(
     typed = [override.lstrip("+") for override in overrides if "." in override.split("=")[0]]
     OmegaConf.set_struct(config, False)
     sections = {group: trained[group] for group in ("agent", "env", "trainer")}
+    if not any(override.startswith("seed=") for override in overrides):
+        sections["seed"] = trained.get("seed", config["seed"])
     merged = OmegaConf.merge(config, sections, OmegaConf.from_dotlist(typed))
     assert isinstance(merged, DictConfig)
     return merged

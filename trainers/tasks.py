@@ -21,7 +21,7 @@ from torchrl_gpu.checkpoint import CheckpointFolder
 from torchrl_gpu.device import describe_device
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.files import atomic_file
-from torchrl_gpu.seeding import seed_everything
+from torchrl_gpu.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.specs import action_spec, observation_spec
 from trainers.demo import film
 from trainers.evaluation import Evaluation, evaluate
@@ -47,7 +47,12 @@ def train(settings: Settings) -> None:
     ):
         agent = _build_agent(settings, env)
         trainer: TorchRLTrainer = settings.trainer.build(
-            env, agent, folder, evaluation_env=evaluation_env, config=settings.config
+            env,
+            agent,
+            folder,
+            evaluation_env=evaluation_env,
+            config=settings.config,
+            seed=settings.seed,
         )
         if settings.checkpoint is not None:
             trainer.load(settings.checkpoint)
@@ -90,7 +95,8 @@ def show_checkpoint(settings: Settings) -> None:
     with closing(_build_env(settings, "demo")) as env:
         agent = _load_agent(settings, env)
         folder = _beside(settings, "videos")
-        path = film(env, agent.policy, settings.device, folder, **settings.demo, seed=settings.seed)
+        seed = stream_seed(settings.seed, "demo")
+        path = film(env, agent.policy, settings.device, folder, **settings.demo, seed=seed)
     print(f"Filmed {settings.checkpoint}\n  {path}")
 
 
@@ -101,18 +107,22 @@ TASKS: dict[Mode, Callable[[Settings], None]] = {
 }
 
 
+_STREAMS: dict[Mode, Stream] = {"train": "training", "eval": "evaluation", "demo": "demo"}
+
+
 def _build_env(settings: Settings, mode: Mode) -> EnvBase:
     component = settings.env
     if mode == "demo" and "num_envs" in parameters_of(component.target):
         shown = {**component.settings, "num_envs": settings.demo.get("worlds", 1)}
         component = Component(component.target, shown)
-    env: EnvBase = component.build(mode=mode, device=settings.device, seed=settings.seed)
+    seed = stream_seed(settings.seed, _STREAMS[mode])
+    env: EnvBase = component.build(mode=mode, device=settings.device, seed=seed)
     try:
         paired = pair(env, settings.agent.target)
     except ConfigurationError:
         env.close()
         raise
-    paired.set_seed(settings.seed)
+    paired.set_seed(seed)
     return paired
 
 
@@ -129,8 +139,7 @@ def _load_agent(settings: Settings, env: EnvBase) -> Agent:
 
 
 def _evaluate(settings: Settings, env: EnvBase, agent: Agent) -> Evaluation:
-    # Other episodes than those by which training has chosen the best checkpoint.
-    seed = settings.seed + 1
+    seed = stream_seed(settings.seed, "evaluation")
     return evaluate(env, agent.policy, settings.device, **settings.evaluation, seed=seed)
 
 

@@ -18,7 +18,7 @@ from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.collector import BatchCollector
 from torchrl_gpu.execution import Execution
-from torchrl_gpu.seeding import rng_state, set_rng_state
+from torchrl_gpu.seeding import rng_state, set_rng_state, stream_seed
 from torchrl_gpu.state_file import load_state
 from trainers.evaluation import Evaluation, evaluate
 from trainers.experience import experience_of
@@ -39,6 +39,7 @@ class TorchRLTrainer:
         evaluation_env: a world in its evaluation mode; None for no evaluations.
         config: what was configured, kept in every checkpoint (JSON values).
         execution: carries out acting and gradient steps; None for eager execution.
+        seed: of the run; it decides which episodes the evaluations play.
         total_frames: environment steps in all.
         random_frames: environment steps with uniformly random actions before learning starts, for
             agents that learn from a replay.
@@ -63,6 +64,7 @@ class TorchRLTrainer:
         evaluation_env: EnvBase | None = None,
         config: dict[str, Any] | None = None,
         execution: Execution | None = None,
+        seed: Annotated[int, Field(ge=0)] = 0,
         total_frames: Annotated[int, Field(ge=1)] = 1_000_000,
         random_frames: Annotated[int, Field(ge=0)] = 5_000,
         replay_capacity: Annotated[int, Field(ge=1)] = 1_000_000,
@@ -83,6 +85,7 @@ class TorchRLTrainer:
         self.total_frames = total_frames
         self.log_interval = log_interval
         self.evaluation_interval = evaluation_interval
+        self.seed = seed
         self.evaluation_episodes = evaluation_episodes
         self.checkpoint_interval = checkpoint_interval
         self.save_replay = save_replay
@@ -223,6 +226,7 @@ class TorchRLTrainer:
             self.agent.policy,
             self.agent.device,
             episodes=self.evaluation_episodes,
+            seed=stream_seed(self.seed, "selection"),
         )
         self._evaluated_at = self.frames
         seconds = time.perf_counter() - self._started

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import random
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.seeding import rng_state, seed_everything, set_rng_state
+from torchrl_gpu.seeding import Stream, rng_state, seed_everything, set_rng_state, stream_seed
 from torchrl_gpu.state_file import load_state, save_state
 
 DEVICES = [torch.device("cpu")]
@@ -125,3 +127,23 @@ def test_state_of_another_kind_of_device_is_used_as_far_as_it_goes(
 def test_seed_out_of_range_is_refused(seed: object) -> None:
     with pytest.raises(ConfigurationError, match=f"seed={seed}"):
         seed_everything(seed)  # type: ignore[arg-type]
+
+
+def test_streams_share_no_seed_whatever_the_seeds_of_the_runs() -> None:
+    """Each as wide as a large batch, whose environment number i is seeded by seed + i."""
+    batch = 16_384
+    firsts = {
+        stream: sorted(stream_seed(seed, stream, frames) for seed in range(20) for frames in (0, 9))
+        for stream in get_args(Stream)
+    }
+    seeds = [(first, stream) for stream, of_stream in firsts.items() for first in of_stream]
+    for (first, stream), (second, other) in itertools.combinations(sorted(seeds), 2):
+        assert second > first
+        assert stream == other or second >= first + batch
+    assert all(0 <= first < 2**31 - batch for first, _ in seeds)
+
+
+def test_a_stream_is_the_same_each_time_and_goes_on_elsewhere() -> None:
+    assert stream_seed(3, "training") == stream_seed(3, "training", 0)
+    seeds = {stream_seed(seed, "training", frames) for seed in (0, 1) for frames in (0, 64, 10**10)}
+    assert len(seeds) == 6

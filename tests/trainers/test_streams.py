@@ -1,0 +1,68 @@
+"""No episode decides twice: training, the choice of the best policy and the result are apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from tensordict import TensorDictBase
+from torch import Tensor
+
+from envs.gym import GymWorld
+from tests.program import call
+
+
+class RecordedGym(GymWorld):
+    """Keeps the first observation of every episode, under the seed that it was given last."""
+
+    first_observations: ClassVar[dict[int, set[tuple[float, ...]]]] = {}
+
+    def _set_seed(self, seed: int | None) -> None:
+        super()._set_seed(seed)
+        assert seed is not None
+        self.begun = self.first_observations.setdefault(seed, set())
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **options: Any) -> TensorDictBase:
+        shown = super()._reset(tensordict, **options)
+        self._record(shown["observation"])
+        return shown
+
+    def step_and_maybe_reset(
+        self, tensordict: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        stepped, root = super().step_and_maybe_reset(tensordict)
+        self._record(root["observation"][stepped["next", "done"].squeeze(-1)])
+        return stepped, root
+
+    def _record(self, observation: Tensor) -> None:
+        self.begun.update(map(tuple, observation.tolist()))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_episodes_of_the_result_are_those_of_no_other_use(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RecordedGym, "first_observations", {})
+    arguments = [
+        "agent=dqn",
+        f"env._target_={RecordedGym.__module__}.RecordedGym",
+        "env.name=CartPole-v1",
+        "env.num_envs=8",
+        f"seed={seed}",
+        "device=cpu",
+        "trainer.total_frames=1600",
+        "trainer.random_frames=1600",
+        "trainer.evaluation_interval=800",
+        "trainer.evaluation_episodes=24",
+        "evaluation.episodes=24",
+    ]
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    uses = list(RecordedGym.first_observations.values())
+    assert len(uses) == 3
+    assert all(len(begun) >= 24 for begun in uses)
+    assert sum(map(len, uses)) == len(set.union(*uses))
+    (folder,) = (tmp_path / "runs").glob("*/*/*")
+    arguments = ["mode=eval", f"checkpoint={folder}", "evaluation.episodes=24"]
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    assert len(RecordedGym.first_observations) == 3, "mode=eval repeats the closing evaluation"
