@@ -108,7 +108,8 @@ class TorchRLTrainer:
         self.stop_requested = False
         self.evaluation: Evaluation | None = None
         self._evaluated_at: int | None = None
-        self._started = self._last_log = time.perf_counter()
+        self._started = self._logged_at = time.perf_counter()
+        self._logged_frames = 0
 
     def train(self) -> None:
         """Train until `total_frames`, or until `stop_requested` is set; evaluate and save.
@@ -116,7 +117,7 @@ class TorchRLTrainer:
         Calling it again goes on.
         """
         self.agent.policy.train()
-        self._last_log = time.perf_counter()
+        self._logged_at, self._logged_frames = time.perf_counter(), self.frames
         with ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display:
             while self.frames < self.total_frames and not self.stop_requested:
                 for batch in self.experience.batches(self.collect()):
@@ -205,12 +206,12 @@ class TorchRLTrainer:
         now, episodes = time.perf_counter(), self.episodes.flush()
         metrics = {
             "seconds": now - self._started,
-            "frames_per_second": self.log_interval / (now - self._last_log),
+            "frames_per_second": (self.frames - self._logged_frames) / (now - self._logged_at),
             **episodes,
             **self.update_metrics.flush(),
             **(self.env.metrics() if hasattr(self.env, "metrics") else {}),
         }
-        self._last_log = now
+        self._logged_at, self._logged_frames = now, self.frames
         self.metric_logger.log(self.frames, metrics)
         display.update(
             self.frames,

@@ -10,6 +10,7 @@ from tensordict import TensorDictBase
 from torchrl.collectors import Collector
 from torchrl.envs import RewardScaling, TransformedEnv
 
+import trainers.trainer
 from agents import SAC
 from tests.worlds import IdentityWorld
 from torchrl_gpu.errors import ConfigurationError
@@ -178,6 +179,34 @@ def test_agent_and_replay_work_with_the_collector_of_torchrl() -> None:
         agent.update(replay.sample(agent.batch_size))
     collector.shutdown()
     assert len(replay) == 320
+
+
+def test_frames_per_second_are_those_done_also_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At one step of 16 frames a second, with an interval that is no whole number of steps."""
+    seconds = [0.0]
+    monkeypatch.setattr(trainers.trainer.time, "perf_counter", lambda: seconds[0])
+
+    def run(total_frames: int) -> None:
+        trainer = make_trainer(tmp_path, total_frames=total_frames, log_interval=100)
+        collect = trainer.collect
+
+        def timed_collect() -> TensorDictBase:
+            seconds[0] += 1.0
+            return collect()
+
+        trainer.collect = timed_collect  # type: ignore[method-assign]
+        if latest := trainer.checkpoints.latest():
+            trainer.load(latest)
+        trainer.train()
+        trainer.close()
+
+    run(total_frames=480)
+    run(total_frames=960)
+    with (tmp_path / "metrics.csv").open() as file:
+        rates = [row["frames_per_second"] for row in csv.DictReader(file)]
+    assert {float(rate) for rate in rates if rate} == {16.0}
 
 
 @pytest.mark.parametrize(
