@@ -13,6 +13,7 @@ from torchrl_gpu.arguments import checked
 from torchrl_gpu.collector import BatchCollector
 from torchrl_gpu.intervals import wilson_interval
 from torchrl_gpu.policy import PolicyWrapper
+from trainers.metrics import EpisodeStatistics
 
 _STEPS_BETWEEN_LOOKS = 10
 
@@ -91,29 +92,23 @@ def evaluate(
     quota = torch.full((worlds,), episodes // worlds, device=device)
     quota[: episodes % worlds] += 1
 
-    running = torch.zeros(2, worlds, device=device)  # return and length of the episodes under way
-    totals = torch.zeros(3, device=device)  # return, length and successes of those counted
-    knows_success = False
+    statistics = EpisodeStatistics(worlds, device)
     step = 0
     while step % _STEPS_BETWEEN_LOOKS or bool((quota > 0).any()):
         transition = collector.step(policy)
         after, active = transition["next"], transition.get("active", None)
-        done = after["done"].reshape(worlds)
-        # The robots of one world share its return.
-        running[0] += after[collector.actors.reward_key].reshape(worlds, -1).mean(1)
-        running[1] += 1.0 if active is None else active.reshape(worlds)
-        counted = done & (quota > 0)
-        totals[:2] += (running * counted).sum(dim=1)
-        if "success" in after.keys():  # noqa: SIM118  (a TensorDict iterates over its batch)
-            knows_success = True
-            totals[2] += (after["success"].reshape(worlds) & counted).sum()
-        quota -= counted.to(quota.dtype)
-        running *= ~done
+        due = quota > 0
+        # The robots of one environment share its return.
+        reward = after[collector.actors.reward_key].reshape(worlds, -1).mean(1)
+        statistics.update(reward, after["done"], after.get("success", None), active, due)
+        quota -= (after["done"].reshape(worlds) & due).to(quota.dtype)
         step += 1
 
     policy.train(was_training)
-    mean_return, mean_length, success = (totals / episodes).tolist()
-    if not knows_success:
+    means = statistics.flush()
+    mean_return, mean_length = means["episode/return"], means["episode/length"]
+    success = means.get("episode/success")
+    if success is None:
         return Evaluation(episodes, mean_return, mean_length)
     low, high = wilson_interval(round(success * episodes), episodes)
     return Evaluation(episodes, mean_return, mean_length, success, low, high)

@@ -82,6 +82,7 @@ class EpisodeStatistics:
         done: Tensor,
         success: Tensor | None = None,
         active: Tensor | None = None,
+        counted: Tensor | None = None,
     ) -> None:
         """Add one batched step. Reads nothing back.
 
@@ -92,6 +93,8 @@ class EpisodeStatistics:
                 world that knows no success.
             active: bool `[N, 1]`, false where the row is no step of an episode (its reward is 0);
                 None where each one is.
+            counted: bool `[N]`, false where an episode that ends with this step is left out of
+                the means; None to count each one.
         """
         ended = done.reshape(-1)
         if active is not None:
@@ -102,7 +105,8 @@ class EpisodeStatistics:
             self._has_success = True
             self._success.copy_(success.reshape(-1))
         # Not a product with `ended`: a return of nan or inf elsewhere must not leak in.
-        self._totals.add_(torch.where(ended, self._running, self._zero))
+        taken = ended if counted is None else ended & counted
+        self._totals.add_(torch.where(taken, self._running, self._zero))
         self._open.masked_fill_(ended, 0)
 
     def flush(self) -> dict[str, float]:

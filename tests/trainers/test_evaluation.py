@@ -75,3 +75,22 @@ def test_a_world_without_success_is_scored_by_its_return() -> None:
     assert result.success is None
     assert result.score == result.mean_return < 0.0
     assert set(result.as_metrics()) == {"evaluation/return", "evaluation/length"}
+
+
+def test_an_episode_beyond_those_asked_for_spoils_no_mean() -> None:
+    class Diverging(IdentityWorld):
+        """Its second episode, longer than the first, ends in numbers that are none."""
+
+        steps_done = 0
+
+        def _step(self, tensordict: TensorDictBase) -> TensorDict:
+            self.steps_done += 1
+            after = super()._step(tensordict)
+            if self.steps_done > self.max_episode_steps:
+                after["reward"].fill_(float("nan"))
+            return after
+
+    world = Diverging()
+    result = evaluate(world, policy_for(world), CPU, episodes=16)
+    assert world.steps_done > world.max_episode_steps
+    assert result.mean_return == 0.0
