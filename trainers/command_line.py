@@ -15,11 +15,13 @@ from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoint import find_checkpoint
 from torchrl_gpu.state_file import load_state
 from trainers.demo import film
-from trainers.evaluation import evaluate
+from trainers.evaluator import Evaluator
 from trainers.registry import CUSTOM, GROUPS, choices_of, class_of
 from trainers.settings import PROVIDED
 
-SECTIONS: dict[str, Callable[..., Any]] = {"evaluation": evaluate, "demo": film}
+SECTIONS: dict[str, Callable[..., Any]] = {"evaluation": Evaluator, "demo": film}
+
+PATHS = ("checkpoint", "runs")
 
 USAGE = """\
 Train, evaluate and show robot policies.
@@ -58,7 +60,7 @@ def complete(arguments: list[str]) -> list[str]:
         ConfigurationError: `checkpoint=` names no checkpoint.
     """
     values = dict(a.split("=", 1) for a in arguments if "=" in a)
-    completed = [_with_force(argument) for argument in arguments]
+    completed = [_with_quotes(_with_force(argument)) for argument in arguments]
     trained: Mapping[str, str] = {}
     if values.get("checkpoint", "null") != "null":
         state = load_state(find_checkpoint(Path(values["checkpoint"])))
@@ -80,6 +82,15 @@ def complete(arguments: list[str]) -> list[str]:
 def _with_force(argument: str) -> str:
     is_setting = re.match(rf"({'|'.join((*GROUPS, *SECTIONS))})\.[\w.]+=", argument)
     return f"++{argument}" if is_setting else argument
+
+
+def _with_quotes(argument: str) -> str:
+    """Return a path as Hydra takes it: spaces, commas and brackets mean something to it."""
+    name, _, path = argument.partition("=")
+    if name not in PATHS or path in ("", "null") or path[0] in "'\"":
+        return argument
+    quoted = path.replace("'", "\\'")
+    return f"{name}='{quoted}'"
 
 
 def explain(error: Exception) -> str:

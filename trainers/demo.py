@@ -81,11 +81,16 @@ def film(
     return path
 
 
+def can_be_filmed(env: EnvBase) -> bool:
+    """Return whether an environment can draw itself."""
+    return hasattr(env.base_env if isinstance(env, TransformedEnv) else env, "render")
+
+
 def _artist(env: EnvBase, worlds: int) -> Callable[[], Picture]:
     """Return what draws the worlds as they are."""
     world = env.base_env if isinstance(env, TransformedEnv) else env
     name = type(world).__name__
-    if not hasattr(world, "render"):
+    if not can_be_filmed(env):
         raise ConfigurationError(f"mode=demo: {name} cannot draw itself")
     if worlds == 1:
         return lambda: world.render(0).numpy()

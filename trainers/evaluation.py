@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -71,38 +72,45 @@ def evaluate(
     *,
     episodes: Annotated[int, Field(ge=1)] = 500,
     seed: int = 0,
+    progress: Callable[[int], object] | None = None,
 ) -> Evaluation:
     """Run the greedy policy for a number of episodes.
 
-    Each world of the batch plays its share of the episodes and its surplus is not counted: to
-    take whichever end first would favour the short ones.
+    Each environment of the batch plays its share of the episodes and its surplus is not counted:
+    to take whichever end first would favour the short ones.
 
     Args:
-        env: a batched world in its evaluation mode; it is seeded and reset.
+        env: a batched environment in its evaluation mode; it is seeded and reset.
         policy: is put in eval mode, and left in the mode it was in.
         device: where the policy lives.
         episodes: number of episodes.
         seed: the same seed gives the same episodes.
+        progress: called now and then with the number of episodes done, and with all of them at
+            the end.
     """
     was_training = policy.training
     policy.eval()
     env.set_seed(seed)
     collector = BatchCollector(env, device, policy.in_keys)
-    worlds = env.batch_size.numel()
-    quota = torch.full((worlds,), episodes // worlds, device=device)
-    quota[: episodes % worlds] += 1
+    num_envs = env.batch_size.numel()
+    quota = torch.full((num_envs,), episodes // num_envs, device=device)
+    quota[: episodes % num_envs] += 1
 
-    statistics = EpisodeStatistics(worlds, device)
-    step = 0
-    while step % _STEPS_BETWEEN_LOOKS or bool((quota > 0).any()):
+    statistics = EpisodeStatistics(num_envs, device)
+    step = done = 0
+    while done < episodes:
         transition = collector.step(policy)
         after, active = transition["next"], transition.get("active", None)
         due = quota > 0
         # The robots of one environment share its return.
-        reward = after[collector.actors.reward_key].reshape(worlds, -1).mean(1)
+        reward = after[collector.actors.reward_key].reshape(num_envs, -1).mean(1)
         statistics.update(reward, after["done"], after.get("success", None), active, due)
-        quota -= (after["done"].reshape(worlds) & due).to(quota.dtype)
+        quota -= (after["done"].reshape(num_envs) & due).to(quota.dtype)
         step += 1
+        if step % _STEPS_BETWEEN_LOOKS == 0:
+            done = episodes - int(quota.sum())
+            if progress is not None:
+                progress(done)
 
     policy.train(was_training)
     means = statistics.flush()

@@ -21,13 +21,14 @@ _LINE_SECONDS = 10.0
 
 
 class ProgressDisplay:
-    """Show frames, frames per second, success rate, return and the time left.
+    """Show how much is done, at what rate, and the time left; in training also what is reached.
 
     Cheap to call at every step: most calls show nothing.
 
     Args:
-        total_frames: where the run ends.
-        initial_frames: where it starts, more than 0 when resumed.
+        total: number of frames, or of another unit, at the end.
+        initial: number at the start, more than 0 when resumed.
+        unit: name of what is counted, in the plural.
         file: where to show it; a bar if that is a terminal, else a line at most every 10 s and one
             at the end. Standard error by default.
         enabled: whether to show progress; messages are shown all the same.
@@ -36,28 +37,30 @@ class ProgressDisplay:
 
     def __init__(
         self,
-        total_frames: int,
-        initial_frames: int = 0,
+        total: int,
+        initial: int = 0,
         file: TextIO | None = None,
         *,
+        unit: str = "frames",
         enabled: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._total_frames = total_frames
-        self._initial_frames = initial_frames
-        self._frames = initial_frames
+        self._total = total
+        self._initial = initial
+        self._unit = unit
+        self._frames = initial
         self._file = sys.stderr if file is None else file
         self._clock = clock
         self._facts: dict[str, str] = {}
         self._started = self._shown = clock()
-        self._rate = _MovingRate(_RATE_SECONDS, self._started, initial_frames)
-        self._long_rate = _MovingRate(_ESTIMATE_SECONDS, self._started, initial_frames)
+        self._rate = _MovingRate(_RATE_SECONDS, self._started, initial)
+        self._long_rate = _MovingRate(_ESTIMATE_SECONDS, self._started, initial)
         self._open = enabled
         self._bar: tqdm | None = None
         if enabled and self._file.isatty():
             self._bar = tqdm(
-                total=total_frames,
-                initial=initial_frames,
+                total=total,
+                initial=initial,
                 file=self._file,
                 bar_format="{percentage:3.0f}% |{bar}| {desc}",
                 dynamic_ncols=True,
@@ -71,13 +74,13 @@ class ProgressDisplay:
         mean_return: float | None = None,
         stage: str | None = None,
     ) -> None:
-        """Tell how far the run is. A fact that is None keeps the value it had.
+        """Show the state of the run. A fact that is None keeps its value.
 
         Args:
-            frames: environment steps so far, `initial_frames` included.
+            frames: number so far, `initial` included.
             success: rate of the latest episodes, 0 to 1.
             mean_return: mean return of the latest episodes.
-            stage: what the run does now, in a few words.
+            stage: the activity under way, as in `evaluating 120/500 episodes`; empty for none.
         """
         self._frames = frames
         if success is not None:
@@ -93,9 +96,9 @@ class ProgressDisplay:
         self._long_rate.add(now, frames)
         if now - self._shown >= (_LINE_SECONDS if self._bar is None else _BAR_SECONDS):
             self._shown = now
-            rate = self._rate.frames_per_second(now, frames)
-            long_rate = self._long_rate.frames_per_second(now, frames)
-            left = (self._total_frames - frames) / long_rate if long_rate > 0 else math.inf
+            rate = self._rate.per_second(now, frames)
+            long_rate = self._long_rate.per_second(now, frames)
+            left = (self._total - frames) / long_rate if long_rate > 0 else math.inf
             self._show(rate, f"{human_time(left)} left" if math.isfinite(left) else "")
 
     def message(self, text: str) -> None:
@@ -111,7 +114,7 @@ class ProgressDisplay:
             return
         self._open = False
         seconds = self._clock() - self._started
-        rate = (self._frames - self._initial_frames) / seconds if seconds > 0 else 0.0
+        rate = (self._frames - self._initial) / seconds if seconds > 0 else 0.0
         self._show(rate, f"in {human_time(seconds)}")
         if self._bar is not None:
             self._bar.close()
@@ -128,18 +131,18 @@ class ProgressDisplay:
         self.close()
 
     def _show(self, rate: float, remaining: str) -> None:
-        frames = f"frames {self._frames:,}/{self._total_frames:,}"
-        facts = [frames, f"{rate:,.0f} frames/s", *self._facts.values(), remaining]
+        done = f"{self._unit} {self._frames:,}/{self._total:,}"
+        facts = [done, f"{rate:,.0f} {self._unit}/s", *self._facts.values(), remaining]
         text = "   ".join(fact for fact in facts if fact)
         if self._bar is None:
             print(f"  {text}", file=self._file, flush=True)
         else:
-            self._bar.n = min(self._frames, self._total_frames)
+            self._bar.n = min(self._frames, self._total)
             self._bar.set_description_str(text)
 
 
 class _MovingRate:
-    """Frames per second over the last `window` seconds."""
+    """What is done per second, over the last `window` seconds."""
 
     def __init__(self, window: float, now: float, frames: int) -> None:
         self._window = window
@@ -151,7 +154,7 @@ class _MovingRate:
             while len(self._samples) > 2 and now - self._samples[1][0] >= self._window:
                 self._samples.popleft()
 
-    def frames_per_second(self, now: float, frames: int) -> float:
+    def per_second(self, now: float, frames: int) -> float:
         start, first_frames = self._samples[0]
         return (frames - first_frames) / (now - start) if now > start else 0.0
 

@@ -17,7 +17,7 @@ from torchrl_gpu.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.state_file import load_state
 from trainers.demo import film
-from trainers.evaluation import evaluate
+from trainers.evaluator import Evaluator
 from trainers.identity import check_trainable
 from trainers.registry import GROUPS, find_class
 
@@ -28,7 +28,7 @@ PROVIDED = {
     "agent": ("observation_spec", "action_spec", "device"),
     "env": ("mode", "device", "seed"),
     "trainer": ("env", "agent", "folder", "evaluation_env", "config", "seed", "execution"),
-    "evaluation": ("env", "policy", "device", "seed"),
+    "evaluation": ("env", "limit"),
     "demo": ("env", "policy", "device", "seed", "folder"),
 }
 
@@ -39,6 +39,12 @@ class Component:
 
     target: type
     settings: dict[str, Any]
+
+    def replaced(self, **settings: Any) -> Component:
+        """Return the same with other settings, as far as its constructor takes them."""
+        takes = parameters_of(self.target)
+        fitting = {name: value for name, value in settings.items() if name in takes}
+        return Component(self.target, {**self.settings, **fitting})
 
     def build(self, *args: Any, **provided: Any) -> Any:
         """Build it; of what the program provides it gets what its constructor takes."""
@@ -105,7 +111,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         checkpoint=found,
         **components,
         evaluation=check_settings(
-            evaluate, plain["evaluation"], "evaluation", PROVIDED["evaluation"]
+            Evaluator, plain["evaluation"], "evaluation", PROVIDED["evaluation"]
         ),
         demo=check_settings(film, plain["demo"], "demo", PROVIDED["demo"]),
         config={

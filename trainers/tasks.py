@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
+from functools import partial
 from types import FrameType
 
 from omegaconf import OmegaConf
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
-from torchrl_gpu.arguments import parameters_of
-from torchrl_gpu.checkpoint import CheckpointFolder
 from torchrl_gpu.device import describe_device
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.files import atomic_file
 from torchrl_gpu.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.specs import action_spec, observation_spec
-from trainers.demo import film
-from trainers.evaluation import Evaluation, evaluate
+from trainers.demo import can_be_filmed, film
+from trainers.evaluator import Evaluator
+from trainers.folders import check_writable, results_folder, run_folder, write
 from trainers.pairing import pair
 from trainers.policies import load_policy
-from trainers.progress import human_time
-from trainers.settings import Component, Mode, Settings
+from trainers.progress import ProgressDisplay, human_time
+from trainers.settings import Mode, Settings
 from trainers.trainer import TorchRLTrainer
 
 logger = logging.getLogger(__name__)
@@ -38,19 +36,19 @@ COMMAND = "python -m trainers.run"
 def train(settings: Settings) -> None:
     """Train from scratch or go on; evaluate the best checkpoint and say what was reached."""
     started = time.perf_counter()
-    folder = _run_folder(settings)
-    _check_writable(folder)
+    folder = run_folder(settings)
+    check_writable(folder)
     seed_everything(settings.seed)
     with (
         closing(_build_env(settings, "train")) as env,
-        closing(_build_env(settings, "eval")) as evaluation_env,
+        closing(_evaluator(settings)) as evaluator,
     ):
         agent = _build_agent(settings, env)
         trainer: TorchRLTrainer = settings.trainer.build(
             env,
             agent,
             folder,
-            evaluation_env=evaluation_env,
+            evaluation_env=evaluator,
             config=settings.config,
             seed=settings.seed,
         )
@@ -59,43 +57,54 @@ def train(settings: Settings) -> None:
         logger.info(
             "%s on %s, into %s", type(agent).__name__, describe_device(settings.device), folder
         )
-        _write(folder / "config.yaml", OmegaConf.to_yaml(settings.config))
+        write(folder / "config.yaml", OmegaConf.to_yaml(settings.config))
         with _stop_on_signal(trainer):
             trainer.train()
         if trainer.stop_requested:
             print(f"\nStopped at {trainer.frames:,} frames; saved. To go on:")
-            print(f"  {COMMAND} checkpoint={folder}")
+            print(f"  {_command(f'checkpoint={folder}')}")
             raise KeyboardInterrupt
         best = trainer.checkpoints.best() or trainer.save()
         load_policy(best, agent)
-        result = _evaluate(settings, evaluation_env, agent)
+        with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
+            result = trainer.evaluate(evaluator.episodes, progress=display.update)
+        filmed = can_be_filmed(env)
     seconds = time.perf_counter() - started
     summary = {"frames": trainer.frames, "seconds": seconds, **result.as_dict()}
-    _write(folder / "summary.json", json.dumps(summary, indent=2))
+    write(folder / "summary.json", json.dumps(summary, indent=2))
     print(f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}.")
     print(f"  reached      {result}")
     print(f"  lies in      {best}")
-    print(f"  watch it     {COMMAND} mode=demo checkpoint={folder}")
-    print(f"  curves       tensorboard --logdir {folder}")
+    if filmed:
+        print(f"  watch it     {_command('mode=demo', f'checkpoint={folder}')}")
+    if "tensorboard" in settings.trainer.settings["loggers"]:
+        print(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
 
 
 def evaluate_checkpoint(settings: Settings) -> None:
-    """Evaluate a trained policy with full physics, and write the figures beside it."""
-    with closing(_build_env(settings, "eval")) as env:
-        agent = _load_agent(settings, env)
-        result = _evaluate(settings, env, agent)
-    path = _beside(settings, "evaluations") / f"{time.strftime('%Y%m%d_%H%M%S')}.json"
+    """Evaluate a trained policy in the evaluation mode of its environment; write the figures."""
+    folder = results_folder(settings) / "evaluations"
+    check_writable(folder)
+    seed = stream_seed(settings.seed, "evaluation")
+    with closing(_evaluator(settings)) as evaluator:
+        agent = _load_agent(settings, evaluator.env)
+        with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
+            result = evaluator.evaluate(
+                agent.policy, settings.device, seed=seed, progress=display.update
+            )
+    path = folder / f"{time.strftime('%Y%m%d_%H%M%S')}.json"
     figures = {"checkpoint": str(settings.checkpoint), **result.as_dict()}
-    _write(path, json.dumps(figures, indent=2))
+    write(path, json.dumps(figures, indent=2))
     print(f"{settings.checkpoint}\n  {result}\n  written to {path}")
 
 
 def show_checkpoint(settings: Settings) -> None:
     """Film a trained policy, and show it live where there is a display."""
-    with closing(_build_env(settings, "demo")) as env:
+    folder = results_folder(settings) / "videos"
+    check_writable(folder)
+    seed = stream_seed(settings.seed, "demo")
+    with closing(_build_env(settings, "demo", settings.demo["worlds"])) as env:
         agent = _load_agent(settings, env)
-        folder = _beside(settings, "videos")
-        seed = stream_seed(settings.seed, "demo")
         path = film(env, agent.policy, settings.device, folder, **settings.demo, seed=seed)
     print(f"Filmed {settings.checkpoint}\n  {path}")
 
@@ -106,15 +115,14 @@ TASKS: dict[Mode, Callable[[Settings], None]] = {
     "demo": show_checkpoint,
 }
 
-
 _STREAMS: dict[Mode, Stream] = {"train": "training", "eval": "evaluation", "demo": "demo"}
 
 
-def _build_env(settings: Settings, mode: Mode) -> EnvBase:
+def _build_env(settings: Settings, mode: Mode, num_envs: int | None = None) -> EnvBase:
+    """Build the environment, with another number of environments if one is given."""
     component = settings.env
-    if mode == "demo" and "num_envs" in parameters_of(component.target):
-        shown = {**component.settings, "num_envs": settings.demo.get("worlds", 1)}
-        component = Component(component.target, shown)
+    if num_envs is not None:
+        component = component.replaced(num_envs=num_envs)
     seed = stream_seed(settings.seed, _STREAMS[mode])
     env: EnvBase = component.build(mode=mode, device=settings.device, seed=seed)
     try:
@@ -124,6 +132,12 @@ def _build_env(settings: Settings, mode: Mode) -> EnvBase:
         raise
     paired.set_seed(seed)
     return paired
+
+
+def _evaluator(settings: Settings) -> Evaluator:
+    limit_of = getattr(settings.env.target, "evaluation_limit", None)
+    limit = None if limit_of is None else limit_of(settings.env.settings)
+    return Evaluator(partial(_build_env, settings, "eval"), limit=limit, **settings.evaluation)
 
 
 def _build_agent(settings: Settings, env: EnvBase) -> Agent:
@@ -138,54 +152,8 @@ def _load_agent(settings: Settings, env: EnvBase) -> Agent:
     return agent
 
 
-def _evaluate(settings: Settings, env: EnvBase, agent: Agent) -> Evaluation:
-    seed = stream_seed(settings.seed, "evaluation")
-    return evaluate(env, agent.policy, settings.device, **settings.evaluation, seed=seed)
-
-
-def _run_folder(settings: Settings) -> Path:
-    """Return the folder to write into: the checkpoint's if that is the newest, else a new one."""
-    checkpoint = settings.checkpoint
-    if checkpoint is not None and checkpoint == CheckpointFolder(checkpoint.parent).latest():
-        return checkpoint.parent.parent
-    choices = settings.config["choices"]
-    started = time.strftime("%Y%m%d_%H%M%S")
-    folder = settings.runs / choices["env"] / choices["agent"] / started
-    number = 1
-    while folder.exists():
-        number += 1
-        folder = folder.with_name(f"{started}_{number}")
-    return folder
-
-
-def _check_writable(folder: Path) -> None:
-    """Find out before anything is built whether a folder can be made and written to.
-
-    Raises:
-        ConfigurationError: there is no right or no space to write there.
-    """
-    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    try:
-        with tempfile.TemporaryFile(dir=existing) as file:
-            file.write(bytes(2**20))
-    except OSError as error:
-        raise ConfigurationError(f"cannot write to {existing}: {error.strerror}") from None
-
-
-def _beside(settings: Settings, name: str) -> Path:
-    """Return the folder for what is made from a checkpoint: in its run if it lies in one."""
-    assert settings.checkpoint is not None
-    home = settings.checkpoint.parent
-    return (home.parent if home.name == "checkpoints" else home) / name
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"cannot make {path.parent}: {error.strerror}") from None
-    with atomic_file(path) as file:
-        file.write(text.encode())
+def _command(*arguments: str) -> str:
+    return f"{COMMAND} {shlex.join(arguments)}"
 
 
 @contextmanager

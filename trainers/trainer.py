@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,10 +17,12 @@ from agents.base import Agent
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.collector import BatchCollector
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import Execution
-from torchrl_gpu.seeding import rng_state, set_rng_state, stream_seed
+from torchrl_gpu.seeding import Stream, rng_state, set_rng_state, stream_seed
 from torchrl_gpu.state_file import load_state
 from trainers.evaluation import Evaluation, evaluate
+from trainers.evaluator import Evaluator, evaluation_mode
 from trainers.experience import experience_of
 from trainers.identity import check_identity, check_trainable, identity
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, MetricLogger
@@ -36,7 +38,9 @@ class TorchRLTrainer:
         env: the world to learn in, `batch_size=[num_envs]`.
         agent: the agent that learns, on its own device.
         folder: where metrics and checkpoints go.
-        evaluation_env: a world in its evaluation mode; None for no evaluations.
+        evaluation_env: an environment in its evaluation mode, or an `Evaluator`, which builds one
+            when it is needed. It is not needed where `env` can switch its mode: evaluations then
+            happen there. None otherwise: no evaluations.
         config: what was configured, kept in every checkpoint (JSON values).
         execution: carries out acting and gradient steps; None for eager execution.
         seed: of the run; it decides which episodes the evaluations play.
@@ -61,7 +65,7 @@ class TorchRLTrainer:
         agent: Agent,
         folder: Path,
         *,
-        evaluation_env: EnvBase | None = None,
+        evaluation_env: EnvBase | Evaluator | None = None,
         config: dict[str, Any] | None = None,
         execution: Execution | None = None,
         seed: Annotated[int, Field(ge=0)] = 0,
@@ -80,7 +84,9 @@ class TorchRLTrainer:
         self.env = env
         self.agent = agent
         self.folder = folder
-        self.evaluation_env = evaluation_env
+        given = isinstance(evaluation_env, EnvBase)
+        self._evaluator = Evaluator(evaluation_env) if given else evaluation_env
+        self._evaluates_in_training_env = not given and getattr(env, "can_switch_mode", False)
         self.config = config or {}
         self.total_frames = total_frames
         self.log_interval = log_interval
@@ -155,6 +161,43 @@ class TorchRLTrainer:
         )
         return transition
 
+    def evaluate(
+        self,
+        episodes: int,
+        stream: Stream = "evaluation",
+        progress: Callable[[int], object] | None = None,
+    ) -> Evaluation:
+        """Run the greedy policy of the agent in the evaluation environment.
+
+        Where the training environment is used for it, training then goes on from the state that it
+        had, or from new episodes if it tells no state.
+
+        Args:
+            episodes: at least 1.
+            stream: the use, which decides the episodes, see `stream_seed`.
+            progress: called now and then with the number of episodes done.
+
+        Raises:
+            ConfigurationError: the trainer has no evaluation environment.
+        """
+        policy, device = self.agent.policy, self.agent.device
+        seed = stream_seed(self.seed, stream)
+        if not self._evaluates_in_training_env:
+            if self._evaluator is None:
+                raise ConfigurationError("evaluation_env: an evaluation needs one")
+            return self._evaluator.evaluate(
+                policy, device, seed=seed, episodes=episodes, progress=progress
+            )
+        state = self.collector.state_dict()
+        with evaluation_mode(self.env) as env:
+            found = evaluate(env, policy, device, episodes=episodes, seed=seed, progress=progress)
+        if state:
+            self.collector.load_state_dict(state)
+        else:
+            self.env.set_seed(stream_seed(self.seed, "training", self.frames))
+            self.collector = BatchCollector(self.env, device, policy.in_keys)
+        return found
+
     def save(self) -> Path:
         """Write a checkpoint of everything that the rest of the training depends on."""
         state = {
@@ -220,15 +263,15 @@ class TorchRLTrainer:
         )
 
     def _evaluate(self, display: ProgressDisplay) -> None:
-        if self.evaluation_env is None:
+        if self._evaluator is None and not self._evaluates_in_training_env:
             return
-        self.evaluation = evaluate(
-            self.evaluation_env,
-            self.agent.policy,
-            self.agent.device,
-            episodes=self.evaluation_episodes,
-            seed=stream_seed(self.seed, "selection"),
-        )
+        episodes = self.evaluation_episodes
+
+        def show(done: int) -> None:
+            display.update(self.frames, stage=f"evaluating {done:,}/{episodes:,} episodes")
+
+        self.evaluation = self.evaluate(episodes, "selection", show)
+        display.update(self.frames, stage="")
         self._evaluated_at = self.frames
         seconds = time.perf_counter() - self._started
         self.metric_logger.log(self.frames, {"seconds": seconds, **self.evaluation.as_metrics()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -215,6 +216,19 @@ class FanucEnv(EnvBase):
 
     def _set_seed(self, seed: int | None) -> None:
         self._generator.manual_seed(0 if seed is None else seed)
+
+    @classmethod
+    def evaluation_limit(cls, settings: Mapping[str, Any]) -> int:
+        """Return the largest number of arms that an evaluation builds by itself.
+
+        Args:
+            settings: of this class, as training has them.
+
+        Returns:
+            As many arms as train: more cost more processes, and end no sooner.
+        """
+        num_envs: int = settings["num_envs"]
+        return num_envs
 
     @property
     def num_envs(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -156,6 +157,19 @@ class GymWorld(EnvBase):
 
     def _set_seed(self, seed: int | None) -> None:
         self._episodes.seed = seed
+
+    @classmethod
+    def evaluation_limit(cls, settings: Mapping[str, Any]) -> int | None:
+        """Return the largest number of copies that an evaluation builds by itself.
+
+        Args:
+            settings: of this class, as training has them.
+
+        Returns:
+            As many as train where each costs a process; None for any number.
+        """
+        num_envs: int = settings["num_envs"]
+        return num_envs if settings["vectorization"] == "async" else None
 
     @property
     def num_envs(self) -> int:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,20 @@ def test_eval_needs_only_the_checkpoint(
     assert "9 episodes" in capfd.readouterr().out
     (written,) = (trained / "evaluations").iterdir()
     assert json.loads(written.read_text())["episodes"] == 9
+
+
+def test_the_commands_that_a_run_prints_work_when_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """From a folder, too, whose name means something to a shell and to Hydra."""
+    short = [*SHORT, "trainer.loggers=[csv]", "env.max_episode_steps=3"]
+    assert call(monkeypatch, tmp_path, *short, "runs=my runs, (old)") == 0
+    told = capfd.readouterr().out
+    assert "tensorboard" not in told, "no curves were written for it"
+    (command,) = [line for line in told.splitlines() if "trainers.run" in line]
+    _, arguments = command.split("python -m trainers.run ")
+    assert call(monkeypatch, tmp_path, *shlex.split(arguments), "demo.episodes=1") == 0
+    assert list(tmp_path.glob("my runs, (old)/fanuc/sac/*/videos/*.mp4"))
 
 
 @pytest.mark.parametrize("video", ["mp4", "gif"])

@@ -72,7 +72,7 @@ def test_rate_is_that_of_the_last_seconds_and_the_time_left_that_of_the_last_min
 
 def test_resumed_run_counts_only_its_own_frames() -> None:
     file, clock = io.StringIO(), Clock()
-    display = ProgressDisplay(200_000, initial_frames=100_000, file=file, clock=clock)
+    display = ProgressDisplay(200_000, initial=100_000, file=file, clock=clock)
     clock.now += 10
     display.update(110_000)
     assert file.getvalue() == "  frames 110,000/200,000   1,000 frames/s   1 min 30 s left\n"
@@ -88,6 +88,14 @@ def test_fact_that_is_not_given_keeps_its_value() -> None:
     clock.now += 10
     display.update(30)
     assert "success 50 %   return -123 " in file.getvalue()
+
+
+def test_another_unit_is_counted_alike() -> None:
+    file, clock = io.StringIO(), Clock()
+    display = ProgressDisplay(500, file=file, unit="episodes", clock=clock)
+    clock.now += 10
+    display.update(120)
+    assert file.getvalue() == "  episodes 120/500   12 episodes/s   31 s left\n"
 
 
 def test_no_time_left_is_guessed_before_anything_moved() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from tensordict import TensorDictBase
 from torchrl.collectors import Collector
 from torchrl.envs import RewardScaling, TransformedEnv
 
-import trainers.trainer
 from agents import SAC
 from tests.worlds import IdentityWorld
 from torchrl_gpu.errors import ConfigurationError
@@ -186,7 +186,7 @@ def test_frames_per_second_are_those_done_also_after_a_resume(
 ) -> None:
     """At one step of 16 frames a second, with an interval that is no whole number of steps."""
     seconds = [0.0]
-    monkeypatch.setattr(trainers.trainer.time, "perf_counter", lambda: seconds[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
 
     def run(total_frames: int) -> None:
         trainer = make_trainer(tmp_path, total_frames=total_frames, log_interval=100)

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agents import SAC
+from envs.gym import GymWorld
+from tests.program import call
+from tests.trainers.test_evaluation import policy_for
+from tests.worlds import IdentityWorld
+from torchrl_gpu.seeding import stream_seed
+from torchrl_gpu.specs import observation_spec
+from trainers.evaluation import evaluate
+from trainers.evaluator import Evaluator
+from trainers.progress import ProgressDisplay
+from trainers.trainer import TorchRLTrainer
+
+CPU = torch.device("cpu")
+
+
+class ClosableWorld(IdentityWorld):
+    """Knows whether it was closed."""
+
+    was_closed = False
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        self.was_closed = True
+
+
+class Builder:
+    """Builds environments and keeps them."""
+
+    def __init__(self) -> None:
+        self.built: list[ClosableWorld] = []
+
+    def __call__(self, num_envs: int) -> ClosableWorld:
+        self.built.append(ClosableWorld(num_envs))
+        return self.built[-1]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [env.batch_size.numel() for env in self.built]
+
+
+@pytest.mark.parametrize(
+    ("episodes", "num_envs", "limit", "built"),
+    [
+        (20, None, None, 20),
+        (1000, None, None, 256),
+        (1000, 300, None, 300),
+        (20, 300, None, 20),
+        (1000, None, 8, 8),
+        (1000, 12, 8, 12),
+    ],
+)
+def test_as_many_environments_are_built_as_the_episodes_can_use(
+    episodes: int, num_envs: int | None, limit: int | None, built: int
+) -> None:
+    build = Builder()
+    evaluator = Evaluator(build, episodes=episodes, num_envs=num_envs, limit=limit)
+    assert not build.built
+    result = evaluator.evaluate(policy_for(IdentityWorld()), CPU, seed=0)
+    assert result.episodes == episodes
+    assert build.sizes == [built]
+
+
+def test_an_environment_is_kept_as_long_as_its_size_fits() -> None:
+    build = Builder()
+    evaluator = Evaluator(build, episodes=40)
+    policy = policy_for(IdentityWorld(), error=0.3)
+    for episodes in (12, 12, None, None):
+        found = evaluator.evaluate(policy, CPU, seed=3, episodes=episodes)
+    assert build.sizes == [12, 40]
+    assert [env.was_closed for env in build.built] == [True, False]
+    assert found == evaluate(IdentityWorld(40), policy, CPU, episodes=40, seed=3)
+    evaluator.close()
+    assert build.built[-1].was_closed
+
+
+def test_an_environment_that_was_given_is_left_open() -> None:
+    env = ClosableWorld(4)
+    evaluator = Evaluator(env)
+    evaluator.evaluate(policy_for(env), CPU, seed=0, episodes=8)
+    evaluator.close()
+    assert not env.was_closed
+
+
+def test_progress_is_told_up_to_the_last_episode() -> None:
+    told: list[int] = []
+    env = IdentityWorld(4)
+    evaluate(env, policy_for(env), CPU, episodes=40, progress=told.append)
+    assert told == sorted(told)
+    assert len(told) > 5
+    assert 0 < told[0] < 40
+    assert told[-1] == 40
+
+
+@pytest.mark.parametrize(("vectorization", "built"), [("sync", 50), ("async", 3)])
+def test_no_more_processes_are_started_than_training_has(vectorization: str, built: int) -> None:
+    settings = {"num_envs": 3, "vectorization": vectorization}
+    build = Builder()
+    Evaluator(build, episodes=50, limit=GymWorld.evaluation_limit(settings)).env  # noqa: B018
+    assert build.sizes == [built]
+
+
+class SwitchableWorld(IdentityWorld):
+    """Switches its mode; in evaluation it acts upon every action in half."""
+
+    can_switch_mode = True
+
+    def __init__(self, num_envs: int = 16, tells_state: bool = True) -> None:
+        super().__init__(num_envs)
+        self.tells_state = tells_state
+        self.modes: list[str] = []
+        self.seeds: list[int | None] = []
+
+    def set_mode(self, mode: str) -> None:
+        self.modes.append(mode)
+        self.terminates_above = 0.5 if mode == "eval" else 2.0
+
+    def _set_seed(self, seed: int | None) -> None:
+        super()._set_seed(seed)
+        self.seeds.append(seed)
+
+    def state_dict(self, **kwargs: object) -> dict[str, torch.Tensor]:
+        return super().state_dict() if self.tells_state else {}
+
+
+def switching_trainer(folder: Path, env: IdentityWorld, **settings: Any) -> TorchRLTrainer:
+    torch.manual_seed(0)
+    agent = SAC(observation_spec(env), env.action_spec, CPU, hidden_sizes=[16], batch_size=32)
+    defaults = {
+        "total_frames": 960,
+        "random_frames": 160,
+        "replay_capacity": 2000,
+        "evaluation_interval": 208,  # in the middle of episodes
+        "evaluation_episodes": 24,
+        "loggers": ["csv"],
+        "show_progress": False,
+    }
+    return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
+
+
+def test_training_goes_on_as_if_it_had_not_been_evaluated_in_its_environment(
+    tmp_path: Path,
+) -> None:
+    build = Builder()
+    env = SwitchableWorld()
+    evaluated = switching_trainer(tmp_path / "a", env, evaluation_env=Evaluator(build))
+    evaluated.train()
+    assert not build.built
+    assert env.modes == ["eval", "train"] * 5
+    assert evaluated.evaluation is not None
+    assert evaluated.evaluation.mean_length < env.max_episode_steps
+    plain = switching_trainer(tmp_path / "b", IdentityWorld())
+    plain.train()
+    for name, value in plain.agent.state_dict().items():
+        assert torch.equal(value, evaluated.agent.state_dict()[name]), name
+
+
+def test_without_a_state_training_goes_on_with_new_episodes_of_its_stream(tmp_path: Path) -> None:
+    env = SwitchableWorld(tells_state=False)
+    trainer = switching_trainer(tmp_path, env, total_frames=480)
+    trainer.train()
+    evaluated, frames = stream_seed(0, "selection"), (208, 416, 480)
+    assert env.seeds == [
+        seed for done in frames for seed in (evaluated, stream_seed(0, "training", done))
+    ]
+    assert trainer.updates > 0
+
+
+def test_evaluations_on_the_way_and_at_the_end_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("trainers.progress._LINE_SECONDS", 0.0)
+    arguments = [
+        "agent=sac",
+        "env._target_=tests.worlds.IdentityWorld",
+        "device=cpu",
+        "trainer.total_frames=160",
+        "trainer.evaluation_episodes=600",
+        "evaluation.episodes=700",
+        "evaluation.num_envs=50",
+    ]
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    told = capfd.readouterr()
+    assert "evaluating 300/600 episodes" in told.err
+    assert "  episodes 350/700 " in told.err
+    assert "mode=demo" not in told.out, "this environment cannot draw itself"
+    (summary,) = tmp_path.glob("runs/*/*/*/summary.json")
+    assert json.loads(summary.read_text())["episodes"] == 700
+
+
+def test_the_activity_under_way_is_shown_until_it_ends() -> None:
+    file = io.StringIO()
+    display = ProgressDisplay(100, file=file, clock=iter(range(0, 1000, 10)).__next__)
+    display.update(50, stage="evaluating 3/20 episodes")
+    assert "evaluating 3/20 episodes" in file.getvalue()
+    display.update(50, stage="")
+    assert "evaluating" not in file.getvalue().splitlines()[-1]

@@ -1,0 +1,66 @@
+"""Where the program writes, and whether it can."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from torchrl_gpu.checkpoint import CheckpointFolder
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.files import atomic_file
+from trainers.settings import Settings
+
+
+def run_folder(settings: Settings) -> Path:
+    """Return the folder of a run: the checkpoint's if that is the newest there, else a new one."""
+    checkpoint = settings.checkpoint
+    if checkpoint is not None and checkpoint == CheckpointFolder(checkpoint.parent).latest():
+        return checkpoint.parent.parent
+    started = time.strftime("%Y%m%d_%H%M%S")
+    folder = _runs_of_pair(settings) / started
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = folder.with_name(f"{started}_{number}")
+    return folder
+
+
+def results_folder(settings: Settings) -> Path:
+    """Return the folder for what is made from a checkpoint: its run, or where it lies."""
+    assert settings.checkpoint is not None
+    home = settings.checkpoint.parent
+    return home.parent if home.name == "checkpoints" else home
+
+
+def check_writable(folder: Path) -> None:
+    """Find out before anything is built whether a folder can be made and written to.
+
+    Raises:
+        ConfigurationError: there is no right or no space to write there.
+    """
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing) as file:
+            file.write(bytes(2**20))
+    except OSError as error:
+        raise ConfigurationError(f"cannot write to {existing}: {error.strerror}") from None
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file in one piece; its folder is made.
+
+    Raises:
+        ConfigurationError: the folder cannot be made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"cannot make {path.parent}: {error.strerror}") from None
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
+def _runs_of_pair(settings: Settings) -> Path:
+    choices = settings.config["choices"]
+    return settings.runs / choices["env"] / choices["agent"]
