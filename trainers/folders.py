@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -27,10 +28,17 @@ def run_folder(settings: Settings) -> Path:
 
 
 def results_folder(settings: Settings) -> Path:
-    """Return the folder for what is made from a checkpoint: its run, or where it lies."""
-    assert settings.checkpoint is not None
-    home = settings.checkpoint.parent
-    return home.parent if home.name == "checkpoints" else home
+    """Return the folder for what is made from a checkpoint: its run, else one among the runs.
+
+    A policy file lies in no run, and the run of someone else may not be written to.
+    """
+    checkpoint = settings.checkpoint
+    assert checkpoint is not None
+    run = checkpoint.parent.parent
+    is_in_run = checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file()
+    if is_in_run and os.access(run, os.W_OK):
+        return run
+    return _runs_of_pair(settings) / (run.name if is_in_run else checkpoint.stem)
 
 
 def check_writable(folder: Path) -> None:

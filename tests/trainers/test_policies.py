@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -66,15 +67,33 @@ def test_a_policy_file_acts_as_its_checkpoint_and_is_smaller(
 
 
 def test_it_is_evaluated_and_filmed_like_a_checkpoint(
-    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    policy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     shown = [f"checkpoint={policy}"]
     assert call(monkeypatch, tmp_path, "mode=eval", *shown, "evaluation.episodes=4") == 0
-    assert list(policy.parent.glob("evaluations/*.json"))
     film = ["mode=demo", *shown, "demo.episodes=1", "demo.worlds=4"]
     assert call(monkeypatch, tmp_path, *film) == 0
-    (path,) = policy.parent.glob("videos/*.mp4")
-    assert path.stat().st_size > 1000
+    said = capfd.readouterr().out
+    # A policy may lie where nothing can be written, so that what is made of it lies elsewhere.
+    assert list(policy.parent.iterdir()) == [policy]
+    for kind, least in (("evaluations/*.json", 100), ("videos/*.mp4", 1000)):
+        (path,) = tmp_path.glob(f"runs/marinenav/*/policy/{kind}")
+        assert path.stat().st_size > least
+        assert str(path.relative_to(tmp_path)) in said
+
+
+def test_a_run_that_may_only_be_read_is_evaluated_too(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = checkpoint.parent.parent
+    before = sorted(run.rglob("*"))
+    monkeypatch.setattr(os, "access", lambda path, mode: path != run)
+    assert call(monkeypatch, tmp_path, "mode=eval", f"checkpoint={run}") == 0
+    assert list(tmp_path.glob(f"runs/marinenav/*/{run.name}/evaluations/*.json"))
+    assert sorted(run.rglob("*")) == before
 
 
 def test_training_on_from_it_is_refused_before_anything_is_built(
