@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -22,6 +23,12 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.policy import PolicyWrapper
 
 Picture = npt.NDArray[np.uint8]
+Video = Literal["mp4", "gif"]
+
+# Of an environment that knows no time.
+_USUAL_STEP_SECONDS = 1 / 30
+# Frames per second. A GIF stores whole pictures, and many programs slow down a faster one.
+_MOST_FRAMES = {"mp4": 60, "gif": 25}
 
 
 @checked
@@ -34,8 +41,8 @@ def film(
     seed: int = 0,
     episodes: Annotated[int, Field(ge=1)] = 8,
     worlds: Annotated[int, Field(ge=1, le=64)] = 1,
-    video: Literal["mp4", "gif"] = "mp4",
-    frames_per_second: Annotated[int, Field(ge=1, le=60)] = 20,
+    video: Video = "mp4",
+    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0,
     seconds_between: Annotated[float, Field(ge=0.0)] = 0.5,
 ) -> Path:
     """Film the greedy policy.
@@ -50,8 +57,9 @@ def film(
         episodes: number of episodes, one after the other.
         worlds: how many are shown side by side; an episode lasts until it is over in all of them.
         video: file format.
-        frames_per_second: of the film; every step of the world is one frame of it.
-        seconds_between: how long the film rests at the end of each episode.
+        speed: multiple of real time, above 0; a step without a time of its own takes 1/30 s.
+            Steps that would make more than 60 frames per second (GIF: 25) are left out.
+        seconds_between: rest at the end of each episode, in seconds of film.
 
     Returns:
         The path of the film, a new file.
@@ -64,15 +72,17 @@ def film(
     policy.eval()
     env.set_seed(seed)
     path = folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}"
-    rest = round(seconds_between * frames_per_second)
+    step_seconds = _step_seconds(env) / speed
+    frame_seconds = _frame_seconds(step_seconds, video)
+    rest = round(seconds_between / frame_seconds)
     options: dict[str, Any] = {"loop": 0} if video == "gif" else {"macro_block_size": 8}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        writer: Any = imageio.get_writer(path, fps=frames_per_second, **options)
+        writer: Any = imageio.get_writer(path, fps=1 / frame_seconds, **options)
         with closing(writer):
             for _ in range(episodes):
                 image = None
-                for image in _episode(env, policy, device, draw):
+                for image in _episode(env, policy, device, draw, frame_seconds / step_seconds):
                     writer.append_data(image)
                 for _ in range(rest):
                     writer.append_data(image)
@@ -99,19 +109,46 @@ def _artist(env: EnvBase, worlds: int) -> Callable[[], Picture]:
     return lambda: world.render(list(range(worlds))).numpy()
 
 
+def _step_seconds(env: EnvBase) -> float:
+    """Return the time that a step of an environment stands for."""
+    base = env.base_env if isinstance(env, TransformedEnv) else env
+    return getattr(base, "step_seconds", None) or _USUAL_STEP_SECONDS
+
+
+def _frame_seconds(step_seconds: float, video: Video) -> float:
+    """Return the time from one frame to the next: that of one step, or of several.
+
+    That of a GIF is a whole number of hundredths of a second.
+    """
+    steps = max(1, math.ceil(1 / (_MOST_FRAMES[video] * step_seconds) - 1e-6))
+    seconds = steps * step_seconds
+    return seconds if video == "mp4" else math.ceil(100 * seconds - 1e-6) / 100
+
+
 @torch.no_grad()
 def _episode(
-    env: EnvBase, policy: PolicyWrapper, device: torch.device, draw: Callable[[], Picture]
+    env: EnvBase,
+    policy: PolicyWrapper,
+    device: torch.device,
+    draw: Callable[[], Picture],
+    steps_per_frame: float,
 ) -> Iterator[Picture]:
-    """Play one episode, yielding a picture of each step, the first and the last state included."""
+    """Play one episode, yielding a picture at each frame, the first and last state included.
+
+    Where `steps_per_frame`, at least 1, is no whole number, some frames lie a step further apart
+    than others, so that the film keeps time.
+    """
     actors = Actors(env)
     state = env.reset()
     yield draw()
-    done = False
+    done, steps, frames = False, 0, 1
     while not done:
         seen = state.select(*actors.keys(policy.in_keys)).to(device)
         policy(actors.view(seen))
         state = env.step(state.update(seen.select(actors.action_key).to(env.device)))
         done = bool(state["next", "done"].all())
-        yield draw()
+        steps += 1
+        if done or steps >= frames * steps_per_frame - 1e-6:
+            yield draw()
+            frames += 1
         state = step_mdp(state)

@@ -74,7 +74,7 @@ def test_it_is_evaluated_and_filmed_like_a_checkpoint(
 ) -> None:
     shown = [f"checkpoint={policy}"]
     assert call(monkeypatch, tmp_path, "mode=eval", *shown, "evaluation.episodes=4") == 0
-    film = ["mode=demo", *shown, "demo.episodes=1", "demo.worlds=4"]
+    film = ["mode=demo", *shown, "demo.episodes=1", "demo.worlds=4", "demo.speed=10"]
     assert call(monkeypatch, tmp_path, *film) == 0
     said = capfd.readouterr().out
     # A policy may lie where nothing can be written, so that what is made of it lies elsewhere.

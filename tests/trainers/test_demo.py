@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import imageio.v2 as imageio
+import pytest
+import torch
+from PIL import Image
+
+from tests.trainers.test_evaluation import policy_for
+from tests.worlds import IdentityWorld
+from trainers.demo import film
+
+CPU = torch.device("cpu")
+STEPS = 60
+
+
+class DrawnWorld(IdentityWorld):
+    """Draws the number of steps done as a height."""
+
+    def __init__(self, step_seconds: float | None) -> None:
+        super().__init__(num_envs=1, max_episode_steps=STEPS)
+        self.step_seconds = step_seconds
+        self.drawn: list[int] = []
+
+    def render(self, index: int) -> torch.Tensor:
+        done = int(self.steps[index])
+        self.drawn.append(done)
+        picture = torch.zeros(64, 64, 3, dtype=torch.uint8)
+        picture[:done] = 255
+        return picture
+
+
+CASES = [
+    # Seconds of a step, speed, frames per second: MP4, GIF.
+    (1 / 20, 1.0, 20.0, 20.0),
+    (1 / 60, 1.0, 60.0, 20.0),
+    (1 / 60, 2.0, 60.0, 20.0),
+    (1 / 50, 0.5, 25.0, 25.0),
+    (1 / 100, 1.0, 50.0, 25.0),
+    (1.0, 10.0, 10.0, 10.0),
+    (None, 1.0, 30.0, 100 / 7),
+]
+
+
+@pytest.mark.parametrize(("step_seconds", "speed", "mp4", "gif"), CASES)
+@pytest.mark.parametrize("video", ["mp4", "gif"])
+def test_a_film_runs_in_the_time_of_the_environment(
+    video: str, step_seconds: float | None, speed: float, mp4: float, gif: float, tmp_path: Path
+) -> None:
+    env = DrawnWorld(step_seconds)
+    path = film(
+        env,
+        policy_for(env),
+        CPU,
+        tmp_path,
+        episodes=1,
+        video=video,  # type: ignore[arg-type]
+        speed=speed,
+        seconds_between=0.0,
+    )
+    if video == "mp4":
+        reader: Any = imageio.get_reader(path)
+        with closing(reader):
+            frame_seconds = [1 / reader.get_meta_data()["fps"]] * reader.count_frames()
+        expected = mp4
+    else:
+        with Image.open(path) as image:
+            count = image.n_frames  # type: ignore[attr-defined]
+            frame_seconds = []
+            for frame in range(count):
+                image.seek(frame)
+                frame_seconds.append(image.info["duration"] / 1000)
+        expected = gif
+    assert frame_seconds == pytest.approx([1 / expected] * len(env.drawn), rel=1e-3)
+    # From the first state to the last, to within a frame.
+    seconds = STEPS * (1 / 30 if step_seconds is None else step_seconds) / speed
+    assert sum(frame_seconds[:-1]) == pytest.approx(seconds, abs=1.001 / expected)
+    assert (env.drawn[0], env.drawn[-1]) == (0, STEPS)
+    assert env.drawn == sorted(set(env.drawn))
