@@ -37,7 +37,7 @@ from envs.marinenav.scenario import draw_scenarios
 from torchrl_gpu.checkpoint import CheckpointFolder
 from torchrl_gpu.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.state_file import load_state
+from trainers.layout import load_checkpoint
 from trainers.policies import save_policy, trained_agent
 
 PRETRAINED: Final = Path("pretrained/marinenav")
@@ -103,7 +103,7 @@ def scores(
         if _file(name).is_file():
             found, _ = trained_agent(_file(name), MarineNavEnv(num_envs=1, device=place), place)
             policies[name] = found.policy
-            state = load_state(_file(name))
+            state = load_checkpoint(_file(name))
             training[name] = (state["frames"], state["seconds"] / 60.0)
     scenarios = draw_scenarios(PAPER_STAGES, episodes, seed)
     rows: list[list[str]] = []

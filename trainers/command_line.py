@@ -11,12 +11,13 @@ from typing import Any
 
 from hydra.errors import MissingConfigException, OverrideParseException
 
-from torchrl_gpu.arguments import parameters_of
+from torchrl_gpu.arguments import Configurable, parameters_of
 from torchrl_gpu.checkpoint import find_checkpoint
-from torchrl_gpu.state_file import load_state
+from trainers.components import parts_of
 from trainers.demo import film
 from trainers.evaluator import Evaluator
-from trainers.registry import CUSTOM, GROUPS, choices_of, class_of
+from trainers.layout import load_checkpoint
+from trainers.registry import CUSTOM, GROUPS, choices_of, class_of, find_class
 from trainers.settings import PROVIDED
 
 SECTIONS: dict[str, Callable[..., Any]] = {"evaluation": Evaluator, "demo": film}
@@ -63,7 +64,7 @@ def complete(arguments: list[str]) -> list[str]:
     completed = [_with_quotes(_with_force(argument)) for argument in arguments]
     trained: Mapping[str, str] = {}
     if values.get("checkpoint", "null") != "null":
-        state = load_state(find_checkpoint(Path(values["checkpoint"])))
+        state = load_checkpoint(find_checkpoint(Path(values["checkpoint"])))
         trained = (state.get("config") or {}).get("choices", {})
     for group in ("agent", "env"):
         if group in values:
@@ -124,7 +125,12 @@ def help_text(arguments: list[str]) -> str:
     for group in GROUPS:
         choice = chosen.get(group, "default" if group == "trainer" else None)
         if choice in choices_of(group):
-            parts.append(_settings_text(group, class_of(group, choice)))
+            component = class_of(group, choice)
+            parts.append(_settings_text(group, component))
+            for name, (default, kind) in parts_of(component).items():
+                path = chosen.get(f"{group}.{name}._target_")
+                part = default if path is None else find_class(f"{group}.{name}", path, kind)
+                parts.append(_settings_text(f"{group}.{name}", part))
         else:
             parts.append(f"Settings of {group}: add {group}=... to see them\n")
     parts += [_settings_text(name, function) for name, function in SECTIONS.items()]
@@ -136,11 +142,14 @@ def _settings_text(group: str, component: Callable[..., Any]) -> str:
     words = _argument_words(inspect.getdoc(component) or "")
     lines = [f"Settings of {group} ({component.__name__})"]
     for name, parameter in parameters_of(component).items():
-        if name in PROVIDED[group] or parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        hidden = name in PROVIDED.get(group, ())
+        if hidden or parameter.kind is inspect.Parameter.VAR_KEYWORD:
             continue
         default = parameter.default
         if default is inspect.Parameter.empty:
             shown: Any = "required"
+        elif isinstance(default, Configurable):
+            shown = f"settings of its own below; a class of yours: {group}.{name}._target_="
         else:
             shown = list(default) if isinstance(default, tuple) else default
         text = f"{words.get(name, '')} ({shown})"

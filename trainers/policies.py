@@ -7,19 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.training_state import POLICY, load_networks
 from torchrl_gpu.specs import action_spec, observation_spec
-from torchrl_gpu.state_file import load_state, save_state
+from torchrl_gpu.state_file import save_state
+from trainers.components import read_component
 from trainers.identity import check_identity
+from trainers.layout import load_checkpoint
 from trainers.pairing import pair
-from trainers.registry import find_class
+from trainers.settings import PROVIDED
 
 # What a policy file keeps of a checkpoint, besides the policy.
-_KEPT = ("agent_name", "spaces", "config", "frames", "seconds")
+_KEPT = ("layout", "agent_name", "spaces", "config", "frames", "seconds")
 
 
 def save_policy(checkpoint: Path, path: Path) -> None:
@@ -35,7 +38,7 @@ def save_policy(checkpoint: Path, path: Path) -> None:
     Raises:
         ConfigurationError: a file cannot be read or written.
     """
-    state = load_state(checkpoint)
+    state = load_checkpoint(checkpoint)
     policy = _policy_of(state)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_state(path, {**{name: state[name] for name in _KEPT}, "policy": policy})
@@ -51,7 +54,7 @@ def load_policy(path: Path, agent: Agent) -> None:
     Raises:
         ConfigurationError: the file cannot be read or belongs to another agent or world.
     """
-    state = load_state(path)
+    state = load_checkpoint(path)
     check_identity(state, agent, path)
     load_networks(agent.policy, _policy_of(state))
 
@@ -71,10 +74,11 @@ def trained_agent(path: Path, env: EnvBase, device: torch.device) -> tuple[Agent
     Raises:
         ConfigurationError: the file cannot be read or belongs to another world.
     """
-    settings = dict(load_state(path)["config"]["agent"])
-    kind: Any = find_class("agent", settings.pop("_target_"))
-    world = pair(env, kind)
-    agent: Agent = kind(observation_spec(world), action_spec(world), device, **settings)
+    config: Any = OmegaConf.create(load_checkpoint(path)["config"])
+    section = OmegaConf.to_container(config, resolve=True)["agent"]  # type: ignore[index,call-overload]
+    component = read_component("agent", section, PROVIDED["agent"])
+    world = pair(env, component.target)
+    agent: Agent = component.build(observation_spec(world), action_spec(world), device)
     load_policy(path, agent)
     return agent, world
 

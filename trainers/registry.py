@@ -35,8 +35,13 @@ def class_of(group: str, choice: str) -> type:
     return find_class(group, OmegaConf.select(section, "_target_"))
 
 
-def find_class(group: str, path: Any) -> type:
+def find_class(group: str, path: Any, kind: type | None = None) -> type:
     """Import the class of a group by its dotted path.
+
+    Args:
+        group: the config group, or the name of a setting that is a component.
+        path: `package.Class`.
+        kind: the class that it has to derive from; None for that of the config group.
 
     Raises:
         ConfigurationError: it cannot be imported, or is not of the kind that the group needs.
@@ -46,7 +51,7 @@ def find_class(group: str, path: Any) -> type:
         target = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(f"{group}._target_={path}: {error}") from None
-    kind = _KINDS[group]
+    kind = _KINDS[group] if kind is None else kind
     if not (isinstance(target, type) and issubclass(target, kind)):
         raise ConfigurationError(
             f"{group}._target_={path}: it has to be a subclass of {kind.__module__}.{kind.__name__}"

@@ -11,15 +11,16 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from pydantic import Field
 
-from torchrl_gpu.arguments import check_settings, check_value, parameters_of
+from torchrl_gpu.arguments import check_settings, check_value
 from torchrl_gpu.checkpoint import find_checkpoint
 from torchrl_gpu.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.state_file import load_state
+from trainers.components import Component, read_component
 from trainers.demo import film
 from trainers.evaluator import Evaluator
 from trainers.identity import check_trainable
-from trainers.registry import GROUPS, find_class
+from trainers.layout import load_checkpoint
+from trainers.registry import GROUPS
 
 Mode = Literal["train", "eval", "demo"]
 
@@ -31,26 +32,6 @@ PROVIDED = {
     "evaluation": ("env", "limit"),
     "demo": ("env", "policy", "device", "seed", "folder"),
 }
-
-
-@dataclass(frozen=True)
-class Component:
-    """A class and the checked settings to build it with."""
-
-    target: type
-    settings: dict[str, Any]
-
-    def replaced(self, **settings: Any) -> Component:
-        """Return the same with other settings, as far as its constructor takes them."""
-        takes = parameters_of(self.target)
-        fitting = {name: value for name, value in settings.items() if name in takes}
-        return Component(self.target, {**self.settings, **fitting})
-
-    def build(self, *args: Any, **provided: Any) -> Any:
-        """Build it; of what the program provides it gets what its constructor takes."""
-        takes = parameters_of(self.target)
-        fitting = {name: value for name, value in provided.items() if name in takes}
-        return self.target(*args, **self.settings, **fitting)
 
 
 @dataclass(frozen=True)
@@ -95,13 +76,14 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
     found = None
     if checkpoint is not None:
         found = find_checkpoint(Path(checkpoint), best=mode != "train")
-        state = load_state(found)
+        state = load_checkpoint(found)
         if mode == "train":
             check_trainable(state, found)
         config = _with_settings_of(state, found, config, choices, overrides)
         seed = check_value(_general, "seed", config["seed"])
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    components = {group: _component(group, plain[group]) for group in GROUPS}
+    unresolved: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    components = {g: read_component(g, plain[g], PROVIDED[g]) for g in GROUPS}
     return Settings(
         mode=mode,
         seed=seed,
@@ -121,7 +103,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
             },
             "seed": seed,
             **{
-                group: {"_target_": plain[group]["_target_"], **component.settings}
+                group: component.config(unresolved[group])
                 for group, component in components.items()
             },
         },
@@ -137,15 +119,6 @@ def _general(
     runs: str,
 ) -> None:
     """State the types of the general settings."""
-
-
-def _component(group: str, section: Any) -> Component:
-    """Find the class of a section and check its settings against the class's constructor."""
-    if not isinstance(section, dict) or section.get("_target_") is None:
-        raise ConfigurationError(f"{group}: it needs a class, {group}._target_=package.Class")
-    settings = dict(section)
-    target = find_class(group, settings.pop("_target_"))
-    return Component(target, check_settings(target, settings, group, PROVIDED[group]))
 
 
 def _with_settings_of(

@@ -25,6 +25,7 @@ from trainers.evaluation import Evaluation, evaluate
 from trainers.evaluator import Evaluator, evaluation_mode
 from trainers.experience import experience_of
 from trainers.identity import check_identity, check_trainable, identity
+from trainers.layout import LAYOUT, load_checkpoint
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, MetricLogger
 from trainers.progress import ProgressDisplay
 
@@ -201,6 +202,7 @@ class TorchRLTrainer:
     def save(self) -> Path:
         """Write a checkpoint of everything that the rest of the training depends on."""
         state = {
+            "layout": LAYOUT,
             **identity(self.agent),
             "config": self.config,
             "frames": self.frames,
@@ -227,7 +229,7 @@ class TorchRLTrainer:
         Raises:
             ConfigurationError: the file cannot be used, or belongs to another agent or world.
         """
-        state = load_state(checkpoint)
+        state = load_checkpoint(checkpoint)
         check_identity(state, self.agent, checkpoint)
         check_trainable(state, checkpoint)
         self.frames = state["frames"]

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensordict import TensorDict
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchrl_gpu.errors import ConfigurationError
@@ -38,8 +37,8 @@ class HostReads(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def losses(**values: float) -> TensorDict:
-    return TensorDict({name: torch.tensor(value) for name, value in values.items()})
+def losses(**values: float) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(value) for name, value in values.items()}
 
 
 # Metrics of updates
@@ -67,7 +66,7 @@ def test_metric_reported_now_and_then_is_averaged_over_its_own_updates() -> None
 def test_metrics_of_other_dtypes_are_summed_as_float32() -> None:
     accumulator = MetricAccumulator()
     for _ in range(1000):
-        accumulator.add(TensorDict({"loss": torch.tensor(1.0).bfloat16(), "n": torch.tensor(3)}))
+        accumulator.add({"loss": torch.tensor(1.0).bfloat16(), "n": torch.tensor(3)})
     assert accumulator.flush() == {"loss": 1.0, "n": 3.0}
 
 
@@ -95,7 +94,7 @@ def test_adding_reads_nothing_and_flushing_reads_once(monkeypatch: pytest.Monkey
 def test_adding_works_on_tensors_that_have_no_values() -> None:
     accumulator = MetricAccumulator()
     for _ in range(2):
-        accumulator.add(TensorDict({"loss": torch.zeros((), device="meta")}))
+        accumulator.add({"loss": torch.zeros((), device="meta")})
 
 
 # Episodes

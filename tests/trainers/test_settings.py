@@ -6,8 +6,8 @@ import torch
 from envs.fanuc import FanucEnv
 from tests.worlds import IdentityWorld
 from torchrl_gpu.errors import ConfigurationError
+from trainers.components import Component
 from trainers.registry import find_class
-from trainers.settings import Component
 
 
 def test_a_component_gets_what_its_constructor_takes_of_what_the_program_provides() -> None:
