@@ -62,6 +62,10 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "trainer.replay_capacity=100000000000"], "replay"),
         ([*BASE, "trainer.loggers=[carrier_pigeon]"], "carrier_pigeon"),
         ([*BASE, "env.num_envs=[1"], "env.num_envs=[1"),
+        ([*BASE, "evaluation.num_envs=0"], "evaluation.num_envs=0: input should be greater"),
+        ([*BASE, "evaluation.limit=8"], "evaluation.limit: Evaluator has no such setting"),
+        ([*BASE, "demo.speed=0"], "demo.speed=0: input should be greater than 0"),
+        ([*BASE, "demo.speed=inf"], "demo.speed=inf: input should be a finite number"),
     ],
 )
 def test_bad_input_is_answered_by_one_line_before_anything_is_built(

@@ -95,7 +95,7 @@ def test_another_unit_is_counted_alike() -> None:
     display = ProgressDisplay(500, file=file, unit="episodes", clock=clock)
     clock.now += 10
     display.update(120)
-    assert file.getvalue() == "  episodes 120/500   12 episodes/s   31 s left\n"
+    assert file.getvalue() == "  episodes 120/500   12 episodes/s   32 s left\n"
 
 
 def test_no_time_left_is_guessed_before_anything_moved() -> None:
