@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
+from tensordict import TensorDictBase
 from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import step_mdp
 
 from torchrl_gpu.actors import Actors
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution import Execution
 from torchrl_gpu.policy import PolicyWrapper
 
 Picture = npt.NDArray[np.uint8]
@@ -38,6 +40,7 @@ def film(
     device: torch.device,
     folder: Path,
     *,
+    execution: Execution | None = None,
     seed: int = 0,
     episodes: Annotated[int, Field(ge=1)] = 8,
     worlds: Annotated[int, Field(ge=1, le=64)] = 1,
@@ -53,6 +56,7 @@ def film(
         policy: is put in eval mode.
         device: where the policy lives.
         folder: where the film goes.
+        execution: carries out acting; None for eager execution.
         seed: the same seed gives the same film.
         episodes: number of episodes, one after the other.
         worlds: how many are shown side by side; an episode lasts until it is over in all of them.
@@ -69,11 +73,13 @@ def film(
             cannot be written.
     """
     draw = _artist(env, worlds)
+    act = (execution or Execution()).act
     policy.eval()
     env.set_seed(seed)
     path = folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}"
     step_seconds = _step_seconds(env) / speed
     frame_seconds = _frame_seconds(step_seconds, video)
+    steps_per_frame = frame_seconds / step_seconds
     rest = round(seconds_between / frame_seconds)
     options: dict[str, Any] = {"loop": 0} if video == "gif" else {"macro_block_size": 8}
     try:
@@ -82,7 +88,7 @@ def film(
         with closing(writer):
             for _ in range(episodes):
                 image = None
-                for image in _episode(env, policy, device, draw, frame_seconds / step_seconds):
+                for image in _episode(env, policy, device, act, draw, steps_per_frame):
                     writer.append_data(image)
                 for _ in range(rest):
                     writer.append_data(image)
@@ -130,6 +136,7 @@ def _episode(
     env: EnvBase,
     policy: PolicyWrapper,
     device: torch.device,
+    act: Callable[[PolicyWrapper, TensorDictBase], TensorDictBase],
     draw: Callable[[], Picture],
     steps_per_frame: float,
 ) -> Iterator[Picture]:
@@ -144,7 +151,7 @@ def _episode(
     done, steps, frames = False, 0, 1
     while not done:
         seen = state.select(*actors.keys(policy.in_keys)).to(device)
-        policy(actors.view(seen))
+        act(policy, actors.view(seen))
         state = env.step(state.update(seen.select(actors.action_key).to(env.device)))
         done = bool(state["next", "done"].all())
         steps += 1

@@ -12,6 +12,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.collector import BatchCollector
+from torchrl_gpu.execution import Execution
 from torchrl_gpu.intervals import wilson_interval
 from torchrl_gpu.policy import PolicyWrapper
 from trainers.metrics import EpisodeStatistics
@@ -73,6 +74,7 @@ def evaluate(
     episodes: Annotated[int, Field(ge=1)] = 500,
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
+    execution: Execution | None = None,
 ) -> Evaluation:
     """Run the greedy policy for a number of episodes.
 
@@ -87,11 +89,12 @@ def evaluate(
         seed: the same seed gives the same episodes.
         progress: called now and then with the number of episodes done, and with all of them at
             the end.
+        execution: carries out acting; None for eager execution.
     """
     was_training = policy.training
     policy.eval()
     env.set_seed(seed)
-    collector = BatchCollector(env, device, policy.in_keys)
+    collector = BatchCollector(env, device, policy.in_keys, execution)
     num_envs = env.batch_size.numel()
     quota = torch.full((num_envs,), episodes // num_envs, device=device)
     quota[: episodes % num_envs] += 1

@@ -11,6 +11,7 @@ from pydantic import Field
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.execution import Execution
 from torchrl_gpu.policy import PolicyWrapper
 from trainers.evaluation import Evaluation, evaluate
 
@@ -56,6 +57,7 @@ class Evaluator:
         seed: int,
         episodes: int | None = None,
         progress: Callable[[int], object] | None = None,
+        execution: Execution | None = None,
     ) -> Evaluation:
         """Run the greedy policy for a number of episodes; see `trainers.evaluation.evaluate`.
 
@@ -65,10 +67,17 @@ class Evaluator:
             seed: the same seed gives the same episodes.
             episodes: None for those of the constructor.
             progress: called now and then with the number of episodes done.
+            execution: carries out acting; None for eager execution.
         """
         episodes = self.episodes if episodes is None else episodes
         return evaluate(
-            self._env(episodes), policy, device, episodes=episodes, seed=seed, progress=progress
+            self._env(episodes),
+            policy,
+            device,
+            episodes=episodes,
+            seed=seed,
+            progress=progress,
+            execution=execution,
         )
 
     @property
