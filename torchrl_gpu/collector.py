@@ -95,10 +95,18 @@ class BatchCollector:
             state["transforms"] = dict(self.env.transform.state_dict())
         return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state that `state_dict` returned; from a fresh reset if that was empty."""
+    def restart(self) -> None:
+        """Begin a new episode in every environment with the next step."""
+        self._root = self._observation = None
+
+    def load_state_dict(self, state: dict[str, Any]) -> bool:
+        """Go on from a state that `state_dict` returned.
+
+        Returns:
+            Whether the episodes go on; if not, because the state is empty, `restart` is due.
+        """
         if not state:
-            return
+            return False
         # A reset tells the batch sizes of what is nested, which the state does not.
         root = self.env.reset()
         _base(self.env).load_state_dict(state["world"])
@@ -106,6 +114,7 @@ class BatchCollector:
             self.env.transform.load_state_dict(state["transforms"])
         saved = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
         self._root, self._observation = self._begin(root.update(saved))
+        return True
 
     def _begin(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         return root, root.to(self.device) if self._is_remote else root

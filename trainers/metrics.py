@@ -125,6 +125,10 @@ class EpisodeStatistics:
             means["episode/success"] = successes / count
         return means | {"episode/count": count}
 
+    def forget_open(self) -> None:
+        """Leave the open episodes out: each environment begins a new one."""
+        self._open.zero_()
+
     def state_dict(self) -> dict[str, Any]:
         """Return what determines all later results, tensors on the device."""
         return {

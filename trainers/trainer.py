@@ -181,22 +181,23 @@ class TorchRLTrainer:
         Raises:
             ConfigurationError: the trainer has no evaluation environment.
         """
-        policy, device = self.agent.policy, self.agent.device
-        seed = stream_seed(self.seed, stream)
+        run: dict[str, Any] = {
+            "policy": self.agent.policy,
+            "device": self.agent.device,
+            "episodes": episodes,
+            "seed": stream_seed(self.seed, stream),
+            "progress": progress,
+            "execution": self.execution,
+        }
         if not self._evaluates_in_training_env:
             if self._evaluator is None:
                 raise ConfigurationError("evaluation_env: an evaluation needs one")
-            return self._evaluator.evaluate(
-                policy, device, seed=seed, episodes=episodes, progress=progress
-            )
+            return self._evaluator.evaluate(**run)
         state = self.collector.state_dict()
         with evaluation_mode(self.env) as env:
-            found = evaluate(env, policy, device, episodes=episodes, seed=seed, progress=progress)
-        if state:
-            self.collector.load_state_dict(state)
-        else:
-            self.env.set_seed(stream_seed(self.seed, "training", self.frames))
-            self.collector = BatchCollector(self.env, device, policy.in_keys)
+            found = evaluate(env, **run)
+        if not self.collector.load_state_dict(state):
+            self._begin_new_episodes()
         return found
 
     def save(self) -> Path:
@@ -236,7 +237,7 @@ class TorchRLTrainer:
         self.updates = state["updates"]
         self._started = time.perf_counter() - state["seconds"]
         self.agent.load_training_state(state["agent"])
-        self.collector.load_state_dict(state["collector"])
+        goes_on = self.collector.load_state_dict(state["collector"])
         self.episodes.load_state_dict(state["episodes"])
         stored = None
         if replay_path(checkpoint).exists():
@@ -246,6 +247,20 @@ class TorchRLTrainer:
         self.experience.load_state_dict(state["experience"], stored)
         self.metric_logger.resume_from(self.frames)
         set_rng_state(state["random"], self.agent.device)
+        if not goes_on:
+            self._begin_new_episodes()
+
+    def _begin_new_episodes(self) -> None:
+        """Leave the episodes under way, of an environment without a state to go on from.
+
+        The seed depends on the frames, so that the new episodes are not those with which the run
+        has begun.
+        """
+        self.env.set_seed(stream_seed(self.seed, "training", self.frames))
+        self.collector.restart()
+        self.episodes.forget_open()
+        self.experience.forget_episodes()
+        self.agent.forget_episodes()
 
     def _log(self, display: ProgressDisplay) -> None:
         now, episodes = time.perf_counter(), self.episodes.flush()
