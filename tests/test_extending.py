@@ -65,9 +65,17 @@ def test_the_command_of_the_page_trains_the_users_agent_in_the_users_world(home:
     assert again.returncode == 0, again.stderr[-2000:]
 
 
+FOURIER = "agent.encoder._target_=my_robots.vision.Fourier"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["env=gym", "env.name=Pendulum-v1", "agent=sac", FOURIER], ""),
+        (
+            ["env=fanuc", "agent=sac", FOURIER, "agent.encoder.frequencies=0"],
+            "agent.encoder.frequencies=0: input should be greater than or equal to 1",
+        ),
         (["env._target_=my_robots.glide.Glide", "agent=sac"], ""),
         (["env._target_=my_robots.glide.Glide", "agent=dqn"], ""),
         (

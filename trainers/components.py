@@ -109,4 +109,6 @@ def _read_part(group: str, default: type, section: Any, kind: type) -> Component
             f"{group}._target_=package.Class"
         )
     path = f"{default.__module__}.{default.__qualname__}"
-    return read_component(group, {TARGET: path, **(section or {})}, kind=kind)
+    part = read_component(group, {TARGET: path, **(section or {})}, kind=kind)
+    part.build()  # which refuses settings that do not go together
+    return part

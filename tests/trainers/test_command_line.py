@@ -64,6 +64,17 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "env.num_envs=[1"], "env.num_envs=[1"),
         ([*BASE, "evaluation.num_envs=0"], "evaluation.num_envs=0: input should be greater"),
         ([*BASE, "evaluation.limit=8"], "evaluation.limit: Evaluator has no such setting"),
+        ([*BASE, "agent.encoder.color=1"], "agent.encoder.color: ObservationEncoderFactory has no"),
+        ([*BASE, "agent.encoder.channels=[0]"], "agent.encoder.channels=[0]: input should be"),
+        ([*BASE, "agent.encoder=cnn"], "agent.encoder=cnn: it takes settings, agent.encoder.NAME"),
+        (
+            [*BASE, "agent.encoder.convolutions=nature", "agent.encoder.channels=[8,8]"],
+            "encoder.channels=[8, 8]: convolutions=nature takes three numbers",
+        ),
+        (
+            [*BASE, "agent.encoder._target_=agents.SAC"],
+            "it has to be a subclass of agents.encoders.EncoderFactory",
+        ),
         ([*BASE, "demo.speed=0"], "demo.speed=0: input should be greater than 0"),
         ([*BASE, "demo.speed=inf"], "demo.speed=inf: input should be a finite number"),
     ],
@@ -86,6 +97,13 @@ def test_bad_input_is_answered_by_one_line_before_anything_is_built(
     assert lines[0].startswith("error: ")
     assert said in lines[0]
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_help_lists_the_settings_of_an_encoder(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert call(monkeypatch, Path.cwd(), "agent=sac", "env=fanuc", "--help") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("  agent.encoder.channels ") for line in lines)
 
 
 @pytest.fixture(scope="module")
