@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from agents import PPO, Rainbow
+from agents.base import Agent
+from tests.every_agent import ENVS, OBSERVATION, build, small_specs
+from torchrl_gpu.specs import ActionKind
+from trainers.experience import experience_of
+
+
+def make(agent_class: type[Agent], actions: ActionKind, **settings: Any) -> Agent:
+    torch.manual_seed(0)
+    return build(agent_class, *small_specs(actions), **settings)
+
+
+def transition(agent: Agent) -> TensorDict:
+    flag = torch.zeros(ENVS, 1, dtype=torch.bool)
+    step = TensorDict({"observation": torch.randn(ENVS, OBSERVATION)}, [ENVS])
+    with torch.no_grad():
+        agent.policy(step)
+    outcome = {"reward": torch.randn(ENVS, 1), "terminated": flag, "truncated": flag, "done": flag}
+    step["next"] = TensorDict({"observation": torch.randn(ENVS, OBSERVATION), **outcome}, [ENVS])
+    return step
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "sizes"), [(5, [6, 6]), (7, [12]), (4, [4] * 3), (50, [12])]
+)
+def test_minibatches_of_a_rollout_have_one_size(batch_size: int, sizes: list[int]) -> None:
+    agent = make(PPO, "discrete", rollout_length=3, batch_size=batch_size, epochs=2)
+    experience = experience_of(agent, ENVS, 100, 0)
+    batches = [len(b) for _ in range(3) for b in experience.batches(transition(agent))]
+    assert batches == 2 * sizes
+
+
+def test_rows_that_are_left_over_differ_from_epoch_to_epoch() -> None:
+    agent = make(PPO, "discrete", rollout_length=4, batch_size=5, epochs=20)
+    experience = experience_of(agent, ENVS, 100, 0)
+    seen = torch.cat(
+        [b["advantage"] for _ in range(4) for b in experience.batches(transition(agent))]
+    )
+    assert len(seen) == 20 * 15
+    assert len(seen.unique()) == 16
+
+
+def test_priorities_reach_the_replay_as_soon_as_they_are_learned() -> None:
+    agent = make(Rainbow, "discrete", batch_size=64, utd_ratio=0.5, n_step=1)
+    experience: Any = experience_of(agent, ENVS, 100, 0)
+    (batch, _) = list(experience.batches(transition(agent)))
+    # The first transition is to be drawn alone.
+    first = batch["place"] == batch["place"].min()
+    experience.learned(batch, torch.where(first, 1e6, 0.0))
+    assert (experience.replay.sample(64)["place"] == batch["place"].min()).float().mean() > 0.95
