@@ -5,15 +5,19 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase
+
+from torchrl_gpu.environment import Environment
 
 
-class IdentityWorld(EnvBase):
+class IdentityWorld(Environment):
     """Act what you observe: the reward is minus the squared difference.
 
     Every episode ends by its time limit, except those whose observation begins with more than
     `terminates_above`, which terminate.
     """
+
+    discrete_actions: torch.Tensor
+    has_state = True
 
     def __init__(
         self,
@@ -41,6 +45,9 @@ class IdentityWorld(EnvBase):
             },
             shape=(num_envs,),
         )
+        levels = torch.tensor([-0.5, 0.0, 0.5])
+        table = torch.cartesian_prod(*[levels] * action_dim)
+        self.discrete_actions = table.reshape(-1, action_dim)  # every combination
         self.generator = torch.Generator().manual_seed(0)
         self.steps = torch.zeros(num_envs, 1, dtype=torch.long, device=self.device)
         self.observation = torch.zeros(shape, device=self.device)
@@ -85,14 +92,6 @@ class IdentityWorld(EnvBase):
             batch_size=self.batch_size,
         )
 
-    @property
-    def discrete_actions(self) -> torch.Tensor:
-        """The table of discrete actions: every combination of -0.5, 0 and 0.5."""
-        levels = torch.tensor([-0.5, 0.0, 0.5])
-        return torch.cartesian_prod(*[levels] * self.action_spec.shape[-1]).reshape(
-            -1, self.action_spec.shape[-1]
-        )
-
     def _set_seed(self, seed: int | None) -> None:
         self.generator.manual_seed(seed or 0)
 
@@ -111,11 +110,13 @@ class IdentityWorld(EnvBase):
         self.generator.set_state(state["generator"])
 
 
-class MatchWorld(EnvBase):
+class MatchWorld(Environment):
     """Name what you observe: 1 for the number of the component that is 1, else 0.
 
     Every episode ends by its time limit.
     """
+
+    has_state = True
 
     def __init__(
         self, num_envs: int = 16, num_actions: int = 4, max_episode_steps: int = 8

@@ -6,7 +6,7 @@ from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
-from torchrl_gpu.specs import group_of
+from torchrl_gpu.environment import group_of
 
 
 class Actors:

@@ -1,4 +1,4 @@
-"""Step a batched world with a policy, and deliver what happened on the policy's device."""
+"""Step a batched environment with a policy, and deliver the transitions on its device."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torchrl.envs import EnvBase, TransformedEnv
+from torchrl.envs import EnvBase
 
 from torchrl_gpu.actors import Actors
+from torchrl_gpu.adapter import AdaptedEnvironment, as_environment
 from torchrl_gpu.execution import Execution
 from torchrl_gpu.transfer import PackedTransfer
 
@@ -22,12 +23,14 @@ class BatchCollector:
     copy each way per step: actions there, all that came of them back.
 
     Args:
-        env: a batched TorchRL environment.
+        env: any TorchRL environment; one that is no `Environment` is adapted.
         device: where policy and replay live.
-        observation_keys: what the policy reads; `active` comes along where the world tells it.
+        observation_keys: keys that the policy reads; `active` comes along where the environment
+            has it.
         execution: carries out acting; None for eager execution.
 
     Attributes:
+        env: the environment, in the form that it is stepped in.
         actors: who acts in the world: it is for them that the policy is asked.
     """
 
@@ -38,16 +41,16 @@ class BatchCollector:
         observation_keys: Sequence[NestedKey],
         execution: Execution | None = None,
     ) -> None:
-        self.env = env
+        self.env = as_environment(env)
         self.execution = execution or Execution()
         self.device = device
-        self.actors = Actors(env)
-        told = set(env.observation_spec.keys(include_nested=True))
+        self.actors = Actors(self.env)
+        told = set(self.env.observation_spec.keys(include_nested=True))
         self.observation_keys = self.actors.keys(list(observation_keys))
         self.observation_keys += [key for key in self.actors.keys(["active"]) if key in told]
-        self._is_remote = env.device != device
+        self._is_remote = self.env.device != device
         self._to_device = PackedTransfer(device)
-        self._to_host = PackedTransfer(env.device)
+        self._to_host = PackedTransfer(self.env.device)
         # The state that the next action is for: on the world's device, and its observations on
         # the policy's.
         self._root: TensorDictBase | None = None
@@ -86,14 +89,17 @@ class BatchCollector:
         return acted.set("next", arrived["next"])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the world and what it shows now; empty where it tells none."""
-        base = _base(self.env).state_dict()
-        if not base or self._root is None:
+        """Return the state of the environment and, where that is complete, what to act upon."""
+        if self._root is None:
             return {}
-        state: dict[str, Any] = {"world": base, "root": self._root.to_dict()}
-        if isinstance(self.env, TransformedEnv):
-            state["transforms"] = dict(self.env.transform.state_dict())
+        state: dict[str, Any] = {"world": self.env.state_dict()}
+        if self.env.has_state:
+            state["root"] = self._root.to_dict()
         return state
+
+    def restart(self) -> None:
+        """Begin a new episode in every environment with the next step."""
+        self._root = self._observation = None
 
     def restart(self) -> None:
         """Begin a new episode in every environment with the next step."""
@@ -103,24 +109,37 @@ class BatchCollector:
         """Go on from a state that `state_dict` returned.
 
         Returns:
-            Whether the episodes go on; if not, because the state is empty, `restart` is due.
+            Whether the episodes under way go on. If not, new ones begin, and all that is remembered
+            of the old ones, a return so far for instance, has to be forgotten.
         """
+        self.restart()
         if not state:
             return False
+        state = _in_present_form(state, self.env)
         # A reset tells the batch sizes of what is nested, which the state does not.
         root = self.env.reset()
-        _base(self.env).load_state_dict(state["world"])
-        if isinstance(self.env, TransformedEnv):
-            self.env.transform.load_state_dict(state["transforms"])
+        self.env.load_state_dict(state["world"])
+        if not self.env.has_state:
+            return False
         saved = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
-        self._root, self._observation = self._begin(root.update(saved))
+        # Of an older checkpoint there may be more than the environment shows.
+        known = list(root.keys(include_nested=True, leaves_only=True))
+        self._root, self._observation = self._begin(root.update(saved.select(*known)))
         return True
 
     def _begin(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         return root, root.to(self.device) if self._is_remote else root
 
 
-def _base(env: EnvBase) -> EnvBase:
-    while isinstance(env, TransformedEnv):
-        env = env.base_env
-    return env
+def _in_present_form(state: dict[str, Any], env: EnvBase) -> dict[str, Any]:
+    """Return a state with that of the transforms within that of the environment.
+
+    Older checkpoints keep beside each other the state of the environment beneath all transforms,
+    what that environment showed, and the state of the outermost transform.
+    """
+    is_old = isinstance(env, AdaptedEnvironment) and "base" not in state["world"]
+    if not is_old:
+        return state
+    transforms = [state["transforms"]] if "transforms" in state else []
+    world = {"base": state["world"], "root": state["root"], "transforms": transforms}
+    return {"world": world, "root": state["root"]}

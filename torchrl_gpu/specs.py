@@ -1,51 +1,78 @@
-"""What of a world's specs concerns an agent."""
+"""Which specs of an environment concern an agent."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
+from tensordict import NestedKey
 from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec
 from torchrl.envs import EnvBase
 
+from torchrl_gpu.adapter import as_environment
+from torchrl_gpu.environment import group_of, mask_of
 from torchrl_gpu.errors import ConfigurationError
 
 ActionKind = Literal["continuous", "discrete"]
 
-# Told by a world about a transition, not seen by the agent: whether its task is solved, and whether
-# the step from here is a transition at all (a robot out of the game does not move any more).
-OUTCOME_KEYS = ("success", "active")
 
+def observation_spec(
+    env: EnvBase, observation_keys: Sequence[NestedKey] | None = None
+) -> Composite:
+    """Return the specs of the observations that an agent sees in an environment.
 
-def group_of(env: EnvBase) -> str | None:
-    """Return the name of the group of robots that act in a world; None where itself acts.
+    Args:
+        env: any TorchRL environment, see `torchrl_gpu.adapter.as_environment`.
+        observation_keys: the observations to see; nested ones as tuples, or with dots in between.
+            The mask of a set comes along with the set. In an environment with a group of robots,
+            keys in the group. None for all but the environment's `outcome_keys`.
+
+    Returns:
+        Specs of the batch size of the environment; with a group of robots, `[num_envs * robots]`.
 
     Raises:
-        ConfigurationError: more than one kind of action is asked for in a step.
+        ConfigurationError: there is no such observation; those that there are are listed.
     """
-    keys = env.action_keys
-    if len(keys) != 1:
-        names = ", ".join(key if isinstance(key, str) else ".".join(key) for key in keys)
-        raise ConfigurationError(f"env: one agent takes one action, this world asks for {names}")
-    return None if isinstance(keys[0], str) else keys[0][0]
-
-
-def observation_spec(env: EnvBase) -> Composite:
-    """Return the specs of what an agent observes in a world: all observations but the outcome.
-
-    The batch size is that of the world; of a world with a group of robots, `[worlds * robots]`.
-    """
+    env = as_environment(env)
     group = group_of(env)
     spec = env.observation_spec.clone() if group is None else env.observation_spec[group].clone()
-    for key in OUTCOME_KEYS:
-        if key in spec.keys():  # noqa: SIM118  (a Composite iterates over its batch)
-            del spec[key]
+    leaves: dict[str, NestedKey] = {
+        _name(key): key for key in spec.keys(include_nested=True, leaves_only=True)
+    }
+    if observation_keys is None:
+        seen = leaves.keys() - {_name(key) for key in env.outcome_keys}
+    else:
+        seen = {_name(key) for key in observation_keys}
+        unknown = ", ".join(sorted(seen - leaves.keys()))
+        if unknown or not seen:
+            raise ConfigurationError(
+                f"observation_keys: there is no observation {unknown or 'chosen'}; "
+                f"this environment has: {', '.join(leaves)}"
+            )
+        seen |= {_name(mask_of(leaves[name])) for name in seen} & leaves.keys()
+    spec = _without(spec, [key for name, key in leaves.items() if name not in seen])
     return spec if group is None else spec.flatten(0, 1)
 
 
 def action_spec(env: EnvBase) -> TensorSpec:
-    """Return the spec of the action that an agent takes in a world, batched as observations are."""
+    """Return the spec of the action that an agent takes, batched as observations are."""
+    env = as_environment(env)
     spec: TensorSpec = env.full_action_spec[env.action_keys[0]]
     return spec if group_of(env) is None else spec.flatten(0, 1)
+
+
+def _without(spec: Composite, keys: Sequence[NestedKey]) -> Composite:
+    """Remove leaves from a spec, and what then holds no leaf any more."""
+    for key in keys:
+        del spec[key]
+    for name, entry in list(spec.items()):
+        if isinstance(entry, Composite) and not list(entry.keys(True, True)):
+            del spec[name]
+    return spec
+
+
+def _name(key: NestedKey) -> str:
+    return key if isinstance(key, str) else ".".join(key)
 
 
 def action_kind(action_spec: TensorSpec) -> ActionKind:

@@ -15,11 +15,13 @@ import numpy.typing as npt
 import torch
 from pydantic import Field
 from tensordict import TensorDictBase
-from torchrl.envs import EnvBase, TransformedEnv
+from torchrl.envs import EnvBase
 from torchrl.envs.utils import step_mdp
 
 from torchrl_gpu.actors import Actors
+from torchrl_gpu.adapter import as_environment
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.environment import Environment, name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import Execution
 from torchrl_gpu.policy import PolicyWrapper
@@ -51,8 +53,7 @@ def film(
     """Film the greedy policy.
 
     Args:
-        env: a batch of worlds that offers `render(index) -> uint8 [H, W, 3]`; for several
-            worlds at once, index is a list.
+        env: an environment that can render; for several worlds at once, one that renders several.
         policy: is put in eval mode.
         device: where the policy lives.
         folder: where the film goes.
@@ -72,12 +73,13 @@ def film(
         ConfigurationError: the world cannot draw itself, or not so many at once, or the film
             cannot be written.
     """
+    env = as_environment(env)
     draw = _artist(env, worlds)
     act = (execution or Execution()).act
     policy.eval()
     env.set_seed(seed)
     path = folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}"
-    step_seconds = _step_seconds(env) / speed
+    step_seconds = (env.step_seconds or _USUAL_STEP_SECONDS) / speed
     frame_seconds = _frame_seconds(step_seconds, video)
     steps_per_frame = frame_seconds / step_seconds
     rest = round(seconds_between / frame_seconds)
@@ -97,28 +99,15 @@ def film(
     return path
 
 
-def can_be_filmed(env: EnvBase) -> bool:
-    """Return whether an environment can draw itself."""
-    return hasattr(env.base_env if isinstance(env, TransformedEnv) else env, "render")
-
-
-def _artist(env: EnvBase, worlds: int) -> Callable[[], Picture]:
-    """Return what draws the worlds as they are."""
-    world = env.base_env if isinstance(env, TransformedEnv) else env
-    name = type(world).__name__
-    if not can_be_filmed(env):
-        raise ConfigurationError(f"mode=demo: {name} cannot draw itself")
+def _artist(env: Environment, worlds: int) -> Callable[[], Picture]:
+    """Return the function that draws the environments as they are."""
+    if not env.can_render:
+        raise ConfigurationError(f"mode=demo: {name_of(env)} cannot draw itself")
     if worlds == 1:
-        return lambda: world.render(0).numpy()
-    if not getattr(world, "draws_several", False):
-        raise ConfigurationError(f"demo.worlds={worlds}: {name} draws one world at a time")
-    return lambda: world.render(list(range(worlds))).numpy()
-
-
-def _step_seconds(env: EnvBase) -> float:
-    """Return the time that a step of an environment stands for."""
-    base = env.base_env if isinstance(env, TransformedEnv) else env
-    return getattr(base, "step_seconds", None) or _USUAL_STEP_SECONDS
+        return lambda: env.render(0).numpy()
+    if not env.renders_several:
+        raise ConfigurationError(f"demo.worlds={worlds}: {name_of(env)} draws one world at a time")
+    return lambda: env.render(list(range(worlds))).numpy()
 
 
 def _frame_seconds(step_seconds: float, video: Video) -> float:

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from torchrl.envs import EnvBase
 
+from torchrl_gpu.adapter import as_environment
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.collector import BatchCollector
 from torchrl_gpu.execution import Execution
@@ -91,6 +92,7 @@ def evaluate(
             the end.
         execution: carries out acting; None for eager execution.
     """
+    env = as_environment(env)
     was_training = policy.training
     policy.eval()
     env.set_seed(seed)

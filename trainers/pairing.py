@@ -1,4 +1,4 @@
-"""Which agent can act in which world."""
+"""Which agent can act in which environment."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from typing import Any
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
+from torchrl_gpu.adapter import as_environment
+from torchrl_gpu.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.specs import action_kind, action_spec
 from torchrl_gpu.transforms import with_action_table
 from trainers.registry import choices_of, class_of
 
 
-def pair(env: EnvBase, agent: type[Agent]) -> EnvBase:
-    """Return a world as an agent of some class can act in it.
+def pair(env: EnvBase, agent: type[Agent]) -> Environment:
+    """Return an environment as an agent of some class can act in it.
 
-    A continuous world that declares a table of discrete actions takes discrete agents too.
+    A continuous environment with a table of discrete actions takes discrete agents too.
 
     Raises:
-        ConfigurationError: the agent cannot act in this world; those that can are named.
+        ConfigurationError: the agent cannot act in this environment; those that can are named.
     """
+    env = as_environment(env)
     kind = action_kind(action_spec(env))
     if kind in agent.actions:
         return env
-    if "discrete" in agent.actions and hasattr(env, "discrete_actions"):
+    if "discrete" in agent.actions and env.discrete_actions is not None:
         return with_action_table(env)
     agents: dict[str, Any] = {name: class_of("agent", name) for name in choices_of("agent")}
     able = [name for name, other in agents.items() if kind in other.actions]

@@ -14,6 +14,7 @@ from torchrl.envs import EnvBase
 from torchrl.modules import RandomPolicy
 
 from agents.base import Agent
+from torchrl_gpu.adapter import as_environment
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.collector import BatchCollector
@@ -36,7 +37,7 @@ class TorchRLTrainer:
     """Trains any agent in any batched TorchRL environment.
 
     Args:
-        env: the world to learn in, `batch_size=[num_envs]`.
+        env: the environment to learn in: any of TorchRL's, see `as_environment`.
         agent: the agent that learns, on its own device.
         folder: where metrics and checkpoints go.
         evaluation_env: an environment in its evaluation mode, or an `Evaluator`, which builds one
@@ -82,7 +83,7 @@ class TorchRLTrainer:
         loggers: Sequence[Literal["csv", "tensorboard", "wandb"]] = ("csv", "tensorboard"),
         show_progress: bool = True,
     ) -> None:
-        self.env = env
+        self.env = env = as_environment(env)
         self.agent = agent
         self.folder = folder
         given = isinstance(evaluation_env, EnvBase)
@@ -269,7 +270,7 @@ class TorchRLTrainer:
             "frames_per_second": (self.frames - self._logged_frames) / (now - self._logged_at),
             **episodes,
             **self.update_metrics.flush(),
-            **(self.env.metrics() if hasattr(self.env, "metrics") else {}),
+            **self.env.metrics(),
         }
         self._logged_at, self._logged_frames = now, self.frames
         self.metric_logger.log(self.frames, metrics)

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite
-from torchrl.envs import EnvBase
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
 from envs.fanuc.arms import Arms
 from envs.fanuc.curriculum import Curriculum
@@ -25,9 +24,10 @@ from envs.fanuc.render import ArmRenderer
 from envs.fanuc.robot import NUM_JOINTS, load_robot
 from envs.fanuc.simulation import STEP_SECONDS
 from envs.fanuc.targets import GRADES, Grade, load_targets
-from envs.fanuc.task import judge, reward_bounds
+from envs.fanuc.task import judge
 from envs.fanuc.workers import WorkerPool, default_num_workers
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.environment import Environment
 
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
 
@@ -38,15 +38,11 @@ DISCRETE_SPEED = 0.3
 # Targets of one seed are for training, those of another for evaluation only.
 TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
 
-_TOLD_OR_ACTED = frozenset(
-    ("observation", "success", "reward", "terminated", "truncated", "done", "action", "next")
-)
-
 # Flange positions drawn behind an arm: half a second.
 TRAIL_LENGTH = 30
 
 
-class FanucEnv(EnvBase):
+class FanucEnv(Environment):
     """FANUC LR Mate arms in PyBullet; each reaches a target with its flange.
 
     Actions are joint speeds as shares of the data sheet's top speeds, 60 of them a second. The
@@ -58,6 +54,8 @@ class FanucEnv(EnvBase):
     The arms live in worker processes. A reset touches only memory; the workers carry it out at
     the beginning of the next step. Where the arms go depends on `seed` and the actions alone, not
     on the number of workers.
+
+    A discrete action holds still, or moves one joint up or down at 30 % of its top speed.
 
     Args:
         num_envs: how many arms, at least 1.
@@ -77,6 +75,11 @@ class FanucEnv(EnvBase):
         ConfigurationError: an argument is out of range or the URDF cannot be used.
     """
 
+    discrete_actions: Tensor
+    step_seconds = STEP_SECONDS
+    can_render = True
+    has_state = True
+
     @checked
     def __init__(
         self,
@@ -94,6 +97,7 @@ class FanucEnv(EnvBase):
     ) -> None:
         self.robot = load_robot(robot, urdf)
         super().__init__(device="cpu", batch_size=[num_envs])
+        self.discrete_actions = _joint_moves()
         self.max_episode_steps = max_episode_steps
         self.success_radius = success_radius
         self._kinematics = ForwardKinematics(self.robot)
@@ -129,35 +133,11 @@ class FanucEnv(EnvBase):
             shape=(num_envs,),
         )
         self.action_spec = Bounded(-1.0, 1.0, shape=(num_envs, NUM_JOINTS), dtype=torch.float32)
-        self.reward_spec = Bounded(
-            *reward_bounds(self.robot.reach), shape=(num_envs, 1), dtype=torch.float32
-        )
+        # TorchRL's transforms of rewards ask for a spec without bounds.
+        self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32)
         self.full_done_spec = Composite(
             done=done, terminated=done.clone(), truncated=done.clone(), shape=(num_envs,)
         )
-
-    def step_and_maybe_reset(
-        self, tensordict: TensorDictBase
-    ) -> tuple[TensorDictBase, TensorDictBase]:
-        """Step all arms and begin new episodes where they have ended.
-
-        The same as TorchRL's own, without the bookkeeping that only other environments need and
-        that takes as long as a tenth of the physics.
-
-        Args:
-            tensordict: with `action`, and nothing besides what this environment itself tells; with
-                anything more (a recurrent state, say), TorchRL's own way is taken.
-
-        Returns:
-            `tensordict` with `next`, and what to act upon next.
-        """
-        if not _TOLD_OR_ACTED.issuperset(tensordict.keys()):
-            return super().step_and_maybe_reset(tensordict)
-        after = self._step(tensordict)
-        arms = np.flatnonzero(after.get("done").numpy())
-        if len(arms):
-            self._restart(arms)
-        return tensordict.set("next", after), self.observe()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get("action").numpy()
@@ -181,6 +161,12 @@ class FanucEnv(EnvBase):
             batch_size=self.batch_size,
             device=self.device,
         )
+
+    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
+        arms = np.flatnonzero(after.get("done").numpy())
+        if len(arms):
+            self._restart(arms)
+        return self.observe()
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
@@ -236,11 +222,6 @@ class FanucEnv(EnvBase):
         return len(self._arms)
 
     @property
-    def step_seconds(self) -> float:
-        """Seconds of the arms' life that one step takes."""
-        return STEP_SECONDS
-
-    @property
     def joint_positions(self) -> Tensor:
         """Joint angles `[num_envs, 6]`, float64, rad."""
         return torch.tensor(self._arms.state[:, 0])
@@ -261,24 +242,12 @@ class FanucEnv(EnvBase):
         return torch.from_numpy(self._arms.target) + self._shoulder
 
     @property
-    def discrete_actions(self) -> Tensor:
-        """The table of discrete actions `[13, 6]`, float32.
-
-        Row 0 holds still; rows 2 j - 1 and 2 j move joint j up and down at 30 % of its top speed.
-        """
-        table = torch.zeros(2 * NUM_JOINTS + 1, NUM_JOINTS)
-        joints = torch.arange(NUM_JOINTS)
-        table[2 * joints + 1, joints] = DISCRETE_SPEED
-        table[2 * joints + 2, joints] = -DISCRETE_SPEED
-        return table
-
-    @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers."""
         return self._pool.pids
 
     def metrics(self) -> dict[str, float]:
-        """Return what a log should show of the world besides rewards: the grade now drawn up to."""
+        """Return the hardest grade of targets that is drawn, 0 for easy."""
         return {"curriculum/grade": float(self._curriculum.level)}
 
     def render(self, index: int = 0) -> Tensor:
@@ -331,6 +300,18 @@ class FanucEnv(EnvBase):
             self._renderer = None
         self._arms.close()
         super().close(raise_if_closed=False)
+
+
+def _joint_moves() -> Tensor:
+    """Return the table of discrete actions `[13, 6]`, float32.
+
+    Row 0 holds still; rows 2 j - 1 and 2 j move joint j up and down at 30 % of its top speed.
+    """
+    table = torch.zeros(2 * NUM_JOINTS + 1, NUM_JOINTS)
+    joints = torch.arange(NUM_JOINTS)
+    table[2 * joints + 1, joints] = DISCRETE_SPEED
+    table[2 * joints + 2, joints] = -DISCRETE_SPEED
+    return table
 
 
 def _has_display() -> bool:

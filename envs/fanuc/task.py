@@ -63,9 +63,3 @@ def judge(
     for arms in lost:
         reward[arms], success[arms], truncated[arms] = 0, False, True
     return Outcome(reward, success, truncated, success | truncated)
-
-
-def reward_bounds(reach: float) -> tuple[float, float]:
-    """Return the least and the greatest reward of an arm whose flange and targets are in reach."""
-    progress = PROGRESS_REWARD * 2 * reach
-    return -progress - STEP_COST - ACTION_COST, progress - STEP_COST + SUCCESS_REWARD

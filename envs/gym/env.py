@@ -11,7 +11,6 @@ from pydantic import AfterValidator, Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase
 
 from envs.gym.actions import BoxActions, actions_of
 from envs.gym.episodes import DONE_KEYS, Tensors, episodes_of
@@ -25,13 +24,14 @@ from envs.gym.vector import (
     registered,
 )
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
 # Frames per second of an environment that does not say.
 _USUAL_FPS = 30
 
 
-class GymWorld(EnvBase):
+class GymWorld(Environment):
     """Copies of a Gymnasium environment, stepped as one batch on the host.
 
     The specs say what is seen and done:
@@ -64,9 +64,9 @@ class GymWorld(EnvBase):
         options: further arguments of `gymnasium.make`, by name.
 
     Attributes:
-        discrete_actions: only where actions are continuous: the table of discrete actions
-            `[A, D]`, float32 in [-1, 1]. Up to three dimensions it holds all combinations of
-            `action_levels` evenly spaced values (3: -1, 0, 1); beyond, row 0 is zero and each other
+        discrete_actions: where actions are continuous, the table of discrete actions `[A, D]`,
+            float32 in [-1, 1]. Up to three dimensions it holds all combinations of `action_levels`
+            evenly spaced values (3: -1, 0, 1); beyond, row 0 is zero and each other
             row moves one dimension alone.
 
     Raises:
@@ -98,7 +98,8 @@ class GymWorld(EnvBase):
             close_vector(self._vector)
             raise ConfigurationError(f"name={name}: {error}") from None
         self._episodes = episodes_of(self._vector, observations, seed)
-        # Continuous actions only: a world without a table has no such attribute.
+        self.step_seconds = 1.0 / (self._vector.metadata.get("render_fps") or _USUAL_FPS)
+        self.can_render = self._vector.render_mode is not None
         if isinstance(self._actions, BoxActions):
             self.discrete_actions = self._actions.table(action_levels)
 
@@ -109,39 +110,15 @@ class GymWorld(EnvBase):
             {key: Categorical(2, shape=(num_envs, 1), dtype=torch.bool) for key in DONE_KEYS},
             shape=(num_envs,),
         )
-        self._shown_keys = (*self.observation_spec.keys(), *DONE_KEYS)
-        self._told_or_acted = frozenset((*self._shown_keys, "reward", "action", "next"))
-
-    def step_and_maybe_reset(
-        self, tensordict: TensorDictBase
-    ) -> tuple[TensorDictBase, TensorDictBase]:
-        """Act once in every environment and begin new episodes where they are over.
-
-        The same as TorchRL's own, without the bookkeeping that only other environments need and
-        that takes longer than eight CartPoles.
-
-        Args:
-            tensordict: with `action`, and nothing besides what this environment itself tells; with
-                anything more (a recurrent state, say), TorchRL's own way is taken.
-
-        Returns:
-            `tensordict` with `next`, and what to act upon next.
-        """
-        if not self._told_or_acted.issuperset(tensordict.keys()):
-            return super().step_and_maybe_reset(tensordict)
-        after = self._act(tensordict)
-        over = self._episodes.over
-        if over.any():
-            root = self._episodes.restart(over)
-        else:
-            root = {key: after[key] for key in self._shown_keys}
-        return tensordict.set("next", self._batch(after)), self._batch(root)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        return self._batch(self._act(tensordict))
+        return self._batch(self._episodes.step(self._actions.to_env(tensordict.get("action"))))
 
-    def _act(self, tensordict: TensorDictBase) -> Tensors:
-        return self._episodes.step(self._actions.to_env(tensordict.get("action")))
+    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
+        over = self._episodes.over
+        if over.any():
+            return self._batch(self._episodes.restart(over))
+        return self._batch({key: leaf for key, leaf in after.items() if key != "reward"})
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
@@ -175,11 +152,6 @@ class GymWorld(EnvBase):
     def num_envs(self) -> int:
         """How many copies of the environment there are."""
         return self._vector.num_envs
-
-    @property
-    def step_seconds(self) -> float:
-        """Seconds of the environment's life that one step takes, by its frames per second."""
-        return 1.0 / (self._vector.metadata.get("render_fps") or _USUAL_FPS)
 
     def render(self, index: int = 0) -> Tensor:
         """Draw one environment as it is now.

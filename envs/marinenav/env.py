@@ -9,7 +9,6 @@ import torch
 from pydantic import BeforeValidator, Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.envs import EnvBase
 
 from envs.marinenav.actions import discrete_actions
 from envs.marinenav.curriculum import PAPER_STAGES, Schedule, Stage, check_stages
@@ -24,6 +23,7 @@ from envs.marinenav.sea import Outcome, Sea
 from envs.marinenav.specs import GROUP, make_specs
 from envs.marinenav.world import ScenarioSimulator, Simulator, World, flatten, unflatten
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
 MAX_STEPS = 1001  # of an episode, 500.5 s
@@ -34,7 +34,7 @@ Dtype = Annotated[
 TensorStep = Callable[[World, Tensor], tuple[World, Outcome, View]]
 
 
-class MarineNavEnv(EnvBase):
+class MarineNavEnv(Environment):
     """Surface vehicles in seas with vortices and buoys, each to its own goal, by its own sensing.
 
     Everything happens in tensors on the device, all seas at once. Robots are the group `robots` of
@@ -53,6 +53,9 @@ class MarineNavEnv(EnvBase):
     The root has `done`, `terminated`, `truncated` and `success` of the whole sea, `[num_envs, 1]`:
     an episode ends with the way of the last robot, or with its time. `step_and_maybe_reset` then
     begins the next one without the host knowing; `next` holds the true last observation.
+
+    Row 5 i + j of `discrete_actions` `[25, 2]` has the i-th rate left and the j-th right, of 0,
+    -500, -1,000, 500 and 1,000 N/s.
 
     Args:
         num_envs: how many seas, at least 1.
@@ -77,8 +80,11 @@ class MarineNavEnv(EnvBase):
         ConfigurationError: an argument is out of range, or the map cannot hold what is asked for.
     """
 
-    # `render` takes several seas at once.
-    draws_several = True
+    discrete_actions: Tensor
+    step_seconds = STEP_SECONDS
+    can_render = True
+    renders_several = True
+    has_state = True
 
     @checked
     def __init__(
@@ -147,6 +153,7 @@ class MarineNavEnv(EnvBase):
 
     def _set_up(self, dtype: torch.dtype, normalize: bool, compile_step: bool, seed: int) -> None:
         self.dtype = dtype
+        self.discrete_actions = discrete_actions(dtype, self.device)
         self.units = make_units(normalize, dtype, self.device)
         self._own_factor = 1.0 / self.units.own[:, None, None]
         self._object_factor = 1.0 / self.units.objects[:, None, None, None]
@@ -252,19 +259,6 @@ class MarineNavEnv(EnvBase):
         """How many seas there are."""
         return self.batch_size[0]
 
-    @property
-    def step_seconds(self) -> float:
-        """Seconds of the vessels' life that one step takes."""
-        return STEP_SECONDS
-
-    @property
-    def discrete_actions(self) -> Tensor:
-        """The table of discrete actions `[25, 2]`: row 5 i + j has the i-th rate left, j-th right.
-
-        The rates are 0, -500, -1,000, 500 and 1,000 N/s.
-        """
-        return discrete_actions(self.dtype, self.device)
-
     def state(self) -> Tensor:
         """Return where the robots are, `[num_envs, num_robots, 11]`, SI units.
 
@@ -294,7 +288,7 @@ class MarineNavEnv(EnvBase):
         return step, self._world
 
     def metrics(self) -> dict[str, float]:
-        """Return what a log should show of the world besides rewards: the stage of the schedule."""
+        """Return the number of the curriculum's present stage, 0 for the first."""
         stage = self._simulator.schedule.stage(self._world.frames)
         return {"curriculum/stage": float(stage.item())}
 
@@ -351,7 +345,7 @@ class _ScenarioEnv(MarineNavEnv):
     ) -> None:
         scenarios = check_scenarios(episodes)
         numbers, place = getattr(torch, dtype), torch.device(device)
-        EnvBase.__init__(self, device=place, batch_size=[len(scenarios)])
+        super(MarineNavEnv, self).__init__(device=place, batch_size=[len(scenarios)])
         self._first = to_sea(scenarios, numbers, self.device)
         self._simulator = ScenarioSimulator(
             self._first, make_noise(self.device, numbers) if noise else None, MAX_STEPS

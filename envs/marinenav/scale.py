@@ -21,7 +21,7 @@ from envs.marinenav.physics import (
     VELOCITY,
     VESSEL_RADIUS,
 )
-from envs.marinenav.sea import COLLISION_REWARD, GIVE_WAY_REWARD, GOAL_REWARD, STEP_REWARD, Sea
+from envs.marinenav.sea import Sea
 
 # What one unit of a normalised value stands for, row by row.
 OWN_UNITS: Final = (
@@ -109,10 +109,3 @@ def object_bounds(limits: Limits) -> tuple[float, ...]:
     """Return the greatest magnitudes of `perception.View.objects`, SI units."""
     far, fast = SENSING_RANGE + limits.radius, limits.speed + MAX_ERROR
     return (far, far, fast, fast, limits.radius)
-
-
-def reward_bounds(limits: Limits) -> tuple[float, float]:
-    """Return the least and the greatest reward of a step."""
-    progress = STEP_SECONDS * limits.speed
-    least = STEP_REWARD - progress + math.pi * GIVE_WAY_REWARD + COLLISION_REWARD
-    return min(0.0, least), progress + GOAL_REWARD

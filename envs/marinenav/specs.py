@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
 from envs.marinenav.perception import MAX_OBJECTS
-from envs.marinenav.scale import Limits, Units, object_bounds, own_bounds, reward_bounds
+from envs.marinenav.scale import Limits, Units, object_bounds, own_bounds
 
 GROUP: Final = "robots"
 DONES: Final = ("done", "terminated", "truncated")
@@ -57,8 +57,8 @@ def make_specs(shape: tuple[int, int], limits: Limits, units: Units, max_steps: 
     )
     observation["success"] = flag(shape[0], 1)
     action = of_group(action=Bounded(-1.0, 1.0, shape=(*shape, 2), dtype=dtype, device=device))
-    least, most = reward_bounds(limits)
-    reward = of_group(reward=Bounded(least, most, shape=(*shape, 1), dtype=dtype, device=device))
+    # TorchRL's transforms of rewards ask for a spec without bounds.
+    reward = of_group(reward=Unbounded((*shape, 1), dtype=dtype, device=device))
     done = of_group(**{key: flag(*shape, 1) for key in DONES})
     for key in DONES:
         done[key] = flag(shape[0], 1)

@@ -97,7 +97,7 @@ def test_its_own_stepping_equals_that_of_torchrl(
         return torch.stack([*steps, world.step(act(root))])
 
     own = collect(lambda world, root: world.step_and_maybe_reset(root))
-    torchrl = collect(lambda world, root: EnvBase.step_and_maybe_reset(world, root))
+    torchrl = collect(lambda world, root: EnvBase._step_and_maybe_reset(world, root))
     assert set(own.keys(True)) == set(torchrl.keys(True))
     assert (own == torchrl).all()
 

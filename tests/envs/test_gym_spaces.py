@@ -137,6 +137,7 @@ def test_the_table_moves_each_of_many_dimensions_alone(levels: int, rows: int) -
 
 
 def test_only_worlds_of_continuous_actions_have_a_table() -> None:
-    assert not hasattr(GymWorld(name="CartPole-v1"), "discrete_actions")
+    assert GymWorld(name="CartPole-v1").discrete_actions is None
     table = GymWorld(name="Pendulum-v1", action_levels=5).discrete_actions
+    assert table is not None
     assert table.tolist() == [[-1.0], [-0.5], [0.0], [0.5], [1.0]]

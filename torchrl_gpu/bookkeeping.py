@@ -1,0 +1,80 @@
+"""The transforms around an environment, and which leaves are their bookkeeping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tensordict import NestedKey
+from torchrl.data import Composite
+from torchrl.envs import (
+    Compose,
+    EnvBase,
+    InitTracker,
+    ParallelEnv,
+    SerialEnv,
+    StepCounter,
+    TensorDictPrimer,
+    Timer,
+    TrajCounter,
+    Transform,
+    TransformedEnv,
+)
+
+Path = tuple[str, ...]
+
+# They add keys that they compute from none.
+_COUNTERS = (StepCounter, InitTracker, TrajCounter, Timer, TensorDictPrimer)
+
+# A batch of environments does not show the transforms within it: there, the names that TorchRL's
+# transforms give by default have to do.
+_DEFAULT_NAMES = frozenset(
+    ("episode_reward", "step_count", "is_init", "traj_count", "time_step", "time_policy")
+)
+
+
+def bookkeeping_keys(env: EnvBase) -> set[Path]:
+    """Return the observation keys that transforms compute by counting, or from reward or done."""
+    levels = list(transformed_levels(env))
+    base = levels[-1].base_env if levels else env
+    observed = set(_paths(base.observation_spec.keys(True, True)))
+    hidden: set[Path] = set()
+    if isinstance(base, (SerialEnv, ParallelEnv)):
+        hidden = {path for path in observed if path[-1] in _DEFAULT_NAMES}
+        observed -= hidden
+    spec: Composite = base.output_spec.clone()
+    for level in reversed(levels):
+        for transform in single_transforms(level):
+            before = observed | hidden
+            spec = transform.transform_output_spec(spec)
+            after = set(_paths(spec["full_observation_spec"].keys(True, True)))
+            sources = set(_paths(transform.in_keys or ()))
+            is_counted = isinstance(transform, _COUNTERS)
+            if is_counted or (sources and sources.isdisjoint(observed)):
+                hidden |= after - before
+            else:
+                observed |= after - before
+            observed, hidden = observed & after, hidden & after
+    return hidden
+
+
+def transformed_levels(env: EnvBase) -> Iterator[TransformedEnv]:
+    """Return the environments with transforms that lie around an environment, outermost first."""
+    while isinstance(env, TransformedEnv):
+        yield env
+        env = env.base_env
+
+
+def single_transforms(level: TransformedEnv) -> Iterator[Transform]:
+    """Return the transforms of one level, innermost first."""
+    pending = [level.transform]
+    while pending:
+        transform = pending.pop()
+        if isinstance(transform, Compose):
+            pending += reversed(list(transform))
+        else:
+            yield transform
+
+
+def _paths(keys: Iterable[NestedKey]) -> Iterator[Path]:
+    for key in keys:
+        yield (key,) if isinstance(key, str) else tuple(key)
