@@ -44,6 +44,8 @@ General settings
   seed        of everything random (0)
   device      auto, cpu, cuda, cuda:1, xpu, mps, directml (auto)
   threads     of PyTorch on the CPU (null: one per core)
+  observation_keys
+              observations that the agent sees, [observation] (null: all of them)
   checkpoint  a run folder or a checkpoint file
   runs        folder of all runs (runs)
 """

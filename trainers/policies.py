@@ -74,11 +74,12 @@ def trained_agent(path: Path, env: EnvBase, device: torch.device) -> tuple[Agent
     Raises:
         ConfigurationError: the file cannot be read or belongs to another world.
     """
-    config: Any = OmegaConf.create(load_checkpoint(path)["config"])
-    section = OmegaConf.to_container(config, resolve=True)["agent"]  # type: ignore[index,call-overload]
-    component = read_component("agent", section, PROVIDED["agent"])
+    resolved: Any = OmegaConf.create(load_checkpoint(path)["config"])
+    config: Any = OmegaConf.to_container(resolved, resolve=True)
+    component = read_component("agent", config["agent"], PROVIDED["agent"])
     world = pair(env, component.target)
-    agent: Agent = component.build(observation_spec(world), action_spec(world), device)
+    seen = observation_spec(world, config.get("observation_keys"))
+    agent: Agent = component.build(seen, action_spec(world), device)
     load_policy(path, agent)
     return agent, world
 

@@ -42,6 +42,7 @@ class Settings:
     seed: int
     device: torch.device
     threads: int | None
+    observation_keys: list[str] | None
     runs: Path
     checkpoint: Path | None
     agent: Component
@@ -83,12 +84,14 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         seed = check_value(_general, "seed", config["seed"])
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     unresolved: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    observation_keys = check_value(_general, "observation_keys", plain["observation_keys"])
     components = {g: read_component(g, plain[g], PROVIDED[g]) for g in GROUPS}
     return Settings(
         mode=mode,
         seed=seed,
         device=resolved_device,
         threads=threads,
+        observation_keys=observation_keys,
         runs=Path(runs),
         checkpoint=found,
         **components,
@@ -102,6 +105,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
                 for group in ("agent", "env")
             },
             "seed": seed,
+            "observation_keys": observation_keys,
             **{
                 group: component.config(unresolved[group])
                 for group, component in components.items()
@@ -115,6 +119,7 @@ def _general(
     seed: Annotated[int, Field(ge=0, lt=2**31)],
     device: str,
     threads: Annotated[int, Field(ge=1)] | None,
+    observation_keys: Annotated[list[str], Field(min_length=1)] | None,
     checkpoint: str | None,
     runs: str,
 ) -> None:
@@ -139,8 +144,9 @@ def _with_settings_of(
     typed = [override.lstrip("+") for override in overrides if "." in override.split("=")[0]]
     OmegaConf.set_struct(config, False)
     sections = {group: trained[group] for group in ("agent", "env", "trainer")}
-    if not any(override.startswith("seed=") for override in overrides):
-        sections["seed"] = trained.get("seed", config["seed"])
+    for name in ("seed", "observation_keys"):
+        if not any(override.startswith(f"{name}=") for override in overrides):
+            sections[name] = trained.get(name, config[name])
     merged = OmegaConf.merge(config, sections, OmegaConf.from_dotlist(typed))
     assert isinstance(merged, DictConfig)
     return merged

@@ -127,6 +127,7 @@ def _build_env(settings: Settings, mode: Mode, num_envs: int | None = None) -> E
     env: EnvBase = component.build(mode=mode, device=settings.device, seed=seed)
     try:
         paired = pair(env, settings.agent.target)
+        observation_spec(paired, settings.observation_keys)
     except ConfigurationError:
         env.close()
         raise
@@ -141,7 +142,9 @@ def _evaluator(settings: Settings) -> Evaluator:
 
 
 def _build_agent(settings: Settings, env: EnvBase) -> Agent:
-    agent: Agent = settings.agent.build(observation_spec(env), action_spec(env), settings.device)
+    agent: Agent = settings.agent.build(
+        observation_spec(env, settings.observation_keys), action_spec(env), settings.device
+    )
     return agent
 
 

@@ -1,0 +1,73 @@
+"""The setting observation_keys, from the command line into a run and out of its checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from envs.marinenav import MarineNavEnv
+from tests.program import call
+from torchrl_gpu.checkpoint import find_checkpoint
+from trainers.policies import trained_agent
+
+SHORT = [
+    "agent=sac",
+    "env=marinenav",
+    "experiment=quick",
+    "device=cpu",
+    "agent.hidden_sizes=[8]",
+    "env.num_envs=2",
+    "env.num_robots=2",
+    "env.max_episode_steps=10",
+    "trainer.total_frames=64",
+    "trainer.random_frames=32",
+    "trainer.replay_capacity=1000",
+    "trainer.evaluation_episodes=2",
+    "evaluation.episodes=2",
+]
+
+
+def test_it_is_part_of_a_run_and_of_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call(monkeypatch, tmp_path, *SHORT, "observation_keys=[observation]") == 0
+    (folder,) = (tmp_path / "runs" / "marinenav" / "sac").iterdir()
+    assert "observation_keys:\n- observation" in (folder / "config.yaml").read_text()
+    assert call(monkeypatch, tmp_path, "mode=eval", f"checkpoint={folder}") == 0
+    arguments = [f"checkpoint={folder}", "trainer.total_frames=80"]
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    env = MarineNavEnv(num_envs=2, num_robots=2)
+    agent, _ = trained_agent(find_checkpoint(folder), env, torch.device("cpu"))
+    assert list(agent.observation_spec.keys()) == ["observation"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("[speed]", "there is no observation speed; this environment has: observation, objects"),
+        ("observation", "observation_keys=observation: input should be a valid list"),
+        ("[]", "observation_keys=[]: list should have at least 1 item"),
+    ],
+)
+def test_a_wrong_one_is_answered_by_one_line(
+    keys: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, tmp_path, *SHORT, f"observation_keys={keys}") == 2
+    output, errors = capfd.readouterr()
+    assert output == ""
+    (line,) = errors.strip().splitlines()
+    assert said in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, tmp_path, "--help") == 0
+    assert "observation_keys" in capsys.readouterr().out
