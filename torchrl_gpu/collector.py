@@ -98,21 +98,18 @@ class BatchCollector:
         return state
 
     def restart(self) -> None:
-        """Begin a new episode in every environment with the next step."""
-        self._root = self._observation = None
-
-    def restart(self) -> None:
-        """Begin a new episode in every environment with the next step."""
-        self._root = self._observation = None
+        """Begin a new episode in every environment."""
+        self._root, self._observation = self._begin(self.env.reset())
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Go on from a state that `state_dict` returned.
 
         Returns:
-            Whether the episodes under way go on. If not, new ones begin, and all that is remembered
-            of the old ones, a return so far for instance, has to be forgotten.
+            Whether the episodes under way go on. If not, `restart` begins new ones, as the next
+            step would, and all that is remembered of the old ones, a return so far for instance,
+            has to be forgotten.
         """
-        self.restart()
+        self._root = self._observation = None
         if not state:
             return False
         state = _in_present_form(state, self.env)

@@ -29,7 +29,8 @@ class Environment(EnvBase):
         discrete_actions: table of discrete actions `[A, action_dim]`, float, within the bounds of
             the continuous action; None: agents with discrete actions cannot act here.
         step_seconds: simulated seconds of one step; None: unknown.
-        can_render: whether `render` draws.
+        can_render: whether `render` draws; of an environment with modes, whether it does in the
+            mode `demo`.
         renders_several: whether `render` takes a list of indices, too.
         has_state: whether `state_dict()` and `load_state_dict()` determine the whole future.
         outcome_keys: leaves of the observation that tell about a transition, and that no agent sees
@@ -65,6 +66,19 @@ class Environment(EnvBase):
     def metrics(self) -> dict[str, float]:
         """Return figures for the log besides rewards, by name; asked once per logging interval."""
         return {}
+
+    @classmethod
+    def evaluation_limit(cls, settings: Mapping[str, Any]) -> int | None:
+        """Return the largest number of environments that an evaluation builds by itself.
+
+        Args:
+            settings: of this class, as training has them.
+
+        Returns:
+            None for any number. An environment whose copies each cost a process, for instance,
+            returns the number that training has.
+        """
+        return None
 
     def set_mode(self, mode: Mode) -> None:
         """Switch between training and evaluation; new episodes begin with the next reset.

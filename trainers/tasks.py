@@ -16,11 +16,13 @@ from omegaconf import OmegaConf
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
+from torchrl_gpu.adapter import as_environment
 from torchrl_gpu.device import describe_device
+from torchrl_gpu.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.specs import action_spec, observation_spec
-from trainers.demo import can_be_filmed, film
+from trainers.demo import film
 from trainers.evaluator import Evaluator
 from trainers.folders import check_writable, results_folder, run_folder, write
 from trainers.pairing import pair
@@ -68,7 +70,7 @@ def train(settings: Settings) -> None:
         load_policy(best, agent)
         with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
             result = trainer.evaluate(evaluator.episodes, progress=display.update)
-        filmed = can_be_filmed(env)
+        filmed = as_environment(env).can_render
     seconds = time.perf_counter() - started
     summary = {"frames": trainer.frames, "seconds": seconds, **result.as_dict()}
     write(folder / "summary.json", json.dumps(summary, indent=2))
@@ -136,8 +138,10 @@ def _build_env(settings: Settings, mode: Mode, num_envs: int | None = None) -> E
 
 
 def _evaluator(settings: Settings) -> Evaluator:
-    limit_of = getattr(settings.env.target, "evaluation_limit", None)
-    limit = None if limit_of is None else limit_of(settings.env.settings)
+    target = settings.env.target
+    limit = None
+    if issubclass(target, Environment):
+        limit = target.evaluation_limit(settings.env.settings)
     return Evaluator(partial(_build_env, settings, "eval"), limit=limit, **settings.evaluation)
 
 

@@ -88,7 +88,7 @@ class TorchRLTrainer:
         self.folder = folder
         given = isinstance(evaluation_env, EnvBase)
         self._evaluator = Evaluator(evaluation_env) if given else evaluation_env
-        self._evaluates_in_training_env = not given and getattr(env, "can_switch_mode", False)
+        self._evaluates_in_training_env = not given and env.can_switch_mode
         self.config = config or {}
         self.total_frames = total_frames
         self.log_interval = log_interval

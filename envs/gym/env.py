@@ -99,7 +99,7 @@ class GymWorld(Environment):
             raise ConfigurationError(f"name={name}: {error}") from None
         self._episodes = episodes_of(self._vector, observations, seed)
         self.step_seconds = 1.0 / (self._vector.metadata.get("render_fps") or _USUAL_FPS)
-        self.can_render = self._vector.render_mode is not None
+        self.can_render = "rgb_array" in (self._vector.metadata.get("render_modes") or ())
         if isinstance(self._actions, BoxActions):
             self.discrete_actions = self._actions.table(action_levels)
 

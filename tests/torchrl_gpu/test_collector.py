@@ -134,6 +134,7 @@ def test_running_statistics_go_on_where_the_environment_begins_anew(
         collector.step(random)
     state = saved_and_loaded(collector.state_dict(), tmp_path)
     assert not again.load_state_dict(state)
+    again.restart()
     assert count(again) == count(collector) + 1
     again.step(random)
     # With the reset and the step.

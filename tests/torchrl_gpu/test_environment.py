@@ -87,8 +87,8 @@ def test_keys_that_it_does_not_know_are_carried_over(make: Callable[[], Environm
 def test_what_is_not_declared_is_not_there() -> None:
     env = GymWorld(name="CartPole-v1", num_envs=1)
     assert env.discrete_actions is None
-    declared = [env.has_state, env.can_render, env.renders_several, env.can_switch_mode]
-    assert declared == [False] * 4
+    assert [env.has_state, env.renders_several, env.can_switch_mode] == [False] * 3
+    assert env.evaluation_limit({"num_envs": 1, "vectorization": "sync"}) is None
     assert env.metrics() == {}
     with pytest.raises(ConfigurationError, match="IdentityWorld cannot draw itself"):
         IdentityWorld().render()

@@ -20,12 +20,14 @@ STEPS = 60
 class DrawnWorld(IdentityWorld):
     """Draws the number of steps done as a height."""
 
+    can_render = True
+
     def __init__(self, step_seconds: float | None) -> None:
         super().__init__(num_envs=1, max_episode_steps=STEPS)
         self.step_seconds = step_seconds
         self.drawn: list[int] = []
 
-    def render(self, index: int) -> torch.Tensor:
+    def render(self, index: Any = 0) -> torch.Tensor:
         done = int(self.steps[index])
         self.drawn.append(done)
         picture = torch.zeros(64, 64, 3, dtype=torch.uint8)

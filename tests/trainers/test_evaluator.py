@@ -113,9 +113,9 @@ class SwitchableWorld(IdentityWorld):
 
     can_switch_mode = True
 
-    def __init__(self, num_envs: int = 16, tells_state: bool = True) -> None:
+    def __init__(self, num_envs: int = 16, has_state: bool = True) -> None:
         super().__init__(num_envs)
-        self.tells_state = tells_state
+        self.has_state = has_state
         self.modes: list[str] = []
         self.seeds: list[int | None] = []
 
@@ -128,7 +128,11 @@ class SwitchableWorld(IdentityWorld):
         self.seeds.append(seed)
 
     def state_dict(self, **kwargs: object) -> dict[str, torch.Tensor]:
-        return super().state_dict() if self.tells_state else {}
+        return super().state_dict() if self.has_state else {}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor], **kwargs: object) -> None:
+        if self.has_state:
+            super().load_state_dict(state)
 
 
 def switching_trainer(folder: Path, env: IdentityWorld, **settings: Any) -> TorchRLTrainer:
@@ -164,7 +168,7 @@ def test_training_goes_on_as_if_it_had_not_been_evaluated_in_its_environment(
 
 
 def test_without_a_state_training_goes_on_with_new_episodes_of_its_stream(tmp_path: Path) -> None:
-    env = SwitchableWorld(tells_state=False)
+    env = SwitchableWorld(has_state=False)
     trainer = switching_trainer(tmp_path, env, total_frames=480)
     trainer.train()
     evaluated, frames = stream_seed(0, "selection"), (208, 416, 480)

@@ -67,13 +67,14 @@ def test_new_episodes_are_others_than_those_at_the_beginning(tmp_path: Path) -> 
 def test_a_rollout_holds_no_steps_of_episodes_that_were_left(tmp_path: Path) -> None:
     resumed = interrupted_and_loaded(tmp_path)
     rollouts: list[Any] = []
-    prepare = resumed.agent.prepare
+    agent: Any = resumed.agent
+    prepare = agent.prepare
 
     def record(rollout: Any) -> Any:
         rollouts.append(rollout.clone())
         return prepare(rollout)
 
-    resumed.agent.prepare = record  # type: ignore[method-assign]
+    agent.prepare = record
     for _ in range(8):
         assert not rollouts
         list(resumed.experience.batches(resumed.collect()))
