@@ -19,6 +19,7 @@ from agents.training_state import (
     place_optimizer,
 )
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution import EAGER, Execution
 from torchrl_gpu.policy import PolicyWrapper
 from torchrl_gpu.replay import ReplayBuffer
 from torchrl_gpu.specs import ActionKind, action_kind
@@ -106,8 +107,18 @@ class Agent(nn.Module, ABC):
         self.augmentation = encoder.augmentation(observation_spec)
 
     def build_encoder(self) -> Encoder:
-        """Return a new encoder of the observations, for one network."""
-        return self.encoder_factory.build(self.observation_spec, self.device)
+        """Return a new encoder of the observations, for one network.
+
+        Raises:
+            ConfigurationError: the factory builds no `Encoder`, or one without a width.
+        """
+        encoder: Any = self.encoder_factory.build(self.observation_spec, self.device)
+        if not isinstance(encoder, Encoder) or not isinstance(getattr(encoder, "width", None), int):
+            raise ConfigurationError(
+                f"agent.encoder: {type(self.encoder_factory).__name__}.build has to return an "
+                "agents.encoders.Encoder with its number of features as `width`"
+            )
+        return encoder
 
     @abstractmethod
     def loss(self, batch: TensorDictBase) -> Losses:
@@ -122,20 +133,22 @@ class Agent(nn.Module, ABC):
                 `[B, 1]`) under `next`.
         """
 
-    def update(self, batch: TensorDictBase) -> Update:
-        """Do one gradient step on a batch of `batch_size` transitions, see `loss`."""
+    def update(self, batch: TensorDictBase, execution: Execution = EAGER) -> Update:
+        """Do one gradient step.
+
+        Args:
+            batch: transitions `[B]`, see `loss`.
+            execution: computes the gradients and moves the parameters.
+        """
         if self.augmentation is not None:
             batch = self.augmentation(batch)
-        losses = self.loss(batch)
         optimizers = self.optimizers().values()
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        torch.autograd.backward(list(losses.terms.values()))
+        losses = execution.gradients(self.loss, batch, optimizers)
         for optimizer in optimizers:
             if self.max_gradient_norm is not None:
                 for group in optimizer.param_groups:
                     nn.utils.clip_grad_norm_(group["params"], self.max_gradient_norm)
-            optimizer.step()
+            execution.step(optimizer)
         metrics = {name: term.detach() for name, term in losses.terms.items()} | losses.metrics
         self.after_update(metrics)
         return Update(metrics, losses.priorities)
@@ -184,9 +197,11 @@ class Agent(nn.Module, ABC):
         super()._apply(fn, recurse)
         after = dict(self.named_parameters())
         moved = {parameter: after[name] for name, parameter in before.items()}
-        for optimizer in self.optimizers().values():
-            place_optimizer(optimizer, moved)
-        self.device = next(iter(after.values())).device
+        # A constructor may move the agent before there is an optimizer.
+        if any(isinstance(value, torch.optim.Optimizer) for value in vars(self).values()):
+            for optimizer in self.optimizers().values():
+                place_optimizer(optimizer, moved)
+        self.device = next((p.device for p in after.values()), self.device)
         return self
 
 

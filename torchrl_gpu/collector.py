@@ -12,7 +12,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_gpu.actors import Actors
 from torchrl_gpu.adapter import AdaptedEnvironment, as_environment
-from torchrl_gpu.execution import Execution
+from torchrl_gpu.execution import EAGER, Execution
 from torchrl_gpu.transfer import PackedTransfer
 
 
@@ -27,7 +27,7 @@ class BatchCollector:
         device: where policy and replay live.
         observation_keys: keys that the policy reads; `active` comes along where the environment
             has it.
-        execution: carries out acting; None for eager execution.
+        execution: carries out acting.
 
     Attributes:
         env: the environment, in the form that it is stepped in.
@@ -39,10 +39,10 @@ class BatchCollector:
         env: EnvBase,
         device: torch.device,
         observation_keys: Sequence[NestedKey],
-        execution: Execution | None = None,
+        execution: Execution = EAGER,
     ) -> None:
         self.env = as_environment(env)
-        self.execution = execution or Execution()
+        self.execution = execution
         self.device = device
         self.actors = Actors(self.env)
         told = set(self.env.observation_spec.keys(include_nested=True))

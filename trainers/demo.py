@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
-from tensordict import TensorDictBase
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import step_mdp
 
@@ -23,7 +22,7 @@ from torchrl_gpu.adapter import as_environment
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environment import Environment, name_of
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution import Execution
+from torchrl_gpu.execution import EAGER, Execution
 from torchrl_gpu.policy import PolicyWrapper
 
 Picture = npt.NDArray[np.uint8]
@@ -42,7 +41,7 @@ def film(
     device: torch.device,
     folder: Path,
     *,
-    execution: Execution | None = None,
+    execution: Execution = EAGER,
     seed: int = 0,
     episodes: Annotated[int, Field(ge=1)] = 8,
     worlds: Annotated[int, Field(ge=1, le=64)] = 1,
@@ -57,7 +56,7 @@ def film(
         policy: is put in eval mode.
         device: where the policy lives.
         folder: where the film goes.
-        execution: carries out acting; None for eager execution.
+        execution: carries out acting.
         seed: the same seed gives the same film.
         episodes: number of episodes, one after the other.
         worlds: how many are shown side by side; an episode lasts until it is over in all of them.
@@ -75,7 +74,6 @@ def film(
     """
     env = as_environment(env)
     draw = _artist(env, worlds)
-    act = (execution or Execution()).act
     policy.eval()
     env.set_seed(seed)
     path = folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}"
@@ -90,7 +88,7 @@ def film(
         with closing(writer):
             for _ in range(episodes):
                 image = None
-                for image in _episode(env, policy, device, act, draw, steps_per_frame):
+                for image in _episode(env, policy, device, execution, draw, steps_per_frame):
                     writer.append_data(image)
                 for _ in range(rest):
                     writer.append_data(image)
@@ -125,7 +123,7 @@ def _episode(
     env: EnvBase,
     policy: PolicyWrapper,
     device: torch.device,
-    act: Callable[[PolicyWrapper, TensorDictBase], TensorDictBase],
+    execution: Execution,
     draw: Callable[[], Picture],
     steps_per_frame: float,
 ) -> Iterator[Picture]:
@@ -140,7 +138,7 @@ def _episode(
     done, steps, frames = False, 0, 1
     while not done:
         seen = state.select(*actors.keys(policy.in_keys)).to(device)
-        act(policy, actors.view(seen))
+        execution.act(policy, actors.view(seen))
         state = env.step(state.update(seen.select(actors.action_key).to(env.device)))
         done = bool(state["next", "done"].all())
         steps += 1

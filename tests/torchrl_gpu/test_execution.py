@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ from tests.every_agent import AGENTS, build_for
 from tests.test_extending import example
 from tests.worlds import IdentityWorld
 from torchrl_gpu.collector import BatchCollector
-from torchrl_gpu.execution import Execution, Result
+from torchrl_gpu.execution import Execution
 from trainers.pairing import pair
 from trainers.trainer import TorchRLTrainer
 
 
 class Recording(Execution):
-    """Counts calls, and carries them out in half precision, as an example of a change."""
+    """Counts calls, and computes losses in half precision, as an example of a change."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -33,12 +33,29 @@ class Recording(Execution):
         self.calls["act"] += 1
         return super().act(policy, observation)
 
-    def update(self, step: Callable[[TensorDictBase], Result], batch: TensorDictBase) -> Result:
+    def update(self, agent: Agent, batch: TensorDictBase) -> Update:
         self.calls["update"] += 1
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            result = super().update(step, batch)
+        result = super().update(agent, batch)
         assert isinstance(result, Update)
         return result
+
+    def gradients(
+        self,
+        loss: Callable[[TensorDictBase], Any],
+        batch: TensorDictBase,
+        optimizers: Iterable[torch.optim.Optimizer],
+    ) -> Any:
+        self.calls["gradients"] += 1
+
+        def in_half_precision(batch: TensorDictBase) -> Any:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return loss(batch)
+
+        return super().gradients(in_half_precision, batch, optimizers)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        self.calls["step"] += 1
+        super().step(optimizer)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +71,8 @@ def test_it_sees_every_step_of_an_agent(agent_class: type[Agent], tmp_path: Path
     )
     trainer.train()
     assert trainer.updates > 0
-    assert execution.calls == {"act": 512 // 8, "update": trainer.updates}
+    parts = dict.fromkeys(("update", "gradients", "step"), trainer.updates)
+    assert execution.calls == {"act": 512 // 8, **parts}
     assert all(value.isfinite().all() for value in agent.state_dict().values())
 
 
