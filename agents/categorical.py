@@ -28,11 +28,16 @@ def mode(logits: Tensor) -> Tensor:
 
 def log_prob(action: Tensor, logits: Tensor) -> Tensor:
     """Return the log-probabilities `[*B, 1]` of actions `[*B]` under logits `[*B, n]`."""
-    return logits.log_softmax(dim=-1).gather(-1, action.unsqueeze(-1))
+    return _log_softmax(logits).gather(-1, action.unsqueeze(-1))
 
 
 def entropy(logits: Tensor) -> Tensor:
     """Return the entropies `[*B, 1]` of logits `[*B, n]`, in nats."""
-    log_probs = logits.log_softmax(dim=-1)
+    log_probs = _log_softmax(logits)
     # H = -sum_i p_i log p_i
     return -(log_probs.exp() * log_probs).sum(dim=-1, keepdim=True)
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    # In half precision its errors are as large as the steps of a policy.
+    return logits.to(torch.float32).log_softmax(dim=-1)

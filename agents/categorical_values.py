@@ -46,7 +46,8 @@ class CategoricalValues(nn.Module):
 
     def mean(self, logits: Tensor) -> Tensor:
         """Return the expected values `[*B]` of distributions `[*B, atoms]` given as logits."""
-        return logits.softmax(dim=-1) @ self.atoms
+        # No matrix product: autocast would compute one in half precision, and actions would tie.
+        return (logits.to(torch.float32).softmax(dim=-1) * self.atoms).sum(dim=-1)
 
     def project(self, probabilities: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
         """Return the distributions of `reward + discount * value`, on the same atoms.
@@ -83,7 +84,8 @@ def divergence(target: Tensor, logits: Tensor) -> Tensor:
         logits: `[B, atoms]`.
     """
     log_target = target.clamp(min=torch.finfo(target.dtype).tiny).log()
-    return (target * (log_target - logits.log_softmax(dim=-1))).sum(dim=-1)
+    log_probabilities = logits.to(torch.float32).log_softmax(dim=-1)
+    return (target * (log_target - log_probabilities)).sum(dim=-1)
 
 
 def _check_atoms(values: CategoricalValues, _: Any) -> None:

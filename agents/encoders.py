@@ -82,7 +82,8 @@ class ObservationEncoderFactory(EncoderFactory):
         pixel_features: width of the layer behind the convolutions, at least 1; None for that of the
             paper.
         set_features: width of the layer that all elements of a set share, at least 1.
-        shared: use one encoder for actor and critic, trained by the critic's loss (PPO: by both).
+        shared: use one encoder for actor and critic, trained by the critic's loss (PPO: by both);
+            without effect on agents with one network.
         random_shift: longest random shift of pixels in a gradient step, in pixels; 0 for none, 4 is
             usual for images of 84 x 84.
 

@@ -64,8 +64,8 @@ class PixelEncoder(nn.Module):
         size = _output_size(convolutions, height) * _output_size(convolutions, width)
         if size == 0:
             raise ConfigurationError(
-                f"encoder.convolutions={style}: pixels of {height} x {width} are too few for these "
-                f"convolutions"
+                f"agent.encoder.convolutions={style}: pixels of {height} x {width} are too few for "
+                "these convolutions"
             )
         outputs = (channels or chosen.channels)[-1] * size
         linear = nn.Linear(outputs, self.width, device=device)
@@ -111,7 +111,7 @@ def check_channels(style: Convolutions, channels: Sequence[int] | None) -> None:
     """
     if style == "nature" and channels is not None and len(channels) != len(_NATURE_KERNELS):
         raise ConfigurationError(
-            f"encoder.channels={list(channels)}: convolutions=nature takes three numbers"
+            f"channels={list(channels)}: convolutions=nature takes three numbers"
         )
 
 

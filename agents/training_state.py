@@ -47,7 +47,7 @@ def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def load_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
-    """Load what an optimizer has learned, and keep the settings that it was built with.
+    """Load the moments of an optimizer, and keep the settings that it was built with.
 
     The saved learning rate, which may have changed in the course of training, is loaded where the
     optimizer was built with the same initial rate as the saved one.

@@ -22,6 +22,16 @@ def test_draws_from_half_precision_logits_follow_the_probabilities() -> None:
     torch.testing.assert_close(share, torch.tensor(3.4e-4), atol=1e-4, rtol=0.0)
 
 
+def test_log_probability_and_entropy_keep_single_precision() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(64, 5).to(torch.bfloat16)
+    action = categorical.mode(logits)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = categorical.log_prob(action, logits), categorical.entropy(logits)
+    expected = categorical.log_prob(action, logits.float()), categorical.entropy(logits.float())
+    torch.testing.assert_close(found, expected)
+
+
 def test_log_probability_and_entropy_are_those_of_the_softmax() -> None:
     torch.manual_seed(0)
     logits = torch.randn(5, 4, 3)

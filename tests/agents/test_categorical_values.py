@@ -30,8 +30,12 @@ def test_projection_under_autocast_is_that_of_single_precision() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         halves = logits.softmax(-1).to(torch.bfloat16)
         projected = values.project(halves, reward, discount)
+        mean = values.mean(logits)
+        distance = divergence(expected, logits.to(torch.bfloat16))
     assert projected.dtype == torch.float32
     torch.testing.assert_close(projected, expected, atol=4e-3, rtol=0.0)
+    torch.testing.assert_close(mean, values.mean(logits))
+    torch.testing.assert_close(distance, divergence(expected, logits.to(torch.bfloat16).float()))
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,10 @@ def test_channels_and_features_of_pixels_are_settings(style: str) -> None:
     ("settings", "said"),
     [
         ({"convolutions": "vgg"}, "convolutions=vgg"),
-        ({"convolutions": "nature"}, "encoder.convolutions=nature: pixels of 16 x 24 are too few"),
+        (
+            {"convolutions": "nature"},
+            "agent.encoder.convolutions=nature: pixels of 16 x 24 are too few",
+        ),
         ({"convolutions": "nature", "channels": [8, 8]}, "convolutions=nature takes three numbers"),
         ({"channels": []}, "channels"),
         ({"channels": [0]}, "channels"),

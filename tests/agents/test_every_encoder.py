@@ -24,6 +24,7 @@ from tests.every_agent import (
     small_specs,
 )
 from torchrl_gpu.arguments import parameters_of
+from torchrl_gpu.errors import ConfigurationError
 
 STEPS, SIZE = 4, 16
 
@@ -161,6 +162,16 @@ def test_random_shifts_change_the_gradient_step_and_not_the_policy(case: Case) -
         gradients.append(torch.cat([gradient.flatten() for gradient in found]))
     assert torch.equal(*actions)
     assert not torch.allclose(gradients[0], gradients[1])
+
+
+class NoEncoder(EncoderFactory):
+    def build(self, observation_spec: Composite, device: torch.device) -> Encoder:
+        return nn.Identity()  # type: ignore[return-value]
+
+
+def test_a_factory_that_builds_no_encoder_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"NoEncoder.build has to return an .*Encoder"):
+        make(Case(AGENTS[0], "continuous"), NoEncoder())
 
 
 def test_every_agent_takes_an_encoder() -> None:

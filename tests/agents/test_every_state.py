@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import ExponentialLR
 
+from agents import SAC
 from agents.base import Agent, OffPolicyAgent
+from agents.encoders import Encoder
 from tests.every_agent import (
     CPU,
     Case,
@@ -140,6 +142,15 @@ def test_an_agent_learns_on_where_it_is_moved_to(case: Case, accelerator: torch.
         if name.startswith("target_"):
             online = name.removeprefix("target_").replace(".network.", ".", 1)
             assert torch.equal(after[name].cpu(), after[online].cpu()), name
+
+
+def test_an_agent_may_be_moved_before_it_has_an_optimizer() -> None:
+    class Moved(SAC):
+        def build_encoders(self) -> tuple[Encoder, Encoder]:
+            self.to(CPU)
+            return super().build_encoders()
+
+    assert Case(Moved, "continuous").make().device == CPU
 
 
 @every_agent
