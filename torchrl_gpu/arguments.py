@@ -80,6 +80,7 @@ def check_settings(
     settings: Mapping[str, Any],
     group: str,
     provided: Iterable[str] = (),
+    parts: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Check the settings of one component without building it.
 
@@ -88,6 +89,7 @@ def check_settings(
         settings: what the user set, by argument name.
         group: the name of the component's group, used in messages (`agent`, `env`, `trainer`).
         provided: arguments that the program passes itself and that no setting may name.
+        parts: settings that are components themselves, checked elsewhere.
 
     Returns:
         Every setting of the component, the defaults of those not set included, converted to the
@@ -100,11 +102,14 @@ def check_settings(
     constructor = constructor_of(component)
     parameters = parameters_of(component)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    known = [n for n, p in parameters.items() if p.kind not in _VARIADIC and n not in set(provided)]
+    own = [n for n, p in parameters.items() if p.kind not in _VARIADIC and n not in set(provided)]
+    known = [name for name in own if name not in set(parts)]
+    if not isinstance(settings, Mapping):
+        raise ConfigurationError(f"{group}={settings}: write {group}.NAME=... for each setting")
     for name in settings:
         if name not in known and not (takes_any and name not in set(provided)):
             raise ConfigurationError(
-                f"{group}.{name}: {component.__name__} has no such setting{suggest(name, known)}"
+                f"{group}.{name}: {component.__name__} has no such setting{suggest(name, own)}"
             )
     for name in known:
         if name not in settings and parameters[name].default is inspect.Parameter.empty:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
@@ -11,6 +12,9 @@ from torchrl_gpu.errors import ConfigurationError
 from trainers.registry import find_class
 
 TARGET = "_target_"
+
+# A setting that follows another one that is saved with it.
+_FOLLOWS = re.compile(r"\$\{(agent|env|trainer)\.")
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,8 @@ class Component:
             if isinstance(value, Component):
                 config[name] = value.config(before if isinstance(before, Mapping) else {})
             else:
-                is_interpolation = isinstance(before, str) and before.startswith("${")
-                config[name] = before if is_interpolation else value
+                follows = isinstance(before, str) and _FOLLOWS.match(before)
+                config[name] = before if follows else value
         return config
 
 
@@ -82,7 +86,7 @@ def read_component(
         name: _read_part(f"{group}.{name}", default, settings.pop(name, None), annotation)
         for name, (default, annotation) in parts_of(target).items()
     }
-    checked = check_settings(target, settings, group, (*provided, *parts))
+    checked = check_settings(target, settings, group, provided, parts)
     return Component(target, {**checked, **parts})
 
 
@@ -110,5 +114,8 @@ def _read_part(group: str, default: type, section: Any, kind: type) -> Component
         )
     path = f"{default.__module__}.{default.__qualname__}"
     part = read_component(group, {TARGET: path, **(section or {})}, kind=kind)
-    part.build()  # which refuses settings that do not go together
+    try:
+        part.build()
+    except (TypeError, ValueError) as error:  # a ConfigurationError is a ValueError
+        raise ConfigurationError(f"{group}: {error}") from error
     return part

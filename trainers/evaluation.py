@@ -13,12 +13,15 @@ from torchrl.envs import EnvBase
 from torchrl_gpu.adapter import as_environment
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.collector import BatchCollector
-from torchrl_gpu.execution import Execution
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution import EAGER, Execution
 from torchrl_gpu.intervals import wilson_interval
 from torchrl_gpu.policy import PolicyWrapper
 from trainers.metrics import EpisodeStatistics
 
 _STEPS_BETWEEN_LOOKS = 10
+# Without an end of any episode: many times the longest that people use.
+_MOST_STEPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def evaluate(
     episodes: Annotated[int, Field(ge=1)] = 500,
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
-    execution: Execution | None = None,
+    execution: Execution = EAGER,
 ) -> Evaluation:
     """Run the greedy policy for a number of episodes.
 
@@ -90,11 +93,27 @@ def evaluate(
         seed: the same seed gives the same episodes.
         progress: called now and then with the number of episodes done, and with all of them at
             the end.
-        execution: carries out acting; None for eager execution.
+        execution: carries out acting.
     """
     env = as_environment(env)
     was_training = policy.training
     policy.eval()
+    try:
+        return _play(env, policy, device, episodes, seed, progress, execution)
+    finally:
+        policy.train(was_training)
+
+
+def _play(
+    env: EnvBase,
+    policy: PolicyWrapper,
+    device: torch.device,
+    episodes: int,
+    seed: int,
+    progress: Callable[[int], object] | None,
+    execution: Execution,
+) -> Evaluation:
+    """Play the episodes and return what they came to."""
     env.set_seed(seed)
     collector = BatchCollector(env, device, policy.in_keys, execution)
     num_envs = env.batch_size.numel()
@@ -116,8 +135,12 @@ def evaluate(
             done = episodes - int(quota.sum())
             if progress is not None:
                 progress(done)
+        if done == 0 and step >= _MOST_STEPS:
+            raise ConfigurationError(
+                f"env: no episode has ended within {_MOST_STEPS:,} steps of an evaluation, which "
+                "needs a time limit, that of TorchRL's StepCounter for instance"
+            )
 
-    policy.train(was_training)
     means = statistics.flush()
     mean_return, mean_length = means["episode/return"], means["episode/length"]
     success = means.get("episode/success")

@@ -11,7 +11,7 @@ from pydantic import Field
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.execution import Execution
+from torchrl_gpu.execution import EAGER, Execution
 from torchrl_gpu.policy import PolicyWrapper
 from trainers.evaluation import Evaluation, evaluate
 
@@ -57,7 +57,7 @@ class Evaluator:
         seed: int,
         episodes: int | None = None,
         progress: Callable[[int], object] | None = None,
-        execution: Execution | None = None,
+        execution: Execution = EAGER,
     ) -> Evaluation:
         """Run the greedy policy for a number of episodes; see `trainers.evaluation.evaluate`.
 
@@ -67,7 +67,7 @@ class Evaluator:
             seed: the same seed gives the same episodes.
             episodes: None for those of the constructor.
             progress: called now and then with the number of episodes done.
-            execution: carries out acting; None for eager execution.
+            execution: carries out acting.
         """
         episodes = self.episodes if episodes is None else episodes
         return evaluate(
@@ -82,7 +82,7 @@ class Evaluator:
 
     @property
     def env(self) -> EnvBase:
-        """The environment of an evaluation that is not told its number of episodes."""
+        """The environment of an evaluation of `episodes` episodes."""
         return self._env(self.episodes)
 
     def close(self) -> None:

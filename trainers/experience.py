@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -123,14 +124,14 @@ class RolloutExperience:
         """Store a step; at the end of a rollout, yield it in minibatches, some epochs long.
 
         All minibatches have the same size, so that an update is the same computation each time:
-        `batch_size`, or as little more as divides the rollout. The few transitions that are left
+        `batch_size`, or as little less as divides the rollout. The few transitions that are left
         over differ from epoch to epoch.
         """
         self.buffer.extend(transition)
         if not self.buffer.is_full:
             return
         rollout = self.agent.prepare(self.buffer.rollout()).flatten()
-        count = max(1, len(rollout) // self.agent.batch_size)
+        count = math.ceil(len(rollout) / self.agent.batch_size)
         size = len(rollout) // count
         for _ in range(self.agent.epochs):
             order = torch.randperm(len(rollout), device=self.agent.device)

@@ -38,5 +38,9 @@ def _read_first_layout(state: dict[str, Any]) -> None:
     # The presets of PPO named the length of the run as a number, which a longer run outlasted.
     if agent.get("learning_rate_frames") == config.get("trainer", {}).get("total_frames", 0):
         agent["learning_rate_frames"] = "${trainer.total_frames}"
+    # Groups of parameters did not name their initial learning rate, which may have adapted.
+    for optimizer in state.get("agent", {}).get("optimizers", {}).values():
+        for group in optimizer["param_groups"]:
+            group.setdefault("initial_lr", agent.get("learning_rate", group["lr"]))
     # PPO kept its learning rate among the networks; its optimizer has it too.
     state.get("agent", {}).get("networks", {}).pop("learning_rate", None)

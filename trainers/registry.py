@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from importlib import resources
 from typing import Any
 
@@ -56,4 +57,8 @@ def find_class(group: str, path: Any, kind: type | None = None) -> type:
         raise ConfigurationError(
             f"{group}._target_={path}: it has to be a subclass of {kind.__module__}.{kind.__name__}"
         )
+    if inspect.isabstract(target):
+        methods: frozenset[str] = target.__abstractmethods__  # type: ignore[attr-defined]
+        missing = ", ".join(sorted(methods))
+        raise ConfigurationError(f"{group}._target_={path}: the class lacks {missing}")
     return target

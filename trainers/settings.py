@@ -15,7 +15,7 @@ from torchrl_gpu.arguments import check_settings, check_value
 from torchrl_gpu.checkpoint import find_checkpoint
 from torchrl_gpu.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
-from trainers.components import Component, read_component
+from trainers.components import TARGET, Component, read_component
 from trainers.demo import film
 from trainers.evaluator import Evaluator
 from trainers.identity import check_trainable
@@ -85,6 +85,9 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     unresolved: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     observation_keys = check_value(_general, "observation_keys", plain["observation_keys"])
+    evaluation = check_settings(
+        Evaluator, plain["evaluation"], "evaluation", PROVIDED["evaluation"]
+    )
     components = {g: read_component(g, plain[g], PROVIDED[g]) for g in GROUPS}
     return Settings(
         mode=mode,
@@ -95,9 +98,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         runs=Path(runs),
         checkpoint=found,
         **components,
-        evaluation=check_settings(
-            Evaluator, plain["evaluation"], "evaluation", PROVIDED["evaluation"]
-        ),
+        evaluation=evaluation,
         demo=check_settings(film, plain["demo"], "demo", PROVIDED["demo"]),
         config={
             "choices": {
@@ -106,6 +107,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
             },
             "seed": seed,
             "observation_keys": observation_keys,
+            "evaluation": evaluation,
             **{
                 group: component.config(unresolved[group])
                 for group, component in components.items()
@@ -144,9 +146,25 @@ def _with_settings_of(
     typed = [override.lstrip("+") for override in overrides if "." in override.split("=")[0]]
     OmegaConf.set_struct(config, False)
     sections = {group: trained[group] for group in ("agent", "env", "trainer")}
+    sections["evaluation"] = trained.get("evaluation", {})
+    _drop_settings_of_other_classes(sections, typed)
     for name in ("seed", "observation_keys"):
         if not any(override.startswith(f"{name}=") for override in overrides):
             sections[name] = trained.get(name, config[name])
     merged = OmegaConf.merge(config, sections, OmegaConf.from_dotlist(typed))
     assert isinstance(merged, DictConfig)
     return merged
+
+
+def _drop_settings_of_other_classes(sections: dict[str, Any], typed: list[str]) -> None:
+    """Drop the saved settings of a component for which another class was typed."""
+    for override in typed:
+        name, _, path = override.partition("=")
+        *groups, last = name.split(".")
+        if last != TARGET:
+            continue
+        section: Any = sections
+        for group in groups[:-1]:
+            section = section.get(group, {})
+        if section.get(groups[-1], {}).get(TARGET) != path:
+            section.pop(groups[-1], None)

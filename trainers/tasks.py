@@ -68,8 +68,13 @@ def train(settings: Settings) -> None:
             raise KeyboardInterrupt
         best = trainer.checkpoints.best() or trainer.save()
         load_policy(best, agent)
-        with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
-            result = trainer.evaluate(evaluator.episodes, progress=display.update)
+        try:
+            with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
+                result = trainer.evaluate(evaluator.episodes, progress=display.update)
+        except KeyboardInterrupt:
+            print(f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:")
+            print(f"  {_command('mode=eval', f'checkpoint={folder}')}")
+            raise
         filmed = as_environment(env).can_render
     seconds = time.perf_counter() - started
     summary = {"frames": trainer.frames, "seconds": seconds, **result.as_dict()}

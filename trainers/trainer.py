@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.collector import BatchCollector
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution import Execution
+from torchrl_gpu.execution import EAGER, Execution
 from torchrl_gpu.seeding import Stream, rng_state, set_rng_state, stream_seed
 from torchrl_gpu.state_file import load_state
 from trainers.evaluation import Evaluation, evaluate
@@ -33,6 +34,10 @@ from trainers.progress import ProgressDisplay
 logger = logging.getLogger(__name__)
 
 
+class _StopError(Exception):
+    """Ends an evaluation that is no longer waited for."""
+
+
 class TorchRLTrainer:
     """Trains any agent in any batched TorchRL environment.
 
@@ -44,7 +49,7 @@ class TorchRLTrainer:
             when it is needed. It is not needed where `env` can switch its mode: evaluations then
             happen there. None otherwise: no evaluations.
         config: what was configured, kept in every checkpoint (JSON values).
-        execution: carries out acting and gradient steps; None for eager execution.
+        execution: carries out acting and gradient steps.
         seed: of the run; it decides which episodes the evaluations play.
         total_frames: environment steps in all.
         random_frames: environment steps with uniformly random actions before learning starts, for
@@ -69,7 +74,7 @@ class TorchRLTrainer:
         *,
         evaluation_env: EnvBase | Evaluator | None = None,
         config: dict[str, Any] | None = None,
-        execution: Execution | None = None,
+        execution: Execution = EAGER,
         seed: Annotated[int, Field(ge=0)] = 0,
         total_frames: Annotated[int, Field(ge=1)] = 1_000_000,
         random_frames: Annotated[int, Field(ge=0)] = 5_000,
@@ -101,7 +106,7 @@ class TorchRLTrainer:
 
         self.num_envs = env.batch_size.numel()
         self.experience = experience_of(agent, self.num_envs, replay_capacity, random_frames)
-        self.execution = execution or Execution()
+        self.execution = execution
         self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
         self.actors = self.collector.actors
         random_action = env.full_action_spec[self.actors.action_key]
@@ -129,7 +134,7 @@ class TorchRLTrainer:
         with ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display:
             while self.frames < self.total_frames and not self.stop_requested:
                 for batch in self.experience.batches(self.collect()):
-                    update = self.execution.update(self.agent.update, batch)
+                    update = self.execution.update(self.agent, batch)
                     self.experience.learned(batch, update.priorities)
                     self.update_metrics.add(update.metrics)
                     self.updates += 1
@@ -194,12 +199,14 @@ class TorchRLTrainer:
             if self._evaluator is None:
                 raise ConfigurationError("evaluation_env: an evaluation needs one")
             return self._evaluator.evaluate(**run)
-        state = self.collector.state_dict()
-        with evaluation_mode(self.env) as env:
-            found = evaluate(env, **run)
-        if not self.collector.load_state_dict(state):
-            self._begin_new_episodes()
-        return found
+        # A copy, because the environment goes on to write to the tensors of its state.
+        state = copy.deepcopy(self.collector.state_dict())
+        try:
+            with evaluation_mode(self.env) as env:
+                return evaluate(env, **run)
+        finally:
+            if not self.collector.load_state_dict(state):
+                self._begin_new_episodes()
 
     def save(self) -> Path:
         """Write a checkpoint of everything that the rest of the training depends on."""
@@ -237,9 +244,9 @@ class TorchRLTrainer:
         self.frames = state["frames"]
         self.updates = state["updates"]
         self._started = time.perf_counter() - state["seconds"]
+        self.episodes.load_state_dict(state["episodes"])
         self.agent.load_training_state(state["agent"])
         goes_on = self.collector.load_state_dict(state["collector"])
-        self.episodes.load_state_dict(state["episodes"])
         stored = None
         if replay_path(checkpoint).exists():
             stored = load_state(replay_path(checkpoint))
@@ -287,9 +294,15 @@ class TorchRLTrainer:
 
         def show(done: int) -> None:
             display.update(self.frames, stage=f"evaluating {done:,}/{episodes:,} episodes")
+            if self.stop_requested:
+                raise _StopError
 
-        self.evaluation = self.evaluate(episodes, "selection", show)
-        display.update(self.frames, stage="")
+        try:
+            self.evaluation = self.evaluate(episodes, "selection", show)
+        except _StopError:
+            return
+        finally:
+            display.update(self.frames, stage="")
         self._evaluated_at = self.frames
         seconds = time.perf_counter() - self._started
         self.metric_logger.log(self.frames, {"seconds": seconds, **self.evaluation.as_metrics()})

@@ -66,10 +66,16 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "evaluation.limit=8"], "evaluation.limit: Evaluator has no such setting"),
         ([*BASE, "agent.encoder.color=1"], "agent.encoder.color: ObservationEncoderFactory has no"),
         ([*BASE, "agent.encoder.channels=[0]"], "agent.encoder.channels=[0]: input should be"),
+        (
+            [*BASE, "agent.encoder._target_=agents.encoders.EncoderFactory"],
+            "agent.encoder._target_=agents.encoders.EncoderFactory: the class lacks build",
+        ),
+        ([*BASE, "agent.encodr.channels=[1]"], "did you mean encoder?"),
+        ([*BASE, "evaluation=3"], "evaluation=3: write evaluation.NAME=... for each setting"),
         ([*BASE, "agent.encoder=cnn"], "agent.encoder=cnn: it takes settings, agent.encoder.NAME"),
         (
             [*BASE, "agent.encoder.convolutions=nature", "agent.encoder.channels=[8,8]"],
-            "encoder.channels=[8, 8]: convolutions=nature takes three numbers",
+            "agent.encoder: channels=[8, 8]: convolutions=nature takes three numbers",
         ),
         (
             [*BASE, "agent.encoder._target_=agents.SAC"],

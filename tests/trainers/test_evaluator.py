@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict, TensorDictBase
 
 from agents import SAC
 from envs.gym import GymWorld
@@ -165,6 +166,51 @@ def test_training_goes_on_as_if_it_had_not_been_evaluated_in_its_environment(
     plain.train()
     for name, value in plain.agent.state_dict().items():
         assert torch.equal(value, evaluated.agent.state_dict()[name]), name
+
+
+class CountingWorld(SwitchableWorld):
+    """Counts its steps in place, in the very tensor that its state holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = torch.zeros(())
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        self.total.add_(1)
+        return super()._step(tensordict)
+
+    def state_dict(self, **kwargs: object) -> dict[str, torch.Tensor]:
+        return {**super().state_dict(), "total": self.total}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor], **kwargs: object) -> None:
+        super().load_state_dict(state)
+        self.total.copy_(state["total"])
+
+
+def test_a_state_that_the_environment_writes_to_is_put_back_too(tmp_path: Path) -> None:
+    env = CountingWorld()
+    trainer = switching_trainer(tmp_path, env)
+    for _ in range(3):
+        trainer.collect()
+    trainer.evaluate(8)
+    assert env.total == 3
+
+
+def test_a_request_to_stop_ends_an_evaluation_on_the_way(tmp_path: Path) -> None:
+    env = SwitchableWorld()
+    trainer = switching_trainer(tmp_path, env, evaluation_episodes=10**9)
+
+    def stop(mode: str) -> None:
+        trainer.stop_requested = True
+
+    env.set_mode = stop  # type: ignore[method-assign]
+    trainer.train()
+    assert trainer.frames == 208
+    assert trainer.evaluation is None
+    latest = trainer.checkpoints.latest()
+    assert latest is not None
+    assert latest.stem == f"frames_{208:012d}"
+    assert trainer.agent.policy.training
 
 
 def test_without_a_state_training_goes_on_with_new_episodes_of_its_stream(tmp_path: Path) -> None:

@@ -158,8 +158,12 @@ def test_a_checkpoint_of_the_first_layout_is_read(pendulum: Path, tmp_path: Path
     total = state["config"]["trainer"]["total_frames"]
     config |= {"vector_features": 8, "learning_rate_frames": total}
     state["agent"]["networks"]["learning_rate"] = torch.tensor(0.5)
+    (group,) = state["agent"]["optimizers"]["adam"]["param_groups"]
+    del group["initial_lr"]
     save_state(tmp_path / "old.safetensors", state)
     read = load_checkpoint(tmp_path / "old.safetensors")
     assert read["config"]["agent"]["encoder"] == {"vector_features": 8}
     assert read["config"]["agent"]["learning_rate_frames"] == "${trainer.total_frames}"
     assert "learning_rate" not in read["agent"]["networks"]
+    (group,) = read["agent"]["optimizers"]["adam"]["param_groups"]
+    assert group["initial_lr"] == 2e-3  # whatever it has become
