@@ -16,16 +16,16 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses
-from agents.deterministic import DeterministicActor, DeterministicActorCritic
-from agents.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
-from agents.networks import frozen, mlp
-from agents.optimization import TargetNetwork, adam, parameter_groups
-from agents.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
+from agents.modules.deterministic import DeterministicActor, DeterministicActorCritic
+from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
+from agents.modules.networks import frozen, mlp
+from agents.modules.optimization import TargetNetwork, adam, parameter_groups
+from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
+from torchrl_gpu.acting.exploration import GaussianNoise
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.exploration import GaussianNoise
-from torchrl_gpu.policy import PolicyWrapper
-from torchrl_gpu.schedules import LinearSchedule
-from torchrl_gpu.specs import ActionKind
+from torchrl_gpu.environments.specs import ActionKind
 
 
 class ACIQN(DeterministicActorCritic):
@@ -42,7 +42,7 @@ class ACIQN(DeterministicActorCritic):
         hidden_sizes: width of each hidden layer, of actor and critic alike, at least two. In the
             critic, the embedded quantile fractions multiply the first and the embedded actions
             the second one.
-        encoder: builds the encoders of the networks, see `agents.encoders`.
+        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
         cosines: of the embedding of the fractions.
         fractions: drawn per sample for the values to learn, and for the actor's step (N).
         target_fractions: drawn per sample for the target (N').

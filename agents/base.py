@@ -11,18 +11,18 @@ from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
-from agents.encoders import DEFAULT_ENCODER, DetachedEncoder, Encoder, EncoderFactory
-from agents.training_state import (
+from agents.modules.encoders import DEFAULT_ENCODER, DetachedEncoder, Encoder, EncoderFactory
+from agents.modules.training_state import (
     load_networks,
     load_optimizer,
     networks_state,
     place_optimizer,
 )
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import EAGER, Execution
-from torchrl_gpu.policy import PolicyWrapper
-from torchrl_gpu.replay import ReplayBuffer
-from torchrl_gpu.specs import ActionKind, action_kind
+from torchrl_gpu.replay.buffer import ReplayBuffer
 
 
 class Losses(NamedTuple):
@@ -116,7 +116,7 @@ class Agent(nn.Module, ABC):
         if not isinstance(encoder, Encoder) or not isinstance(getattr(encoder, "width", None), int):
             raise ConfigurationError(
                 f"agent.encoder: {type(self.encoder_factory).__name__}.build has to return an "
-                "agents.encoders.Encoder with its number of features as `width`"
+                "agents.modules.encoders.Encoder with its number of features as `width`"
             )
         return encoder
 

@@ -14,15 +14,15 @@ from tensordict import TensorDictBase
 from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses
-from agents.deterministic import DeterministicActor, DeterministicActorCritic
-from agents.encoders import DEFAULT_ENCODER, EncoderFactory
-from agents.networks import Critics, LayerSizes, frozen
-from agents.optimization import TargetNetwork, adam, parameter_groups
+from agents.modules.deterministic import DeterministicActor, DeterministicActorCritic
+from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
+from agents.modules.networks import Critics, LayerSizes, frozen
+from agents.modules.optimization import TargetNetwork, adam, parameter_groups
+from torchrl_gpu.acting.exploration import GaussianNoise
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.exploration import GaussianNoise
-from torchrl_gpu.policy import PolicyWrapper
-from torchrl_gpu.schedules import LinearSchedule
-from torchrl_gpu.specs import ActionKind
+from torchrl_gpu.environments.specs import ActionKind
 
 
 class DDPG(DeterministicActorCritic):
@@ -36,7 +36,7 @@ class DDPG(DeterministicActorCritic):
         action_spec: bounded and continuous, `[*B, action_dim]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer, of actor and critic alike.
-        encoder: builds the encoders of the networks, see `agents.encoders`.
+        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
         learning_rate: of Adam, for actor and critic.
         gamma: discount per environment step, 0 to 1.
         target_rate: share of actor and critic that moves into their targets at each update, above

@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses
-from agents.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
-from agents.networks import LayerSizes, mlp
-from agents.optimization import TargetNetwork, adam
-from agents.value_based import ValueBasedAgent
+from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
+from agents.modules.networks import LayerSizes, mlp
+from agents.modules.optimization import TargetNetwork, adam
+from agents.modules.value_based import ValueBasedAgent
+from torchrl_gpu.acting.exploration import EpsilonGreedy
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.exploration import EpsilonGreedy
-from torchrl_gpu.policy import PolicyWrapper
-from torchrl_gpu.schedules import LinearSchedule
-from torchrl_gpu.specs import ActionKind
+from torchrl_gpu.environments.specs import ActionKind
 
 
 class DQN(ValueBasedAgent):
@@ -36,7 +36,7 @@ class DQN(ValueBasedAgent):
         action_spec: discrete, `[*B]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer.
-        encoder: builds the encoders of the networks, see `agents.encoders`.
+        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
         double: let the online network choose the action that the target network values.
         learning_rate: of Adam.
         gamma: discount per environment step, 0 to 1.

@@ -16,16 +16,16 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses
-from agents.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
-from agents.networks import LayerSizes, mlp
-from agents.optimization import TargetNetwork, adam
-from agents.quantiles import CosineEmbedding, draw_fractions, midpoints, quantile_huber_loss
-from agents.value_based import ValueBasedAgent
+from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
+from agents.modules.networks import LayerSizes, mlp
+from agents.modules.optimization import TargetNetwork, adam
+from agents.modules.quantiles import CosineEmbedding, draw_fractions, midpoints, quantile_huber_loss
+from agents.modules.value_based import ValueBasedAgent
+from torchrl_gpu.acting.exploration import EpsilonGreedy
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.exploration import EpsilonGreedy
-from torchrl_gpu.policy import PolicyWrapper
-from torchrl_gpu.schedules import LinearSchedule
-from torchrl_gpu.specs import ActionKind
+from torchrl_gpu.environments.specs import ActionKind
 
 
 class IQN(ValueBasedAgent):
@@ -37,7 +37,7 @@ class IQN(ValueBasedAgent):
         device: where the agent lives.
         hidden_sizes: width of each hidden layer that makes features of what is seen (psi); the last
             one is multiplied by the embedded quantile fractions.
-        encoder: builds the encoders of the networks, see `agents.encoders`.
+        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
         head_sizes: width of each hidden layer between that product and the values (f), which costs
             a pass for every fraction; may be empty.
         cosines: of the embedding of the fractions.

@@ -15,17 +15,17 @@ from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses, OnPolicyAgent
-from agents.encoders import DEFAULT_ENCODER, EncoderFactory
-from agents.gae import generalized_advantage
-from agents.networks import LayerSizes
-from agents.normalization import ObservationNormalizer, RewardNormalizer, weighted_mean
-from agents.optimization import adam, joint_parameters
-from agents.stochastic_actors import OrthogonalNetwork, build_actor
+from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
+from agents.modules.gae import generalized_advantage
+from agents.modules.networks import LayerSizes
+from agents.modules.normalization import ObservationNormalizer, RewardNormalizer, weighted_mean
+from agents.modules.optimization import adam, joint_parameters
+from agents.modules.stochastic_actors import OrthogonalNetwork, build_actor
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.policy import PolicyWrapper
-from torchrl_gpu.schedules import LinearSchedule
-from torchrl_gpu.specs import ActionKind
 
 # The adaptive learning rate: how fast it moves, and how far.
 _RATE_FACTOR = 1.5
@@ -36,14 +36,14 @@ class PPO(OnPolicyAgent):
     """On-policy, continuous or discrete actions.
 
     Continuous actions are drawn from a normal distribution whose standard deviation does not depend
-    on what is observed, and clipped to the bounds; see `agents.clipped_normal`.
+    on what is observed, and clipped to the bounds; see `agents.modules.clipped_normal`.
 
     Args:
         observation_spec: observations of the agent, batch size `[num_envs]`.
         action_spec: bounded and continuous `[*B, action_dim]`, or discrete `[*B]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer, of policy and value network alike.
-        encoder: builds the encoders of the networks, see `agents.encoders`.
+        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
         rollout_length: steps that every environment makes between two rounds of learning.
         epochs: how often each transition of a rollout is learned from.
         batch_size: transitions per gradient step.

@@ -16,20 +16,20 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses
-from agents.categorical_values import CategoricalValues, divergence
-from agents.dueling import Dueling
-from agents.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
-from agents.networks import LayerSizes, mlp
-from agents.noisy import NoisyMLP
-from agents.optimization import TargetNetwork, adam
-from agents.value_based import ValueBasedAgent
+from agents.modules.categorical_values import CategoricalValues, divergence
+from agents.modules.dueling import Dueling
+from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
+from agents.modules.networks import LayerSizes, mlp
+from agents.modules.noisy import NoisyMLP
+from agents.modules.optimization import TargetNetwork, adam
+from agents.modules.value_based import ValueBasedAgent
+from torchrl_gpu.acting.exploration import EpsilonGreedy
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.exploration import EpsilonGreedy
-from torchrl_gpu.policy import PolicyWrapper
-from torchrl_gpu.prioritized_replay import PrioritizedReplayBuffer
-from torchrl_gpu.replay import ReplayBuffer
-from torchrl_gpu.schedules import LinearSchedule
-from torchrl_gpu.specs import ActionKind
+from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
 
 class Rainbow(ValueBasedAgent):
@@ -41,7 +41,7 @@ class Rainbow(ValueBasedAgent):
         device: where the agent lives.
         hidden_sizes: width of each hidden layer; all share them but the last, of which the value
             and each stream of a dueling network have their own.
-        encoder: builds the encoders of the networks, see `agents.encoders`.
+        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
         value_min: the lowest discounted return that can be told apart, in units of reward.
         value_max: the highest one, above `value_min`.
         atoms: values that a return is told apart by, at least 2 (N_atoms).

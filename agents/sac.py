@@ -16,14 +16,14 @@ from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
-from agents import tanh_normal
 from agents.base import Losses, OffPolicyAgent
-from agents.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
-from agents.networks import Critics, LayerSizes, frozen, mlp
-from agents.optimization import TargetNetwork, adam, joint_parameters
+from agents.modules import tanh_normal
+from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
+from agents.modules.networks import Critics, LayerSizes, frozen, mlp
+from agents.modules.optimization import TargetNetwork, adam, joint_parameters
+from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.policy import PolicyWrapper
-from torchrl_gpu.specs import ActionKind
+from torchrl_gpu.environments.specs import ActionKind
 
 
 class SAC(OffPolicyAgent):
@@ -34,7 +34,7 @@ class SAC(OffPolicyAgent):
         action_spec: bounded and continuous, `[*B, action_dim]`.
         device: where the agent lives.
         hidden_sizes: width of each hidden layer, of actor and critics alike.
-        encoder: builds the encoders of the networks, see `agents.encoders`.
+        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
         critic_layer_norm: normalise the hidden layers of the critics.
         learning_rate: of Adam, for actor, critics and temperature.
         gamma: discount per environment step, 0 to 1.

@@ -34,9 +34,9 @@ from benchmarks.single_arm import SingleArm
 from envs.fanuc.env import SOLVER_ITERATIONS, FanucEnv
 from envs.fanuc.targets import HOME, load_targets
 from envs.fanuc.workers import default_num_workers, group_sizes
-from torchrl_gpu.collector import BatchCollector
-from torchrl_gpu.replay import ReplayBuffer
-from torchrl_gpu.specs import observation_spec
+from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.environments.specs import observation_spec
+from torchrl_gpu.replay.buffer import ReplayBuffer
 from trainers.settings import Settings, check
 from trainers.trainer import TorchRLTrainer
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from benchmarks.tasks import GATES
+from torchrl_gpu.checkpoints.files import atomic_file
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.files import atomic_file
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.world import World, flatten
-from torchrl_gpu.device import resolve_device
+from torchrl_gpu.devices.device import resolve_device
 
 REFERENCE = 871.0  # active robot-steps/s, facts of the paper's environment on one core
 OVERHEAD_SEAS = 1024

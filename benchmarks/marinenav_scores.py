@@ -34,8 +34,8 @@ from envs.marinenav.baselines import (
 from envs.marinenav.curriculum import PAPER_STAGES
 from envs.marinenav.evaluation import Evaluation, evaluate
 from envs.marinenav.scenario import draw_scenarios
-from torchrl_gpu.checkpoint import CheckpointFolder
-from torchrl_gpu.device import resolve_device
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
 from trainers.layout import load_checkpoint
 from trainers.policies import save_policy, trained_agent

@@ -28,7 +28,7 @@ from agents.dqn import DQN
 from agents.sac import SAC
 from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.device import describe_device, resolve_device
+from torchrl_gpu.devices.device import describe_device, resolve_device
 
 BATCHES = (1, 64, 1_024, 16_384)
 OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = 21, 6, 13  # those of the world fanuc

@@ -23,8 +23,8 @@ from pydantic import Field
 from benchmarks.arguments import call_with_arguments
 from benchmarks.extra import require
 from benchmarks.tasks import TASKS, Task
+from torchrl_gpu.devices.seeding import Stream, stream_seed
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.seeding import Stream, stream_seed
 
 CLOSING_EPISODES = 100
 EVALUATION_ENVS = 10

@@ -16,7 +16,7 @@ from torchrl.envs import EnvBase
 from agents.base import Agent, OnPolicyAgent
 from tests.worlds import IdentityWorld, MatchWorld
 from torchrl_gpu.arguments import parameters_of
-from torchrl_gpu.specs import ActionKind, action_spec, observation_spec
+from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
 from trainers.registry import choices_of, class_of
 
 AGENTS: list[type[Agent]] = [class_of("agent", name) for name in choices_of("agent")]

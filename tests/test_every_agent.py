@@ -30,7 +30,7 @@ from tests.every_agent import (
     with_switches_turned,
 )
 from tests.stand_in import count_host_reads
-from torchrl_gpu.collector import BatchCollector
+from torchrl_gpu.acting.collector import BatchCollector
 from trainers.experience import experience_of
 from trainers.metrics import EpisodeStatistics, MetricAccumulator
 from trainers.pairing import pair

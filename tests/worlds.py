@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
 
-from torchrl_gpu.environment import Environment
+from torchrl_gpu.environments.environment import Environment
 
 
 class IdentityWorld(Environment):

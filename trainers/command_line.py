@@ -12,7 +12,7 @@ from typing import Any
 from hydra.errors import MissingConfigException, OverrideParseException
 
 from torchrl_gpu.arguments import Configurable, parameters_of
-from torchrl_gpu.checkpoint import find_checkpoint
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from trainers.components import parts_of
 from trainers.demo import film
 from trainers.evaluator import Evaluator

@@ -17,13 +17,13 @@ from pydantic import Field
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import step_mdp
 
-from torchrl_gpu.actors import Actors
-from torchrl_gpu.adapter import as_environment
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.acting.robots import Actors
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.environment import Environment, name_of
+from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.environment import Environment, name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import EAGER, Execution
-from torchrl_gpu.policy import PolicyWrapper
 
 Picture = npt.NDArray[np.uint8]
 Video = Literal["mp4", "gif"]

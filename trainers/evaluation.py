@@ -10,13 +10,13 @@ import torch
 from pydantic import Field
 from torchrl.envs import EnvBase
 
-from torchrl_gpu.adapter import as_environment
+from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.collector import BatchCollector
+from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import EAGER, Execution
 from torchrl_gpu.intervals import wilson_interval
-from torchrl_gpu.policy import PolicyWrapper
 from trainers.metrics import EpisodeStatistics
 
 _STEPS_BETWEEN_LOOKS = 10

@@ -10,9 +10,9 @@ import torch
 from pydantic import Field
 from torchrl.envs import EnvBase
 
+from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.execution import EAGER, Execution
-from torchrl_gpu.policy import PolicyWrapper
 from trainers.evaluation import Evaluation, evaluate
 
 _MOST_ENVS = 256

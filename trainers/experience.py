@@ -12,7 +12,7 @@ from torch import Tensor
 
 from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.rollout import RolloutBuffer
+from torchrl_gpu.replay.rollout import RolloutBuffer
 
 
 class Experience(Protocol):

@@ -7,9 +7,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from torchrl_gpu.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.files import atomic_file
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.files import atomic_file
 from trainers.settings import Settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from torchrl_gpu.state_file import load_state
+from torchrl_gpu.checkpoints.state_file import load_state
 
 LAYOUT = 2
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torchrl.record.loggers.wandb import WandbLogger
 
+from torchrl_gpu.checkpoints.files import atomic_file
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.files import atomic_file
 
 
 class MetricAccumulator:

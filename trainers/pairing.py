@@ -7,11 +7,11 @@ from typing import Any
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
-from torchrl_gpu.adapter import as_environment
-from torchrl_gpu.environment import Environment
+from torchrl_gpu.environments.action_table import with_action_table
+from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.specs import action_kind, action_spec
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.specs import action_kind, action_spec
-from torchrl_gpu.transforms import with_action_table
 from trainers.registry import choices_of, class_of
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
-from agents.training_state import POLICY, load_networks
-from torchrl_gpu.specs import action_spec, observation_spec
-from torchrl_gpu.state_file import save_state
+from agents.modules.training_state import POLICY, load_networks
+from torchrl_gpu.checkpoints.state_file import save_state
+from torchrl_gpu.environments.specs import action_spec, observation_spec
 from trainers.components import read_component
 from trainers.identity import check_identity
 from trainers.layout import load_checkpoint

@@ -12,8 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import Field
 
 from torchrl_gpu.arguments import check_settings, check_value
-from torchrl_gpu.checkpoint import find_checkpoint
-from torchrl_gpu.device import resolve_device
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
+from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components import TARGET, Component, read_component
 from trainers.demo import film

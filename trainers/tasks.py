@@ -16,12 +16,12 @@ from omegaconf import OmegaConf
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
-from torchrl_gpu.adapter import as_environment
-from torchrl_gpu.device import describe_device
-from torchrl_gpu.environment import Environment
+from torchrl_gpu.devices.device import describe_device
+from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
+from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.seeding import Stream, seed_everything, stream_seed
-from torchrl_gpu.specs import action_spec, observation_spec
 from trainers.demo import film
 from trainers.evaluator import Evaluator
 from trainers.folders import check_writable, results_folder, run_folder, write

@@ -15,14 +15,14 @@ from torchrl.envs import EnvBase
 from torchrl.modules import RandomPolicy
 
 from agents.base import Agent
-from torchrl_gpu.adapter import as_environment
+from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.checkpoint import CheckpointFolder, replay_path
-from torchrl_gpu.collector import BatchCollector
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
+from torchrl_gpu.checkpoints.state_file import load_state
+from torchrl_gpu.devices.seeding import Stream, rng_state, set_rng_state, stream_seed
+from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import EAGER, Execution
-from torchrl_gpu.seeding import Stream, rng_state, set_rng_state, stream_seed
-from torchrl_gpu.state_file import load_state
 from trainers.evaluation import Evaluation, evaluate
 from trainers.evaluator import Evaluator, evaluation_mode
 from trainers.experience import experience_of

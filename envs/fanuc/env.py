@@ -27,7 +27,7 @@ from envs.fanuc.targets import GRADES, Grade, load_targets
 from envs.fanuc.task import judge
 from envs.fanuc.workers import WorkerPool, default_num_workers
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.environment import Environment
+from torchrl_gpu.environments.environment import Environment
 
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
 

@@ -24,7 +24,7 @@ from envs.gym.vector import (
     registered,
 )
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.environment import Environment
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
 # Frames per second of an environment that does not say.

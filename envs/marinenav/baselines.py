@@ -1,7 +1,7 @@
 """Policies without learning, to compare with: TensorDict in, TensorDict with actions out.
 
 All act for robots by what each observes, any number of leading dimensions at once, as
-`torchrl_gpu.policy.PolicyWrapper` does. The two planners
+`torchrl_gpu.acting.policy.PolicyWrapper` does. The two planners
 look ahead with the vessel's own dynamics, in still water, and choose among the 25 discrete actions.
 """
 

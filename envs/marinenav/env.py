@@ -23,7 +23,7 @@ from envs.marinenav.sea import Outcome, Sea
 from envs.marinenav.specs import GROUP, make_specs
 from envs.marinenav.world import ScenarioSimulator, Simulator, World, flatten, unflatten
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.environment import Environment
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
 MAX_STEPS = 1001  # of an episode, 500.5 s

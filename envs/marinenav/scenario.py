@@ -19,8 +19,8 @@ from envs.marinenav.layout import Demand, Size, begin_drafts, complete_drafts
 from envs.marinenav.noise import seed_streams, split_streams
 from envs.marinenav.physics import CORE_RADIUS, current
 from envs.marinenav.sea import Sea, put_to_sea
+from torchrl_gpu.checkpoints.files import atomic_file, reason
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.files import atomic_file, reason
 
 FORMAT: Final = "marinenav scenarios"
 VERSION: Final = 1

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchrl.data import Bounded, Composite, Unbounded
 
 from agents.base import Agent, OnPolicyAgent
-from agents.encoders import Encoder, EncoderFactory, ObservationEncoderFactory
+from agents.modules.encoders import Encoder, EncoderFactory, ObservationEncoderFactory
 from tests.every_agent import (
     AGENTS,
     ENVS,

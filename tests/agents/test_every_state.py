@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 
 from agents import SAC
 from agents.base import Agent, OffPolicyAgent
-from agents.encoders import Encoder
+from agents.modules.encoders import Encoder
 from tests.every_agent import (
     CPU,
     Case,

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from agents.base import Agent, OffPolicyAgent
-from agents.deterministic import DeterministicActorCritic
-from agents.encoders import ObservationEncoderFactory
-from agents.value_based import ValueBasedAgent
+from agents.modules.deterministic import DeterministicActorCritic
+from agents.modules.encoders import ObservationEncoderFactory
+from agents.modules.value_based import ValueBasedAgent
 from tests.every_agent import (
     BATCH,
     OBSERVATION,

@@ -10,8 +10,8 @@ from tensordict import TensorDict, TensorDictBase
 
 from agents.ppo import PPO
 from tests.every_agent import CPU, ENVS, OBSERVATION, small_specs
+from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.specs import ActionKind
 
 STEPS = 6
 KINDS: tuple[ActionKind, ...] = ("continuous", "discrete")

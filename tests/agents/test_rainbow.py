@@ -7,12 +7,12 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from agents.noisy import NoisyLinear
+from agents.modules.noisy import NoisyLinear
 from agents.rainbow import Rainbow
 from tests.every_agent import BATCH, CHOICES, CPU, ENVS, OBSERVATION, make_batch, small_specs
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.prioritized_replay import PrioritizedReplayBuffer
-from torchrl_gpu.replay import ReplayBuffer
+from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
 PLAIN = {"noisy": False, "dueling": False, "double": False, "prioritized": False, "n_step": 1}
 

@@ -15,7 +15,7 @@ from agents.base import Agent, Update
 from tests.every_agent import AGENTS, build_for
 from tests.test_extending import example
 from tests.worlds import IdentityWorld
-from torchrl_gpu.collector import BatchCollector
+from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.execution import Execution
 from trainers.pairing import pair
 from trainers.trainer import TorchRLTrainer

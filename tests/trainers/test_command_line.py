@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.program import call
-from torchrl_gpu.state_file import save_state
+from torchrl_gpu.checkpoints.state_file import save_state
 from trainers.registry import choices_of
 
 BASE = ["agent=sac", "env=fanuc"]
@@ -67,8 +67,8 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "agent.encoder.color=1"], "agent.encoder.color: ObservationEncoderFactory has no"),
         ([*BASE, "agent.encoder.channels=[0]"], "agent.encoder.channels=[0]: input should be"),
         (
-            [*BASE, "agent.encoder._target_=agents.encoders.EncoderFactory"],
-            "agent.encoder._target_=agents.encoders.EncoderFactory: the class lacks build",
+            [*BASE, "agent.encoder._target_=agents.modules.encoders.EncoderFactory"],
+            "agent.encoder._target_=agents.modules.encoders.EncoderFactory: the class lacks build",
         ),
         ([*BASE, "agent.encodr.channels=[1]"], "did you mean encoder?"),
         ([*BASE, "evaluation=3"], "evaluation=3: write evaluation.NAME=... for each setting"),
@@ -79,7 +79,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ),
         (
             [*BASE, "agent.encoder._target_=agents.SAC"],
-            "it has to be a subclass of agents.encoders.EncoderFactory",
+            "it has to be a subclass of agents.modules.encoders.EncoderFactory",
         ),
         ([*BASE, "demo.speed=0"], "demo.speed=0: input should be greater than 0"),
         ([*BASE, "demo.speed=inf"], "demo.speed=inf: input should be a finite number"),

@@ -6,8 +6,8 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
 from tests.worlds import IdentityWorld
-from torchrl_gpu.policy import PolicyWrapper
-from torchrl_gpu.specs import observation_spec
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.environments.specs import observation_spec
 from trainers.evaluation import evaluate
 
 CPU = torch.device("cpu")

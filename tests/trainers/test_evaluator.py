@@ -14,8 +14,8 @@ from envs.gym import GymWorld
 from tests.program import call
 from tests.trainers.test_evaluation import policy_for
 from tests.worlds import IdentityWorld
-from torchrl_gpu.seeding import stream_seed
-from torchrl_gpu.specs import observation_spec
+from torchrl_gpu.devices.seeding import stream_seed
+from torchrl_gpu.environments.specs import observation_spec
 from trainers.evaluation import evaluate
 from trainers.evaluator import Evaluator
 from trainers.progress import ProgressDisplay

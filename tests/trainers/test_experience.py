@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from agents import PPO, Rainbow
 from agents.base import Agent
 from tests.every_agent import ENVS, OBSERVATION, build, small_specs
-from torchrl_gpu.specs import ActionKind
+from torchrl_gpu.environments.specs import ActionKind
 from trainers.experience import experience_of
 
 

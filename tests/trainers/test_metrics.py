@@ -12,8 +12,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.state_file import load_state, save_state
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, MetricLogger
 
 

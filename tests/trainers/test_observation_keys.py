@@ -9,7 +9,7 @@ import torch
 
 from envs.marinenav import MarineNavEnv
 from tests.program import call
-from torchrl_gpu.checkpoint import find_checkpoint
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from trainers.policies import trained_agent
 
 SHORT = [

@@ -10,8 +10,8 @@ from tensordict import TensorDict
 from envs.marinenav import MarineNavEnv
 from tests.program import call
 from tests.worlds import IdentityWorld
-from torchrl_gpu.actors import Actors
-from torchrl_gpu.checkpoint import CheckpointFolder
+from torchrl_gpu.acting.robots import Actors
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.errors import ConfigurationError
 from trainers.policies import save_policy, trained_agent
 

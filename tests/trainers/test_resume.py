@@ -13,8 +13,8 @@ from agents import PPO, SAC
 from envs.gym import GymWorld
 from tests.every_agent import build_for
 from tests.program import call
-from torchrl_gpu.checkpoint import CheckpointFolder
-from torchrl_gpu.state_file import load_state, save_state
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from trainers.layout import load_checkpoint
 from trainers.trainer import TorchRLTrainer
 

@@ -13,10 +13,10 @@ from torchrl.envs import RewardScaling, TransformedEnv
 
 from agents import SAC
 from tests.worlds import IdentityWorld
+from torchrl_gpu.checkpoints.state_file import load_state
+from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.replay import ReplayBuffer
-from torchrl_gpu.specs import observation_spec
-from torchrl_gpu.state_file import load_state
+from torchrl_gpu.replay.buffer import ReplayBuffer
 from trainers.trainer import TorchRLTrainer
 
 CPU = torch.device("cpu")

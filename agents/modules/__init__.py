@@ -1,0 +1,1 @@
+"""Building blocks of the agents: encoders, networks, distributions, parts of a gradient step."""

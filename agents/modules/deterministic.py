@@ -1,0 +1,82 @@
+"""Deterministic actors, and the agents that have one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor, nn
+
+from agents.base import OffPolicyAgent
+from agents.modules.encoders import Encoder
+from agents.modules.networks import mlp
+from agents.modules.optimization import TargetNetwork
+
+# The last layer begins so small that the first actions lie near 0, where tanh is steep (Lillicrap
+# et al., arXiv 1509.02971, section 7).
+_LAST_LAYER_BOUND = 3e-3
+
+
+class DeterministicActorCritic(OffPolicyAgent):
+    """An actor, a critic that values its actions, and a target network for each.
+
+    Attributes:
+        actor: mu(s).
+        target_actor: follows it.
+        critic: of an action.
+        target_critic: follows it.
+        optimizer: of actor and critic, a parameter group each.
+        saturation_penalty: weight of the mean square of what tanh squashes, in the actor's loss.
+    """
+
+    actor: DeterministicActor
+    target_actor: TargetNetwork
+    critic: nn.Module
+    target_critic: TargetNetwork
+    saturation_penalty: float
+
+    def after_update(self, metrics: dict[str, Tensor]) -> None:
+        """Move the targets."""
+        self.target_actor.update()
+        self.target_critic.update()
+
+    def saturation_loss(self, raw_action: Tensor) -> Tensor:
+        """Return what draws actions away from their bounds, where tanh passes no gradient."""
+        return self.saturation_penalty * raw_action.square().mean()
+
+
+class DeterministicActor(nn.Module):
+    """mu(s): a network that gives one action, squashed into [-1, 1] by tanh.
+
+    Args:
+        encoder: of what it sees.
+        action_dim: number of action dimensions.
+        hidden_sizes: width of each hidden layer.
+        device: where the parameters live.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        action_dim: int,
+        hidden_sizes: Sequence[int],
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.network = mlp(self.encoder.width, hidden_sizes, action_dim, device)
+        for parameter in self.network[-1].parameters():
+            nn.init.uniform_(parameter, -_LAST_LAYER_BOUND, _LAST_LAYER_BOUND)
+
+    def forward(self, observation: TensorDictBase) -> Tensor:
+        """Return actions `[*B, action_dim]` in [-1, 1]."""
+        return self.raw(observation).tanh()
+
+    def raw(self, observation: TensorDictBase) -> Tensor:
+        """Return what tanh squashes, `[*B, action_dim]`."""
+        return self.network(self.encoder(observation))
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        """Return the same: exploration is added outside."""
+        return self(observation)

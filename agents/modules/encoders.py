@@ -1,0 +1,267 @@
+"""From observations to one vector of features: the front of every network."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from tensordict import NestedKey, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Composite, TensorSpec
+
+from agents.modules.augmentation import RandomShift
+from agents.modules.pixels import Convolutions, PixelEncoder, check_channels
+from torchrl_gpu.arguments import Configurable, checked
+from torchrl_gpu.errors import ConfigurationError
+
+_MASK = "_mask"
+
+Augmentation = Callable[[TensorDictBase], TensorDictBase]
+
+
+class Encoder(nn.Module, ABC):
+    """Turns the observations of a batch into features.
+
+    Attributes:
+        width: number of features.
+    """
+
+    width: int
+
+    @abstractmethod
+    def forward(self, observation: TensorDictBase) -> Tensor:
+        """Return features `[*B, width]`, float32."""
+
+
+class EncoderFactory(Configurable, ABC):
+    """Builds the encoders of an agent's networks: the component `agent.encoder`.
+
+    A class of your own derives from it; its constructor declares the settings of
+    `agent.encoder._target_=package.Class`.
+
+    Attributes:
+        shared: whether actor and critic have one encoder instead of one each.
+    """
+
+    shared: bool = False
+
+    @abstractmethod
+    def build(self, observation_spec: Composite, device: torch.device) -> Encoder:
+        """Return a new encoder.
+
+        Args:
+            observation_spec: observations of the agent, batch size `[num_envs]`.
+            device: of the parameters.
+
+        Raises:
+            ConfigurationError: an observation cannot be encoded.
+        """
+
+    def augmentation(self, observation_spec: Composite) -> Augmentation | None:
+        """Return the random change that each batch undergoes before a gradient step, if any.
+
+        Args:
+            observation_spec: observations of the agent.
+        """
+        return None
+
+
+class ObservationEncoderFactory(EncoderFactory):
+    """Encodes vectors, pixels and sets, by the specs, and concatenates the features.
+
+    Args:
+        vector_features: width of a layer with ReLU that each vector passes first, at least 1; None
+            to pass vectors on unchanged.
+        convolutions: network for pixels: `strided` (four convolutions that each halve the image),
+            `nature` (Mnih et al. 2015), `impala` (residual blocks) or `drqv2`.
+        channels: output channels of each convolution, for `impala` of each block; None for those
+            of the paper.
+        pixel_features: width of the layer behind the convolutions, at least 1; None for that of the
+            paper.
+        set_features: width of the layer that all elements of a set share, at least 1.
+        shared: use one encoder for actor and critic, trained by the critic's loss (PPO: by both);
+            without effect on agents with one network.
+        random_shift: longest random shift of pixels in a gradient step, in pixels; 0 for none, 4 is
+            usual for images of 84 x 84.
+
+    Raises:
+        ConfigurationError: a setting is out of range.
+    """
+
+    @checked
+    def __init__(
+        self,
+        *,
+        vector_features: Annotated[int, Field(ge=1)] | None = None,
+        convolutions: Convolutions = "strided",
+        channels: Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+        | None = None,
+        pixel_features: Annotated[int, Field(ge=1)] | None = None,
+        set_features: Annotated[int, Field(ge=1)] = 40,
+        shared: bool = False,
+        random_shift: Annotated[int, Field(ge=0)] = 0,
+    ) -> None:
+        check_channels(convolutions, channels)
+        self.vector_features = vector_features
+        self.convolutions = convolutions
+        self.channels = channels
+        self.pixel_features = pixel_features
+        self.set_features = set_features
+        self.shared = shared
+        self.random_shift = random_shift
+
+    def build(self, observation_spec: Composite, device: torch.device) -> ObservationEncoder:
+        """Return a new encoder of all observations: see `EncoderFactory`."""
+        leaves = dict(observation_spec.items(include_nested=True, leaves_only=True))
+        if not leaves:
+            raise ConfigurationError("observation_spec: there is nothing to observe")
+        batch_dimensions = len(observation_spec.shape)
+        parts: dict[NestedKey, Part] = {
+            key: self._part(key, leaves, batch_dimensions, device)
+            for key in leaves
+            if not _is_mask(key, leaves)
+        }
+        return ObservationEncoder(parts)
+
+    def augmentation(self, observation_spec: Composite) -> Augmentation | None:
+        """Return the random shift of all pixels."""
+        leaves = observation_spec.items(include_nested=True, leaves_only=True)
+        batch_dimensions = len(observation_spec.shape)
+        pixels = [key for key, leaf in leaves if _is_pixels(leaf, batch_dimensions)]
+        return RandomShift(pixels, self.random_shift) if pixels and self.random_shift else None
+
+    def _part(
+        self,
+        key: NestedKey,
+        leaves: dict[NestedKey, TensorSpec],
+        batch_dimensions: int,
+        device: torch.device,
+    ) -> Part:
+        """Return the encoder of one observation."""
+        leaf = leaves[key]
+        shape = tuple(leaf.shape[batch_dimensions:])
+        if len(shape) == 1 and leaf.dtype.is_floating_point:
+            return VectorEncoder(shape[0], self.vector_features, device)
+        if len(shape) == 3 and _is_pixels(leaf, batch_dimensions):
+            return PixelEncoder(
+                shape, self.convolutions, self.channels, self.pixel_features, device
+            )
+        if len(shape) == 2 and leaf.dtype.is_floating_point and _mask_of(key) in leaves:
+            return SetEncoder(*shape, self.set_features, device)
+        raise ConfigurationError(
+            f"observation {key!r} of shape {shape} and type {leaf.dtype}: agents read vectors (D,) "
+            f"and sets (K, F) with {_mask_of(key)!r} (K,) of floats, and pixels (C, H, W) of uint8 "
+            f"with H and W at least {_LEAST_PIXELS}"
+        )
+
+
+# Stateless, so that all agents may have the same one.
+DEFAULT_ENCODER = ObservationEncoderFactory()
+
+
+class ObservationEncoder(Encoder):
+    """Encodes each observation by a network of its own and concatenates the features.
+
+    Args:
+        parts: the network of each observation: `part(observations, key) -> [*B, part.width]`.
+    """
+
+    def __init__(self, parts: dict[NestedKey, Part]) -> None:
+        super().__init__()
+        self.keys = list(parts)
+        self.parts = nn.ModuleList(parts.values())
+        self.width = sum(part.width for part in parts.values())
+
+    def forward(self, observation: TensorDictBase) -> Tensor:
+        """Return features `[*B, width]`."""
+        encoded = [part(observation, key) for part, key in zip(self.parts, self.keys, strict=True)]
+        return encoded[0] if len(encoded) == 1 else torch.cat(encoded, dim=-1)
+
+
+class DetachedEncoder(Encoder):
+    """Uses the encoder of another network, whose loss alone trains it.
+
+    Args:
+        encoder: the encoder to share.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.width = encoder.width
+
+    def forward(self, observation: TensorDictBase) -> Tensor:
+        """Return features `[*B, width]` without gradient."""
+        with torch.no_grad():
+            features: Tensor = self.encoder(observation)
+        return features
+
+
+class VectorEncoder(nn.Module):
+    """Passes a vector on unchanged, or through one layer with ReLU.
+
+    Args:
+        inputs: D, the length of the vector.
+        features: width of the layer; None to pass the vector on.
+        device: of the parameters.
+    """
+
+    def __init__(self, inputs: int, features: int | None, device: torch.device) -> None:
+        super().__init__()
+        self.width = inputs if features is None else features
+        self.layer = (
+            nn.Identity()
+            if features is None
+            else nn.Sequential(nn.Linear(inputs, features, device=device), nn.ReLU())
+        )
+
+    def forward(self, observation: TensorDictBase, key: NestedKey) -> Tensor:
+        """Return `[*B, width]`."""
+        return self.layer(observation.get(key))
+
+
+class SetEncoder(nn.Module):
+    """Encodes a set of elements, nearest or most important first, by one layer shared by all.
+
+    Elements that the mask excludes are encoded as zeros.
+
+    Args:
+        elements: K, the most there are.
+        inputs: F, numbers that describe an element.
+        features: width of the layer.
+        device: of the parameters.
+    """
+
+    def __init__(self, elements: int, inputs: int, features: int, device: torch.device) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, features, device=device)
+        self.width = elements * features
+
+    def forward(self, observation: TensorDictBase, key: NestedKey) -> Tensor:
+        """Return `[*B, width]` for elements `[*B, K, F]` and their mask `[*B, K]`."""
+        encoded = self.linear(observation.get(key)).relu()
+        mask = observation.get(_mask_of(key))
+        return torch.where(mask.unsqueeze(-1), encoded, 0.0).flatten(-2)
+
+
+Part = VectorEncoder | PixelEncoder | SetEncoder
+
+# Height and width of the smallest image.
+_LEAST_PIXELS = 8
+
+
+def _is_pixels(leaf: TensorSpec, batch_dimensions: int) -> bool:
+    shape = leaf.shape[batch_dimensions:]
+    return len(shape) == 3 and leaf.dtype == torch.uint8 and min(shape[1:]) >= _LEAST_PIXELS
+
+
+def _mask_of(key: NestedKey) -> NestedKey:
+    return key + _MASK if isinstance(key, str) else (*key[:-1], key[-1] + _MASK)
+
+
+def _is_mask(key: NestedKey, leaves: dict[NestedKey, TensorSpec]) -> bool:
+    """Return whether this leaf is the mask of another one."""
+    return any(key == _mask_of(other) for other in leaves)

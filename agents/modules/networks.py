@@ -1,0 +1,114 @@
+"""The networks that agents share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from tensordict import TensorDictBase
+from torch import Tensor, nn
+
+from agents.modules.encoders import Encoder
+
+# Widths of the hidden layers of a network, at least one.
+LayerSizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+
+
+class EnsembleLinear(nn.Module):
+    """`members` linear layers of one shape, computed as one batched matrix product.
+
+    Initialised as `nn.Linear` is, each member with its own draw.
+    """
+
+    def __init__(
+        self, members: int, inputs: int, outputs: int, device: torch.device | None = None
+    ) -> None:
+        super().__init__()
+        bound = 1.0 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(members, inputs, outputs, device=device))
+        self.bias = nn.Parameter(torch.empty(members, 1, outputs, device=device))
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map `[members, B, inputs]` to `[members, B, outputs]`."""
+        return torch.baddbmm(self.bias, inputs, self.weight)
+
+
+def mlp(
+    inputs: int,
+    hidden_sizes: Sequence[int],
+    outputs: int,
+    device: torch.device,
+    members: int | None = None,
+    layer_norm: bool = False,
+) -> nn.Sequential:
+    """Build a multilayer perceptron with ReLU between its layers.
+
+    Args:
+        inputs: width of the input.
+        hidden_sizes: width of each hidden layer.
+        outputs: width of the output.
+        device: where the parameters live.
+        members: None for one network, `[*B, inputs] -> [*B, outputs]`; a number for that many
+            side by side, `[members, B, inputs] -> [members, B, outputs]`.
+        layer_norm: normalise each hidden layer before its ReLU.
+    """
+    layers: list[nn.Module] = []
+    width = inputs
+    for hidden in hidden_sizes:
+        layers.append(_linear(width, hidden, device, members))
+        if layer_norm:
+            layers.append(nn.LayerNorm(hidden, device=device))
+        layers.append(nn.ReLU())
+        width = hidden
+    layers.append(_linear(width, outputs, device, members))
+    return nn.Sequential(*layers)
+
+
+def _linear(inputs: int, outputs: int, device: torch.device, members: int | None) -> nn.Module:
+    if members is None:
+        return nn.Linear(inputs, outputs, device=device)
+    return EnsembleLinear(members, inputs, outputs, device=device)
+
+
+class Critics(nn.Module):
+    """Q(s, a) by `members` networks side by side, behind one encoder.
+
+    Args:
+        encoder: of s.
+        action_dim: of a.
+        hidden_sizes: width of each hidden layer.
+        device: where the parameters live.
+        members: how many networks.
+        layer_norm: normalise the hidden layers.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        action_dim: int,
+        hidden_sizes: Sequence[int],
+        device: torch.device,
+        members: int,
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.members = members
+        self.encoder = encoder
+        inputs = self.encoder.width + action_dim
+        self.network = mlp(inputs, hidden_sizes, 1, device, members=members, layer_norm=layer_norm)
+
+    def forward(self, observation: TensorDictBase, action: Tensor) -> Tensor:
+        """Return values `[members, B, 1]` for actions `[B, action_dim]` in [-1, 1]."""
+        inputs = torch.cat([self.encoder(observation), action], dim=-1)
+        return self.network(inputs.expand(self.members, -1, -1))
+
+
+def frozen(network: nn.Module, *inputs: object) -> Tensor:
+    """Evaluate a network so that gradients reach its inputs but not its parameters."""
+    parameters = {name: parameter.detach() for name, parameter in network.named_parameters()}
+    return torch.func.functional_call(network, parameters, inputs)

@@ -1,0 +1,153 @@
+"""Running statistics of observations and returns, kept on the device."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Composite
+
+from agents.modules.gae import linear_recurrence
+
+_LIMIT = 10.0
+_EPSILON = 1e-8
+
+
+def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the mean `[D]` of values `[*B, D]` over all rows.
+
+    Args:
+        values: `[*B, D]`.
+        weight: `[*B, 1]`, 0 for rows that do not count; None where all count the same.
+    """
+    if weight is None:
+        return values.flatten(0, -2).mean(dim=0)
+    total = (values * weight).flatten(0, -2).sum(dim=0)
+    return total / weight.sum().clamp(min=1.0)
+
+
+class RunningMoments(nn.Module):
+    """Mean and variance of all samples so far: 0 and 1 before the first.
+
+    Args:
+        size: D, components of a sample.
+        device: where the statistics live.
+    """
+
+    count: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), device=device))
+        self.register_buffer("mean", torch.zeros(size, device=device))
+        self.register_buffer("variance", torch.ones(size, device=device))
+
+    @torch.no_grad()
+    def update(self, samples: Tensor, weight: Tensor | None = None) -> None:
+        """Take in samples `[*B, D]`.
+
+        Source: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983.
+
+        Args:
+            samples: `[*B, D]`.
+            weight: `[*B, 1]`, 0 for rows that are no samples; None where all are.
+        """
+        mean = weighted_mean(samples, weight)
+        variance = weighted_mean((samples - mean).square(), weight)
+        if weight is None:
+            self.count.add_(samples.shape[:-1].numel())
+            share = samples.shape[:-1].numel() / self.count
+        else:
+            number = weight.sum()
+            self.count.add_(number)
+            share = number / self.count.clamp(min=1.0)
+        difference = mean - self.mean
+        spread = difference.square() * (1.0 - share)
+        self.variance.add_(share * (variance - self.variance + spread))
+        self.mean.add_(share * difference)
+
+    def inverse_std(self) -> Tensor:
+        """Return one over the standard deviation, `[D]`."""
+        return (self.variance + _EPSILON).rsqrt()
+
+    def standardize(self, samples: Tensor) -> Tensor:
+        """Return samples `[*B, D]` less their mean, in units of their standard deviation."""
+        return (samples - self.mean) * self.inverse_std()
+
+
+class ObservationNormalizer(nn.Module):
+    """Brings each component of vector observations to mean 0 and variance 1, within [-10, 10].
+
+    Pixels and sets pass as they are: their encoders scale them.
+
+    Args:
+        observation_spec: what is observed.
+        device: where the statistics live.
+    """
+
+    def __init__(self, observation_spec: Composite, device: torch.device) -> None:
+        super().__init__()
+        leaves = dict(observation_spec.items(include_nested=True, leaves_only=True))
+        batch_dimensions = len(observation_spec.shape)
+        self.keys: list[NestedKey] = list(leaves)
+        self.vectors: list[NestedKey] = [
+            key
+            for key, leaf in leaves.items()
+            if len(leaf.shape) == batch_dimensions + 1 and leaf.dtype.is_floating_point
+        ]
+        self._of_vectors = [RunningMoments(leaves[key].shape[-1], device) for key in self.vectors]
+        self.moments = nn.ModuleList(self._of_vectors)
+
+    def forward(self, observation: TensorDictBase) -> TensorDictBase:
+        """Return the observations `[*B]`, normalised; those given stay as they are."""
+        normalized = observation.select(*self.keys)
+        for key, moments in zip(self.vectors, self._of_vectors, strict=True):
+            normalized.set(key, moments.standardize(observation.get(key)).clamp(-_LIMIT, _LIMIT))
+        return normalized
+
+    def update(self, observation: TensorDictBase, weight: Tensor | None) -> None:
+        """Take in observations `[*B]`; weight `[*B, 1]` is 0 for rows that do not count."""
+        for key, moments in zip(self.vectors, self._of_vectors, strict=True):
+            moments.update(observation.get(key), weight)
+
+
+class RewardNormalizer(nn.Module):
+    """Divides rewards by the standard deviation of the discounted return so far.
+
+    Source: Engstrom et al., "Implementation Matters in Deep Policy Gradients", arXiv 2005.12729,
+    algorithm 1.
+
+    Args:
+        batch_size: of the world, `[num_envs]`.
+        gamma: discount per step.
+        device: where the statistics live.
+    """
+
+    discounted: Tensor
+
+    def __init__(self, batch_size: torch.Size, gamma: float, device: torch.device) -> None:
+        super().__init__()
+        self.gamma = gamma
+        self.moments = RunningMoments(1, device)
+        self.register_buffer("discounted", torch.zeros(*batch_size, 1, device=device))
+
+    @torch.no_grad()
+    def forward(self, reward: Tensor, done: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Take in the rewards of a rollout, and return them divided.
+
+        Args:
+            reward: `[T, num_envs, 1]`, following on those of the call before.
+            done: the episode ended with this step, bool `[T, num_envs, 1]`.
+            weight: `[T, num_envs, 1]`, 0 for rows that are no transitions.
+        """
+        # R_t = r_t + gamma (1 - done_{t-1}) R_{t-1}: the recurrence of GAE, backwards in time
+        decay = torch.full_like(reward, self.gamma).masked_fill(done, 0.0)
+        first = reward[:1] + self.gamma * self.discounted
+        increment = torch.cat([first, reward[1:]])
+        coefficient = torch.cat([torch.zeros_like(first), decay[:-1]])
+        discounted = linear_recurrence(increment.flip(0), coefficient.flip(0)).flip(0)
+        self.discounted.copy_(discounted[-1].masked_fill(done[-1], 0.0))
+        self.moments.update(discounted, weight)
+        return reward * self.moments.inverse_std()

@@ -1,0 +1,108 @@
+"""Pieces of a gradient step that agents share."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import ParamsT
+
+from torchrl_gpu.devices.accelerator import accelerator_of
+
+
+def adam(
+    parameters: ParamsT,
+    learning_rate: float,
+    device: torch.device,
+    epsilon: float = 1e-8,
+) -> torch.optim.Adam:
+    """Build an Adam that does its whole step in as few kernels as the device allows.
+
+    Its learning rate is a tensor on the device, so that a captured step sees it change. Nothing is
+    read back from a device on which an optimizer can be captured.
+
+    Args:
+        parameters: of the networks that learn, or groups of them.
+        learning_rate: of all groups, above 0.
+        device: of the parameters.
+        epsilon: added to the denominator.
+    """
+    rate = torch.tensor(learning_rate, device=device)
+    options = accelerator_of(device).adam_options
+    optimizer = torch.optim.Adam(parameters, lr=rate, eps=epsilon, **options)
+    for group in optimizer.param_groups:
+        group["lr"] = rate.clone()
+        group["initial_lr"] = learning_rate
+    return optimizer
+
+
+def joint_parameters(*networks: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of some networks, those that several networks share once."""
+    return list(dict.fromkeys(p for network in networks for p in network.parameters()))
+
+
+def parameter_groups(*networks: nn.Module) -> list[dict[str, Any]]:
+    """Return the parameters of some networks as one group of an optimizer for each network.
+
+    A parameter that several networks share belongs to the last of them.
+    """
+    owners = {p: index for index, network in enumerate(networks) for p in network.parameters()}
+    return [
+        {"params": [parameter for parameter, owner in owners.items() if owner == index]}
+        for index in range(len(networks))
+    ]
+
+
+class TargetNetwork(nn.Module):
+    """A frozen copy of a network that follows the original.
+
+    Called as the original is. With `period=1` it follows at every update by Polyak averaging; with
+    a longer period and `rate=1.0` it is copied every so many updates.
+
+    Args:
+        online: the network that learns.
+        rate: share of the original that moves into the copy, above 0 to 1 (tau).
+        period: updates from one move to the next, at least 1.
+    """
+
+    updates: Tensor
+
+    def __init__(self, online: nn.Module, rate: float, period: int = 1) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(online).requires_grad_(False)
+        self.rate = rate
+        self.period = period
+        # In a tuple, because the original is not a part of this module.
+        self._online = (online,)
+        self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
+        device = next(self.network.parameters()).device
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64, device=device))
+
+    def forward(self, *inputs: Any) -> Any:
+        """Return the output of the copy."""
+        return self.network(*inputs)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move the copy, if it is time: theta' <- (1 - rate) theta' + rate theta."""
+        if self._pairs is None:
+            (online,) = self._online
+            self._pairs = list(self.network.parameters()), list(online.parameters())
+        targets, originals = self._pairs
+        if self.period == 1:
+            torch._foreach_lerp_(targets, originals, self.rate)
+            return
+        # On the device, so that the update is the same sequence of operations at every step.
+        self.updates.add_(1)
+        rate = torch.where(self.updates % self.period == 0, self.rate, 0.0)
+        for target, original in zip(targets, originals, strict=True):
+            target.lerp_(original, rate)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TargetNetwork:
+        """Look the parameters up again after a move: other objects may have taken their place."""
+        super()._apply(fn, recurse)
+        self._pairs = None
+        return self

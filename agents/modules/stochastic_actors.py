@@ -1,0 +1,166 @@
+"""Networks that draw their actions from a distribution, initialised as policy gradients need it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import TensorSpec
+
+from agents.modules import categorical, clipped_normal
+from agents.modules.encoders import Encoder
+from agents.modules.networks import mlp
+from agents.modules.normalization import ObservationNormalizer
+from torchrl_gpu.environments.specs import action_kind
+
+
+class OrthogonalNetwork(nn.Module):
+    """An encoder and a multilayer perceptron with orthogonal weights and biases of 0.
+
+    Args:
+        encoder: of what it sees.
+        outputs: width of the output.
+        hidden_sizes: width of each hidden layer.
+        output_gain: scale of the weights of the last layer; those of the others have sqrt(2).
+        device: where the parameters live.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        outputs: int,
+        hidden_sizes: Sequence[int],
+        output_gain: float,
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.network = mlp(self.encoder.width, hidden_sizes, outputs, device)
+        *hidden, last = (layer for layer in self.network if isinstance(layer, nn.Linear))
+        for layer in hidden:
+            _initialize(layer, math.sqrt(2.0))
+        _initialize(last, output_gain)
+
+    def forward(self, observation: TensorDictBase) -> Tensor:
+        """Return `[*B, outputs]`."""
+        return self.network(self.encoder(observation))
+
+
+class StochasticActor(nn.Module, ABC):
+    """Maps observations to a distribution over actions.
+
+    Args:
+        network: gives the parameters of the distribution.
+        normalizer: what observations go through first, if anything.
+    """
+
+    def __init__(
+        self, network: OrthogonalNetwork, normalizer: ObservationNormalizer | None
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.normalizer = normalizer
+
+    def normalize(self, observation: TensorDictBase) -> TensorDictBase:
+        """Return observations `[*B]` as the network reads them."""
+        return observation if self.normalizer is None else self.normalizer(observation)
+
+    @abstractmethod
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        """Return actions for observations `[*B]`: drawn, or the most likely ones."""
+
+    @abstractmethod
+    def evaluate(self, normalized: TensorDictBase, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities of actions and entropies, `[*B, 1]` each, with gradient."""
+
+
+class GaussianActor(StochasticActor):
+    """Continuous actions `[*B, action_dim]` in [-1, 1] from a clipped normal.
+
+    The network gives its mean; the logarithm of its standard deviation is a parameter of its own.
+
+    Args:
+        network: `[*B] -> [*B, action_dim]`.
+        normalizer: what observations go through first, if anything.
+        log_std: `[action_dim]`, at the start.
+    """
+
+    def __init__(
+        self,
+        network: OrthogonalNetwork,
+        normalizer: ObservationNormalizer | None,
+        log_std: Tensor,
+    ) -> None:
+        super().__init__(network, normalizer)
+        self.log_std = nn.Parameter(log_std)
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        """Return actions `[*B, action_dim]`."""
+        mean = self.network(self.normalize(observation))
+        if deterministic:
+            return clipped_normal.mode(mean)
+        return clipped_normal.draw(mean, self._bounded_log_std(mean))
+
+    def evaluate(self, normalized: TensorDictBase, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities of actions `[*B, action_dim]`, and entropies."""
+        mean = self.network(normalized)
+        log_std = self._bounded_log_std(mean)
+        return clipped_normal.log_prob(action, mean, log_std), clipped_normal.entropy(log_std)
+
+    def _bounded_log_std(self, mean: Tensor) -> Tensor:
+        bounded = self.log_std.clamp(clipped_normal.LOG_STD_MIN, clipped_normal.LOG_STD_MAX)
+        return bounded.expand_as(mean)
+
+
+class CategoricalActor(StochasticActor):
+    """Discrete actions `[*B]` int64; the network gives their logits `[*B, n]`."""
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        """Return actions `[*B]`."""
+        logits = self.network(self.normalize(observation))
+        return categorical.mode(logits) if deterministic else categorical.draw(logits)
+
+    def evaluate(self, normalized: TensorDictBase, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities of actions `[*B]`, and entropies."""
+        logits = self.network(normalized)
+        return categorical.log_prob(action, logits), categorical.entropy(logits)
+
+
+def build_actor(
+    encoder: Encoder,
+    action_spec: TensorSpec,
+    hidden_sizes: Sequence[int],
+    log_std_init: float,
+    normalizer: ObservationNormalizer | None,
+    device: torch.device,
+) -> StochasticActor:
+    """Build the actor for a kind of action; its small last layer lets all actions start equal.
+
+    Args:
+        encoder: of what it sees.
+        action_spec: continuous `[*B, action_dim]`, or discrete `[*B]`.
+        hidden_sizes: width of each hidden layer.
+        log_std_init: of continuous actions.
+        normalizer: what observations go through first, if anything.
+        device: where the parameters live.
+    """
+
+    def network(outputs: int) -> OrthogonalNetwork:
+        return OrthogonalNetwork(encoder, outputs, hidden_sizes, 0.01, device)
+
+    if action_kind(action_spec) == "discrete":
+        return CategoricalActor(network(action_spec.space.n), normalizer)
+    log_std = torch.full(action_spec.shape[-1:], log_std_init, device=device)
+    return GaussianActor(network(action_spec.shape[-1]), normalizer, log_std)
+
+
+@torch.no_grad()
+def _initialize(layer: nn.Linear, gain: float) -> None:
+    # Drawn on the host, because not every accelerator has the decomposition that it takes.
+    weight = torch.empty(layer.weight.shape)
+    layer.weight.copy_(nn.init.orthogonal_(weight, gain))
+    layer.bias.zero_()

@@ -1,0 +1,113 @@
+"""Networks and optimizers of an agent as states that are saved, loaded and moved to a device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from torchrl_gpu.devices.accelerator import accelerator_of
+from torchrl_gpu.errors import ConfigurationError
+
+POLICY = "policy."
+
+
+def networks_state(networks: nn.Module) -> dict[str, Tensor]:
+    """Return `state_dict()` with each tensor once.
+
+    A network that several modules share has a name in each of them. The state keeps the name within
+    the policy if there is one, and otherwise the first.
+    """
+    state = networks.state_dict(keep_vars=True)
+    kept = {names[0] for names in _names_of_each_tensor(state)}
+    return {name: tensor.detach() for name, tensor in state.items() if name in kept}
+
+
+def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Load a state that `networks_state` or `state_dict()` returned.
+
+    Raises:
+        ConfigurationError: the state belongs to other networks than these.
+    """
+    complete = dict(state)
+    for names in _names_of_each_tensor(networks.state_dict(keep_vars=True)):
+        saved = [state[name] for name in names if name in state]
+        complete.update({name: saved[0] for name in names if saved})
+    try:
+        networks.load_state_dict(complete)
+    except RuntimeError as error:
+        # The first line says that there are errors; the second names the first of them.
+        problem = str(error).splitlines()[1].strip()
+        raise ConfigurationError(
+            f"the networks saved are not those of these settings: {problem}"
+        ) from error
+
+
+def load_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+    """Load the moments of an optimizer, and keep the settings that it was built with.
+
+    The saved learning rate, which may have changed in the course of training, is loaded where the
+    optimizer was built with the same initial rate as the saved one.
+
+    Args:
+        optimizer: of the same parameters in the same order; they may be grouped differently.
+        saved: its `state_dict()`, from any device.
+    """
+    _load_moments(optimizer, saved["state"])
+    groups = saved["param_groups"]
+    if len(groups) != len(optimizer.param_groups):
+        groups = groups[:1] * len(optimizer.param_groups)
+    for group, before in zip(optimizer.param_groups, groups, strict=True):
+        if math.isclose(_initial_rate(group), _initial_rate(before), rel_tol=1e-6):
+            _set_rate(group, float(before["lr"]))
+
+
+def place_optimizer(optimizer: Optimizer, moved: Mapping[nn.Parameter, nn.Parameter]) -> None:
+    """Let an optimizer follow its parameters to another device.
+
+    Args:
+        optimizer: of the parameters before they were moved.
+        moved: each parameter before, and the one that has taken its place; often the same object.
+    """
+    state = optimizer.state_dict()["state"]
+    for group in optimizer.param_groups:
+        group["params"] = [moved.get(parameter, parameter) for parameter in group["params"]]
+        device = group["params"][0].device
+        options = accelerator_of(device).adam_options
+        group.update({name: value for name, value in options.items() if name in group})
+        if isinstance(group["lr"], Tensor):
+            group["lr"] = group["lr"].to(device)
+    _load_moments(optimizer, state)
+
+
+def _load_moments(optimizer: Optimizer, state: Mapping[int, Any]) -> None:
+    """Load the state of each parameter; the groups stay as they are."""
+    settings = [dict(group) for group in optimizer.param_groups]
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": dict(state), "param_groups": groups})
+    # The optimizer has taken copies of its own rates, which others may hold and change.
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own)
+
+
+def _initial_rate(group: Mapping[str, Any]) -> float:
+    """Return the learning rate of a parameter group at the start of training."""
+    return float(group.get("initial_lr", group["lr"]))
+
+
+def _set_rate(group: dict[str, Any], rate: float) -> None:
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
+
+
+def _names_of_each_tensor(state: Mapping[str, Tensor]) -> list[list[str]]:
+    """Return the names of each tensor of a state, those within the policy first."""
+    names: dict[int, list[str]] = {}
+    for name in sorted(state, key=lambda name: not name.startswith(POLICY)):
+        names.setdefault(id(state[name]), []).append(name)
+    return list(names.values())

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import torch
+
+from agents.modules import categorical
+
+
+def test_draws_follow_the_probabilities() -> None:
+    torch.manual_seed(0)
+    probabilities = torch.tensor([0.1, 0.6, 0.3])
+    actions = categorical.draw(probabilities.log().expand(20_000, 3))
+    assert actions.dtype == torch.int64
+    shares = torch.bincount(actions, minlength=3) / actions.numel()
+    torch.testing.assert_close(shares, probabilities, atol=0.02, rtol=0.0)
+
+
+def test_draws_from_half_precision_logits_follow_the_probabilities() -> None:
+    torch.manual_seed(0)
+    logits = torch.tensor([0.0, 8.0]).to(torch.bfloat16)
+    actions = categorical.draw(logits.expand(200_000, 2))
+    share = (actions == 0).float().mean()
+    torch.testing.assert_close(share, torch.tensor(3.4e-4), atol=1e-4, rtol=0.0)
+
+
+def test_log_probability_and_entropy_keep_single_precision() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(64, 5).to(torch.bfloat16)
+    action = categorical.mode(logits)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = categorical.log_prob(action, logits), categorical.entropy(logits)
+    expected = categorical.log_prob(action, logits.float()), categorical.entropy(logits.float())
+    torch.testing.assert_close(found, expected)
+
+
+def test_log_probability_and_entropy_are_those_of_the_softmax() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(5, 4, 3)
+    action = torch.randint(3, (5, 4))
+    exact = torch.distributions.Categorical(logits=logits)
+    log_prob = categorical.log_prob(action, logits)
+    assert log_prob.shape == (5, 4, 1)
+    torch.testing.assert_close(log_prob[..., 0], exact.log_prob(action))
+    torch.testing.assert_close(categorical.entropy(logits)[..., 0], exact.entropy())
+    assert torch.equal(categorical.mode(logits), logits.argmax(dim=-1))
+
+
+def test_impossible_actions_are_never_drawn_and_do_no_harm() -> None:
+    logits = torch.tensor([[0.0, -1e30]]).expand(1000, 2).clone().requires_grad_()
+    assert categorical.draw(logits).eq(0).all()
+    categorical.entropy(logits).sum().backward()
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from agents.modules.categorical_values import CategoricalValues, divergence
+from tests.stand_in import count_host_reads
+from torchrl_gpu.errors import ConfigurationError
+
+CPU = torch.device("cpu")
+
+
+def five() -> CategoricalValues:
+    """Atoms -2, -1, 0, 1, 2."""
+    return CategoricalValues(-2.0, 2.0, 5, CPU)
+
+
+def project(probabilities: list[float], reward: float, discount: float) -> Tensor:
+    row = torch.tensor([probabilities])
+    return five().project(row, torch.tensor([[reward]]), torch.tensor([[discount]]))[0]
+
+
+def test_projection_under_autocast_is_that_of_single_precision() -> None:
+    torch.manual_seed(0)
+    logits, reward = torch.randn(8, 5), torch.randn(8, 1)
+    values, discount = five(), torch.full((8, 1), 0.9)
+    expected = values.project(logits.softmax(-1), reward, discount)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        halves = logits.softmax(-1).to(torch.bfloat16)
+        projected = values.project(halves, reward, discount)
+        mean = values.mean(logits)
+        distance = divergence(expected, logits.to(torch.bfloat16))
+    assert projected.dtype == torch.float32
+    torch.testing.assert_close(projected, expected, atol=4e-3, rtol=0.0)
+    torch.testing.assert_close(mean, values.mean(logits))
+    torch.testing.assert_close(distance, divergence(expected, logits.to(torch.bfloat16).float()))
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "reward", "discount", "expected"),
+    [
+        # Nothing moves.
+        ([0.1, 0.2, 0.3, 0.3, 0.1], 0.0, 1.0, [0.1, 0.2, 0.3, 0.3, 0.1]),
+        # Everything moves by one atom, exactly; the last one is clipped.
+        ([0.1, 0.2, 0.3, 0.3, 0.1], 1.0, 1.0, [0.0, 0.1, 0.2, 0.3, 0.4]),
+        ([0.1, 0.2, 0.3, 0.3, 0.1], -1.0, 1.0, [0.3, 0.3, 0.3, 0.1, 0.0]),
+        # Beyond both ends.
+        ([0.1, 0.2, 0.3, 0.3, 0.1], 9.0, 1.0, [0.0, 0.0, 0.0, 0.0, 1.0]),
+        ([0.1, 0.2, 0.3, 0.3, 0.1], -9.0, 1.0, [1.0, 0.0, 0.0, 0.0, 0.0]),
+        # A quarter of the way from 0 to 1, from each atom.
+        ([0.0, 0.4, 0.0, 0.6, 0.0], 0.25, 1.0, [0.0, 0.3, 0.1, 0.45, 0.15]),
+        # A termination: the reward alone, between 1 and 2.
+        ([0.1, 0.2, 0.3, 0.3, 0.1], 1.25, 0.0, [0.0, 0.0, 0.0, 0.75, 0.25]),
+        # Discounted over three steps, 0.5^3: 0.5 + 0.125 z = 0.25, 0.375, 0.5, 0.625, 0.75.
+        ([0.2, 0.2, 0.2, 0.2, 0.2], 0.5, 0.125, [0.0, 0.0, 0.5, 0.5, 0.0]),
+        # Shrunk to half: -1, -0.5, 0, 0.5, 1.
+        ([0.1, 0.2, 0.3, 0.3, 0.1], 0.0, 0.5, [0.0, 0.2, 0.55, 0.25, 0.0]),
+    ],
+)
+def test_projection_by_hand(
+    probabilities: list[float], reward: float, discount: float, expected: list[float]
+) -> None:
+    torch.testing.assert_close(
+        project(probabilities, reward, discount), torch.tensor(expected), atol=1e-6, rtol=0.0
+    )
+
+
+def test_projection_of_a_batch_equals_the_loop_of_the_paper() -> None:
+    torch.manual_seed(0)
+    values = CategoricalValues(-7.0, 13.0, 51, CPU)
+    probabilities = torch.randn(64, 51).softmax(-1)
+    reward, discount = 5 * torch.randn(64, 1), torch.rand(64, 1).round(decimals=1)
+    expected = torch.zeros(64, 51)
+    for sample in range(64):
+        for atom in range(51):
+            moved = reward[sample, 0] + discount[sample, 0] * values.atoms[atom]
+            place = ((moved.clamp(-7.0, 13.0) + 7.0) / values.spacing).item()
+            lower = min(int(place), 49)
+            expected[sample, lower] += probabilities[sample, atom] * (lower + 1 - place)
+            expected[sample, lower + 1] += probabilities[sample, atom] * (place - lower)
+    projected = values.project(probabilities, reward, discount)
+    torch.testing.assert_close(projected, expected, atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(projected.sum(-1), torch.ones(64))
+    assert (projected >= 0.0).all()
+
+
+def test_projection_keeps_the_mean_of_what_is_not_clipped() -> None:
+    torch.manual_seed(0)
+    values = CategoricalValues(-10.0, 10.0, 51, CPU)
+    logits = torch.randn(32, 51)
+    reward, discount = torch.rand(32, 1), torch.full((32, 1), 0.9)
+    projected = values.project(logits.softmax(-1), reward, discount)
+    expected = reward[:, 0] + 0.9 * values.mean(logits)
+    torch.testing.assert_close(values.mean(projected.log()), expected, atol=1e-4, rtol=0.0)
+
+
+def test_mean_by_hand() -> None:
+    logits = torch.tensor([[0.1, 0.2, 0.3, 0.3, 0.1], [1.0, 1e-9, 1e-9, 1e-9, 1.0]]).log()
+    torch.testing.assert_close(five().mean(logits), torch.tensor([0.1, 0.0]))
+    assert five().mean(torch.zeros(3, 4, 5)).shape == (3, 4)
+
+
+def test_divergence_by_hand() -> None:
+    target = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
+    logits = torch.tensor([[0.25, 0.25, 0.5], [0.2, 0.3, 0.5]]).log()
+    expected = torch.tensor([torch.tensor(2.0).log().item(), 0.0])
+    torch.testing.assert_close(divergence(target, logits), expected, atol=1e-6, rtol=0.0)
+
+
+def test_divergence_has_the_gradient_of_the_cross_entropy() -> None:
+    torch.manual_seed(0)
+    target = torch.randn(8, 5).softmax(-1)
+    target[:, 2] = 0.0
+    logits = torch.randn(8, 5, requires_grad=True)
+    (ours,) = torch.autograd.grad(divergence(target, logits).mean(), logits)
+    (theirs,) = torch.autograd.grad(F.cross_entropy(logits, target), logits)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_projects_without_a_host_read(accelerator: torch.device) -> None:
+    values = CategoricalValues(-2.0, 2.0, 5, accelerator)
+    logits = torch.randn(8, 5, device=accelerator)
+    reward = torch.randn(8, 1, device=accelerator)
+    with count_host_reads() as counter:
+        target = values.project(logits.softmax(-1), reward, torch.ones_like(reward))
+        divergence(target, logits + values.mean(logits).unsqueeze(1))
+    assert counter.host_reads == counter.copies == 0, counter.report()
+
+
+def test_a_range_without_extent_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="value_max"):
+        CategoricalValues(1.0, 1.0, 5, CPU)

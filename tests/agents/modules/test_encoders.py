@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.data import Binary, Bounded, Composite, TensorSpec, Unbounded
+
+from agents.modules.encoders import Encoder, ObservationEncoderFactory
+from agents.modules.pixels import Convolutions
+from torchrl_gpu.errors import ConfigurationError
+
+CPU = torch.device("cpu")
+ENVS = 4
+
+VECTOR = {"observation": Unbounded((ENVS, 3))}
+PIXELS = {"pixels": Bounded(0, 255, (ENVS, 3, 16, 24), dtype=torch.uint8)}
+SET = {
+    "objects": Unbounded((ENVS, 5, 2)),
+    "objects_mask": Binary(5, (ENVS, 5), dtype=torch.bool),
+}
+
+
+def spec_of(leaves: dict[str, TensorSpec]) -> Composite:
+    return Composite(leaves, shape=(ENVS,))
+
+
+def build(leaves: dict[str, TensorSpec], **settings: Any) -> Encoder:
+    return ObservationEncoderFactory(**settings).build(spec_of(leaves), CPU)
+
+
+@pytest.mark.parametrize("leaves", [VECTOR, PIXELS, SET, {**VECTOR, **PIXELS, **SET}])
+@pytest.mark.parametrize("batch", [(), (2,), (3, 2)])
+def test_every_kind_takes_any_leading_dimensions(
+    leaves: dict[str, TensorSpec], batch: tuple[int, ...]
+) -> None:
+    encoder = build(leaves)
+    observation = spec_of(leaves).rand()[0].expand(batch).clone()
+    encoded = encoder(observation)
+    assert encoded.shape == (*batch, encoder.width)
+    assert encoded.dtype == torch.float32
+    expected = encoder(observation.flatten()[:1] if batch else observation.unsqueeze(0))
+    torch.testing.assert_close(encoded.reshape(-1, encoder.width)[:1], expected)
+
+
+def test_vectors_are_joined_as_they_are_nested_keys_too() -> None:
+    spec = Composite(
+        a=Unbounded((ENVS, 3)),
+        nested=Composite(b=Unbounded((ENVS, 2)), shape=(ENVS,)),
+        shape=(ENVS,),
+    )
+    observation = TensorDict({"a": torch.ones(ENVS, 3), "nested": {"b": torch.zeros(ENVS, 2)}})
+    assert (
+        ObservationEncoderFactory().build(spec, CPU)(observation).tolist()
+        == [[1.0, 1.0, 1.0, 0.0, 0.0]] * ENVS
+    )
+
+
+def test_vectors_go_through_a_layer_where_they_are_to() -> None:
+    encoder = build(VECTOR, vector_features=8)
+    weight, bias = encoder.parameters()
+    observation = spec_of(VECTOR).rand()
+    expected = (observation["observation"] @ weight.T + bias).clamp(min=0.0)
+    torch.testing.assert_close(encoder(observation), expected)
+    assert encoder.width == 8
+
+
+def test_what_is_masked_in_a_set_does_not_matter() -> None:
+    encoder = build(SET)
+    observation = TensorDict(
+        {
+            "objects": torch.randn(1, 5, 2),
+            "objects_mask": torch.tensor([[True, True, False, False, False]]),
+        },
+        [1],
+    )
+    other = observation.clone()
+    other["objects"][:, 2:] = torch.nan
+    assert torch.equal(encoder(observation), encoder(other))
+    other["objects"][:, 1] += 1.0
+    assert not torch.equal(encoder(observation), encoder(other))
+
+
+def test_gradients_reach_the_encoders_that_have_parameters() -> None:
+    encoder = build({**VECTOR, **PIXELS, **SET})
+    observation = spec_of({**VECTOR, **PIXELS, **SET}).rand()
+    observation["objects_mask"][:] = True
+    encoder(observation).square().sum().backward()
+    for name, parameter in encoder.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        Unbounded((ENVS, 5, 2)),
+        Unbounded((ENVS, 3, 16, 16)),
+        Unbounded((ENVS, 3), dtype=torch.int64),
+        Bounded(0, 255, (ENVS, 3, 4, 4), dtype=torch.uint8),
+    ],
+)
+def test_what_no_encoder_reads_is_refused_by_name(leaf: TensorSpec) -> None:
+    with pytest.raises(ConfigurationError, match=r"thing.*agents read"):
+        build({"thing": leaf})
+
+
+def test_a_world_that_shows_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="nothing to observe"):
+        build({})
+
+
+@pytest.mark.parametrize("style", get_args(Convolutions))
+def test_every_kind_of_convolutions_encodes_images(style: str) -> None:
+    images = {"pixels": Bounded(0, 255, (ENVS, 3, 40, 48), dtype=torch.uint8)}
+    encoder = build(images, convolutions=style)
+    observation = spec_of(images).rand()
+    features = encoder(observation)
+    assert features.shape == (ENVS, encoder.width)
+    features.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+    assert not torch.equal(features[0], features[1])
+
+
+@pytest.mark.parametrize("style", get_args(Convolutions))
+def test_channels_and_features_of_pixels_are_settings(style: str) -> None:
+    images = {"pixels": Bounded(0, 255, (ENVS, 3, 40, 48), dtype=torch.uint8)}
+    encoder = build(images, convolutions=style, channels=[4, 8, 12], pixel_features=20)
+    assert encoder.width == 20
+    outputs = [p.shape[0] for p in encoder.parameters() if p.ndim == 4]
+    assert list(dict.fromkeys(outputs)) == [4, 8, 12]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"convolutions": "vgg"}, "convolutions=vgg"),
+        (
+            {"convolutions": "nature"},
+            "agent.encoder.convolutions=nature: pixels of 16 x 24 are too few",
+        ),
+        ({"convolutions": "nature", "channels": [8, 8]}, "convolutions=nature takes three numbers"),
+        ({"channels": []}, "channels"),
+        ({"channels": [0]}, "channels"),
+        ({"pixel_features": 0}, "pixel_features=0"),
+        ({"set_features": 0}, "set_features=0"),
+        ({"vector_features": 0}, "vector_features=0"),
+        ({"random_shift": -1}, "random_shift=-1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        build(PIXELS, **settings)

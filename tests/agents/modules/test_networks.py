@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.data import Composite, Unbounded
+
+from agents.modules.encoders import DEFAULT_ENCODER
+from agents.modules.networks import Critics, EnsembleLinear, frozen, mlp
+
+CPU = torch.device("cpu")
+
+
+def test_ensemble_members_are_linear_layers_side_by_side() -> None:
+    layer = EnsembleLinear(3, 4, 5)
+    inputs = torch.randn(3, 7, 4)
+    outputs = layer(inputs)
+    for member in range(3):
+        expected = inputs[member] @ layer.weight[member] + layer.bias[member]
+        torch.testing.assert_close(outputs[member], expected)
+    assert not torch.equal(layer.weight[0], layer.weight[1])
+
+
+def test_ensemble_is_initialised_as_a_linear_layer_is() -> None:
+    bound = 64**-0.5
+    layer = EnsembleLinear(2, 64, 512)
+    assert layer.weight.abs().max() <= bound
+    assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_mlp_takes_any_leading_dimensions(layer_norm: bool) -> None:
+    network = mlp(3, [8, 8], 2, CPU, layer_norm=layer_norm)
+    inputs = torch.randn(5, 4, 3)
+    outputs = network(inputs)
+    assert outputs.shape == (5, 4, 2)
+    torch.testing.assert_close(outputs[2], network(inputs[2]))
+
+
+def test_critics_are_networks_side_by_side_behind_one_encoder() -> None:
+    spec = Composite(observation=Unbounded((4, 3)), shape=(4,))
+    critics = Critics(DEFAULT_ENCODER.build(spec, CPU), 2, [8], CPU, members=2)
+    batch = TensorDict({"observation": torch.randn(7, 3)}, [7])
+    values = critics(batch, torch.randn(7, 2))
+    assert values.shape == (2, 7, 1)
+    assert not torch.equal(values[0], values[1])
+
+
+def test_a_frozen_network_passes_gradients_to_its_inputs_only() -> None:
+    spec = Composite(observation=Unbounded((4, 3)), shape=(4,))
+    critics = Critics(DEFAULT_ENCODER.build(spec, CPU), 2, [8], CPU, members=1)
+    batch = TensorDict({"observation": torch.randn(7, 3)}, [7])
+    action = torch.randn(7, 2, requires_grad=True)
+    values = frozen(critics, batch, action)
+    torch.testing.assert_close(values, critics(batch, action))
+    values.sum().backward()
+    assert action.grad is not None
+    assert all(parameter.grad is None for parameter in critics.parameters())

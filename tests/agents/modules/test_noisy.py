@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from agents.modules.noisy import NoisyLinear, NoisyMLP
+from tests.stand_in import count_host_reads
+
+CPU = torch.device("cpu")
+
+
+def test_starts_as_the_paper_has_it() -> None:
+    layer = NoisyLinear(64, 3, CPU, sigma=0.4)
+    for mean in (layer.weight, layer.bias):
+        assert mean.abs().max() <= 1 / 8
+        assert mean.std() > 0.0
+    for sigma in (layer.weight_sigma, layer.bias_sigma):
+        assert torch.equal(sigma, torch.full_like(sigma, 0.4 / 8))
+
+
+def test_without_noise_it_is_the_linear_layer_of_its_means() -> None:
+    layer, inputs = NoisyLinear(5, 3, CPU), torch.randn(7, 5)
+    expected = inputs @ layer.weight.T + layer.bias
+    torch.testing.assert_close(layer(inputs, noisy=False), expected)
+    torch.testing.assert_close(layer(inputs, noisy=False), layer(inputs, noisy=False))
+
+
+@pytest.mark.parametrize("exploration_type", [ExplorationType.MEAN, ExplorationType.RANDOM])
+@pytest.mark.parametrize("training", [True, False])
+def test_each_call_draws_anew_whatever_the_mode(
+    exploration_type: ExplorationType, training: bool
+) -> None:
+    layer, inputs = NoisyLinear(5, 3, CPU).train(training), torch.randn(7, 5)
+    with set_exploration_type(exploration_type):
+        assert not torch.allclose(layer(inputs), layer(inputs))
+
+
+def test_a_batch_shares_its_noise() -> None:
+    outputs = NoisyLinear(5, 3, CPU)(torch.randn(5).expand(7, 2, 5))
+    assert outputs.shape == (7, 2, 3)
+    torch.testing.assert_close(outputs, outputs[:1, :1].expand(7, 2, 3))
+
+
+def test_noise_is_factorised_with_the_spread_it_should_have() -> None:
+    torch.manual_seed(0)
+    layer = NoisyLinear(2, 3, CPU)
+    with torch.no_grad():
+        layer.weight.zero_()
+        layer.bias.zero_()
+        layer.weight_sigma.fill_(2.0)
+        layer.bias_sigma.fill_(3.0)
+        draws = 20_000
+        rows = torch.eye(2)
+        # The noise of weight [2, 3], plus that of the bias, which is subtracted.
+        drawn = torch.stack([layer(torch.cat([rows, torch.zeros(1, 2)])) for _ in range(draws)])
+    bias, weight = drawn[:, 2], drawn[:, :2] - drawn[:, 2:]
+    # E[f(x)^2] = E|x| = sqrt(2 / pi) of a normal x; a product of two of them for a weight.
+    moment = math.sqrt(2 / math.pi)
+    torch.testing.assert_close(bias.var(0), torch.full((3,), 9 * moment), rtol=0.05, atol=0.0)
+    expected = torch.full((2, 3), 4 * moment**2)
+    torch.testing.assert_close(weight.var(0), expected, rtol=0.08, atol=0.0)
+    assert drawn.mean(0).abs().max() < 0.1
+    # An outer product has rank one.
+    determinant = weight[:, 0, 0] * weight[:, 1, 1] - weight[:, 0, 1] * weight[:, 1, 0]
+    assert determinant.abs().max() < 1e-4
+
+
+def test_gradients_reach_means_and_noise() -> None:
+    layer = NoisyLinear(5, 3, CPU)
+    layer(torch.randn(7, 5)).square().sum().backward()
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0.0, name
+
+
+def test_a_multilayer_perceptron_is_noisy_in_all_layers_or_in_none() -> None:
+    network, inputs = NoisyMLP(5, [8, 6], 3, CPU), torch.randn(7, 5)
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+    assert [(layer.in_features, layer.out_features) for layer in layers] == [(5, 8), (8, 6), (6, 3)]
+    assert all(isinstance(layer, NoisyLinear) for layer in layers)
+    expected = inputs
+    for layer in layers[:-1]:
+        expected = layer(expected, noisy=False).relu()
+    torch.testing.assert_close(network(inputs, noisy=False), layers[-1](expected, noisy=False))
+    assert not torch.allclose(network(inputs), network(inputs))
+
+
+def test_draws_on_the_device(accelerator: torch.device) -> None:
+    network = NoisyMLP(5, [8], 3, accelerator)
+    inputs = torch.randn(7, 5, device=accelerator)
+    with count_host_reads() as counter:
+        network(inputs)
+    assert counter.host_reads == counter.copies == 0, counter.report()

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.data import Binary, Composite, Unbounded
+
+from agents.modules.normalization import (
+    ObservationNormalizer,
+    RewardNormalizer,
+    RunningMoments,
+    weighted_mean,
+)
+
+CPU = torch.device("cpu")
+
+
+def test_moments_of_pieces_are_those_of_the_whole() -> None:
+    torch.manual_seed(0)
+    samples = 3.0 + 2.0 * torch.randn(4, 100, 3)
+    moments = RunningMoments(3, CPU)
+    for piece in (samples[:1], samples[1:2], samples[2:]):
+        moments.update(piece)
+    whole = samples.flatten(0, 1)
+    torch.testing.assert_close(moments.mean, whole.mean(dim=0))
+    torch.testing.assert_close(moments.variance, whole.var(dim=0, unbiased=False))
+    assert moments.count == 400
+
+
+def test_rows_of_weight_zero_do_not_count() -> None:
+    torch.manual_seed(0)
+    samples = torch.randn(50, 2)
+    counts = (torch.arange(50) % 3 > 0).unsqueeze(-1)
+    with_garbage = torch.where(counts, samples, 1e6)
+    moments, expected = RunningMoments(2, CPU), RunningMoments(2, CPU)
+    moments.update(with_garbage, counts.float())
+    expected.update(samples[counts[:, 0]])
+    torch.testing.assert_close(moments.state_dict(), expected.state_dict())
+    torch.testing.assert_close(
+        weighted_mean(with_garbage, counts.float()), samples[counts[:, 0]].mean(dim=0)
+    )
+
+
+def test_nothing_at_all_changes_nothing() -> None:
+    moments = RunningMoments(2, CPU)
+    moments.update(torch.full((5, 2), 9.0), torch.zeros(5, 1))
+    assert moments.mean.tolist() == [0.0, 0.0]
+    assert moments.variance.tolist() == [1.0, 1.0]
+
+
+def test_vectors_are_normalized_and_all_else_passes() -> None:
+    torch.manual_seed(0)
+    spec = Composite(
+        vector=Unbounded((2, 3)),
+        pixels=Unbounded((2, 3, 8, 8), dtype=torch.uint8),
+        things=Unbounded((2, 4, 5)),
+        things_mask=Binary(4, (2, 4), dtype=torch.bool),
+        robot=Composite(speed=Unbounded((2, 1)), shape=(2,)),
+        shape=(2,),
+    )
+    normalizer = ObservationNormalizer(spec, CPU)
+    observation = spec.expand(200, 2).rand()
+    observation["vector"] = 5.0 + 0.1 * observation["vector"]
+    before = observation.clone()
+    normalizer.update(observation, None)
+    normalized = normalizer(observation)
+    for key in ("vector", ("robot", "speed")):
+        flat = normalized[key].flatten(0, 1)
+        torch.testing.assert_close(flat.mean(dim=0), torch.zeros(flat.shape[1]), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            flat.std(dim=0, unbiased=False), torch.ones(flat.shape[1]), atol=1e-3, rtol=0
+        )
+    for key in ("pixels", "things", "things_mask"):
+        assert torch.equal(normalized[key], before[key])
+    assert (observation == before).all()
+
+
+def test_outliers_are_kept_within_ten_deviations() -> None:
+    spec = Composite(observation=Unbounded((1, 1)), shape=(1,))
+    normalizer = ObservationNormalizer(spec, CPU)
+    far = TensorDict({"observation": torch.tensor([[1e9], [-1e9]])}, [2])
+    assert normalizer(far)["observation"].tolist() == [[10.0], [-10.0]]
+
+
+@pytest.mark.parametrize("cut", [1, 3, 8])
+def test_rewards_are_divided_by_the_deviation_of_the_discounted_return(cut: int) -> None:
+    torch.manual_seed(0)
+    steps, envs, gamma = 8, 3, 0.9
+    reward = torch.randn(steps, envs, 1)
+    done = torch.rand(steps, envs, 1) < 0.3
+    returns, running = [], torch.zeros(envs, 1)
+    for t in range(steps):
+        running = reward[t] + gamma * running
+        returns.append(running)
+        running = torch.where(done[t], 0.0, running)
+    deviation = torch.stack(returns).flatten().std(unbiased=False)
+
+    normalizer = RewardNormalizer(torch.Size([envs]), gamma, CPU)
+    for start in range(0, steps, cut):  # what is known of returns goes on from call to call
+        piece = slice(start, start + cut)
+        normalized = normalizer(reward[piece], done[piece])
+    torch.testing.assert_close(normalized, reward[piece] / deviation, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModule
+from torchrl.envs import (
+    CatFrames,
+    Compose,
+    EnvBase,
+    GymEnv,
+    PendulumEnv,
+    RewardScaling,
+    RewardSum,
+    SerialEnv,
+    StepCounter,
+    Transform,
+    TransformedEnv,
+    VecNormV2,
+)
+from torchrl.modules import RandomPolicy
+
+from tests.worlds import IdentityWorld
+from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from torchrl_gpu.environments.action_table import with_action_table
+
+CPU = torch.device("cpu")
+
+
+def policy() -> TensorDictModule:
+    """Act half of what is observed."""
+    return TensorDictModule(lambda o: o / 2, in_keys=["observation"], out_keys=["action"])
+
+
+def collect(collector: BatchCollector, steps: int) -> list[TensorDictBase]:
+    return [collector.step(policy()).clone() for _ in range(steps)]
+
+
+def test_transitions_follow_one_another_and_end_with_the_true_last_observation() -> None:
+    world = IdentityWorld(num_envs=3, max_episode_steps=4)
+    transitions = collect(BatchCollector(world, CPU, ["observation"]), 9)
+    for step, (now, later) in enumerate(pairwise(transitions), start=1):
+        assert torch.equal(now["action"], now["observation"] / 2)
+        ends = step % 4 == 0
+        assert now["next", "truncated"].all() == ends
+        assert torch.equal(now["next", "observation"], later["observation"]) == (not ends)
+
+
+def test_a_world_goes_on_from_a_saved_state() -> None:
+    first = BatchCollector(IdentityWorld(), CPU, ["observation"])
+    collect(first, 5)
+    state = first.state_dict()
+    state = {**state, "world": {k: v.clone() for k, v in state["world"].items()}}
+    expected = collect(first, 6)
+    second = BatchCollector(IdentityWorld(), CPU, ["observation"])
+    second.load_state_dict(state)
+    for left, right in zip(expected, collect(second, 6), strict=True):
+        assert (left == right).all()
+
+
+def test_transforms_of_torchrl_apply() -> None:
+    plain = collect(BatchCollector(IdentityWorld(), CPU, ["observation"]), 3)
+    world = TransformedEnv(IdentityWorld(), RewardScaling(loc=0.0, scale=10.0))
+    scaled = collect(BatchCollector(world, CPU, ["observation"]), 3)
+    for left, right in zip(plain, scaled, strict=True):
+        torch.testing.assert_close(10 * left["next", "reward"], right["next", "reward"])
+
+
+def transformed(base: EnvBase, inner: Transform, outer: Transform) -> EnvBase:
+    return TransformedEnv(TransformedEnv(base, inner), outer, auto_unwrap=False)
+
+
+def statistics() -> Transform:
+    return VecNormV2(in_keys=["observation"])
+
+
+def saved_and_loaded(state: dict[str, Any], path: Path) -> dict[str, Any]:
+    save_state(path / "state.safetensors", state)
+    return load_state(path / "state.safetensors")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TransformedEnv(IdentityWorld(), CatFrames(3, -1, ["observation"])),
+        lambda: TransformedEnv(IdentityWorld(), Compose(RewardSum(), StepCounter(5))),
+        lambda: transformed(IdentityWorld(), statistics(), RewardSum()),
+        lambda: transformed(IdentityWorld(), RewardSum(), statistics()),
+        lambda: with_action_table(IdentityWorld()),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_environment_goes_on_with_the_state_of_all_its_transforms(
+    make: Callable[[], EnvBase], tmp_path: Path
+) -> None:
+    first, second = (BatchCollector(make(), CPU, ["observation"]) for _ in range(2))
+    random = RandomPolicy(first.env.full_action_spec["action"])
+    torch.manual_seed(0)
+    for _ in range(7):
+        first.step(random)
+    state = saved_and_loaded(first.state_dict(), tmp_path)
+    torch.manual_seed(1)
+    expected = [first.step(random).clone() for _ in range(9)]
+    assert second.load_state_dict(state)
+    torch.manual_seed(1)
+    for left in expected:
+        assert (left == second.step(random)).all()
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_running_statistics_go_on_where_the_environment_begins_anew(
+    levels: int, tmp_path: Path
+) -> None:
+    def make() -> EnvBase:
+        base = SerialEnv(2, lambda: GymEnv("Pendulum-v1"))
+        if levels == 1:
+            return TransformedEnv(base, statistics())
+        return transformed(base, statistics(), RewardSum())
+
+    def count(collector: BatchCollector) -> int:
+        (saved,) = collector.state_dict()["world"]["transforms"][-1:]
+        return int(saved["_extra_state"]["count.-|-.observation"])
+
+    collector, again = (BatchCollector(make(), CPU, ["observation"]) for _ in range(2))
+    random = RandomPolicy(collector.env.full_action_spec["action"])
+    for _ in range(50):
+        collector.step(random)
+    state = saved_and_loaded(collector.state_dict(), tmp_path)
+    assert not again.load_state_dict(state)
+    again.restart()
+    assert count(again) == count(collector) + 1
+    again.step(random)
+    # With the reset and the step.
+    assert count(again) == count(collector) + 2 > 50
+
+
+def test_environments_without_state_begin_anew(tmp_path: Path) -> None:
+    def make() -> BatchCollector:
+        return BatchCollector(SerialEnv(2, PendulumEnv), CPU, ["th", "thdot"])
+
+    first = make()
+    random = RandomPolicy(first.env.full_action_spec["action"])
+    for _ in range(5):
+        last = first.step(random)["next", "thdot"].clone()
+    second = make()
+    assert not second.load_state_dict(saved_and_loaded(first.state_dict(), tmp_path))
+    assert not second.step(random)["thdot"].equal(last)
+    # Of an older checkpoint, with a state of empty dictionaries.
+    old = {"world": {"worker0": {}, "worker1": {}}, "root": first.state_dict()}
+    assert not make().load_state_dict(old)
+    assert not make().load_state_dict({})
+
+
+def test_a_state_of_an_older_checkpoint_goes_on() -> None:
+    def make() -> BatchCollector:
+        env = TransformedEnv(IdentityWorld(), RewardScaling(loc=0.0, scale=10.0))
+        return BatchCollector(env, CPU, ["observation"])
+
+    first, second = make(), make()
+    collect(first, 5)
+    state = first.state_dict()
+    old = {
+        "world": {name: value.clone() for name, value in state["world"]["base"].items()},
+        "root": state["world"]["root"],
+        "transforms": state["world"]["transforms"][0],
+    }
+    expected = collect(first, 6)
+    assert second.load_state_dict(old)
+    for left, right in zip(expected, collect(second, 6), strict=True):
+        assert (left == right).all()

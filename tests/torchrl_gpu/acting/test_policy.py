@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec, Unbounded
+
+from tests.stand_in import count_host_reads
+from torchrl_gpu.acting.exploration import EpsilonGreedy, GaussianNoise
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.acting.schedules import LinearSchedule
+from torchrl_gpu.errors import ConfigurationError
+
+CPU = torch.device("cpu")
+OBSERVATION_SPEC = Composite(observation=Unbounded((4, 2)), shape=(4,))
+
+
+class Echo(nn.Module):
+    """Acts what it observes; one more when it explores."""
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        return observation["observation"] + (0.0 if deterministic else 1.0)
+
+
+class Larger(nn.Module):
+    """Chooses the larger of the components that it observes."""
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        return observation["observation"].argmax(-1)
+
+
+def make(low: list[float], high: list[float]) -> PolicyWrapper:
+    spec = Bounded(torch.tensor([low] * 4), torch.tensor([high] * 4), (4, 2))
+    return PolicyWrapper(Echo(), OBSERVATION_SPEC, spec, CPU)
+
+
+def make_discrete(epsilon: LinearSchedule, actions: int = 5) -> PolicyWrapper:
+    spec = Categorical(actions, shape=(4,))
+    return PolicyWrapper(Larger(), OBSERVATION_SPEC, spec, CPU, EpsilonGreedy(actions, epsilon))
+
+
+@pytest.mark.parametrize("batch", [(), (4,), (3, 5)])
+def test_actions_are_mapped_onto_the_bounds_of_each_dimension(batch: tuple[int, ...]) -> None:
+    policy = make([0.0, -4.0], [1.0, 8.0]).eval()
+    observation = TensorDict({"observation": torch.tensor([-1.0, 0.5]).expand(*batch, 2)}, batch)
+    action = policy(observation)["action"]
+    assert action.shape == (*batch, 2)
+    torch.testing.assert_close(action, torch.tensor([0.0, 5.0]).expand(*batch, 2))
+    torch.testing.assert_close(policy.from_bounds(action), observation["observation"])
+
+
+def test_train_mode_explores_and_eval_mode_does_not() -> None:
+    policy = make([-1.0, -1.0], [1.0, 1.0])
+    observation = TensorDict({"observation": torch.zeros(4, 2)}, [4])
+    assert policy.train()(observation.clone())["action"].eq(1.0).all()
+    assert policy.eval()(observation.clone())["action"].eq(0.0).all()
+
+
+def test_bounds_and_the_frames_so_far_travel_with_the_module() -> None:
+    assert set(make([0.0, 0.0], [1.0, 1.0]).state_dict()) == {
+        "action_center",
+        "action_half_range",
+        "frames",
+    }
+
+
+@pytest.mark.parametrize("batch", [(), (4,), (3, 5)])
+def test_discrete_actions_are_numbers(batch: tuple[int, ...]) -> None:
+    policy = make_discrete(LinearSchedule(0.0, 0.0, 1)).train()
+    observation = TensorDict({"observation": torch.tensor([0.0, 1.0]).expand(*batch, 2)}, batch)
+    action = policy(observation)["action"]
+    assert action.shape == batch
+    assert action.dtype == torch.int64
+    assert action.eq(1).all()
+
+
+def test_epsilon_is_the_share_of_random_actions_and_falls_with_the_frames() -> None:
+    torch.manual_seed(0)
+    policy = make_discrete(LinearSchedule(1.0, 0.1, 40_000)).train()
+    observation = TensorDict({"observation": torch.tensor([0.0, 1.0]).expand(20_000, 2)}, [20_000])
+
+    def share_of_others() -> float:
+        return policy(observation.clone())["action"].ne(1).float().mean().item()
+
+    # One in five random actions is the greedy one.
+    found = [share_of_others() for _ in range(4)]
+    assert found == pytest.approx([0.8 * epsilon for epsilon in (1.0, 0.55, 0.1, 0.1)], abs=0.02)
+    policy.eval()
+    assert share_of_others() == 0.0
+    assert policy.frames == 80_000
+
+
+def test_random_actions_are_drawn_uniformly() -> None:
+    torch.manual_seed(0)
+    policy = make_discrete(LinearSchedule(1.0, 1.0, 1)).train()
+    observation = TensorDict({"observation": torch.zeros(50_000, 2)}, [50_000])
+    shares = policy(observation)["action"].bincount(minlength=5) / 50_000
+    torch.testing.assert_close(shares, torch.full((5,), 0.2), atol=0.01, rtol=0.0)
+
+
+def test_noise_falls_with_the_frames_and_stays_within_the_bounds() -> None:
+    torch.manual_seed(0)
+    spec = Bounded(torch.full((4, 2), 2.0), torch.full((4, 2), 6.0), (4, 2))
+    noise = GaussianNoise(LinearSchedule(0.5, 0.1, 10_000))
+
+    class Middle(nn.Module):
+        def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+            return torch.zeros_like(observation["observation"])
+
+    policy = PolicyWrapper(Middle(), OBSERVATION_SPEC, spec, CPU, noise).train()
+    observation = TensorDict({"observation": torch.zeros(10_000, 2)}, [10_000])
+    first, second = (policy(observation.clone())["action"] for _ in range(2))
+    assert first.min() >= 2.0
+    assert first.max() <= 6.0
+    # Half of the range is 2 wide; of the first draw, a twentieth was cut off at the bounds.
+    assert first.std().item() == pytest.approx(2 * 0.5, rel=0.1)
+    assert second.std().item() == pytest.approx(2 * 0.1, rel=0.05)
+    assert policy.eval()(observation)["action"].eq(4.0).all()
+
+
+@pytest.mark.parametrize("kind", ["continuous", "discrete"])
+def test_acting_reads_nothing_back(accelerator: torch.device, kind: str) -> None:
+    schedule = LinearSchedule(1.0, 0.1, 100)
+    spec: TensorSpec = Categorical(2, shape=(4,))
+    exploration: nn.Module = EpsilonGreedy(2, schedule)
+    actor: Larger | Echo = Larger()
+    if kind == "continuous":
+        spec, exploration, actor = Bounded(-1.0, 1.0, (4, 2)), GaussianNoise(schedule), Echo()
+    policy = PolicyWrapper(actor, OBSERVATION_SPEC, spec, accelerator, exploration).train()
+    observation = TensorDict({"observation": torch.zeros(4, 2, device=accelerator)}, [4])
+    policy(observation.clone())
+    with count_host_reads() as counter:
+        policy(observation.clone())
+    assert counter.host_reads == counter.copies == 0, counter.report()
+
+
+def test_it_tells_torchrl_what_it_reads_and_writes() -> None:
+    policy = make([0.0, 0.0], [1.0, 1.0])
+    assert policy.in_keys == ["observation"]
+    assert policy.out_keys == ["action"]
+
+
+@pytest.mark.parametrize("spec", [Unbounded((4, 2)), OneHot(3, (4, 3))])
+def test_other_action_spaces_are_refused(spec: Unbounded | OneHot) -> None:
+    with pytest.raises(ConfigurationError, match=r"neither Bounded.*nor Categorical"):
+        PolicyWrapper(Echo(), OBSERVATION_SPEC, spec, CPU)

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.files import files_limited_to, names, one_line
+from torchrl_gpu.checkpoints.checkpoint import (
+    CheckpointFolder,
+    find_checkpoint,
+    replay_path,
+)
+from torchrl_gpu.checkpoints.state_file import load_state
+from torchrl_gpu.errors import ConfigurationError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "frames_000000000100.safetensors"
+
+
+# The folder of a run
+
+
+def test_newest_and_best_are_kept(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "checkpoints", keep=2)
+    assert folder.latest() is None
+    assert folder.best() is None
+    for frames, score in [(100, 0.5), (200, 0.9), (300, None), (400, 0.7), (500, 0.8)]:
+        path = folder.save(frames, {"frames": frames}, score=score)
+        assert folder.latest() == path
+        assert load_state(path) == {"frames": frames}
+    assert folder.best() == folder.folder / "frames_000000000200.safetensors"
+    assert names(folder.folder) == [
+        "best.json",
+        "frames_000000000200.safetensors",
+        "frames_000000000400.safetensors",
+        "frames_000000000500.safetensors",
+    ]
+    folder.save(600, {}, score=0.95)
+    assert names(folder.folder) == [
+        "best.json",
+        "frames_000000000500.safetensors",
+        "frames_000000000600.safetensors",
+    ]
+
+
+def test_of_equal_scores_the_later_is_best_and_nan_never(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    folder.save(100, {}, score=math.nan)
+    assert folder.best() is None
+    folder.save(200, {}, score=-3.0)
+    best = folder.save(300, {}, score=-3.0)
+    folder.save(400, {}, score=math.nan)
+    assert folder.best() == best
+
+
+def test_replay_lies_beside_the_newest_checkpoint_only(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    first = folder.save(100, {"frames": 100}, {"size": 1}, score=1.0)
+    assert load_state(replay_path(first)) == {"size": 1}
+    second = folder.save(200, {"frames": 200}, {"size": 2})
+    assert not replay_path(first).exists()
+    assert load_state(replay_path(second)) == {"size": 2}
+    assert folder.latest() == second
+    folder.save(300, {"frames": 300})
+    assert list(tmp_path.glob("*_replay.safetensors")) == []
+
+
+def test_checkpoint_appears_only_after_its_replay(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    first = folder.save(100, {"frames": 100}, {"size": 1})
+    with pytest.raises(TypeError):
+        folder.save(200, {"bad": object()}, {"size": 2})
+    assert folder.latest() == first
+    assert load_state(replay_path(first)) == {"size": 1}
+    folder.save(300, {}, {"size": 3})
+    assert [file.name[:19] for file in tmp_path.glob("*_replay*")] == ["frames_000000000300"]
+
+
+def test_full_disk_loses_no_former_checkpoint(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep=1)
+    folder.save(100, {"frames": 100}, {"size": 1}, score=1.0)
+    before = names(tmp_path)
+    for state, replay in [({"a": torch.zeros(10_000)}, None), ({}, {"a": torch.zeros(10_000)})]:
+        with files_limited_to(10_000), pytest.raises(ConfigurationError, match="cannot write"):
+            folder.save(200, state, replay, score=2.0)
+        assert names(tmp_path) == before
+    assert load_state(find_checkpoint(tmp_path, best=True)) == {"frames": 100}
+
+
+def test_folder_of_a_former_run_is_continued(tmp_path: Path) -> None:
+    CheckpointFolder(tmp_path, keep=2).save(100, {"frames": 100}, score=1.0)
+    resumed = CheckpointFolder(tmp_path, keep=2)
+    assert resumed.best() == resumed.latest() == tmp_path / "frames_000000000100.safetensors"
+    (tmp_path / "notes.safetensors").write_text("of the user")
+    for frames in (200, 300, 400):
+        resumed.save(frames, {}, score=0.5)
+    assert resumed.best() == tmp_path / "frames_000000000100.safetensors"
+    assert len(list(tmp_path.glob("frames_*"))) == 3
+    assert (tmp_path / "notes.safetensors").exists()
+
+
+def test_checkpoint_just_written_stays_even_if_others_have_more_frames(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep=1)
+    folder.save(300, {})
+    assert folder.save(200, {"frames": 200}, {"size": 2}).exists()
+    assert replay_path(tmp_path / "frames_000000000200.safetensors").exists()
+    assert folder.latest() == tmp_path / "frames_000000000300.safetensors"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"frames": "x", "score": 1}', "\x00"])
+def test_damaged_record_of_the_best_is_ignored(tmp_path: Path, text: str) -> None:
+    folder = CheckpointFolder(tmp_path)
+    (tmp_path / "best.json").write_text(text)
+    assert folder.best() is None
+    path = folder.save(100, {}, score=0.5)
+    assert folder.best() == path
+    assert json.loads((tmp_path / "best.json").read_text()) == {"frames": 100, "score": 0.5}
+
+
+def test_keep_must_be_positive(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="keep=0"):
+        CheckpointFolder(tmp_path, keep=0)
+
+
+def test_find_checkpoint(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "checkpoints")
+    best = folder.save(100, {}, score=1.0)
+    latest = folder.save(200, {}, {"size": 1}, score=0.5)
+    for place in (tmp_path, tmp_path / "checkpoints", str(tmp_path)):
+        assert find_checkpoint(place) == latest
+        assert find_checkpoint(place, best=True) == best
+    assert find_checkpoint(best) == best
+    with pytest.raises(ConfigurationError, match=f"replay alone; name .*{latest.name}"):
+        find_checkpoint(replay_path(latest))
+
+
+def test_find_checkpoint_takes_the_newest_where_none_is_scored(tmp_path: Path) -> None:
+    latest = CheckpointFolder(tmp_path).save(100, {})
+    assert find_checkpoint(tmp_path, best=True) == latest
+
+
+def test_find_checkpoint_says_what_it_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"checkpoint=.*none: there is no such") as caught:
+        find_checkpoint(tmp_path / "none")
+    one_line(caught)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(ConfigurationError, match=r"no frames_\*\.safetensors in .*checkpoints"):
+        find_checkpoint(tmp_path)
+
+
+def test_reading_does_not_write(tmp_path: Path) -> None:
+    stray = tmp_path / ".frames_000000000100.safetensors.1.partial"
+    stray.write_bytes(b"a run still at work")
+    folder = CheckpointFolder(tmp_path)
+    assert folder.latest() is None
+    assert folder.best() is None
+    assert stray.exists()
+    assert not (tmp_path / "none").exists()
+    assert CheckpointFolder(tmp_path / "none").latest() is None
+    assert not (tmp_path / "none").exists()
+
+
+def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigurationError, match="cannot make") as caught:
+        CheckpointFolder(tmp_path / "file" / "checkpoints").save(1, {})
+    one_line(caught)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_run_killed_while_writing_loses_nothing(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    folder.save(100, {"frames": 100})
+    code = """
+import os, pathlib, sys, torch
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+os.fsync = lambda descriptor: os._exit(9)
+CheckpointFolder(pathlib.Path(sys.argv[1])).save(200, {"a": torch.zeros(1000)})
+"""
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=False)
+    assert killed.returncode == 9
+    assert len(names(tmp_path)) == 2  # what the dead run left
+    latest = find_checkpoint(tmp_path)
+    assert load_state(latest) == {"frames": 100}
+    folder.save(200, {"frames": 200})
+    assert names(tmp_path) == ["frames_000000000100.safetensors", "frames_000000000200.safetensors"]

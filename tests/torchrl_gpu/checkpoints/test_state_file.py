@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import collections
+import errno
+import json
+import math
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from tests.files import files_limited_to, names, one_line
+from torchrl_gpu.checkpoints.files import atomic_file
+from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from torchrl_gpu.errors import ConfigurationError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "frames_000000000100.safetensors"
+
+
+# Round trip
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        -(2**80),
+        0.1,
+        math.inf,
+        -math.inf,
+        5e-324,
+        "",
+        'ä "quoted"\n\x00 \ud800',
+        [],
+        {},
+        (),
+        [1, [2.0, (3, None)], {"a": [False]}],
+        {0: "int", "0": "str", -1: {}},
+        {"tensor": "a name", "dict": 1, "tuple": [1]},
+    ],
+)
+def test_plain_values_come_back_equal_and_of_the_same_type(path: Path, value: object) -> None:
+    save_state(path, {"value": value})
+    assert repr(load_state(path)) == repr({"value": value})
+
+
+def test_nan_and_negative_zero_survive(path: Path) -> None:
+    save_state(path, {"nan": math.nan, "zero": -0.0})
+    state = load_state(path)
+    assert math.isnan(state["nan"])
+    assert math.copysign(1, state["zero"]) == -1
+
+
+def test_subclasses_of_plain_types_come_back_as_the_plain_type(path: Path) -> None:
+    pair = collections.namedtuple("pair", "a b")
+    state = {"pair": pair(1, 2), "float": np.float64(0.1), "dict": collections.OrderedDict(a=1)}
+    save_state(path, state)
+    assert load_state(path) == {"pair": (1, 2), "float": 0.1, "dict": {"a": 1}}
+    assert type(load_state(path)["float"]) is float
+
+
+TENSORS = {
+    "0-dim": torch.tensor(1.5),
+    "empty": torch.empty(0, 3, dtype=torch.int32),
+    "bool": torch.tensor([True, False]),
+    "uint8": torch.arange(255, dtype=torch.uint8),
+    "uint16": torch.tensor([2**16 - 1], dtype=torch.uint16),
+    "int64": torch.tensor([-(2**63), 2**63 - 1]),
+    "bfloat16": torch.randn(7).bfloat16(),
+    "float16": torch.randn(3, 5).half(),
+    "float64 nan": torch.tensor([math.nan, math.inf, 5e-324], dtype=torch.float64),
+    "transposed": torch.randn(4, 3).t(),
+    "every second": torch.arange(10)[1::2],
+    "expanded": torch.arange(3).expand(4, 3),
+    "parameter": torch.nn.Parameter(torch.randn(2, 2)),
+}
+
+
+def test_tensors_come_back_bit_by_bit(path: Path) -> None:
+    save_state(path, TENSORS)
+    loaded = load_state(path)
+    assert list(loaded) == list(TENSORS)
+    for name, tensor in TENSORS.items():
+        assert loaded[name].dtype == tensor.dtype, name
+        assert loaded[name].shape == tensor.shape, name
+        assert loaded[name].is_contiguous()
+        saved_bytes, loaded_bytes = (
+            t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (tensor, loaded[name])
+        )
+        assert torch.equal(saved_bytes, loaded_bytes), name
+
+
+def test_tensors_that_share_memory_are_each_written_in_full(path: Path) -> None:
+    base = torch.arange(6.0)
+    save_state(path, {"a": base, "again": base, "part": base[2:4]})
+    loaded = load_state(path)
+    assert torch.equal(loaded["again"], base)
+    assert torch.equal(loaded["part"], base[2:4])
+    loaded["a"].zero_()
+    assert torch.equal(loaded["again"], base)
+
+
+def test_keys_that_give_the_same_path_are_kept_apart(path: Path) -> None:
+    one, two, three, four = torch.arange(4).unbind()
+    state = {1: one, "1": two, "a/b": three, "a": {"b": four}, "__metadata__": one, "": two}
+    save_state(path, state)
+    assert load_state(path) == state
+
+
+def test_file_is_plain_safetensors(path: Path) -> None:
+    save_state(path, {"agent": {"weight": torch.ones(2)}, "flags": torch.tensor([True] * 3)})
+    tensors = safetensors.torch.load_file(path)
+    assert torch.equal(tensors["/agent/weight"], torch.ones(2))
+    assert torch.equal(tensors["/flags"], torch.tensor([True] * 3))
+
+
+def test_every_tensor_in_the_file_is_aligned_to_its_element_size(path: Path) -> None:
+    save_state(path, {"bytes": torch.ones(3, dtype=torch.uint8), **TENSORS})
+    whole = path.read_bytes()
+    length = struct.unpack("<Q", whole[:8])[0]
+    header = json.loads(whole[8 : 8 + length])
+    assert length % 8 == 0
+    for name, tensor in TENSORS.items():
+        assert header[f"/{name}"]["data_offsets"][0] % tensor.element_size() == 0, name
+
+
+def test_loaded_tensors_do_not_hang_on_the_file(path: Path) -> None:
+    tensor = torch.arange(10_000.0)
+    save_state(path, {"a": tensor})
+    loaded = load_state(path)["a"]
+    with path.open("r+b") as file:
+        file.write(b"x" * path.stat().st_size)
+    assert torch.equal(loaded, tensor)
+
+
+@pytest.mark.parametrize(
+    ("state", "where"),
+    [
+        ({"a": {"b": [0, object()]}}, "/a/b/1"),
+        ({"a": len}, "/a"),
+        ({"a": torch.device("cpu")}, "/a"),
+        ({"a": np.zeros(3)}, "/a"),
+        ({"a": np.int64(3)}, "/a"),
+        ({"a": {1, 2}}, "/a"),
+        ({"a": b"bytes"}, "/a"),
+        ({"a": {(1, 2): 3}}, r"/a/\(1, 2\)"),
+        ({"a": {True: 3}}, "/a/True"),
+        ({"a": torch.zeros(2, dtype=torch.complex64)}, "/a"),
+        ({"a": torch.eye(2).to_sparse()}, "/a"),
+        ({"a": torch.zeros(2, device="meta")}, "/a"),
+    ],
+)
+def test_anything_else_is_refused_by_its_path(path: Path, state: dict, where: str) -> None:
+    save_state(path, {"before": 1})
+    with pytest.raises(TypeError, match=f"^{where}: cannot save"):
+        save_state(path, state)
+    assert load_state(path) == {"before": 1}
+
+
+def test_training_with_adam_goes_on_bitwise_equal(path: Path) -> None:
+    def build() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+        return module, torch.optim.Adam(module.parameters(), lr=1e-2, amsgrad=True)
+
+    def train(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        for seed in range(5):
+            batch = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+            optimizer.zero_grad()
+            module(batch).square().mean().backward()
+            optimizer.step()
+
+    module, optimizer = build()
+    train(module, optimizer)
+    save_state(path, {"module": module.state_dict(), "optimizer": optimizer.state_dict()})
+    resumed, resumed_optimizer = build()
+    state = load_state(path)
+    resumed.load_state_dict(state["module"])
+    resumed_optimizer.load_state_dict(state["optimizer"])
+    train(module, optimizer)
+    train(resumed, resumed_optimizer)
+    for parameter, other in zip(module.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(parameter, other)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_tensors_of_a_device_come_back_on_the_host(path: Path) -> None:
+    tensor = torch.randn(3, 5, device="cuda").t()
+    save_state(path, {"a": tensor})
+    assert torch.equal(load_state(path)["a"], tensor.cpu())
+
+
+def test_saving_copies_no_large_tensor_as_a_whole(path: Path) -> None:
+    if not Path("/proc/self/status").exists():
+        pytest.skip("needs /proc to read the peak of the memory")
+    code = """
+import os, pathlib, re, sys, torch
+from torchrl_gpu.checkpoints.state_file import save_state
+
+def peak():
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\\s+(\\d+)", status)[1]) // 1024
+
+os.fsync = lambda descriptor: None
+state = {"replay": torch.ones(200_000_000, dtype=torch.uint8)}
+before = peak()
+save_state(pathlib.Path(sys.argv[1]), state)
+print(peak() - before)
+"""
+    command = [sys.executable, "-c", code, str(path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(result.stdout) < 100  # MiB, of 190
+    path.unlink()
+
+
+# Files that cannot be used
+
+
+def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
+    for missing in (tmp_path / "none.safetensors", tmp_path):
+        with pytest.raises(ConfigurationError, match="no such file"):
+            load_state(missing)
+
+
+def test_file_cut_short_is_refused_at_every_length(path: Path, tmp_path: Path) -> None:
+    save_state(path, {"a": torch.arange(100.0), "b": 1})
+    whole = path.read_bytes()
+    header = 8 + struct.unpack("<Q", whole[:8])[0]
+    cut = tmp_path / "cut.safetensors"
+    for length in (0, 1, 7, 8, 9, 100, header - 1, header, header + 1, len(whole) - 1):
+        cut.write_bytes(whole[:length])
+        with pytest.raises(ConfigurationError, match="cut short or damaged") as caught:
+            load_state(cut)
+        assert str(cut) in one_line(caught)
+
+
+def test_one_changed_bit_is_noticed_wherever_it_is(path: Path) -> None:
+    save_state(path, {"a": torch.arange(8.0), "b": 1})
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigurationError) as caught:
+            load_state(path)
+        one_line(caught)
+
+
+class _Bomb:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("kind", ["torch.save", "legacy torch.save", "pickle", "zip"])
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_pickle_is_refused_and_not_run(tmp_path: Path, kind: str, suffix: str) -> None:
+    ran = tmp_path / "ran"
+    content = {"weights": torch.ones(2), "bomb": _Bomb(ran)}
+    path = tmp_path / f"model{suffix}"
+    if kind == "pickle":
+        path.write_bytes(pickle.dumps(_Bomb(ran)))
+    elif kind == "zip":
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("data.pkl", pickle.dumps(_Bomb(ran)))
+    else:
+        torch.save(content, path, _use_new_zipfile_serialization=kind == "torch.save")
+    with pytest.raises(ConfigurationError, match=r"pickle.*can run code") as caught:
+        load_state(path)
+    one_line(caught)
+    assert not ran.exists()
+
+
+def test_pickle_without_a_mark_is_known_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "model.pkl"
+    path.write_bytes(pickle.dumps([1, 2], protocol=0))
+    with pytest.raises(ConfigurationError, match="pickle"):
+        load_state(path)
+
+
+def test_safetensors_of_another_program_is_refused(path: Path) -> None:
+    safetensors.torch.save_file({"a": torch.ones(1)}, path, metadata={"format": "pt"})
+    with pytest.raises(ConfigurationError, match="no checkpoint of torchrl-gpu") as caught:
+        load_state(path)
+    one_line(caught)
+
+
+def test_newer_format_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("torchrl_gpu.checkpoints.state_file.VERSION", 2)
+        save_state(path, {"a": 1})
+    with pytest.raises(ConfigurationError, match=r"format 2.*up to 1.*update") as caught:
+        load_state(path)
+    one_line(caught)
+
+
+# Writing
+
+
+def test_overwriting_replaces_the_whole_file(path: Path) -> None:
+    save_state(path, {"a": torch.ones(100)})
+    save_state(path, {"b": 2})
+    assert load_state(path) == {"b": 2}
+    assert names(path.parent) == [path.name]
+
+
+def test_full_disk_leaves_the_old_file_whole(path: Path) -> None:
+    save_state(path, {"a": 1})
+    with (
+        files_limited_to(50_000),
+        pytest.raises(ConfigurationError, match=r"cannot write .*File too large") as caught,
+    ):
+        save_state(path, {"a": torch.zeros(100_000)})
+    one_line(caught)
+    assert load_state(path) == {"a": 1}
+    assert names(path.parent) == [path.name]
+
+
+def test_disk_that_fills_at_the_last_moment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_state(path, {"a": 1})
+
+    def no_space(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(ConfigurationError, match=r"cannot write .*No space left on device"):
+        save_state(path, {"a": 2})
+    assert load_state(path) == {"a": 1}
+    assert names(path.parent) == [path.name]
+
+
+def test_file_that_cannot_be_replaced_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_state(path, {"a": 1})
+
+    def in_use(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "replace", in_use)
+    with pytest.raises(ConfigurationError, match=r"cannot write .*Permission denied"):
+        save_state(path, {"a": 2})
+    assert load_state(path) == {"a": 1}
+    assert names(path.parent) == [path.name]
+
+
+def test_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot write"):
+        save_state(tmp_path / "none" / "a.safetensors", {})
+
+
+def test_exception_while_writing_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    target = tmp_path / "best.json"
+    target.write_bytes(b"old")
+
+    def interrupted() -> None:
+        with atomic_file(target) as file:
+            file.write(b"half of the ne")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert target.read_bytes() == b"old"
+    assert names(tmp_path) == ["best.json"]

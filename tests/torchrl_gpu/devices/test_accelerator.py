@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import os
+import shutil
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from torchrl_gpu.devices.accelerator import AdamOptions, accelerator_of, available_devices
+
+CPU = torch.device("cpu")
+
+FUSED: AdamOptions = {"fused": True, "foreach": None, "capturable": False}
+FUSED_AND_CAPTURABLE: AdamOptions = {"fused": True, "foreach": None, "capturable": True}
+FOREACH_AND_CAPTURABLE: AdamOptions = {"fused": None, "foreach": True, "capturable": True}
+
+# By the name of a device: kind, pinned transfers, flags of Adam, graphs, generator of its own.
+# None of these devices has to be there.
+KINDS: dict[str, tuple[str, bool, AdamOptions, bool, bool]] = {
+    "cpu": ("cpu", False, FUSED, False, False),
+    "cuda": ("cuda", True, FUSED_AND_CAPTURABLE, True, True),
+    "cuda:1": ("cuda", True, FUSED_AND_CAPTURABLE, True, True),
+    "xpu": ("xpu", True, FUSED_AND_CAPTURABLE, True, True),
+    "mps": ("mps", False, FUSED, False, True),
+    "hpu": ("other", False, FUSED_AND_CAPTURABLE, False, False),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_kind_of_device(name: str) -> None:
+    kind, pinned_transfers, adam_options, graphs, has_generator = KINDS[name]
+    accelerator = accelerator_of(torch.device(name))
+    assert accelerator.kind == kind
+    assert accelerator.pinned_transfers == pinned_transfers
+    assert accelerator.adam_options == adam_options
+    assert accelerator.graphs == graphs
+    assert accelerator.has_generator == has_generator
+
+
+def test_amd_appears_as_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    accelerator = accelerator_of(torch.device("cuda"))
+    assert accelerator.kind == "rocm"
+    assert accelerator.pinned_transfers
+    assert accelerator.adam_options == FUSED_AND_CAPTURABLE
+    assert accelerator.graphs
+
+
+def test_directml_has_no_fused_adam_and_no_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As in a process where no test has given the backend from outside torch another name.
+    monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "privateuseone")
+    accelerator = accelerator_of(SimpleNamespace(type="privateuseone"))  # type: ignore[arg-type]
+    assert accelerator.kind == "directml"
+    assert accelerator.adam_options == FOREACH_AND_CAPTURABLE
+    assert not accelerator.pinned_transfers
+    assert not accelerator.float64
+    assert not accelerator.graphs
+    assert not accelerator.has_generator
+    assert not accelerator.compile
+    assert accelerator.autocast_dtypes == ()
+
+
+def test_backend_that_this_library_does_not_know(accelerator: torch.device) -> None:
+    record = accelerator_of(accelerator)
+    assert record.kind == "other"
+    assert record.name == str(accelerator)
+    assert record.total_memory is None
+    assert record.free_memory is None
+    assert record.adam_options == FOREACH_AND_CAPTURABLE  # it brings no kernel of a whole step
+    assert not record.pinned_transfers
+    assert record.float64
+    assert record.autocast_dtypes == (torch.bfloat16,)
+    assert not record.compile
+    assert not record.graphs
+    assert record.has_generator
+
+
+def test_without_lists_of_tensors_torch_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch 2.4 has it for XPU: it refuses these lists with a learning rate on the device."""
+    for name in ("_get_fused_kernels_supported_devices", "_get_capturable_supported_devices"):
+        monkeypatch.setattr(f"torchrl_gpu.devices.accelerator.{name}", lambda: ["cuda"])
+    accelerator = accelerator_of(torch.device("xpu"))
+    assert accelerator.foreach_adam
+    assert accelerator.adam_options == {"fused": None, "foreach": None, "capturable": False}
+
+
+def test_cpu() -> None:
+    cpu = accelerator_of(CPU)
+    memory = psutil.virtual_memory()
+    assert cpu.name == f"cpu, {os.cpu_count()} cores"
+    assert cpu.total_memory == memory.total
+    assert cpu.free_memory == pytest.approx(memory.available, rel=0.5)
+    assert torch.zeros((), dtype=torch.float64, device=CPU).dtype == torch.float64
+    assert cpu.float64
+    assert "cpu" in available_devices()
+
+
+def test_cpu_computes_in_the_autocast_dtypes() -> None:
+    dtypes = accelerator_of(CPU).autocast_dtypes
+    assert torch.bfloat16 in dtypes
+    for dtype in dtypes:
+        with torch.autocast("cpu", dtype):
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the names of the compilers are others")
+def test_cpu_compiles_where_there_is_a_compiler() -> None:
+    has_compiler = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
+    assert accelerator_of(CPU).compile == has_compiler
+
+
+class _Xpu(SimpleNamespace):
+    """Stands in for `torch.xpu`, with an answer for one device only."""
+
+    def __init__(self, has_fp64: bool, free: int | None) -> None:
+        super().__init__(device_count=lambda: 2)
+        self._has_fp64, self._free = has_fp64, free
+
+    def get_device_properties(self, device: torch.device) -> Any:
+        assert device == torch.device("xpu:1")
+        return SimpleNamespace(name="Arc", total_memory=16 * 2**30, has_fp64=self._has_fp64)
+
+    def mem_get_info(self, device: torch.device) -> tuple[int, int]:
+        assert device == torch.device("xpu:1")
+        if self._free is None:
+            raise RuntimeError("the driver does not tell")
+        return self._free, 16 * 2**30
+
+
+@pytest.mark.parametrize("has_fp64", [True, False])
+@pytest.mark.parametrize("free", [2**30, None])
+def test_xpu(has_fp64: bool, free: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "xpu", _Xpu(has_fp64, free))
+    xpu = accelerator_of(torch.device("xpu:1"))
+    assert (xpu.name, xpu.total_memory, xpu.free_memory) == ("Arc", 16 * 2**30, free)
+    assert xpu.float64 == has_fp64
+    assert "xpu:1" in available_devices()
+
+
+@pytest.mark.parametrize("kind", ["cuda", "xpu"])
+def test_stream_is_that_of_the_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, kind, SimpleNamespace(current_stream=str, Event=lambda: "event"))
+    accelerator = accelerator_of(torch.device(kind, 1))
+    assert accelerator.pinned_transfers
+    assert accelerator.current_stream() == f"{kind}:1"
+    assert str(accelerator.event()) == "event"
+
+
+def test_mps(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = {"recommended_max_memory": lambda: 10, "driver_allocated_memory": lambda: 4}
+    monkeypatch.setattr(torch, "mps", SimpleNamespace(**memory))
+    mps = accelerator_of(torch.device("mps"))
+    assert (mps.total_memory, mps.free_memory) == (10, 6)
+    assert not mps.float64
+    monkeypatch.setattr(torch, "mps", SimpleNamespace())  # an older torch does not tell
+    assert (mps.total_memory, mps.free_memory) == (None, None)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda() -> None:
+    cuda = accelerator_of(torch.device("cuda:0"))
+    assert cuda.name == torch.cuda.get_device_name(0)
+    assert cuda.total_memory is not None
+    assert cuda.free_memory is not None
+    assert 0 < cuda.free_memory <= cuda.total_memory
+    for dtype in cuda.autocast_dtypes:
+        with torch.autocast("cuda", dtype):
+            ones = torch.ones(2, 2, device="cuda")
+            assert (ones @ ones).dtype == dtype

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import random
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from torchrl_gpu.devices.seeding import (
+    Stream,
+    rng_state,
+    seed_everything,
+    set_rng_state,
+    stream_seed,
+)
+from torchrl_gpu.errors import ConfigurationError
+
+DEVICES = [torch.device("cpu")]
+if torch.cuda.is_available():
+    DEVICES.append(torch.device("cuda"))
+devices = pytest.mark.parametrize("device", DEVICES, ids=str)
+
+
+def draw(device: torch.device) -> list[object]:
+    """Draw once from every generator; the normal draws come in pairs, one of them stored."""
+    return [
+        random.random(),
+        random.gauss(0, 1),
+        np.random.rand(),
+        np.random.randn(),
+        torch.randn(3).tolist(),
+        torch.rand((), device=device).item(),
+    ]
+
+
+@devices
+def test_same_seed_same_numbers(device: torch.device) -> None:
+    seed_everything(7)
+    first = draw(device)
+    second = draw(device)
+    seed_everything(7)
+    assert draw(device) == first
+    assert draw(device) == second
+    seed_everything(8)
+    assert all(a != b for a, b in zip(draw(device), first, strict=True))
+
+
+@devices
+def test_generators_go_on_from_a_saved_file(device: torch.device, tmp_path: Path) -> None:
+    seed_everything(3)
+    draw(device)
+    path = tmp_path / "random.safetensors"
+    save_state(path, rng_state(device))
+    expected = [draw(device) for _ in range(3)]
+    seed_everything(4)
+    set_rng_state(load_state(path), device)
+    assert [draw(device) for _ in range(3)] == expected
+
+
+def test_reading_the_state_draws_nothing() -> None:
+    cpu = torch.device("cpu")
+    seed_everything(3)
+    expected = draw(cpu)
+    seed_everything(3)
+    rng_state(cpu)
+    assert draw(cpu) == expected
+
+
+def test_state_is_tensors_and_json() -> None:
+    def check(value: object) -> None:
+        if isinstance(value, dict):
+            for entry in value.values():
+                check(entry)
+        elif not isinstance(value, torch.Tensor):
+            json.dumps(value)
+
+    check(rng_state(torch.device("cpu")))
+
+
+class _Backend:
+    """Stands in for `torch.xpu` or `torch.mps` and keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.state = torch.tensor([1, 2, 3], dtype=torch.uint8)
+        self.devices: list[tuple[object, ...]] = []
+
+    def get_rng_state(self, *device: object) -> torch.Tensor:
+        self.devices.append(device)
+        return self.state.clone()
+
+    def set_rng_state(self, state: torch.Tensor, *device: object) -> None:
+        self.devices.append(device)
+        self.state = state
+
+
+@pytest.mark.parametrize("name", ["xpu", "mps"])
+def test_generator_of_another_accelerator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = _Backend()
+    monkeypatch.setattr(torch, name, backend)
+    device = torch.device(name)
+    state = rng_state(device)
+    backend.state = torch.zeros(3, dtype=torch.uint8)
+    set_rng_state(state, device)
+    assert backend.state.tolist() == [1, 2, 3]
+    assert backend.devices == ([()] * 2 if name == "mps" else [(device,)] * 2)
+
+
+def test_state_of_another_kind_of_device_is_used_as_far_as_it_goes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cpu = torch.device("cpu")
+    seed_everything(3)
+    state = rng_state(cpu)
+    expected = draw(cpu)
+    backend = _Backend()
+    monkeypatch.setattr(torch, "xpu", backend)
+    with caplog.at_level(logging.WARNING):
+        set_rng_state(state, torch.device("xpu"))
+    assert "no random state of xpu" in caplog.text
+    assert backend.state.tolist() == [1, 2, 3]
+    assert draw(cpu) == expected
+    set_rng_state({**state, "xpu": backend.state}, cpu)
+    assert draw(cpu) == expected
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "abc"])
+def test_seed_out_of_range_is_refused(seed: object) -> None:
+    with pytest.raises(ConfigurationError, match=f"seed={seed}"):
+        seed_everything(seed)  # type: ignore[arg-type]
+
+
+def test_streams_share_no_seed_whatever_the_seeds_of_the_runs() -> None:
+    """Each as wide as a large batch, whose environment number i is seeded by seed + i."""
+    batch = 16_384
+    firsts = {
+        stream: sorted(stream_seed(seed, stream, frames) for seed in range(20) for frames in (0, 9))
+        for stream in get_args(Stream)
+    }
+    seeds = [(first, stream) for stream, of_stream in firsts.items() for first in of_stream]
+    for (first, stream), (second, other) in itertools.combinations(sorted(seeds), 2):
+        assert second > first
+        assert stream == other or second >= first + batch
+    assert all(0 <= first < 2**31 - batch for first, _ in seeds)
+
+
+def test_a_stream_is_the_same_each_time_and_goes_on_elsewhere() -> None:
+    assert stream_seed(3, "training") == stream_seed(3, "training", 0)
+    seeds = {stream_seed(seed, "training", frames) for seed in (0, 1) for frames in (0, 64, 10**10)}
+    assert len(seeds) == 6

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.stand_in import count_host_reads
+from torchrl_gpu.devices.accelerator import Accelerator
+from torchrl_gpu.devices.transfer import PackedTransfer
+
+CPU = torch.device("cpu")
+
+
+def step(seed: int, num_envs: int = 3) -> TensorDict:
+    """Values of many dtypes, in sizes that leave gaps between them."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(num_envs, *shape, generator=generator)
+
+    return TensorDict(
+        {
+            "observation": draw(5),
+            "transposed": draw(2, 4).transpose(1, 2),
+            "next": {
+                "pixels": (draw(3, 7, 7) * 50).to(torch.uint8),
+                "done": draw(1) > 0,
+                "steps": (draw() * 1e6).long(),
+                "halves": draw(1).half(),
+            },
+        },
+        batch_size=[num_envs],
+    )
+
+
+def assert_same(result: TensorDict, expected: TensorDict) -> None:
+    assert set(result.keys(True, True)) == set(expected.keys(True, True))
+    assert result.batch_size == result["next"].batch_size == expected.batch_size
+    for key, value in expected.items(include_nested=True, leaves_only=True):
+        assert result[key].dtype == value.dtype, key
+        assert torch.equal(result[key], value), key
+
+
+def test_to_the_device_in_one_copy(accelerator: torch.device) -> None:
+    to_device = PackedTransfer(accelerator)
+    for seed in range(4):
+        with count_host_reads() as counter:
+            result = to_device(step(seed))
+        assert (counter.copies_to_device, counter.host_reads) == (1, 0), counter.report()
+        assert result.device == result["next", "pixels"].device == accelerator
+        assert_same(result.cpu(), step(seed))
+
+
+def test_to_the_host_in_one_copy(accelerator: torch.device) -> None:
+    to_host = PackedTransfer(CPU)
+    for seed in range(4):
+        on_device = step(seed).to(accelerator)
+        with count_host_reads() as counter:
+            result = to_host(on_device)
+        assert (counter.copies_to_host, counter.host_reads, counter.copies) == (1, 1, 1)
+        assert result.device == CPU
+        result["observation"].numpy()
+        assert_same(result, step(seed))
+
+
+def test_result_is_valid_until_the_call_after_the_next(accelerator: torch.device) -> None:
+    to_device = PackedTransfer(accelerator)
+    first = to_device(step(0))
+    second = to_device(step(1))
+    assert_same(first.cpu(), step(0))
+    to_device(step(2))
+    assert_same(second.cpu(), step(1))
+    assert_same(first.cpu(), step(2))  # the buffer is reused
+
+
+def test_what_a_caller_adds_to_a_result_stays_with_it(accelerator: torch.device) -> None:
+    to_device = PackedTransfer(accelerator)
+    to_device(step(0)).set("action", torch.zeros(3, 2, device=accelerator))
+    to_device(step(1))
+    assert_same(to_device(step(2)).cpu(), step(2))
+
+
+def test_gradients_do_not_follow(accelerator: torch.device) -> None:
+    to_host = PackedTransfer(CPU)
+    action = torch.ones(3, 2, device=accelerator, requires_grad=True) * 2
+    for _ in range(3):
+        result = to_host(TensorDict({"action": action}, batch_size=[3]))
+        assert not result["action"].requires_grad
+
+
+def test_same_device_passes_through() -> None:
+    given = step(0)
+    assert PackedTransfer(CPU)(given) is given
+
+
+def test_another_layout_is_refused_by_name(accelerator: torch.device) -> None:
+    to_device = PackedTransfer(accelerator)
+    to_device(step(0))
+    with pytest.raises(ValueError, match=r"done.* as torch.bool \[3, 1\], now it is .*\[4, 1\]"):
+        to_device(step(0, num_envs=4))
+    with pytest.raises(ValueError, match=r"observation as torch.float32 .* torch.float64"):
+        to_device(step(0).set("observation", torch.zeros(3, 5, dtype=torch.float64)))
+    with pytest.raises(ValueError, match=r"with \('next', 'done'\), which is missing"):
+        to_device(step(0).exclude(("next", "done")))
+    with pytest.raises(ValueError, match="without extra"):
+        to_device(step(0).set("extra", torch.zeros(3)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_has_read_a_buffer_before_it_is_filled_again() -> None:
+    to_device = PackedTransfer(torch.device("cuda"))
+    sums = []
+    for value in range(50):
+        torch.cuda._sleep(1_000_000)  # the copy waits for it, the host does not
+        given = TensorDict({"observation": torch.full((2**20,), float(value))}, batch_size=[])
+        sums.append(to_device(given)["observation"].mean())
+    assert torch.stack(sums).tolist() == list(range(50))
+
+
+class _Event:
+    """Stands in for `torch.cuda.Event`: keeps the streams that it was recorded on."""
+
+    made: ClassVar[list[_Event]] = []
+
+    def __init__(self) -> None:
+        self.streams: list[str | None] = []
+        self.waits = 0
+        self.made.append(self)
+
+    def record(self, stream: str | None = None) -> None:
+        self.streams.append(stream)
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+
+def test_read_of_a_buffer_is_marked_on_the_stream_of_the_copy(
+    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the second device, while the first is the current one; its memory is only pretended."""
+    module = torch.get_device_module(accelerator)
+    monkeypatch.setattr(_Event, "made", [])
+    monkeypatch.setattr(module, "Event", _Event, raising=False)
+    monkeypatch.setattr(module, "current_stream", lambda d: f"stream of {d}", raising=False)
+    monkeypatch.setattr(Accelerator, "pinned_transfers", True)
+    second = torch.device(accelerator.type, 1)
+    with FakeTensorMode():
+        to_device = PackedTransfer(second)
+        for _ in range(4):
+            assert to_device(step(0))["observation"].device == second
+    assert [event.streams for event in _Event.made] == [[f"stream of {second}"] * 2] * 2
+    assert [event.waits for event in _Event.made] == [2, 2]

@@ -1,0 +1,317 @@
+"""Any TorchRL environment, with its transforms: seen, collected and learned from like our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModule
+from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
+from torchrl.envs import (
+    CatFrames,
+    CatTensors,
+    Compose,
+    DoubleToFloat,
+    EnvBase,
+    GymEnv,
+    InitTracker,
+    ObservationNorm,
+    ParallelEnv,
+    PendulumEnv,
+    RewardScaling,
+    RewardSum,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+    UnsqueezeTransform,
+    VecNormV2,
+)
+from torchrl.envs.utils import check_env_specs
+
+from agents import DQN, PPO, SAC
+from agents.base import Agent
+from envs.marinenav import MarineNavEnv
+from tests.every_agent import build_for
+from tests.worlds import IdentityWorld
+from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.specs import action_spec, observation_spec
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.replay.buffer import ReplayBuffer
+from trainers.evaluation import evaluate
+from trainers.trainer import TorchRLTrainer
+
+CPU = torch.device("cpu")
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+
+
+def pendulum() -> EnvBase:
+    return GymEnv("Pendulum-v1")
+
+
+def cartpole() -> EnvBase:
+    return GymEnv("CartPole-v1", categorical_action_encoding=True)
+
+
+def two_cartpoles() -> EnvBase:
+    return SerialEnv(2, cartpole)
+
+
+def limited_pendulums(steps: int = 6) -> EnvBase:
+    return TransformedEnv(SerialEnv(4, PendulumEnv), StepCounter(steps))
+
+
+def constant(action: torch.Tensor) -> TensorDictModule:
+    """Return a policy that always does the same."""
+    return TensorDictModule(lambda: action, in_keys=[], out_keys=["action"])
+
+
+class Odd(EnvBase):
+    """Counts in unusual shapes and dtypes: a batch of two dimensions, float64, scalars.
+
+    Args:
+        observation: spec of one further leaf, `[2, 3, ...]`.
+    """
+
+    def __init__(self, **observation: Any) -> None:
+        super().__init__(device="cpu", batch_size=[2, 3])
+        self.observation_spec = Composite(
+            count=Unbounded((2, 3), dtype=torch.float64),
+            pair=Unbounded((2, 3, 2, 2), dtype=torch.float64),
+            which=Categorical(3, (2, 3), dtype=torch.int64),
+            **observation,
+            shape=(2, 3),
+        )
+        self.action_spec = Bounded(-2.0, 2.0, (2, 3), dtype=torch.float64)
+        self.reward_spec = Unbounded((2, 3, 1), dtype=torch.float64)
+        self.full_done_spec = Composite(
+            done=Binary(1, (2, 3, 1), dtype=torch.bool),
+            terminated=Binary(1, (2, 3, 1), dtype=torch.bool),
+            shape=(2, 3),
+        )
+        self.count = torch.zeros(2, 3, dtype=torch.float64)
+
+    def _shown(self) -> dict[str, torch.Tensor]:
+        over = (self.count >= 4).unsqueeze(-1)
+        return {
+            "count": self.count.clone(),
+            "pair": self.count[..., None, None].expand(2, 3, 2, 2).clone(),
+            "which": self.count.long() % 3,
+            "done": over,
+            "terminated": over.clone(),
+        }
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        keep = torch.zeros(2, 3, dtype=torch.bool) if mask is None else ~mask.squeeze(-1)
+        self.count = self.count * keep
+        return TensorDict(self._shown(), self.batch_size)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = tensordict["action"]
+        assert action.dtype == torch.float64
+        self.count = self.count + 1
+        return TensorDict({**self._shown(), "reward": action.unsqueeze(-1)}, self.batch_size)
+
+    def _set_seed(self, seed: int | None) -> None:
+        pass
+
+
+WORLDS: dict[str, Callable[[], EnvBase]] = {
+    "PendulumEnv": PendulumEnv,
+    "four PendulumEnv": lambda: SerialEnv(4, PendulumEnv),
+    "GymEnv": pendulum,
+    "Odd": Odd,
+    "RewardSum": lambda: TransformedEnv(two_cartpoles(), RewardSum()),
+    "StepCounter": lambda: TransformedEnv(two_cartpoles(), StepCounter(20)),
+    "StepCounter of PendulumEnv": limited_pendulums,
+    "VecNorm": lambda: TransformedEnv(two_cartpoles(), VecNormV2(in_keys=["observation"])),
+    "CatFrames": lambda: TransformedEnv(two_cartpoles(), CatFrames(3, -1, ["observation"])),
+    "ObservationNorm": lambda: TransformedEnv(
+        pendulum(), ObservationNorm(0.0, 2.0, in_keys=["observation"])
+    ),
+    "several": lambda: TransformedEnv(
+        TransformedEnv(two_cartpoles(), Compose(InitTracker(), RewardSum(), DoubleToFloat())),
+        Compose(StepCounter(20), RewardScaling(0.0, 0.5)),
+    ),
+    "within a SerialEnv": lambda: SerialEnv(
+        2, lambda: TransformedEnv(cartpole(), Compose(RewardSum(), StepCounter(20)))
+    ),
+    "group": lambda: TransformedEnv(
+        MarineNavEnv(num_envs=2, num_robots=2), RewardScaling(0.0, 0.5, [("robots", "reward")])
+    ),
+}
+every_world = pytest.mark.parametrize("make", WORLDS.values(), ids=WORLDS.keys())
+
+
+@every_world
+def test_torchrl_finds_nothing_wrong_with_it(make: Callable[[], EnvBase]) -> None:
+    check_env_specs(as_environment(make()))
+
+
+@every_world
+@pytest.mark.parametrize("on_policy", [False, True])
+def test_an_agent_learns_from_it(
+    make: Callable[[], EnvBase], on_policy: bool, tmp_path: Path
+) -> None:
+    env = make()
+    off_policy = SAC if action_spec(env).dtype.is_floating_point else DQN
+    kind: type[Agent] = PPO if on_policy else off_policy
+    agent = build_for(env, kind, rollout_length=8, batch_size=8)
+    before = [parameter.clone() for parameter in agent.parameters()]
+    trainer = TorchRLTrainer(
+        env, agent, tmp_path, total_frames=80, random_frames=16, loggers=(), show_progress=False
+    )
+    trainer.train()
+    assert trainer.updates > 0
+    assert any(not now.equal(then) for now, then in zip(agent.parameters(), before, strict=True))
+    assert all(parameter.isfinite().all() for parameter in agent.parameters())
+
+
+def test_an_environment_of_the_contract_stays_as_it_is() -> None:
+    world = IdentityWorld()
+    assert as_environment(world) is world
+
+
+def test_batches_shapes_and_dtypes_become_those_that_agents_read() -> None:
+    env = Odd()
+    collector = BatchCollector(env, CPU, ["count", "pair", "which"])
+    assert action_spec(env).shape == (6, 1)
+    assert observation_spec(env).shape == (6,)
+    for step in range(10):
+        transition = collector.step(constant(torch.full((6, 1), 0.5)))
+        now, after = step % 4, transition["next"]
+        assert transition["count"].eq(now).all()
+        assert after["count"].eq(now + 1).all()
+        assert after["count"].dtype == after["reward"].dtype == torch.float32
+        assert after["pair"].shape == (6, 4)
+        assert after["which"].argmax(-1).eq((now + 1) % 3).all()
+        assert after["reward"].eq(0.5).all()
+        assert after["terminated"].eq(now == 3).all()
+        assert not after["truncated"].any()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        limited_pendulums,
+        lambda: TransformedEnv(two_cartpoles(), StepCounter(6)),
+    ],
+)
+def test_next_is_the_true_last_observation_and_a_time_limit_truncates(
+    make: Callable[[], EnvBase],
+) -> None:
+    env = as_environment(make())
+    keys = list(observation_spec(env).keys(True, True))
+    root = env.reset()
+    for step in range(1, 13):
+        transition, following = env.step_and_maybe_reset(env.rand_action(root).clone())
+        after = transition["next"]
+        assert after["truncated"].eq(step % 6 == 0).all()
+        assert after.select(*keys).apply(torch.isfinite).all()
+        same = [after[key].equal(following[key]) for key in keys if "params" not in key]
+        assert all(same) == (step % 6 != 0)
+        root = following
+
+
+def test_a_transition_stays_as_it_was_until_the_next_call() -> None:
+    collector = BatchCollector(limited_pendulums(), CPU, ["th", "thdot"])
+    action = torch.full((4, 1), 0.3)
+    previous = None
+    for step in range(14):
+        transition = collector.step(constant(action))
+        if previous is not None and step % 6:
+            assert torch.equal(previous["th"], transition["th"])
+        previous = transition["next"].clone()
+
+
+@pytest.mark.parametrize(
+    ("transform", "hidden"),
+    [
+        (RewardSum(), "episode_reward"),
+        (RewardSum(["reward"], ["so_far"]), "so_far"),
+        (StepCounter(20), "step_count"),
+        (InitTracker(), "is_init"),
+    ],
+)
+def test_what_is_counted_or_made_of_rewards_is_not_observed(transform: Any, hidden: str) -> None:
+    env = TransformedEnv(two_cartpoles(), transform)
+    assert hidden in as_environment(env).observation_spec.keys()  # noqa: SIM118
+    assert list(observation_spec(env).keys()) == ["observation"]
+    # It can be asked for.
+    assert set(observation_spec(env, ["observation", hidden]).keys()) == {"observation", hidden}
+
+
+def test_what_is_made_of_observations_is_observed() -> None:
+    numbers = ["th", "thdot"]
+    env = TransformedEnv(
+        PendulumEnv(),
+        Compose(UnsqueezeTransform(-1, in_keys=numbers), CatTensors(numbers, "both")),
+    )
+    assert observation_spec(env)["both"].shape == (1, 2)
+
+
+def test_transforms_apply_to_an_environment_of_the_contract() -> None:
+    plain, scaled = (
+        as_environment(env)
+        for env in (
+            IdentityWorld(num_envs=3),
+            TransformedEnv(IdentityWorld(num_envs=3), RewardScaling(0.0, 10.0)),
+        )
+    )
+    roots = [env.reset() for env in (plain, scaled)]
+    action = plain.rand_action(roots[0])["action"]
+    steps = [
+        env.step_and_maybe_reset(root.set("action", action))[0]
+        for env, root in zip((plain, scaled), roots, strict=True)
+    ]
+    torch.testing.assert_close(10 * steps[0]["next", "reward"], steps[1]["next", "reward"])
+    # What it declares is that of the environment within.
+    assert scaled.has_state
+    assert scaled.discrete_actions is not None
+
+
+def test_one_hot_actions_are_refused_with_a_hint() -> None:
+    env = GymEnv("CartPole-v1")
+    with pytest.raises(ConfigurationError, match="categorical_action_encoding=True"):
+        DQN(observation_spec(env), action_spec(env), CPU)
+
+
+def test_an_observation_that_no_agent_can_read_is_refused_in_one_line() -> None:
+    env = Odd(picture=Unbounded((2, 3, 3, 32, 32)))
+    with pytest.raises(ConfigurationError, match=r"observation picture of shape \[3, 32, 32\]"):
+        observation_spec(env)
+
+
+def test_an_environment_that_loses_its_last_observations_is_refused() -> None:
+    env = GymEnv("Pendulum-v1", num_envs=2)
+    with pytest.raises(ConfigurationError, match="loses the last observation"):
+        as_environment(env)
+    env.close()
+
+
+def test_a_raw_environment_can_be_evaluated(tmp_path: Path) -> None:
+    env = limited_pendulums()
+    agent = build_for(env, SAC)
+    result = evaluate(env, agent.policy, CPU, episodes=8)
+    assert result.mean_length == 6.0
+    assert result.success is None
+
+
+def test_environments_in_processes_are_one_batch() -> None:
+    env = ParallelEnv(2, pendulum)
+    try:
+        agent = build_for(env, SAC)
+        collector = BatchCollector(env, CPU, agent.policy.in_keys)
+        replay = ReplayBuffer(100, agent.observation_spec, agent.action_spec, 2, CPU)
+        for _ in range(10):
+            replay.extend(collector.step(agent.policy))
+        assert len(replay) == 20
+        assert collector.state_dict().keys() == {"world"}
+    finally:
+        env.close()

@@ -1,0 +1,170 @@
+"""The contract of an environment, and the step that all environments of the contract share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDictBase
+from torchrl.envs import EnvBase, RewardScaling, TransformedEnv
+from torchrl.envs.utils import check_env_specs
+
+from envs.gym import GymWorld
+from envs.marinenav import MarineNavEnv
+from tests.worlds import IdentityWorld, MatchWorld
+from torchrl_gpu.environments.action_table import with_action_table
+from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.environment import Environment, Mode
+from torchrl_gpu.errors import ConfigurationError
+
+WORLDS: dict[str, Callable[[], Environment]] = {
+    "identity": lambda: IdentityWorld(num_envs=3, max_episode_steps=4),
+    "match": lambda: MatchWorld(num_envs=3, max_episode_steps=4),
+    "gym": lambda: GymWorld(name="CartPole-v1", num_envs=3),
+    "marinenav": lambda: MarineNavEnv(num_envs=3, num_robots=2, max_episode_steps=7),
+    "with a table": lambda: with_action_table(MarineNavEnv(num_envs=3, max_episode_steps=7)),
+}
+every_world = pytest.mark.parametrize("make", WORLDS.values(), ids=WORLDS.keys())
+
+
+class Switching(IdentityWorld):
+    """Says in which mode it is."""
+
+    can_switch_mode = True
+    can_render = True
+    step_seconds = 0.5
+    mode: Mode = "train"
+
+    def set_mode(self, mode: Mode) -> None:
+        self.mode = mode
+
+    def metrics(self) -> dict[str, float]:
+        return {"is_eval": float(self.mode == "eval")}
+
+    def render(self, index: Any = 0) -> torch.Tensor:
+        return torch.full((4, 4, 3), index, dtype=torch.uint8)
+
+
+def scaled(env: EnvBase) -> Environment:
+    return as_environment(TransformedEnv(env, RewardScaling(0.0, 2.0)))
+
+
+@every_world
+def test_torchrl_finds_nothing_wrong_with_it(make: Callable[[], Environment]) -> None:
+    check_env_specs(make())
+
+
+@every_world
+def test_the_shared_step_equals_that_of_torchrl(make: Callable[[], Environment]) -> None:
+    def collect(step: Callable[[Environment, TensorDictBase], Any]) -> list[TensorDictBase]:
+        env = make()
+        env.set_seed(3)
+        torch.manual_seed(0)
+        root, steps = env.reset(), []
+        for _ in range(30):
+            root = env.rand_action(root)
+            transition, root = step(env, root)
+            steps += [transition.clone(), root.exclude(*env.action_keys).clone()]
+        return steps
+
+    own = collect(lambda env, root: env.step_and_maybe_reset(root))
+    torchrl = collect(lambda env, root: EnvBase._step_and_maybe_reset(env, root))
+    for left, right in zip(own, torchrl, strict=True):
+        assert set(left.keys(True)) == set(right.keys(True))
+        assert (left == right).all()
+
+
+@every_world
+def test_keys_that_it_does_not_know_are_carried_over(make: Callable[[], Environment]) -> None:
+    env = make()
+    root = env.rand_action(env.reset()).set("hidden", torch.ones(3, 2))
+    _, root = env.step_and_maybe_reset(root)
+    assert root["hidden"].equal(torch.ones(3, 2))
+
+
+def test_what_is_not_declared_is_not_there() -> None:
+    env = GymWorld(name="CartPole-v1", num_envs=1)
+    assert env.discrete_actions is None
+    assert [env.has_state, env.renders_several, env.can_switch_mode] == [False] * 3
+    assert env.evaluation_limit({"num_envs": 1, "vectorization": "sync"}) is None
+    assert env.metrics() == {}
+    with pytest.raises(ConfigurationError, match="IdentityWorld cannot draw itself"):
+        IdentityWorld().render()
+    with pytest.raises(ConfigurationError, match="GymWorld cannot switch to mode=eval"):
+        env.set_mode("eval")
+    with pytest.raises(ConfigurationError, match="GymWorld has no table of discrete actions"):
+        with_action_table(env)
+
+
+@pytest.mark.parametrize("view", [scaled, with_action_table])
+def test_a_view_declares_what_the_environment_within_declares(
+    view: Callable[[Environment], Environment],
+) -> None:
+    base = Switching()
+    env = view(base)
+    assert env.step_seconds == 0.5
+    declared = [env.has_state, env.can_render, env.renders_several, env.can_switch_mode]
+    assert declared == [True, True, False, True]
+    assert env.render(3).eq(3).all()
+    env.set_mode("eval")
+    assert base.mode == "eval"
+    assert env.metrics() == {"is_eval": 1.0}
+
+
+@pytest.mark.parametrize("view", [lambda env: env, scaled, with_action_table])
+def test_one_instance_serves_training_and_evaluation(
+    view: Callable[[Environment], Environment],
+) -> None:
+    env, undisturbed = view(Switching()), view(Switching())
+    roots = [world.reset() for world in (env, undisturbed)]
+    actions = [env.rand_action(roots[0])["action"] for _ in range(6)]
+    for action in actions[:3]:
+        roots = [
+            world.step_and_maybe_reset(root.set("action", action))[1]
+            for world, root in zip((env, undisturbed), roots, strict=True)
+        ]
+    state = env.state_dict()
+    env.set_mode("eval")
+    other = env.reset()
+    for action in actions:
+        _, other = env.step_and_maybe_reset(other.set("action", action))
+    env.set_mode("train")
+    env.load_state_dict(state)
+    for action in actions[3:]:
+        (step, roots[0]), (expected, roots[1]) = (
+            world.step_and_maybe_reset(root.set("action", action))
+            for world, root in zip((env, undisturbed), roots, strict=True)
+        )
+        assert (step == expected).all()
+
+
+@pytest.mark.parametrize("view", [scaled, with_action_table])
+def test_a_view_closes_the_environment_within(
+    view: Callable[[Environment], Environment],
+) -> None:
+    closed = []
+
+    class Closing(IdentityWorld):
+        def close(self, *, raise_if_closed: bool = True) -> None:
+            closed.append(self)
+
+    base = Closing()
+    env = view(base)
+    env.close()
+    env.close()
+    assert base in closed
+
+
+def test_torchrl_compiles_the_shared_step() -> None:
+    eager, compiled = (MarineNavEnv(num_envs=3, max_episode_steps=2, seed=3) for _ in range(2))
+    compiled.compile(fullgraph=True, backend="eager")
+    roots = [env.reset() for env in (eager, compiled)]
+    for _ in range(3):
+        action = eager.rand_action(roots[0].clone())["robots", "action"]
+        (expected, roots[0]), (found, roots[1]) = (
+            env.step_and_maybe_reset(root.set(("robots", "action"), action))
+            for env, root in zip((eager, compiled), roots, strict=True)
+        )
+        assert (found == expected).all()

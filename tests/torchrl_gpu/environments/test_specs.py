@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torchrl.envs import PendulumEnv
+
+from envs.marinenav import MarineNavEnv
+from tests.worlds import IdentityWorld
+from torchrl_gpu.environments.specs import observation_spec
+from torchrl_gpu.errors import ConfigurationError
+
+
+def keys_of(*arguments: Any) -> set[Any]:
+    return set(observation_spec(*arguments).keys(include_nested=True, leaves_only=True))
+
+
+def test_an_agent_sees_everything_but_the_outcome() -> None:
+    assert keys_of(IdentityWorld()) == {"observation"}
+
+
+def test_observation_keys_choose() -> None:
+    seas = MarineNavEnv(num_envs=2, num_robots=2)
+    assert keys_of(seas, ["observation"]) == {"observation"}
+    assert keys_of(seas, ["objects"]) == {"objects", "objects_mask"}
+    assert observation_spec(seas, ["observation"]).shape == (4,)
+
+
+@pytest.mark.parametrize("key", ["params.g", ("params", "g")])
+def test_a_nested_key_is_a_tuple_or_has_dots(key: Any) -> None:
+    env = PendulumEnv()
+    assert keys_of(env, ["th", key]) == {"th", ("params", "g")}
+    assert keys_of(env, ["th", "thdot"]) == {"th", "thdot"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["obs"], "there is no observation obs; this environment has: observation, objects"),
+        (["observation", "y", "x"], "there is no observation x, y;"),
+        ([], "there is no observation chosen;"),
+    ],
+)
+def test_a_wrong_key_is_answered_by_those_that_there_are(keys: list[str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        observation_spec(MarineNavEnv(num_envs=2), keys)

@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import logging
+import re
+
+import psutil
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torchrl.data import Binary, Bounded, Composite, Unbounded
+
+from tests.stand_in import count_host_reads
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.replay.buffer import ReplayBuffer
+
+CPU = torch.device("cpu")
+OBSERVATION_DIM = 3
+
+
+def vector_spec(num_envs: int) -> Composite:
+    return Composite(observation=Unbounded((num_envs, OBSERVATION_DIM)), shape=(num_envs,))
+
+
+def rich_spec(num_envs: int) -> Composite:
+    """Everything that a world may show, nested keys among it."""
+    return Composite(
+        pixels=Bounded(0, 255, (num_envs, 3, 4, 4), dtype=torch.uint8),
+        sensors=Composite(
+            objects=Unbounded((num_envs, 5, 2)),
+            objects_mask=Binary(5, (num_envs, 5), dtype=torch.bool),
+            clock=Unbounded((num_envs,), dtype=torch.int64),
+            shape=(num_envs,),
+        ),
+        shape=(num_envs,),
+    )
+
+
+def action_spec(num_envs: int) -> Bounded:
+    return Bounded(-1.0, 1.0, (num_envs, 2))
+
+
+def vector_buffer(
+    capacity: int = 40, num_envs: int = 4, device: torch.device = CPU
+) -> ReplayBuffer:
+    return ReplayBuffer(capacity, vector_spec(num_envs), action_spec(num_envs), num_envs, device)
+
+
+class Stream:
+    """Transitions of a batched world whose episodes end at random, and all of them by number.
+
+    The reward of a transition is its number, by which a sample is looked up. Now and then
+    collection is interrupted: all environments start anew without having been done.
+    """
+
+    def __init__(
+        self, spec: Composite, done_probability: float, interruption_probability: float = 0.0
+    ) -> None:
+        self.spec = spec
+        self.num_envs = spec.shape[0]
+        self.done_probability = done_probability
+        self.interruption_probability = interruption_probability
+        self.generator = torch.Generator().manual_seed(0)
+        self.root = spec.rand()
+        self.steps: list[TensorDict] = []
+
+    def step(self) -> TensorDict:
+        after = self.spec.rand()
+        done = self.draw(self.done_probability)
+        terminated = done & self.draw(0.5)
+        first = len(self.steps) * self.num_envs
+        transition = self.root.clone()
+        transition["action"] = action_spec(self.num_envs).rand()
+        transition["next"] = after.clone().update(
+            {
+                "reward": torch.arange(first, first + self.num_envs).float().unsqueeze(1),
+                "terminated": terminated,
+                "truncated": done & ~terminated,
+                "done": done,
+            }
+        )
+        self.steps.append(transition.clone())
+        restarts = done | self.draw(self.interruption_probability)[:1]
+        self.root = torch.where(restarts.squeeze(1), self.spec.rand(), after)
+        return transition
+
+    def draw(self, probability: float) -> Tensor:
+        return torch.rand(self.num_envs, 1, generator=self.generator) < probability
+
+    def everything(self) -> TensorDict:
+        """Every transition so far, root and next observation each stored in full."""
+        return torch.cat(self.steps)
+
+
+def numbers(batch: TensorDict) -> Tensor:
+    return batch["next", "reward"].squeeze(1).long()
+
+
+def assert_same(batch: TensorDict, expected: TensorDict) -> None:
+    keys = set(batch.keys(include_nested=True, leaves_only=True))
+    assert keys == set(expected.keys(include_nested=True, leaves_only=True))
+    for key in keys:
+        assert batch[key].dtype == expected[key].dtype, key
+        assert torch.equal(batch[key], expected[key]), key
+
+
+@pytest.mark.parametrize("done_probability", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize(("num_envs", "capacity"), [(1, 3), (1, 20), (4, 13), (7, 64)])
+def test_the_newest_transitions_are_there_bit_for_bit(
+    num_envs: int, capacity: int, done_probability: float
+) -> None:
+    torch.manual_seed(0)
+    stream = Stream(vector_spec(num_envs), done_probability, interruption_probability=0.02)
+    buffer = vector_buffer(capacity, num_envs)
+    for step in range(1, 251):
+        buffer.extend(stream.step())
+        if step > 10 and step % 16:
+            continue
+        stored, seen = len(buffer), step * num_envs
+        sample = buffer.sample(30 * capacity)
+        assert numbers(sample).unique().tolist() == list(range(seen - stored, seen))
+        assert_same(sample, stream.everything()[numbers(sample)])
+
+
+@pytest.mark.parametrize(("num_envs", "capacity"), [(1, 30), (4, 120), (7, 210)])
+def test_capacity_is_used(num_envs: int, capacity: int) -> None:
+    for done_probability in (0.0, 0.1, 1.0):
+        torch.manual_seed(0)
+        stream = Stream(vector_spec(num_envs), done_probability)
+        buffer = vector_buffer(capacity, num_envs)
+        for _ in range(200):
+            buffer.extend(stream.step())
+        rows_per_transition = 1 + done_probability
+        assert len(buffer) >= 0.9 * capacity / rows_per_transition - 3 * num_envs
+        assert len(buffer) <= 1.1 * capacity / rows_per_transition
+
+
+def test_truncated_transition_keeps_its_true_last_observation() -> None:
+    buffer = vector_buffer(num_envs=1)
+    observations = torch.arange(5.0).reshape(5, 1, 1).expand(5, 1, OBSERVATION_DIM)
+    start, last, reset, after_reset, _ = observations
+    no, yes = torch.zeros(1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool)
+    for root, after, truncated in [(start, last, yes), (reset, after_reset, no)]:
+        outcome = {
+            "observation": after,
+            "reward": torch.zeros(1, 1),
+            "terminated": no,
+            "truncated": truncated,
+        }
+        buffer.extend(
+            TensorDict(
+                {"observation": root, "action": torch.zeros(1, 2), "next": outcome}, batch_size=[1]
+            )
+        )
+    sample = buffer.sample(100)
+    is_truncated = sample["next", "truncated"].squeeze(1)
+    assert is_truncated.any()
+    assert (sample["next", "observation"][is_truncated] == last).all()
+    assert (sample["observation"][~is_truncated] == reset).all()
+    assert torch.equal(sample["next", "done"], sample["next", "truncated"])
+
+
+def test_pixels_sets_and_nested_keys() -> None:
+    torch.manual_seed(0)
+    stream = Stream(rich_spec(3), done_probability=0.2)
+    buffer = ReplayBuffer(50, rich_spec(3), action_spec(3), 3, CPU)
+    for _ in range(100):
+        buffer.extend(stream.step())
+    sample = buffer.sample(200)
+    assert sample.batch_size == (200,)
+    assert sample["pixels"].dtype == torch.uint8
+    assert sample["next", "sensors", "objects"].shape == (200, 5, 2)
+    assert_same(sample, stream.everything()[numbers(sample)])
+
+
+def test_time_after_batch_is_stored_step_by_step() -> None:
+    torch.manual_seed(0)
+    stream = Stream(vector_spec(4), done_probability=0.2)
+    steps = [stream.step() for _ in range(30)]
+    one_by_one, together = vector_buffer(), vector_buffer()
+    for step in steps:
+        one_by_one.extend(step)
+    together.extend(torch.stack(steps[:20], 1))
+    together.extend(torch.stack(steps[20:], 1))
+    for name, tensor in one_by_one.state_dict().items():
+        assert torch.equal(tensor, together.state_dict()[name]), name
+
+
+def test_stored_values_are_copies() -> None:
+    torch.manual_seed(0)
+    stream = Stream(vector_spec(4), done_probability=0.2)
+    buffer = vector_buffer()
+    for _ in range(5):
+        transition = stream.step()
+        buffer.extend(transition)
+        transition.zero_()
+    sample = buffer.sample(100)
+    assert_same(sample, stream.everything()[numbers(sample)])
+
+
+def test_sampling_is_uniform() -> None:
+    torch.manual_seed(0)
+    stream = Stream(vector_spec(2), done_probability=0.3)
+    buffer = vector_buffer(capacity=40, num_envs=2)
+    for _ in range(50):
+        buffer.extend(stream.step())
+    draws = 100_000
+    counts = numbers(buffer.sample(draws)).unique(return_counts=True)[1].double()
+    expected = draws / len(buffer)
+    assert len(counts) == len(buffer)
+    # Chi-square of k - 1 degrees of freedom: mean k - 1, variance 2 (k - 1).
+    freedom = len(counts) - 1
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert abs(chi_square - freedom) < 4 * (2 * freedom) ** 0.5
+
+
+def test_size_is_known_and_said_before(caplog: pytest.LogCaptureFixture) -> None:
+    for spec, capacity in [(vector_spec(4), 41), (rich_spec(4), 1000)]:
+        with caplog.at_level(logging.INFO):
+            buffer = ReplayBuffer(capacity, spec, action_spec(4), 4, CPU)
+        allocated = sum(
+            tensor.untyped_storage().nbytes() for tensor in buffer.state_dict().values()
+        )
+        assert ReplayBuffer.bytes_needed(capacity, spec, action_spec(4), 4) == allocated
+    assert re.search(r"1000 observations on cpu: \d+(\.\d+)? KiB", caplog.text)
+
+
+def test_pixels_cost_half_of_storing_them_twice() -> None:
+    spec = Composite(pixels=Bounded(0, 255, (8, 3, 64, 64), dtype=torch.uint8), shape=(8,))
+    once = ReplayBuffer.bytes_needed(100_000, spec, action_spec(8), 8)
+    twice = 100_000 * 2 * 3 * 64 * 64
+    assert 0.5 < once / twice < 0.51
+
+
+def test_what_does_not_fit_is_refused_with_what_would() -> None:
+    with pytest.raises(ConfigurationError, match=r"^capacity=10+: .* GiB.* would fit$") as refusal:
+        vector_buffer(capacity=10**13)
+    fitting = int(re.findall(r"capacity=(\d+) would fit", str(refusal.value))[0])
+    free = psutil.virtual_memory().available
+
+    def needed(capacity: int) -> int:
+        return ReplayBuffer.bytes_needed(capacity, vector_spec(4), action_spec(4), 4)
+
+    assert 0.5 * free < needed(fitting) < 1.5 * free
+
+
+def test_arguments_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"capacity=11: .* 4 environments .* least 12"):
+        vector_buffer(capacity=11, num_envs=4)
+    with pytest.raises(ConfigurationError, match=r"action .* num_envs=4"):
+        ReplayBuffer(40, vector_spec(4), action_spec(5), 4, CPU)
+    with pytest.raises(ConfigurationError, match="no observation"):
+        ReplayBuffer(40, Composite(shape=(4,)), action_spec(4), 4, CPU)
+    with pytest.raises(ConfigurationError, match="capacity"):
+        vector_buffer(capacity=0)
+
+
+def test_wrong_use_says_what_is_wrong() -> None:
+    buffer = vector_buffer()
+    with pytest.raises(RuntimeError, match="empty"):
+        buffer.sample(1)
+    with pytest.raises(ValueError, match=r"batch size \[5\].* takes \[4\]"):
+        buffer.extend(Stream(vector_spec(5), 0.0).step())
+
+
+@pytest.mark.parametrize("steps", [3, 100])
+def test_state_restores_what_is_sampled_and_what_follows(steps: int) -> None:
+    torch.manual_seed(0)
+    stream = Stream(vector_spec(4), done_probability=0.2)
+    buffer, restored = vector_buffer(), vector_buffer()
+    for _ in range(steps):
+        buffer.extend(stream.step())
+    restored.load_state_dict({name: value.clone() for name, value in buffer.state_dict().items()})
+    assert len(restored) == len(buffer)
+    for _ in range(30):
+        samples = []
+        for replay in (buffer, restored):
+            torch.manual_seed(1)
+            samples.append(replay.sample(64))
+        assert_same(*samples)
+        transition = stream.step()
+        buffer.extend(transition)
+        restored.extend(transition)
+
+
+def test_state_holds_all_that_is_sampled_from_a_world_that_starts_at_zero() -> None:
+    stream = Stream(vector_spec(4), done_probability=0.2)
+    buffer, used = vector_buffer(), vector_buffer()
+    for _ in range(50):
+        used.extend(stream.step())
+    start = Stream(vector_spec(4), done_probability=0.0)
+    start.root.zero_()
+    buffer.extend(start.step())
+    used.load_state_dict(buffer.state_dict())
+    assert (used.sample(64)["observation"] == 0.0).all()
+
+
+def test_state_of_a_buffer_that_is_not_full_is_small() -> None:
+    stream = Stream(vector_spec(4), done_probability=0.2)
+    buffer = vector_buffer(capacity=100_000)
+    empty = vector_buffer(capacity=100_000)
+    empty.load_state_dict(buffer.state_dict())
+    with pytest.raises(RuntimeError, match="empty"):
+        empty.sample(1)
+    buffer.extend(stream.step())
+    assert sum(tensor.nbytes for tensor in buffer.state_dict().values()) < 1000
+
+
+def test_state_of_another_buffer_is_refused() -> None:
+    state = vector_buffer(capacity=40).state_dict()
+    with pytest.raises(ConfigurationError, match=r"capacity=40, this one 41"):
+        vector_buffer(capacity=41).load_state_dict(state)
+    with pytest.raises(ConfigurationError, match=r"steps\..* \[5, 2\]"):
+        vector_buffer(num_envs=5).load_state_dict(state)
+    with pytest.raises(ConfigurationError, match=r"rows\.pixels"):
+        ReplayBuffer(40, rich_spec(4), action_spec(4), 4, CPU).load_state_dict(state)
+
+
+def test_nothing_is_read_back(accelerator: torch.device) -> None:
+    torch.manual_seed(0)
+    stream = Stream(rich_spec(4), done_probability=0.2)
+    buffer = ReplayBuffer(40, rich_spec(4), action_spec(4), 4, accelerator)
+    steps = [stream.step().to(accelerator) for _ in range(30)]
+    stacked = torch.stack(steps[:10], 1)
+    with count_host_reads() as counter:
+        for step in steps:
+            buffer.extend(step)
+            sample = buffer.sample(32)
+        buffer.extend(stacked)
+    assert counter.host_reads == counter.copies == 0, counter.report()
+    assert sample.device == sample["pixels"].device == accelerator
+    sample = sample.cpu()
+    assert_same(sample, stream.everything()[numbers(sample)])

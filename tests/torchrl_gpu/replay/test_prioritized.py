@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.data import Bounded, Composite, Unbounded
+
+from tests.stand_in import count_host_reads
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
+
+CPU = torch.device("cpu")
+NUM_ENVS = 2
+SPEC = Composite(observation=Unbounded((NUM_ENVS, 1)), shape=(NUM_ENVS,))
+ACTION_SPEC = Bounded(-1.0, 1.0, (NUM_ENVS, 1))
+
+
+def make(
+    capacity: int = 64, device: torch.device = CPU, **settings: Any
+) -> PrioritizedReplayBuffer:
+    return PrioritizedReplayBuffer(capacity, SPEC, ACTION_SPEC, NUM_ENVS, device, **settings)
+
+
+def step(number: int, device: torch.device = CPU) -> TensorDict:
+    """Step `number` of two environments, whose observations count up from 0 and from 1000."""
+    root = torch.tensor([[float(number)], [1000.0 + number]])
+    return TensorDict(
+        {
+            "observation": root,
+            "action": torch.zeros(NUM_ENVS, 1),
+            "next": {
+                "observation": root + 1.0,
+                "reward": torch.zeros(NUM_ENVS, 1),
+                "terminated": torch.zeros(NUM_ENVS, 1, dtype=torch.bool),
+                "truncated": torch.zeros(NUM_ENVS, 1, dtype=torch.bool),
+            },
+        },
+        [NUM_ENVS],
+    ).to(device)
+
+
+def set_priorities(replay: PrioritizedReplayBuffer, priorities: dict[float, float]) -> None:
+    """Set the priorities of transitions, by their root observation."""
+    for _ in range(20):
+        batch = replay.sample(64)
+        roots = batch["observation"].flatten().tolist()
+        replay.update_priorities(batch, torch.tensor([priorities[root] for root in roots]))
+
+
+def test_transitions_are_drawn_in_proportion_to_their_priorities_to_the_exponent() -> None:
+    torch.manual_seed(0)
+    replay = make(priority_exponent=0.5)
+    for number in range(3):
+        replay.extend(step(number))
+    priorities = {0.0: 1.0, 1.0: 4.0, 2.0: 9.0, 1000.0: 16.0, 1001.0: 25.0, 1002.0: 0.25}
+    set_priorities(replay, priorities)
+    drawn = replay.sample(50_000)["observation"].flatten()
+    total = sum(p**0.5 for p in priorities.values())
+    for root, priority in priorities.items():
+        share = (drawn == root).float().mean().item()
+        assert share == pytest.approx(priority**0.5 / total, abs=1e-3), root
+
+
+def test_weights_undo_the_bias_of_the_draw_by_hand() -> None:
+    torch.manual_seed(0)
+    replay = make(priority_exponent=1.0, weight_exponent=lambda: torch.tensor(0.5))
+    replay.extend(step(0))
+    set_priorities(replay, {0.0: 3.0, 1000.0: 1.0})
+    batch = replay.sample(100)
+    # P = 3/4 and 1/4, N = 2: w = (3/2)^-0.5 and (1/2)^-0.5, divided by the larger one.
+    expected = torch.where(batch["observation"] == 0.0, (1.0 / 3.0) ** 0.5, 1.0)
+    torch.testing.assert_close(batch["weight"], expected)
+
+
+def test_the_weight_exponent_may_change_from_batch_to_batch() -> None:
+    torch.manual_seed(0)
+    exponent = torch.tensor(0.1)
+    replay = make(priority_exponent=1.0, weight_exponent=lambda: exponent)
+    replay.extend(step(0))
+    set_priorities(replay, {0.0: 3.0, 1000.0: 1.0})
+    for value in (0.1, 1.0):
+        exponent.fill_(value)
+        weight = replay.sample(100)["weight"].min().item()
+        assert weight == pytest.approx((1.0 / 3.0) ** value, rel=1e-4)
+
+
+def test_missing_priorities_are_refused() -> None:
+    replay = make()
+    replay.extend(step(0))
+    with pytest.raises(ConfigurationError, match="prioritized replay needs priorities"):
+        replay.update_priorities(replay.sample(4), None)
+
+
+def test_new_transitions_have_the_largest_priority_so_far() -> None:
+    torch.manual_seed(0)
+    replay = make(priority_exponent=1.0)
+    replay.extend(step(0))
+    set_priorities(replay, {0.0: 7.0, 1000.0: 3.0})
+    replay.extend(step(1))
+    drawn = replay.sample(24_000)["observation"].flatten()
+    shares = [(drawn == root).float().mean().item() for root in (0.0, 1000.0, 1.0, 1001.0)]
+    assert shares == pytest.approx([7 / 24, 3 / 24, 7 / 24, 7 / 24], abs=2e-3)
+
+
+def test_what_was_overwritten_is_not_drawn_any_more_nor_brought_back_to_life() -> None:
+    torch.manual_seed(0)
+    replay = make(capacity=16)
+    for number in range(6):
+        replay.extend(step(number))
+    early = replay.sample(64)
+    for number in range(6, 10):
+        replay.extend(step(number))
+    replay.update_priorities(early, torch.full((64,), 1000.0))
+    drawn = replay.sample(2000)["observation"].flatten() % 1000
+    assert drawn.min() == 10 - len(replay) / NUM_ENVS
+    assert drawn.max() == 9.0
+
+
+def test_a_saved_state_samples_the_same() -> None:
+    torch.manual_seed(0)
+    replay = make(n_step=2, gamma=0.9)
+    for number in range(5):
+        replay.extend(step(number))
+    batch = replay.sample(32)
+    replay.update_priorities(batch, torch.rand(32))
+    state = {name: tensor.clone() for name, tensor in replay.state_dict().items()}
+    other = make(n_step=2, gamma=0.9)
+    other.load_state_dict(state)
+    for one in (replay, other):
+        one.extend(step(5))
+    torch.manual_seed(1)
+    expected = replay.sample(100)
+    torch.manual_seed(1)
+    assert (other.sample(100) == expected).all()
+
+
+def test_size_is_known_before() -> None:
+    replay = make(capacity=1000)
+    told = PrioritizedReplayBuffer.bytes_needed(1000, SPEC, ACTION_SPEC, NUM_ENVS)
+    tensors = {id(t): t for t in replay._tensors.values()}
+    held = sum(t.numel() * t.element_size() for t in tensors.values())
+    assert told >= held
+    assert told - held < 4 * 1000
+
+
+def test_nothing_is_read_back(accelerator: torch.device) -> None:
+    replay = make(device=accelerator, n_step=3, gamma=0.9)
+    transition = step(0, accelerator)
+    replay.extend(transition)
+
+    def cycle() -> None:
+        replay.extend(transition)
+        batch = replay.sample(16)
+        replay.update_priorities(batch, torch.rand(16, device=accelerator))
+
+    cycle()
+    with count_host_reads() as counter:
+        cycle()
+    assert counter.host_reads == counter.copies == 0, counter.report()
+
+
+def test_exponents_out_of_range_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="priority_exponent"):
+        make(priority_exponent=1.5)

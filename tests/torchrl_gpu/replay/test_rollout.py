@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict
+from torchrl.data import Composite, Unbounded
+
+from tests.stand_in import count_host_reads
+from torchrl_gpu.replay.rollout import RolloutBuffer
+
+CPU = torch.device("cpu")
+NUM_ENVS = 3
+SPEC = Composite(observation=Unbounded((NUM_ENVS, 2)), shape=(NUM_ENVS,))
+
+
+def step(number: int, **root: torch.Tensor) -> TensorDict:
+    value = torch.full((NUM_ENVS, 2), float(number))
+    flag = torch.tensor([[True], [False], [False]])
+    return TensorDict(
+        {
+            "observation": value,
+            "unseen": value,
+            "action": -value,
+            **root,
+            "next": {
+                "observation": value + 1,
+                "reward": value[:, :1],
+                "terminated": flag,
+                "truncated": ~flag,
+                "done": torch.ones_like(flag),
+            },
+        },
+        [NUM_ENVS],
+    )
+
+
+def test_steps_come_back_time_first() -> None:
+    buffer = RolloutBuffer(4, SPEC, CPU)
+    for number in range(4):
+        assert not buffer.is_full
+        buffer.extend(step(number))
+    assert buffer.is_full
+    rollout = buffer.rollout()
+    assert rollout.batch_size == (4, NUM_ENVS)
+    assert rollout["observation"][:, 0, 0].tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert rollout["next", "observation"][:, 2, 1].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert rollout["next", "terminated"][2].tolist() == [[True], [False], [False]]
+    assert "unseen" not in rollout.keys()  # noqa: SIM118
+
+
+def test_a_full_buffer_starts_anew_and_keeps_copies() -> None:
+    buffer = RolloutBuffer(2, SPEC, CPU)
+    transition = step(0)
+    for number in range(5):
+        transition["observation"].fill_(number)
+        buffer.extend(transition)
+    assert buffer.rollout()["observation"][:, 0, 0].tolist() == [4.0]
+    assert not buffer.is_full
+
+
+def test_what_a_world_tells_of_rows_is_kept() -> None:
+    buffer = RolloutBuffer(1, SPEC, CPU)
+    active = torch.tensor([[True], [False], [True]])
+    buffer.extend(step(0, active=active))
+    assert torch.equal(buffer.rollout()["active"][0], active)
+
+
+def test_a_rollout_goes_on_from_its_state() -> None:
+    buffer = RolloutBuffer(3, SPEC, CPU)
+    empty = buffer.state_dict()
+    for number in range(2):
+        buffer.extend(step(number))
+    other = RolloutBuffer(3, SPEC, CPU)
+    other.load_state_dict(buffer.state_dict())
+    for one in (buffer, other):
+        one.extend(step(2))
+    assert (buffer.rollout() == other.rollout()).all()
+    other.load_state_dict(empty)
+    other.extend(step(7))
+    assert other.rollout()["observation"][:, 0, 0].tolist() == [7.0]
+
+
+def test_a_saved_rollout_goes_on_on_an_accelerator(accelerator: torch.device) -> None:
+    buffer = RolloutBuffer(3, SPEC, CPU)
+    buffer.extend(step(0))
+    other = RolloutBuffer(3, SPEC, accelerator)
+    other.load_state_dict(buffer.state_dict())
+    other.extend(step(1).to(accelerator))
+    assert other.rollout().device == accelerator
+    assert other.rollout()["observation"][:, 0, 0].tolist() == [0.0, 1.0]
+
+
+def test_extending_reads_nothing_back(accelerator: torch.device) -> None:
+    buffer = RolloutBuffer(4, SPEC, accelerator)
+    transition = step(0).to(accelerator)
+    buffer.extend(transition)
+    with count_host_reads() as counter:
+        buffer.extend(transition)
+    assert counter.host_reads == counter.copies == 0, counter.report()

@@ -1,0 +1,1 @@
+"""Checkpoints: safe files, written whole or not at all."""

@@ -1,0 +1,212 @@
+"""State files: any state_dict in one safetensors file, written whole or not at all.
+
+Tensors lie in the file under their path in the state (`/agent/policy/0.weight`); all the rest is
+JSON in the metadata of the file. Nothing is pickled, so loading a checkpoint executes no code. The
+files are plain safetensors (https://github.com/huggingface/safetensors), readable by any program.
+They are written here, and not by the library, because the library wants every tensor in host
+memory at once: here a replay buffer on the device streams to the disk piece by piece.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from torchrl_gpu.checkpoints.files import atomic_file, reason
+from torchrl_gpu.errors import ConfigurationError
+
+FORMAT = "torchrl-gpu checkpoint"
+VERSION = 1
+
+_DTYPES = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.uint16: "U16",
+    torch.uint32: "U32",
+    torch.uint64: "U64",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.int32: "I32",
+    torch.int64: "I64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+}
+_CHUNK_BYTES = 32 * 2**20
+_NO_CHECKSUM = "00000000"
+# The checksum is known only after the last tensor, so it stands first, at a place known beforehand.
+_CHECKSUM_OFFSET = struct.calcsize("<Q") + len('{"__metadata__":{"checksum":"')
+_PICKLE_SUFFIXES = {".pt", ".pth", ".pkl", ".pickle", ".zip", ".ckpt"}
+_PICKLE_START = re.compile(rb"PK\x03\x04|\x80[\x02-\x05][^\x00]", re.DOTALL)
+
+
+def save_state(path: Path, state: Mapping[Any, Any]) -> None:
+    """Write `state` to `path`, replacing the file there only once the new one is whole.
+
+    Args:
+        path: the file to write, `*.safetensors`; its folder exists.
+        state: nested mappings (keys: str or int), lists, tuples, None, bool, int, float, str and
+            dense torch tensors of any shape, on any device. Tensors may share memory and need not
+            be contiguous: each is written in full.
+
+    Raises:
+        TypeError: the state holds something else; the message names its path.
+        ConfigurationError: the file cannot be written (disk full, no right); what was there stays.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    tree = _encode(state, "", tensors)
+    # Readers map the file: the widest element first keeps every tensor aligned.
+    names = sorted(tensors, key=lambda name: -tensors[name].element_size())
+    header = _header(tree, {name: tensors[name] for name in names})
+    with atomic_file(path) as file:
+        file.write(header)
+        checksum = zlib.crc32(header)
+        for name in names:
+            for chunk in _chunks(tensors[name]):
+                file.write(chunk)
+                checksum = zlib.crc32(chunk, checksum)
+        file.seek(_CHECKSUM_OFFSET)
+        file.write(f"{checksum:08x}".encode())
+
+
+def load_state(path: Path) -> dict[Any, Any]:
+    """Read back what `save_state` wrote. No code of the file is executed.
+
+    Args:
+        path: the file to read.
+
+    Returns:
+        The state, with its tensors on the host.
+
+    Raises:
+        ConfigurationError: the file is missing, cut short, damaged, a pickle, no checkpoint of
+            this package, or of a newer format.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigurationError(f"checkpoint {path}: there is no such file")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            metadata = file.metadata() or {}
+            _check_format(path, metadata)
+            if _checksum(path) != metadata["checksum"]:
+                raise ValueError("checksum")
+            # A copy, because a mapped file cannot be replaced or deleted on Windows.
+            return _decode(
+                json.loads(metadata["state"]), lambda name: file.get_tensor(name).clone()
+            )
+    except ConfigurationError:
+        raise
+    except OSError as error:
+        raise ConfigurationError(f"cannot read checkpoint {path}: {reason(error)}") from error
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigurationError(_why_unreadable(path)) from error
+
+
+def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
+    """Return `value` as JSON, its tensors moved to `tensors` and replaced by their names."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.Tensor):
+        if value.dtype not in _DTYPES or value.layout != torch.strided or value.is_meta:
+            kind = f"{value.layout} {value.dtype} tensor on {value.device}"
+            raise TypeError(f"{path}: cannot save a {kind}")
+        name = path
+        while name in tensors:  # the keys 1 and "1", or a key with a slash in it
+            name += "'"
+        tensors[name] = value
+        return {"tensor": name}
+    if isinstance(value, Mapping):
+        for key in value:
+            if isinstance(key, bool) or not isinstance(key, int | str):
+                raise TypeError(f"{path}/{key}: cannot save a key of type {type(key).__name__}")
+        items = value.items()
+        return {"dict": [[key, _encode(item, f"{path}/{key}", tensors)] for key, item in items]}
+    if isinstance(value, list | tuple):
+        entries = [_encode(item, f"{path}/{index}", tensors) for index, item in enumerate(value)]
+        return {"tuple": entries} if isinstance(value, tuple) else entries
+    raise TypeError(
+        f"{path}: cannot save a {type(value).__name__}; a state holds tensors, numbers, strings, "
+        "None, lists, tuples and dicts"
+    )
+
+
+def _decode(node: Any, read: Callable[[str], torch.Tensor]) -> Any:
+    """Undo `_encode`; `read` returns the tensor of a name."""
+    if isinstance(node, list):
+        return [_decode(entry, read) for entry in node]
+    if not isinstance(node, dict):
+        return node
+    ((kind, content),) = node.items()
+    if kind == "tensor":
+        return read(content)
+    if kind == "tuple":
+        return tuple(_decode(entry, read) for entry in content)
+    if kind == "dict":
+        return {key: _decode(entry, read) for key, entry in content}
+    raise ValueError(f"unknown kind {kind}")
+
+
+def _header(tree: Any, tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Return the start of the file: the length of the JSON, then the JSON, padded to 8 bytes."""
+    metadata = {
+        "checksum": _NO_CHECKSUM,
+        "format": FORMAT,
+        "version": str(VERSION),
+        "state": json.dumps(tree, separators=(",", ":")),
+    }
+    entries: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        dtype, shape = _DTYPES[tensor.dtype], list(tensor.shape)
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def _chunks(tensor: torch.Tensor) -> Iterator[memoryview]:
+    """Yield the bytes of `tensor` in row-major order, one copied piece of a device's at a time."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    for part in flat.split(_CHUNK_BYTES // flat.element_size()):
+        if part.numel() > 0:
+            yield memoryview(part.cpu().view(torch.uint8).numpy())
+
+
+def _checksum(path: Path) -> str:
+    """Return the CRC-32 of the file as it was before its checksum was filled in."""
+    with path.open("rb") as file:
+        start = bytearray(file.read(_CHECKSUM_OFFSET + len(_NO_CHECKSUM)))
+        start[_CHECKSUM_OFFSET:] = _NO_CHECKSUM.encode()
+        checksum = zlib.crc32(start)
+        while chunk := file.read(_CHUNK_BYTES):
+            checksum = zlib.crc32(chunk, checksum)
+    return f"{checksum:08x}"
+
+
+def _check_format(path: Path, metadata: Mapping[str, str]) -> None:
+    if metadata.get("format") != FORMAT:
+        raise ConfigurationError(f"{path} is no checkpoint of torchrl-gpu, but another safetensors")
+    if int(metadata["version"]) > VERSION:
+        raise ConfigurationError(
+            f"checkpoint {path} has format {metadata['version']}, this torchrl-gpu reads up to "
+            f"{VERSION}: update torchrl-gpu"
+        )
+
+
+def _why_unreadable(path: Path) -> str:
+    with path.open("rb") as file:
+        start = file.read(8)
+    if path.suffix.lower() in _PICKLE_SUFFIXES or _PICKLE_START.match(start):
+        return f"{path} is a pickle: refused, because loading one can run code; name a .safetensors"
+    return f"checkpoint {path} is cut short or damaged, or is no checkpoint of torchrl-gpu"

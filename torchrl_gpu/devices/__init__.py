@@ -1,0 +1,1 @@
+"""Devices: the accelerator record, transfers, and random numbers."""

@@ -1,0 +1,115 @@
+"""The random numbers of a run: one seed for each use, and the state of every generator."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.devices.accelerator import accelerator_of
+
+_log = logging.getLogger(__name__)
+
+Stream = Literal["training", "selection", "evaluation", "demo"]
+_STREAMS: tuple[Stream, ...] = get_args(Stream)
+
+# The seeds of a stream lie in a block of their own. The end of a block stays free for batches whose
+# environment number i is seeded by seed + i, as Gymnasium does.
+_BLOCK = 2**31 // len(_STREAMS)
+_LARGEST_BATCH = 2**20
+
+
+@checked
+def seed_everything(seed: Annotated[int, Field(ge=0, lt=2**32)]) -> None:
+    """Seed Python's `random`, NumPy's legacy generator, and torch on the host and all devices.
+
+    Args:
+        seed: 0 to 2**32 - 1, the range of NumPy.
+
+    Raises:
+        ConfigurationError: the seed lies outside its range.
+    """
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def stream_seed(seed: int, stream: Stream, position: int = 0) -> int:
+    """Return the seed of the environments of a run for one use.
+
+    Training, the evaluations that choose the best checkpoint, the evaluation that is reported and
+    the film play different episodes: the ranges of their seeds are disjoint, for all runs, also
+    where environment number i of a batch of up to 2**20 is seeded by the returned seed + i.
+
+    Args:
+        seed: of the run, at least 0.
+        stream: what the environments are for.
+        position: frames that the run has done, at least 0: training that goes on from there
+            without the state of its environments draws new episodes.
+
+    Returns:
+        0 to 2**31 - 1; the same for the same arguments.
+    """
+    number = _STREAMS.index(stream)
+    sequence = np.random.SeedSequence(seed, spawn_key=(number, position))
+    word = int(sequence.generate_state(1, np.uint64)[0])
+    return number * _BLOCK + word % (_BLOCK - _LARGEST_BATCH)
+
+
+def rng_state(device: torch.device) -> dict[str, Any]:
+    """Return the state of all generators, as tensors on the host and plain values.
+
+    Args:
+        device: the accelerator whose generator is included; nothing is added for the host or for a
+            device without a generator that can be read (DirectML).
+    """
+    version, words, gauss = random.getstate()
+    numpy_state: Any = np.random.get_state(legacy=False)
+    state = {
+        "python": {"version": version, "words": torch.tensor(words), "gauss": gauss},
+        "numpy": {
+            "words": torch.from_numpy(numpy_state["state"]["key"].astype(np.int64)),
+            "position": int(numpy_state["state"]["pos"]),
+            "has_gauss": int(numpy_state["has_gauss"]),
+            "gauss": float(numpy_state["gauss"]),
+        },
+        "torch": torch.get_rng_state(),
+    }
+    accelerator = accelerator_of(device)
+    if accelerator.has_generator:
+        state[device.type] = accelerator.rng_state()
+    return state
+
+
+def set_rng_state(state: Mapping[str, Any], device: torch.device) -> None:
+    """Restore what `rng_state` returned.
+
+    Args:
+        state: of `rng_state`. Where it was taken on another kind of device, the generator of this
+            one is left as it is, and a warning says so.
+        device: the accelerator whose generator is restored.
+    """
+    python = state["python"]
+    random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
+    numpy = state["numpy"]
+    np.random.set_state(
+        {
+            "bit_generator": "MT19937",
+            "state": {"key": numpy["words"].numpy().astype(np.uint32), "pos": numpy["position"]},
+            "has_gauss": numpy["has_gauss"],
+            "gauss": numpy["gauss"],
+        }
+    )
+    torch.set_rng_state(state["torch"])
+    accelerator = accelerator_of(device)
+    if accelerator.has_generator:
+        if device.type in state:
+            accelerator.set_rng_state(state[device.type])
+        else:
+            _log.warning("no random state of %s was saved: its generator goes on anew", device.type)

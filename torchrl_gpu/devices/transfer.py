@@ -1,0 +1,149 @@
+"""Move a TensorDict between host and device as one copy."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+
+from torchrl_gpu.devices.accelerator import accelerator_of
+
+Key = str | tuple[str, ...]
+Layout = dict[Key, tuple[torch.Size, torch.dtype]]
+
+# Leaves begin at multiples of this many bytes: enough for every dtype and for vectorised kernels.
+_ALIGNMENT = 64
+
+_HOST = torch.device("cpu")
+
+
+class PackedTransfer:
+    """Copies TensorDicts of one layout to a device, all leaves of each in a single copy.
+
+    The leaves are packed into one buffer of bytes where they are, the buffer is copied, and the
+    leaves of the result are views of the buffer that it arrives in. Buffers are made at the first
+    call and reused. Two pairs of them take turns: a result stays valid during the next call and is
+    overwritten by the one after that, so what has to live longer must be copied.
+
+    On the way to a device with pinned transfers the host does not wait for the copy: it packs into
+    pinned memory, which is filled again only once the device has read it.
+
+    Args:
+        destination: where results shall be. A TensorDict that is there already is returned as it
+            is, without a copy.
+    """
+
+    def __init__(self, destination: torch.device) -> None:
+        # As tensors have it, with its index: cuda:0, not cuda.
+        self.destination = torch.empty(0, device=destination).device
+        self._layout: Layout = {}
+        self._buffers: list[_BufferPair] = []
+        self._calls = 0
+
+    def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return the same values on the destination.
+
+        Args:
+            tensordict: all leaves on one device; keys, shapes and dtypes as at the first call.
+
+        Returns:
+            A TensorDict of the same keys and batch size on the destination. Its leaves do not
+            require gradients and are overwritten by the call after the next one.
+
+        Raises:
+            ValueError: keys, shapes or dtypes differ from those of the first call.
+        """
+        leaves: dict[Key, Tensor] = dict(tensordict.items(include_nested=True, leaves_only=True))
+        source = next((leaf.device for leaf in leaves.values()), self.destination)
+        if source == self.destination:
+            return tensordict
+        layout = {key: (leaf.shape, leaf.dtype) for key, leaf in leaves.items()}
+        if not self._buffers:
+            self._layout = layout
+            self._buffers = [
+                _BufferPair(tensordict, layout, source, self.destination) for _ in range(2)
+            ]
+        elif layout != self._layout:
+            raise ValueError(_difference(self._layout, layout))
+        self._calls += 1
+        return self._buffers[self._calls % 2].send(leaves)
+
+
+class _BufferPair:
+    """One buffer on either side, and views of both in the shape of the leaves."""
+
+    def __init__(
+        self,
+        example: TensorDictBase,
+        layout: Layout,
+        source: torch.device,
+        destination: torch.device,
+    ) -> None:
+        places, size = _places(layout)
+        self._receiver = accelerator_of(destination)
+        is_pinned = source == _HOST and self._receiver.pinned_transfers
+        self._outgoing = _buffer(size, source, is_pinned)
+        self._incoming = _buffer(
+            size, destination, destination == _HOST and accelerator_of(source).pinned_transfers
+        )
+        self._outgoing_leaves = _views(self._outgoing, layout, places)
+        incoming_leaves = _views(self._incoming, layout, places)
+        self._result = example.named_apply(
+            lambda key, leaf: incoming_leaves[key], nested_keys=True, device=destination
+        )
+        # Only memory that is pinned may be left to the device without waiting.
+        self._was_read = self._receiver.event() if is_pinned else None
+
+    @torch.no_grad()
+    def send(self, leaves: dict[Key, Tensor]) -> TensorDictBase:
+        if self._was_read is not None:
+            self._was_read.synchronize()
+        for key, leaf in leaves.items():
+            self._outgoing_leaves[key].copy_(leaf)
+        self._incoming.copy_(self._outgoing, non_blocking=self._was_read is not None)
+        if self._was_read is not None:
+            # The copy runs on the stream of its device, whichever device is the current one.
+            self._was_read.record(self._receiver.current_stream())
+        # A shell of its own, so that the caller may add keys to it.
+        return self._result.clone(recurse=False)
+
+
+def _places(layout: Layout) -> tuple[dict[Key, slice], int]:
+    """Return where each leaf lies in a buffer, and the size of the buffer, both in bytes."""
+    places, end = {}, 0
+    for key, (shape, dtype) in layout.items():
+        start = math.ceil(end / _ALIGNMENT) * _ALIGNMENT
+        end = start + shape.numel() * dtype.itemsize
+        places[key] = slice(start, end)
+    return places, end
+
+
+def _buffer(size: int, device: torch.device, pin_memory: bool) -> Tensor:
+    return torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pin_memory)
+
+
+def _views(buffer: Tensor, layout: Layout, places: dict[Key, slice]) -> dict[Key, Tensor]:
+    return {
+        key: buffer[places[key]].view(dtype).view(shape) for key, (shape, dtype) in layout.items()
+    }
+
+
+def _difference(expected: Layout, given: Layout) -> str:
+    """Return what is wrong with the layout that was given."""
+    for key in sorted(expected.keys() | given.keys(), key=str):
+        if key not in given:
+            return f"this transfer was set up with {key}, which is missing now"
+        if key not in expected:
+            return f"this transfer was set up without {key}"
+        if expected[key] != given[key]:
+            return (
+                f"this transfer was set up with {key} as {_describe(*expected[key])}, "
+                f"now it is {_describe(*given[key])}"
+            )
+    raise AssertionError("the layouts are the same")
+
+
+def _describe(shape: torch.Size, dtype: torch.dtype) -> str:
+    return f"{dtype} {list(shape)}"

@@ -1,0 +1,1 @@
+"""The contract of environments, and the adapter for any other TorchRL environment."""

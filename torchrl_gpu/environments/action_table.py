@@ -1,0 +1,97 @@
+"""Discrete actions in a continuous environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensordict import NestedKey, TensorDictBase
+from torch import Tensor
+from torchrl.data import Categorical, Composite, TensorSpec
+from torchrl.envs import Transform
+
+from torchrl_gpu.acting.robots import Actors
+from torchrl_gpu.environments.environment import Environment, EnvironmentView, name_of
+from torchrl_gpu.errors import ConfigurationError
+
+
+class ActionTable(Transform):
+    """Lets agents with discrete actions act in a continuous environment.
+
+    An action is the number of a row of a table, and the environment receives that row.
+
+    Args:
+        table: `[A, action_dim]`, within the bounds of the environment's actions.
+        action_key: of the action; nested for the robots of a group.
+    """
+
+    table: Tensor
+
+    def __init__(self, table: Tensor, action_key: NestedKey = "action") -> None:
+        super().__init__(in_keys_inv=[action_key], out_keys_inv=[action_key])
+        self.action_key = action_key
+        self.register_buffer("table", table)
+
+    def transform_input_spec(self, input_spec: Composite) -> Composite:
+        """Replace the continuous action by a number from 0 to A - 1, `[*B]` int64."""
+        specs = input_spec["full_action_spec"]
+        specs[self.action_key] = _row_spec(self.table, specs[self.action_key])
+        return input_spec
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        number = tensordict.get(self.action_key, None)
+        if number is None:
+            return tensordict
+        return tensordict.set(self.action_key, self.table[number])
+
+
+class _DiscreteEnvironment(EnvironmentView):
+    """An environment whose actions are rows of its table, stepped as it steps itself."""
+
+    def __init__(self, env: Environment, table: Tensor) -> None:
+        super().__init__(env, tuple(env.batch_size), env.device)
+        self.discrete_actions = None
+        self._table = table
+        self._action_key = Actors(env).action_key
+        self.observation_spec = env.observation_spec.clone()
+        self.full_reward_spec = env.full_reward_spec.clone()
+        self.full_done_spec = env.full_done_spec.clone()
+        actions = env.full_action_spec.clone()
+        actions[self._action_key] = _row_spec(table, actions[self._action_key])
+        self.full_action_spec = actions
+
+    def _with_row(self, tensordict: TensorDictBase) -> TensorDictBase:
+        number = tensordict.get(self._action_key)
+        return tensordict.copy().set(self._action_key, self._table[number])
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return self.env._step(self._with_row(tensordict))
+
+    def _step_known(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        transition, root = self.env.step_and_maybe_reset(self._with_row(tensordict))
+        return tensordict.set("next", transition.get("next")), root
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **arguments: Any) -> TensorDictBase:
+        return self.env._reset(tensordict, **arguments)
+
+    def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Begin new episodes where they are over, as the environment within does."""
+        return self.env.maybe_reset(tensordict)
+
+
+def with_action_table(env: Environment) -> Environment:
+    """Return a continuous environment as one with discrete actions.
+
+    Args:
+        env: an environment with `discrete_actions` `[A, action_dim]`.
+
+    Raises:
+        ConfigurationError: it has none.
+    """
+    if env.discrete_actions is None:
+        raise ConfigurationError(f"{name_of(env)} has no table of discrete actions")
+    return _DiscreteEnvironment(env, env.discrete_actions.to(env.device))
+
+
+def _row_spec(table: Tensor, action_spec: TensorSpec) -> TensorSpec:
+    """Return the spec of the number of a row, `[*B]` int64, for actions `[*B, action_dim]`."""
+    return Categorical(len(table), shape=action_spec.shape[:-1], device=action_spec.device)

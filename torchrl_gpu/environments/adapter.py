@@ -1,0 +1,282 @@
+"""Any TorchRL environment in the one form that agents and buffers read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
+from torchrl.envs import EnvBase, VecGymEnvTransform
+from torchrl.envs.utils import step_mdp
+
+from torchrl_gpu.environments.bookkeeping import (
+    Path,
+    bookkeeping_keys,
+    single_transforms,
+    transformed_levels,
+)
+from torchrl_gpu.environments.environment import Environment, EnvironmentView, base_of, group_of
+from torchrl_gpu.environments.readers import action_spec_of, readers_of
+from torchrl_gpu.errors import ConfigurationError
+
+_DONE_NAMES = ("done", "terminated", "truncated")
+
+
+def as_environment(env: EnvBase) -> Environment:
+    """Return any TorchRL environment in the form that this library works with.
+
+    An `Environment` is returned as it is. Anything else is wrapped, with its transforms:
+
+    * Environments of any batch size become one batch `[num_envs]`; one without a batch `[1]`.
+    * Observations of numbers become float32 vectors `[*B, D]`, whatever their shape and dtype; a
+      Categorical one becomes one-hot. Pixels (uint8 `[*B, C, H, W]`) and sets (`[*B, K, F]` with a
+      mask `[*B, K]`) keep their shape.
+    * Rewards and continuous actions are float32; there are always `done`, `terminated` and
+      `truncated`. One reward or one done of a whole group of robots is that of each robot.
+    * Keys that transforms add to count or to sum up rewards (`RewardSum`, `StepCounter`,
+      `InitTracker`) are among `outcome_keys`: agents do not see them.
+
+    The wrapper keeps all else that the environment needs between two steps, so a TensorDict that
+    holds the action is enough to step it. What an `Environment` under transforms declares, the
+    wrapper declares too. Its state comprises that of all transforms, so that running statistics go
+    on even where the environment itself begins anew.
+
+    Raises:
+        ConfigurationError: the environment takes several actions in a step, gives observations or
+            rewards that no agent can read, or loses the last observation of an episode.
+    """
+    return env if isinstance(env, Environment) else AdaptedEnvironment(env)
+
+
+class AdaptedEnvironment(EnvironmentView):
+    """A TorchRL environment behind the contract of `Environment`; see `as_environment`.
+
+    Args:
+        env: the environment within.
+    """
+
+    def __init__(self, env: EnvBase) -> None:
+        _refuse_lost_observations(env)
+        group = group_of(env)
+        self_device = env.device or next(iter(env.full_action_spec.values(True, True))).device
+        super().__init__(env, (prod(env.batch_size),), self_device)
+        self._dimensions = len(env.batch_size)
+        # Where rewards and dones lie, with their shapes: at the root, and in a group.
+        self._shapes: dict[Path, tuple[int, ...]] = {(): (*self.batch_size, 1)}
+        acting: Path = () if group is None else (group,)
+        if group is not None:
+            robots = env.observation_spec[group].shape[self._dimensions :]
+            self._shapes[acting] = (*self.batch_size, *robots, 1)
+        self._readers = readers_of(env.observation_spec, env.batch_size)
+        # Batch sizes of the TensorDicts within the root.
+        self._nested = {path: shape[:-1] for path, shape in self._shapes.items() if path}
+        self._nested |= {
+            reader.path[:depth]: reader.batch
+            for reader in self._readers
+            for depth in range(1, len(reader.path))
+        }
+        self._action_path, self._reward_path = (*acting, "action"), (*acting, "reward")
+        self._inner_action = env.full_action_spec[env.action_keys[0]]
+        self._inner_done = frozenset(_path(key) for key in env.done_keys)
+        self._check_reward(env)
+        hidden = bookkeeping_keys(env)
+        self.outcome_keys += tuple(
+            _key(path[len(acting) :])
+            for path in (reader.path for reader in self._readers)
+            if path in hidden and path[: len(acting)] == acting
+        )
+        self._root: TensorDictBase | None = None
+        self._make_specs()
+
+    def _make_specs(self) -> None:
+        acting = self._shapes[self._action_path[:-1]][:-1]
+        self.observation_spec = self._spec({r.path: r.spec for r in self._readers})
+        self.full_action_spec = self._spec(
+            {
+                self._action_path: action_spec_of(
+                    self._inner_action, acting, self._dimensions + len(acting) - 1
+                )
+            }
+        )
+        self.full_reward_spec = self._spec(
+            {self._reward_path: Unbounded((*acting, 1), device=self.device)}
+        )
+        self.full_done_spec = self._spec(
+            {
+                (*path, name): Categorical(2, shape, self.device, torch.bool)
+                for path, shape in self._shapes.items()
+                for name in _DONE_NAMES
+            }
+        )
+
+    def _spec(self, leaves: Mapping[Path, TensorSpec]) -> Composite:
+        spec = Composite(shape=self.batch_size, device=self.device)
+        for path, leaf in leaves.items():
+            for depth in range(1, len(path)):
+                if path[:depth] not in spec.keys(True):
+                    shape = self._nested[path[:depth]]
+                    spec[path[:depth]] = Composite(shape=shape, device=self.device)
+            spec[path] = leaf
+        return spec
+
+    def _check_reward(self, env: EnvBase) -> None:
+        keys = env.reward_keys
+        numbers = [env.full_reward_spec[key].shape.numel() for key in keys]
+        expected = {prod(shape) for shape in self._shapes.values()}
+        if len(keys) != 1 or numbers[0] not in expected:
+            raise ConfigurationError(
+                f"env: an agent learns from one reward of one number per step, this environment "
+                f"has {', '.join(map(str, keys))} with {numbers} numbers per step"
+            )
+        self._inner_reward_key: NestedKey = keys[0]
+
+    def observe(self) -> TensorDict:
+        """Return what there is to act upon, as the last step or reset left it."""
+        assert self._root is not None, "the environment was not reset yet"
+        return self._shown(self._root)
+
+    def _step_known(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        transition, self._root = self.env.step_and_maybe_reset(self._acted(tensordict))
+        return tensordict.set("next", self._after(transition.get("next"))), self.observe()
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        transition = self.env.step(self._acted(tensordict))
+        self._root = step_mdp(
+            transition,
+            reward_keys=self.env.reward_keys,
+            done_keys=self.env.done_keys,
+            action_keys=self.env.action_keys,
+        )
+        return self._after(transition.get("next"))
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        if mask is None or self._root is None:
+            self._root = self.env.reset()
+        elif bool(mask.any()):
+            root = self._root.copy()
+            for key in self.env.reset_keys:
+                done = self.env.full_done_spec[(*_path(key)[:-1], "done")]
+                shape = (*mask.shape[:1], *[1] * (len(done.shape) - self._dimensions))
+                chosen = mask.reshape(shape).expand(len(mask), *done.shape[self._dimensions :])
+                root.set(key, chosen.reshape(done.shape))
+            self._root = self.env.reset(root)
+        return self.observe()
+
+    def _acted(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return the root within, with the action."""
+        assert self._root is not None, "the environment was not reset yet"
+        action = tensordict.get(self._action_path)
+        action = action.reshape(self._inner_action.shape).to(self._inner_action.dtype)
+        return self._root.copy().set(self.env.action_keys[0], action)
+
+    def _after(self, after: TensorDictBase) -> TensorDict:
+        shown = self._shown(after)
+        shape = self._shapes[self._reward_path[:-1]]
+        reward = _spread(after.get(self._inner_reward_key), shape)
+        return shown.set(self._reward_path, reward.to(torch.float32))
+
+    def _shown(self, tensordict: TensorDictBase) -> TensorDict:
+        """Return observations and dones of a root or of what followed on it."""
+        shown = TensorDict({}, batch_size=self.batch_size, device=self.device)
+        for path, batch_size in self._nested.items():
+            shown.set(path, TensorDict({}, batch_size=batch_size, device=self.device))
+        for reader in self._readers:
+            shown.set(reader.path, reader.read(tensordict))
+        for path, flags in self._dones(tensordict).items():
+            for name, flag in zip(_DONE_NAMES, flags, strict=True):
+                shown.set((*path, name), flag)
+        return shown
+
+    def _dones(self, tensordict: TensorDictBase) -> dict[Path, list[Tensor]]:
+        """Return `done`, `terminated` and `truncated` of the root, and of a group."""
+        told = {path: tensordict.get((*path, "done"), None) for path in self._shapes}
+        flags: dict[Path, list[Tensor]] = {}
+        for path, shape in self._shapes.items():
+            # Where only the other one tells them: robots end with the root, the root with them all.
+            source = path if told[path] is not None else next(p for p in told if p != path)
+            done, terminated = (tensordict.get((*source, name)) for name in _DONE_NAMES[:2])
+            truncated = done & ~terminated
+            if (*source, "truncated") in self._inner_done:
+                truncated = tensordict.get((*source, "truncated"))
+            of_all = done.numel() > prod(shape)
+            done, terminated, truncated = (
+                flag.reshape(*shape[:1], -1).all(1) if of_all else flag
+                for flag in (done, terminated, truncated)
+            )
+            flags[path] = [_spread(flag, shape) for flag in (done, terminated, truncated)]
+        return flags
+
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Return the state of all transforms, and that of the environment within."""
+        if self._root is None:
+            return {}
+        levels = transformed_levels(self.env)
+        state: dict[str, Any] = {
+            "transforms": [level.transform.state_dict() for level in levels],
+            "base": base_of(self.env).state_dict(),
+        }
+        if self.has_state:
+            state["root"] = self._root.to_dict()
+        return _copy(state)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
+        """Go on from `state_dict()`; without `has_state`, the transforms alone, after a reset.
+
+        Raises:
+            ConfigurationError: it is of an environment with other transforms.
+        """
+        if not state_dict:
+            return
+        # The reset makes what is as large as an observation, and knows the batch sizes within.
+        root = self.env.reset()
+        base_of(self.env).load_state_dict(state_dict["base"])
+        levels = list(transformed_levels(self.env))
+        try:
+            for level, saved in zip(levels, state_dict["transforms"], strict=True):
+                level.transform.load_state_dict(saved)
+        except (RuntimeError, ValueError) as error:
+            raise ConfigurationError(
+                f"the saved transforms are not those of this environment: {error}"
+            ) from error
+        self._root = None
+        if self.has_state:
+            saved = TensorDict(state_dict["root"], batch_size=self.env.batch_size)
+            self._root = root.update(saved.to(self.device))
+
+
+def _refuse_lost_observations(env: EnvBase) -> None:
+    for level in transformed_levels(env):
+        if any(isinstance(t, VecGymEnvTransform) for t in single_transforms(level)):
+            raise ConfigurationError(
+                "env: a GymEnv with num_envs loses the last observation of every episode; "
+                "batch it by SerialEnv or ParallelEnv, or use envs.gym.GymWorld"
+            )
+
+
+def _copy(state: Any) -> Any:
+    """Return a state that does not change with the transforms whose tensors it holds."""
+    if isinstance(state, Mapping):
+        return {name: _copy(value) for name, value in state.items()}
+    if isinstance(state, list):
+        return [_copy(value) for value in state]
+    return state.clone() if isinstance(state, Tensor) else state
+
+
+def _spread(values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return values `[*B, 1]` in another shape, where need be one value for all robots alike."""
+    if values.numel() == prod(shape):
+        return values.reshape(shape)
+    return values.reshape(*shape[:1], *[1] * len(shape[1:])).expand(shape)
+
+
+def _key(path: Path) -> NestedKey:
+    return path[0] if len(path) == 1 else path
+
+
+def _path(key: NestedKey) -> Path:
+    return (key,) if isinstance(key, str) else tuple(key)

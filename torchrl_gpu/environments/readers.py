@@ -1,0 +1,123 @@
+"""Observations and actions of any TorchRL spec, in the few forms that agents know."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+from torch.nn.functional import one_hot
+from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec, Unbounded
+
+from torchrl_gpu.environments.bookkeeping import Path
+from torchrl_gpu.environments.environment import mask_of
+from torchrl_gpu.errors import ConfigurationError
+
+# The least height and width of what is taken for a picture.
+_LEAST_PICTURE = 8
+
+
+class Reader(NamedTuple):
+    """Reads one leaf of an observation.
+
+    Attributes:
+        path: the key of the leaf.
+        batch: shape of the TensorDict that holds it.
+        spec: of the leaf as it is read.
+        classes: of a Categorical leaf, which becomes one-hot; None for any other.
+    """
+
+    path: Path
+    batch: tuple[int, ...]
+    spec: TensorSpec
+    classes: int | None = None
+
+    def read(self, tensordict: TensorDictBase) -> Tensor:
+        """Return the leaf in shape and dtype of `spec`."""
+        leaf: Tensor = tensordict.get(self.path)
+        if self.classes is not None:
+            leaf = one_hot(leaf.long(), self.classes)
+        return leaf.reshape(self.spec.shape).to(self.spec.dtype)
+
+
+def readers_of(spec: Composite, batch_size: torch.Size) -> list[Reader]:
+    """Return a reader for each leaf of an observation.
+
+    Args:
+        spec: of the observation.
+        batch_size: of the environment; its dimensions are read as one.
+
+    Raises:
+        ConfigurationError: a leaf is neither numbers, pixels nor a set.
+    """
+    leaves = {_path(key): leaf for key, leaf in spec.items(include_nested=True, leaves_only=True)}
+    readers = []
+    for path, leaf in leaves.items():
+        holder = spec.shape if len(path) == 1 else spec[path[:-1]].shape
+        inner = holder if len(holder) > len(batch_size) else batch_size
+        batch = (prod(batch_size), *inner[len(batch_size) :])
+        is_set = mask_of(path) in leaves
+        is_mask = any(path == mask_of(other) for other in leaves)
+        readers.append(_reader(path, leaf, batch, leaf.shape[len(inner) :], is_set, is_mask))
+    return readers
+
+
+def _reader(
+    path: Path,
+    spec: TensorSpec,
+    batch: tuple[int, ...],
+    shape: tuple[int, ...],
+    is_set: bool,
+    is_mask: bool,
+) -> Reader:
+    dtype, device = spec.dtype, spec.device
+    if (is_mask or path[-1] in ("success", "active")) and dtype == torch.bool:
+        shown = shape if is_mask else (prod(shape),)
+        return Reader(path, batch, Categorical(2, (*batch, *shown), dtype=dtype, device=device))
+    is_picture = len(shape) == 3 and min(shape[1:]) >= _LEAST_PICTURE
+    if is_picture and dtype == torch.uint8:
+        return Reader(path, batch, Bounded(0, 255, (*batch, *shape), device, dtype))
+    name = ".".join(path)
+    if dtype is None or dtype.is_complex or (is_picture or len(shape) > 3):
+        raise ConfigurationError(
+            f"observation {name} of shape {list(shape)} and type {dtype}: agents read numbers of "
+            "up to three dimensions, and pixels (C, H, W) of uint8"
+        )
+    if isinstance(spec, Categorical) and not isinstance(spec, OneHot) and dtype != torch.bool:
+        classes = int(spec.space.n)
+        flat = (*batch, prod(shape) * classes)
+        return Reader(path, batch, Bounded(0.0, 1.0, flat, device, torch.float32), classes)
+    flat = (*batch, *(shape if is_set else (prod(shape),)))
+    return Reader(path, batch, _float_spec(spec, flat))
+
+
+def action_spec_of(spec: TensorSpec, batch: tuple[int, ...], dimensions: int) -> TensorSpec:
+    """Return the spec of an action in the form that agents know.
+
+    Args:
+        spec: of the action within.
+        batch: shape of the batch of those who act.
+        dimensions: how many dimensions of `spec` are that batch.
+
+    Returns:
+        Bounded float32 `[*batch, D]` or Categorical `[*batch]`; any other spec with its own shape.
+    """
+    size = prod(spec.shape[dimensions:])
+    if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
+        return _float_spec(spec, (*batch, size))
+    if isinstance(spec, Categorical) and not isinstance(spec, OneHot) and size == 1:
+        return Categorical(int(spec.space.n), batch, device=spec.device, dtype=spec.dtype)
+    return spec.clone().expand(*batch, *spec.shape[dimensions:])
+
+
+def _float_spec(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
+    if not isinstance(spec, Bounded):
+        return Unbounded(shape, device=spec.device, dtype=torch.float32)
+    low, high = (bound.reshape(shape).float() for bound in (spec.space.low, spec.space.high))
+    return Bounded(low, high, shape, spec.device, torch.float32)
+
+
+def _path(key: str | Path) -> Path:
+    return (key,) if isinstance(key, str) else tuple(key)

@@ -1,0 +1,94 @@
+"""Which specs of an environment concern an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from tensordict import NestedKey
+from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec
+from torchrl.envs import EnvBase
+
+from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.environment import group_of, mask_of
+from torchrl_gpu.errors import ConfigurationError
+
+ActionKind = Literal["continuous", "discrete"]
+
+
+def observation_spec(
+    env: EnvBase, observation_keys: Sequence[NestedKey] | None = None
+) -> Composite:
+    """Return the specs of the observations that an agent sees in an environment.
+
+    Args:
+        env: any TorchRL environment, see `torchrl_gpu.environments.adapter.as_environment`.
+        observation_keys: the observations to see; nested ones as tuples, or with dots in between.
+            The mask of a set comes along with the set. In an environment with a group of robots,
+            keys in the group. None for all but the environment's `outcome_keys`.
+
+    Returns:
+        Specs of the batch size of the environment; with a group of robots, `[num_envs * robots]`.
+
+    Raises:
+        ConfigurationError: there is no such observation; those that there are are listed.
+    """
+    env = as_environment(env)
+    group = group_of(env)
+    spec = env.observation_spec.clone() if group is None else env.observation_spec[group].clone()
+    leaves: dict[str, NestedKey] = {
+        _name(key): key for key in spec.keys(include_nested=True, leaves_only=True)
+    }
+    if observation_keys is None:
+        seen = leaves.keys() - {_name(key) for key in env.outcome_keys}
+    else:
+        seen = {_name(key) for key in observation_keys}
+        unknown = ", ".join(sorted(seen - leaves.keys()))
+        if unknown or not seen:
+            raise ConfigurationError(
+                f"observation_keys: there is no observation {unknown or 'chosen'}; "
+                f"this environment has: {', '.join(leaves)}"
+            )
+        seen |= {_name(mask_of(leaves[name])) for name in seen} & leaves.keys()
+    spec = _without(spec, [key for name, key in leaves.items() if name not in seen])
+    return spec if group is None else spec.flatten(0, 1)
+
+
+def action_spec(env: EnvBase) -> TensorSpec:
+    """Return the spec of the action that an agent takes, batched as observations are."""
+    env = as_environment(env)
+    spec: TensorSpec = env.full_action_spec[env.action_keys[0]]
+    return spec if group_of(env) is None else spec.flatten(0, 1)
+
+
+def _without(spec: Composite, keys: Sequence[NestedKey]) -> Composite:
+    """Remove leaves from a spec, and what then holds no leaf any more."""
+    for key in keys:
+        del spec[key]
+    for name, entry in list(spec.items()):
+        if isinstance(entry, Composite) and not list(entry.keys(True, True)):
+            del spec[name]
+    return spec
+
+
+def _name(key: NestedKey) -> str:
+    return key if isinstance(key, str) else ".".join(key)
+
+
+def action_kind(action_spec: TensorSpec) -> ActionKind:
+    """Return the kind of action that a spec describes.
+
+    Raises:
+        ConfigurationError: it is neither bounded and continuous nor a number out of `n`.
+    """
+    if isinstance(action_spec, Bounded) and action_spec.dtype.is_floating_point:
+        return "continuous"
+    if isinstance(action_spec, Categorical) and not isinstance(action_spec, OneHot):
+        return "discrete"
+    hint = "; build the world with categorical_action_encoding=True" * isinstance(
+        action_spec, OneHot
+    )
+    raise ConfigurationError(
+        f"action_spec: {type(action_spec).__name__} is neither Bounded with floating-point values "
+        f"nor Categorical{hint}"
+    )

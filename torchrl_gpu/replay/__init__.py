@@ -1,0 +1,1 @@
+"""Transitions on the device: replay, prioritized replay, and rollouts."""

@@ -1,0 +1,118 @@
+"""What a replay is made of: shape and dtype of every tensor, and whether they fit."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+from collections.abc import Callable
+
+import torch
+from torchrl.data import Composite, TensorSpec
+
+from torchrl_gpu.devices.accelerator import accelerator_of
+from torchrl_gpu.errors import ConfigurationError
+
+_logger = logging.getLogger(__name__)
+
+Key = tuple[str, ...]
+Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]
+
+# A replay that fills the device leaves no room for what learns from it.
+_USABLE_SHARE_OF_FREE_MEMORY = 0.9
+
+
+def replay_layout(
+    capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
+) -> Layout:
+    """Return shape and dtype of every tensor of a buffer: rows, steps, and where they stand."""
+    steps = capacity // num_envs
+    layout: Layout = {
+        row_name(key): ((capacity, *spec.shape[1:]), spec.dtype)
+        for key, spec in leaves_of(observation_spec).items()
+    }
+    return layout | {
+        "steps.slots": ((steps, num_envs, 2), torch.int64),
+        "steps.action": ((steps, *action_spec.shape), action_spec.dtype),
+        "steps.reward": ((steps, num_envs, 1), torch.float32),
+        "steps.terminated": ((steps, num_envs, 1), torch.bool),
+        "steps.truncated": ((steps, num_envs, 1), torch.bool),
+        "steps.first_row": ((steps,), torch.int64),
+        "steps.first_transition": ((steps,), torch.int64),
+        "places": ((steps * num_envs + 1,), torch.int64),
+        "next_transition": ((1,), torch.int64),
+        "current_row": ((num_envs,), torch.int64),
+        "oldest_steps": ((2,), torch.int64),
+        "next_step": ((1,), torch.int64),
+        "capacity": ((1,), torch.int64),
+    }
+
+
+def leaves_of(spec: Composite) -> dict[Key, TensorSpec]:
+    """Return the leaves of a spec by key, each key a tuple."""
+    items = spec.items(include_nested=True, leaves_only=True)
+    return {(key,) if isinstance(key, str) else tuple(key): leaf for key, leaf in items}
+
+
+def row_name(key: Key) -> str:
+    """Return the name of the tensor that holds the rows of an observation."""
+    return ".".join(("rows", *key))
+
+
+def check_layout(
+    capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
+) -> None:
+    """Refuse a replay that cannot work.
+
+    Raises:
+        ConfigurationError: the capacity is too small for `num_envs`, there is nothing to observe,
+            or a spec does not begin with `num_envs`.
+    """
+    least = 3 * num_envs
+    if capacity < least:
+        raise ConfigurationError(
+            f"capacity={capacity}: a replay of {num_envs} environments needs at least {least}"
+        )
+    leaves = leaves_of(observation_spec)
+    if not leaves:
+        raise ConfigurationError("observation_spec: there is no observation to store")
+    for key, spec in {**leaves, ("action",): action_spec}.items():
+        if spec.shape[:1] != (num_envs,):
+            raise ConfigurationError(
+                f"the spec of {'.'.join(key)} has shape {list(spec.shape)}; "
+                f"it must begin with num_envs={num_envs}"
+            )
+
+
+def check_memory(
+    needed: Callable[[int], int], capacity: int, least: int, device: torch.device
+) -> None:
+    """Say how much memory a replay will take, and refuse what does not fit.
+
+    Args:
+        needed: the bytes that a capacity takes.
+        capacity: observations to keep.
+        least: the smallest capacity that could work.
+        device: where the replay will be.
+
+    Raises:
+        ConfigurationError: the memory does not suffice; the capacity that would fit is named.
+    """
+    size, free = needed(capacity), accelerator_of(device).free_memory
+    _logger.info("replay of %d observations on %s: %s", capacity, device, _readable(size))
+    usable = None if free is None else int(_USABLE_SHARE_OF_FREE_MEMORY * free)
+    if usable is not None and size > usable:
+        fitting = bisect.bisect_right(range(capacity), usable, key=needed) - 1
+        advice = f"capacity={fitting} would fit" if fitting >= least else "none would fit"
+        raise ConfigurationError(
+            f"capacity={capacity}: the replay needs {_readable(size)} and {device} has "
+            f"{_readable(usable)} to spare; {advice}"
+        )
+
+
+def _readable(size: float) -> str:
+    """Return a number of bytes as people say it: 1.4 GiB."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} TiB"

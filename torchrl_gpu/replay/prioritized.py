@@ -1,0 +1,157 @@
+"""Replay that draws in proportion to priorities, on the device.
+
+Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Composite, TensorSpec
+
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.sum_tree import SumTree
+
+# Added to every priority, so that no transition is forgotten for good.
+_LEAST_PRIORITY = 1e-6
+
+
+class PrioritizedReplayBuffer(ReplayBuffer):
+    """A `ReplayBuffer` that draws transitions of high priority more often.
+
+    New transitions have the largest priority so far. Nothing is read back to the host.
+
+    Args:
+        capacity: observations to keep, at least 3 * num_envs.
+        observation_spec: the leaves that the agent observes, batch size [num_envs].
+        action_spec: of the leaf `action`, shape [num_envs, *action].
+        num_envs: environments that act at the same time.
+        device: where everything is stored and sampled.
+        n_step: environment steps that a sampled transition spans, at least 1.
+        gamma: discount per environment step of the rewards that an n-step transition sums up.
+        priority_exponent: alpha, 0 (uniform) to 1 (in proportion to the priority).
+        weight_exponent: returns beta `[]`, the exponent of the importance weights, 0 to 1 (the
+            weights undo the bias of the draw in full), each time that a batch is sampled; None for
+            1 always.
+
+    Raises:
+        ConfigurationError: as for `ReplayBuffer`.
+    """
+
+    @checked
+    def __init__(
+        self,
+        capacity: Annotated[int, Field(ge=1)],
+        observation_spec: Composite,
+        action_spec: TensorSpec,
+        num_envs: Annotated[int, Field(ge=1)],
+        device: torch.device,
+        *,
+        n_step: Annotated[int, Field(ge=1)] = 1,
+        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
+        priority_exponent: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5,
+        weight_exponent: Callable[[], Tensor] | None = None,
+    ) -> None:
+        super().__init__(
+            capacity, observation_spec, action_spec, num_envs, device, n_step=n_step, gamma=gamma
+        )
+        self.priority_exponent = priority_exponent
+        self.weight_exponent = weight_exponent
+        self._tree = SumTree(self._num_places, device)
+        self._largest_priority = torch.ones(1, device=device)
+        self._tensors["leaves"] = self._tree.leaves
+        self._tensors["largest_priority"] = self._largest_priority
+
+    @classmethod
+    def bytes_needed(
+        cls, capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
+    ) -> int:
+        """Return the exact size in bytes, the priorities included: see `ReplayBuffer`."""
+        size = super().bytes_needed(capacity, observation_spec, action_spec, num_envs)
+        return size + SumTree.bytes_needed(capacity // num_envs * num_envs) + 4
+
+    def sample(self, batch_size: int) -> TensorDict:
+        """Draw transitions in proportion to their priorities, one from each of `batch_size` strata.
+
+        Args:
+            batch_size: transitions to draw, at least 1.
+
+        Returns:
+            As `ReplayBuffer.sample` does, and besides: `weight` [batch_size, 1], the importance
+            weights, 1 for the rarest of the batch; and `place` [batch_size], by which
+            `update_priorities` knows the transitions again.
+
+        Raises:
+            RuntimeError: nothing has been stored yet.
+        """
+        self._refuse_if_empty()
+        total = self._tree.total
+        stratum = torch.arange(batch_size, device=self.device)
+        mass = (stratum + torch.rand(batch_size, device=self.device)) * (total / batch_size)
+        place = self._tree.find(mass)
+        batch = self._transitions(place)
+
+        # w_i = (N P(i))^-beta / max_j w_j,  P(i) = p_i^alpha / sum_k p_k^alpha        (sec. 3.4)
+        probability = self._tree.priorities(place) / total
+        _, stored = self._stored_transitions()
+        beta = 1.0 if self.weight_exponent is None else self.weight_exponent()
+        weight = (stored * probability) ** -beta
+        batch.set("weight", (weight / weight.max()).unsqueeze(1))
+        batch.set("place", place)
+        return batch
+
+    def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
+        """Give the transitions of a batch new priorities.
+
+        Args:
+            batch: of `sample`.
+            priorities: of its transitions, float32 `[B]`, at least 0, detached.
+
+        Raises:
+            ConfigurationError: there are no priorities.
+        """
+        if priorities is None:
+            raise ConfigurationError(
+                "agent: prioritized replay needs priorities, and `loss` returns none"
+            )
+        place = batch.get("place")
+        priority = priorities + _LEAST_PRIORITY
+        self._largest_priority.copy_(torch.maximum(self._largest_priority, priority.max()))
+        # What was overwritten since it was drawn stays dead.
+        is_stored = self._tree.priorities(place) > 0.0
+        leaf = torch.where(is_stored, priority**self.priority_exponent, 0.0)
+        self._tree.update(place, leaf)
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Copy a saved state into this buffer: see `ReplayBuffer`."""
+        super().load_state_dict(state)
+        self._tree.rebuild()
+
+    def _extend_by_step(self, transition: TensorDictBase) -> None:
+        step = self._next_step.clone()
+        oldest_steps = self._oldest_steps.clone()
+        super()._extend_by_step(transition)
+
+        new_priority = self._largest_priority**self.priority_exponent
+        active = transition.get("active", None)
+        new = new_priority.expand(self.num_envs)
+        if active is not None:
+            new = torch.where(active.reshape(self.num_envs), new, 0.0)
+        # Whatever lost a row to this step cannot be drawn any more.
+        is_lost = oldest_steps < self._oldest_steps[:1]
+        old_places = self._places_of(oldest_steps)
+        kept = self._tree.priorities(old_places).view(2, self.num_envs)
+        old = torch.where(is_lost.unsqueeze(1), 0.0, kept).flatten()
+        self._tree.update(torch.cat([self._places_of(step), old_places]), torch.cat([new, old]))
+
+    def _places_of(self, steps: Tensor) -> Tensor:
+        """Return the places `[S * num_envs]` of steps, given by their numbers `[S]`."""
+        slots = steps % self._step_capacity
+        return (slots.unsqueeze(1) * self.num_envs + self._env_numbers).flatten()
