@@ -33,7 +33,7 @@ from benchmarks.report import print_figures, print_machine, print_table
 from benchmarks.single_arm import SingleArm
 from envs.fanuc.env import SOLVER_ITERATIONS, FanucEnv
 from envs.fanuc.targets import HOME, load_targets
-from envs.fanuc.workers import default_num_workers, group_sizes
+from envs.fanuc.worker_pool import default_num_workers, group_sizes
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.replay.buffer import ReplayBuffer

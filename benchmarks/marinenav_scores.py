@@ -38,7 +38,7 @@ from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
 from trainers.layout import load_checkpoint
-from trainers.policies import save_policy, trained_agent
+from trainers.policy_files import save_policy, trained_agent
 
 PRETRAINED: Final = Path("pretrained/marinenav")
 AGENTS: Final = ("ac_iqn", "sac", "iqn", "ddpg", "dqn", "ppo", "rainbow")

@@ -18,7 +18,7 @@ from agents.base import Agent
 from envs.fanuc import FanucEnv
 from envs.gym import GymWorld
 from envs.marinenav import MarineNavEnv
-from tests.every_agent import (
+from tests.helpers.agents import (
     WITH_ALL_OPTIONS,
     Case,
     assert_equal,

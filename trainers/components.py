@@ -22,11 +22,13 @@ class Component:
     """A class and the checked settings to build it with.
 
     Attributes:
+        path: dotted path of the class, as it was asked for.
         target: the class.
         settings: arguments of its constructor by name; those that are components themselves, such
             as the encoder of an agent, are built with it.
     """
 
+    path: str
     target: type
     settings: dict[str, Any]
 
@@ -34,7 +36,7 @@ class Component:
         """Return the same with other settings, as far as its constructor takes them."""
         takes = parameters_of(self.target)
         fitting = {name: value for name, value in settings.items() if name in takes}
-        return Component(self.target, {**self.settings, **fitting})
+        return Component(self.path, self.target, {**self.settings, **fitting})
 
     def build(self, *args: Any, **provided: Any) -> Any:
         """Build the class; the program provides those arguments that its constructor takes."""
@@ -53,7 +55,7 @@ class Component:
             unresolved: the section that the component was read from. Its interpolations, such as
                 `${trainer.total_frames}`, are kept, so that they follow later changes.
         """
-        config: dict[str, Any] = {TARGET: f"{self.target.__module__}.{self.target.__qualname__}"}
+        config: dict[str, Any] = {TARGET: self.path}
         for name, value in self.settings.items():
             before = unresolved.get(name)
             if isinstance(value, Component):
@@ -81,13 +83,14 @@ def read_component(
     if not isinstance(section, Mapping) or section.get(TARGET) is None:
         raise ConfigurationError(f"{group}: it needs a class, {group}._target_=package.Class")
     settings = dict(section)
-    target = find_class(group, settings.pop(TARGET), kind)
+    path = settings.pop(TARGET)
+    target = find_class(group, path, kind)
     parts = {
         name: _read_part(f"{group}.{name}", default, settings.pop(name, None), annotation)
         for name, (default, annotation) in parts_of(target).items()
     }
     checked = check_settings(target, settings, group, provided, parts)
-    return Component(target, {**checked, **parts})
+    return Component(path, target, {**checked, **parts})
 
 
 def parts_of(target: type) -> dict[str, tuple[type, type]]:

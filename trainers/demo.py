@@ -18,7 +18,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import step_mdp
 
 from torchrl_gpu.acting.policy import PolicyWrapper
-from torchrl_gpu.acting.robots import Actors
+from torchrl_gpu.acting.robots import Robots
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment, name_of
@@ -132,14 +132,14 @@ def _episode(
     Where `steps_per_frame`, at least 1, is no whole number, some frames lie a step further apart
     than others, so that the film keeps time.
     """
-    actors = Actors(env)
+    robots = Robots(env)
     state = env.reset()
     yield draw()
     done, steps, frames = False, 0, 1
     while not done:
-        seen = state.select(*actors.keys(policy.in_keys)).to(device)
-        execution.act(policy, actors.view(seen))
-        state = env.step(state.update(seen.select(actors.action_key).to(env.device)))
+        seen = state.select(*robots.keys(policy.in_keys)).to(device)
+        execution.act(policy, robots.view(seen))
+        state = env.step(state.update(seen.select(robots.action_key).to(env.device)))
         done = bool(state["next", "done"].all())
         steps += 1
         if done or steps >= frames * steps_per_frame - 1e-6:

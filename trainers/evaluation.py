@@ -127,7 +127,7 @@ def _play(
         after, active = transition["next"], transition.get("active", None)
         due = quota > 0
         # The robots of one environment share its return.
-        reward = after[collector.actors.reward_key].reshape(num_envs, -1).mean(1)
+        reward = after[collector.robots.reward_key].reshape(num_envs, -1).mean(1)
         statistics.update(reward, after["done"], after.get("success", None), active, due)
         quota -= (after["done"].reshape(num_envs) & due).to(quota.dtype)
         step += 1

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from torchrl_gpu.errors import ConfigurationError
-from trainers import tasks
+from trainers import modes
 from trainers.command_line import complete, explain, help_text
 from trainers.registry import CUSTOM
 from trainers.settings import check
@@ -54,7 +54,7 @@ def run(config: DictConfig) -> None:
         settings = check(config, choices, list(composed.overrides.task))
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        tasks.TASKS[settings.mode](settings)
+        modes.MODES[settings.mode](settings)
     except ConfigurationError as error:
         # Hydra would add lines of its own to any other exception.
         raise SystemExit(refuse(str(error))) from None

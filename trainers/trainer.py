@@ -28,7 +28,8 @@ from trainers.evaluator import Evaluator, evaluation_mode
 from trainers.experience import experience_of
 from trainers.identity import check_identity, check_trainable, identity
 from trainers.layout import LAYOUT, load_checkpoint
-from trainers.metrics import EpisodeStatistics, MetricAccumulator, MetricLogger
+from trainers.loggers import MetricLogger
+from trainers.metrics import EpisodeStatistics, MetricAccumulator
 from trainers.progress import ProgressDisplay
 
 logger = logging.getLogger(__name__)
@@ -108,8 +109,8 @@ class TorchRLTrainer:
         self.experience = experience_of(agent, self.num_envs, replay_capacity, random_frames)
         self.execution = execution
         self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
-        self.actors = self.collector.actors
-        random_action = env.full_action_spec[self.actors.action_key]
+        self.robots = self.collector.robots
+        random_action = env.full_action_spec[self.robots.action_key]
         self.random_policy = RandomPolicy(random_action.to(agent.device))
         self.episodes = EpisodeStatistics(agent.action_spec.shape[0], agent.device)
         self.update_metrics = MetricAccumulator()
@@ -158,7 +159,7 @@ class TorchRLTrainer:
         is_random = self.frames < self.experience.random_frames
         step = self.collector.step(self.random_policy if is_random else self.agent.policy)
         self.frames += self.num_envs
-        transition = self.actors.transition(step)
+        transition = self.robots.transition(step)
         after = transition["next"]
         self.episodes.update(
             after["reward"],

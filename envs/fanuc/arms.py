@@ -11,7 +11,7 @@ from torch import Tensor
 
 from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
 from envs.fanuc.robot import NUM_JOINTS, Robot
-from envs.fanuc.workers import WorkerPool
+from envs.fanuc.worker_pool import WorkerPool
 from torchrl_gpu.errors import ConfigurationError
 
 

@@ -21,11 +21,11 @@ from envs.fanuc.curriculum import Curriculum
 from envs.fanuc.kinematics import ForwardKinematics
 from envs.fanuc.observation import observation_bounds
 from envs.fanuc.render import ArmRenderer
+from envs.fanuc.reward import judge
 from envs.fanuc.robot import NUM_JOINTS, load_robot
 from envs.fanuc.simulation import STEP_SECONDS
 from envs.fanuc.targets import GRADES, Grade, load_targets
-from envs.fanuc.task import judge
-from envs.fanuc.workers import WorkerPool, default_num_workers
+from envs.fanuc.worker_pool import WorkerPool, default_num_workers
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.environment import Environment
 

@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from agents.ac_iqn import ACIQN
-from tests.every_agent import BATCH, CPU, make_batch, small_specs
+from tests.helpers.agents import BATCH, CPU, make_batch, small_specs
 from torchrl_gpu.errors import ConfigurationError
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from agents.ddpg import DDPG
-from tests.every_agent import CPU, make_batch, small_specs
+from tests.helpers.agents import CPU, make_batch, small_specs
 
 
 def make(**hyperparameters: Any) -> DDPG:

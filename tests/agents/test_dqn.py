@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from agents.dqn import DQN
-from tests.every_agent import BATCH, CPU, make_batch, small_specs
+from tests.helpers.agents import BATCH, CPU, make_batch, small_specs
 
 
 def make(**hyperparameters: Any) -> DQN:

@@ -12,7 +12,7 @@ from torchrl.data import Bounded, Composite, Unbounded
 
 from agents.base import Agent, OnPolicyAgent
 from agents.modules.encoders import Encoder, EncoderFactory, ObservationEncoderFactory
-from tests.every_agent import (
+from tests.helpers.agents import (
     AGENTS,
     ENVS,
     Case,

@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from agents.base import Agent
-from tests.every_agent import (
+from tests.helpers.agents import (
     ACTION_DIM,
     CHOICES,
     ENVS,

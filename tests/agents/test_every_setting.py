@@ -10,7 +10,7 @@ import pytest
 from torchrl.data import Unbounded
 
 from agents.base import Agent
-from tests.every_agent import AGENTS, ENVS, build, every_agent_class, small_specs
+from tests.helpers.agents import AGENTS, ENVS, build, every_agent_class, small_specs
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError

@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 from agents import SAC
 from agents.base import Agent, OffPolicyAgent
 from agents.modules.encoders import Encoder
-from tests.every_agent import (
+from tests.helpers.agents import (
     CPU,
     Case,
     assert_equal,

@@ -12,7 +12,7 @@ from agents.base import Agent, OffPolicyAgent
 from agents.modules.deterministic import DeterministicActorCritic
 from agents.modules.encoders import ObservationEncoderFactory
 from agents.modules.value_based import ValueBasedAgent
-from tests.every_agent import (
+from tests.helpers.agents import (
     BATCH,
     OBSERVATION,
     Case,

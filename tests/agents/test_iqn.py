@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from agents.iqn import IQN
-from tests.every_agent import BATCH, CPU, OBSERVATION, make_batch, small_specs
+from tests.helpers.agents import BATCH, CPU, OBSERVATION, make_batch, small_specs
 
 
 def make(**hyperparameters: Any) -> IQN:

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from agents.ppo import PPO
-from tests.every_agent import CPU, ENVS, OBSERVATION, small_specs
+from tests.helpers.agents import CPU, ENVS, OBSERVATION, small_specs
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
 

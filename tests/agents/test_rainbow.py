@@ -9,7 +9,7 @@ from tensordict import TensorDict
 
 from agents.modules.noisy import NoisyLinear
 from agents.rainbow import Rainbow
-from tests.every_agent import BATCH, CHOICES, CPU, ENVS, OBSERVATION, make_batch, small_specs
+from tests.helpers.agents import BATCH, CHOICES, CPU, ENVS, OBSERVATION, make_batch, small_specs
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from agents import SAC
-from tests.every_agent import CPU, make_batch, small_specs
+from tests.helpers.agents import CPU, make_batch, small_specs
 
 
 def make(**hyperparameters: Any) -> SAC:

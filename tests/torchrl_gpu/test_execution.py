@@ -12,9 +12,9 @@ import torch
 from tensordict import TensorDictBase
 
 from agents.base import Agent, Update
-from tests.every_agent import AGENTS, build_for
+from tests.helpers.agents import AGENTS, build_for
+from tests.helpers.environments import IdentityWorld
 from tests.test_extending import example
-from tests.worlds import IdentityWorld
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.execution import Execution
 from trainers.pairing import pair

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.program import call
+from tests.helpers.program import call
 from torchrl_gpu.checkpoints.state_file import save_state
 from trainers.registry import choices_of
 

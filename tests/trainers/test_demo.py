@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.helpers.environments import IdentityWorld
 from tests.trainers.test_evaluation import policy_for
-from tests.worlds import IdentityWorld
 from trainers.demo import film
 
 CPU = torch.device("cpu")

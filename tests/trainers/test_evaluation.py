@@ -5,7 +5,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
-from tests.worlds import IdentityWorld
+from tests.helpers.environments import IdentityWorld
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.environments.specs import observation_spec
 from trainers.evaluation import evaluate

@@ -11,9 +11,9 @@ from tensordict import TensorDict, TensorDictBase
 
 from agents import SAC
 from envs.gym import GymWorld
-from tests.program import call
+from tests.helpers.environments import IdentityWorld
+from tests.helpers.program import call
 from tests.trainers.test_evaluation import policy_for
-from tests.worlds import IdentityWorld
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.environments.specs import observation_spec
 from trainers.evaluation import evaluate
@@ -230,7 +230,7 @@ def test_evaluations_on_the_way_and_at_the_end_are_seen(
     monkeypatch.setattr("trainers.progress._LINE_SECONDS", 0.0)
     arguments = [
         "agent=sac",
-        "env._target_=tests.worlds.IdentityWorld",
+        "env._target_=tests.helpers.environments.IdentityWorld",
         "device=cpu",
         "trainer.total_frames=160",
         "trainer.evaluation_episodes=600",

@@ -8,7 +8,7 @@ from tensordict import TensorDict
 
 from agents import PPO, Rainbow
 from agents.base import Agent
-from tests.every_agent import ENVS, OBSERVATION, build, small_specs
+from tests.helpers.agents import ENVS, OBSERVATION, build, small_specs
 from torchrl_gpu.environments.specs import ActionKind
 from trainers.experience import experience_of
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from envs.marinenav import MarineNavEnv
-from tests.program import call
+from tests.helpers.program import call
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
-from trainers.policies import trained_agent
+from trainers.policy_files import trained_agent
 
 SHORT = [
     "agent=sac",

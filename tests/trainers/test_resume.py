@@ -11,8 +11,8 @@ import torch
 
 from agents import PPO, SAC
 from envs.gym import GymWorld
-from tests.every_agent import build_for
-from tests.program import call
+from tests.helpers.agents import build_for
+from tests.helpers.program import call
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from trainers.layout import load_checkpoint

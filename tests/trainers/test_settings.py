@@ -4,21 +4,21 @@ import pytest
 import torch
 
 from envs.fanuc import FanucEnv
-from tests.worlds import IdentityWorld
+from tests.helpers.environments import IdentityWorld
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components import Component
 from trainers.registry import find_class
 
 
 def test_a_component_gets_what_its_constructor_takes_of_what_the_program_provides() -> None:
-    component = Component(IdentityWorld, {"num_envs": 3})
+    component = Component("IdentityWorld", IdentityWorld, {"num_envs": 3})
     world = component.build(mode="eval", device=torch.device("cpu"), seed=1)
     assert world.batch_size == (3,)
 
 
 def test_the_evaluation_world_is_in_its_evaluation_mode() -> None:
     """A metaclass hides the constructor of TorchRL's environments: the mode must get through."""
-    component = Component(FanucEnv, {"num_envs": 1, "num_workers": 1})
+    component = Component("FanucEnv", FanucEnv, {"num_envs": 1, "num_workers": 1})
     levels = {}
     for mode in ("train", "eval"):
         world = component.build(mode=mode, device=torch.device("cpu"), seed=0)

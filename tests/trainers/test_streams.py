@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from envs.gym import GymWorld
-from tests.program import call
+from tests.helpers.program import call
 
 
 class RecordedGym(GymWorld):

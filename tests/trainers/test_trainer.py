@@ -12,7 +12,7 @@ from torchrl.collectors import Collector
 from torchrl.envs import RewardScaling, TransformedEnv
 
 from agents import SAC
-from tests.worlds import IdentityWorld
+from tests.helpers.environments import IdentityWorld
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError

@@ -10,28 +10,28 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
-from torchrl_gpu.acting.robots import Actors
+from torchrl_gpu.acting.robots import Robots
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.adapter import AdaptedEnvironment, as_environment
 from torchrl_gpu.execution import EAGER, Execution
 
 
 class BatchCollector:
-    """Collects one transition of every world of a batch per call.
+    """Collects one transition of every environment of a batch per call.
 
-    A world on the policy's device is stepped where it is. A world on the host costs one packed
-    copy each way per step: actions there, all that came of them back.
+    An environment on the policy's device is stepped in place. One on the host costs one packed copy
+    each way per step: the actions there, observations and outcomes back.
 
     Args:
         env: any TorchRL environment; one that is no `Environment` is adapted.
-        device: where policy and replay live.
+        device: of policy and replay.
         observation_keys: keys that the policy reads; `active` comes along where the environment
             has it.
         execution: carries out acting.
 
     Attributes:
         env: the environment, in the form that it is stepped in.
-        actors: who acts in the world: it is for them that the policy is asked.
+        robots: the robots that the policy acts for.
     """
 
     def __init__(
@@ -44,40 +44,40 @@ class BatchCollector:
         self.env = as_environment(env)
         self.execution = execution
         self.device = device
-        self.actors = Actors(self.env)
+        self.robots = Robots(self.env)
         told = set(self.env.observation_spec.keys(include_nested=True))
-        self.observation_keys = self.actors.keys(list(observation_keys))
-        self.observation_keys += [key for key in self.actors.keys(["active"]) if key in told]
+        self.observation_keys = self.robots.keys(list(observation_keys))
+        self.observation_keys += [key for key in self.robots.keys(["active"]) if key in told]
         self._is_remote = self.env.device != device
         self._to_device = PackedTransfer(device)
         self._to_host = PackedTransfer(self.env.device)
-        # The state that the next action is for: on the world's device, and its observations on
-        # the policy's.
+        # The state that the next action is for, on the environment's device, and its observations
+        # on the policy's.
         self._root: TensorDictBase | None = None
         self._observation: TensorDictBase | None = None
 
     @torch.no_grad()
     def step(self, policy: TensorDictModuleBase) -> TensorDictBase:
-        """Act once in every world; worlds that are done start anew.
+        """Act once in every environment, and begin new episodes where they are over.
 
         Args:
-            policy: any TensorDict module that writes `action` for the actors.
+            policy: any TensorDict module that writes `action`.
 
         Returns:
             The transition `[*B]` on the policy's device in TorchRL's layout; `next` holds the true
-            last observation, also where the world was reset. Valid until the next call.
+            last observation, also where a new episode has begun. Valid until the next call.
         """
         if self._root is None or self._observation is None:
             self._root, self._observation = self._begin(self.env.reset())
         if not self._is_remote:
-            self.execution.act(policy, self.actors.view(self._root))
+            self.execution.act(policy, self.robots.view(self._root))
             transition, self._root = self.env.step_and_maybe_reset(self._root)
             self._observation = self._root
             return transition
 
         acted = self._observation
-        self.execution.act(policy, self.actors.view(acted))
-        action = self._to_host(acted.select(self.actors.action_key))
+        self.execution.act(policy, self.robots.view(acted))
+        action = self._to_host(acted.select(self.robots.action_key))
         transition, root = self.env.step_and_maybe_reset(self._root.update(action))
         arrived = self._to_device(
             TensorDict(

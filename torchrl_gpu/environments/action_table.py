@@ -9,7 +9,7 @@ from torch import Tensor
 from torchrl.data import Categorical, Composite, TensorSpec
 from torchrl.envs import Transform
 
-from torchrl_gpu.acting.robots import Actors
+from torchrl_gpu.acting.robots import Robots
 from torchrl_gpu.environments.environment import Environment, EnvironmentView, name_of
 from torchrl_gpu.errors import ConfigurationError
 
@@ -51,7 +51,7 @@ class _DiscreteEnvironment(EnvironmentView):
         super().__init__(env, tuple(env.batch_size), env.device)
         self.discrete_actions = None
         self._table = table
-        self._action_key = Actors(env).action_key
+        self._action_key = Robots(env).action_key
         self.observation_spec = env.observation_spec.clone()
         self.full_reward_spec = env.full_reward_spec.clone()
         self.full_done_spec = env.full_done_spec.clone()

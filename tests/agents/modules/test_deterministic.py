@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from agents import ACIQN, DDPG
-from tests.every_agent import CPU, make_batch, small_specs
+from tests.helpers.agents import CPU, make_batch, small_specs
 
 
 @pytest.mark.parametrize("kind", [DDPG, ACIQN])

@@ -25,7 +25,7 @@ from torchrl.envs import (
 )
 from torchrl.modules import RandomPolicy
 
-from tests.worlds import IdentityWorld
+from tests.helpers.environments import IdentityWorld
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.environments.action_table import with_action_table

@@ -7,9 +7,9 @@ from torchrl.data import Bounded, Composite
 from agents import SAC
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
-from tests.worlds import IdentityWorld
+from tests.helpers.environments import IdentityWorld
 from torchrl_gpu.acting.collector import BatchCollector
-from torchrl_gpu.acting.robots import Actors, SharedPolicy
+from torchrl_gpu.acting.robots import Robots, SharedPolicy
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -34,11 +34,11 @@ def test_an_agent_sees_the_robots_as_a_batch_without_their_outcome(seas: MarineN
 
 def test_a_world_without_a_group_is_seen_as_it_is() -> None:
     world = IdentityWorld()
-    assert Actors(world).group is None
+    assert Robots(world).group is None
     assert action_spec(world).shape == world.action_spec.shape
     root = world.reset()
-    assert Actors(world).view(root) is root
-    assert Actors(world).transition(root) is root
+    assert Robots(world).view(root) is root
+    assert Robots(world).transition(root) is root
 
 
 def test_the_replay_has_every_step_of_a_moving_robot_and_no_other(seas: MarineNavEnv) -> None:
@@ -53,7 +53,7 @@ def test_the_replay_has_every_step_of_a_moving_robot_and_no_other(seas: MarineNa
         moved = step["robots", "active"]
         moves += int(moved.sum())
         ends += int((step["next", "robots", "terminated"] & moved).sum())
-        replay.extend(collector.actors.transition(step))
+        replay.extend(collector.robots.transition(step))
     assert 0 < moves < 150 * SEAS * ROBOTS
     assert len(replay) == moves
     assert ends > 0
@@ -90,4 +90,4 @@ def test_a_world_that_takes_two_kinds_of_actions_is_refused() -> None:
         left=Bounded(-1.0, 1.0, shape), right=Bounded(-1.0, 1.0, shape), shape=shape[:1]
     )
     with pytest.raises(ConfigurationError, match="left, right"):
-        Actors(world)
+        Robots(world)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.files import files_limited_to, names, one_line
+from tests.helpers.files import files_limited_to, names, one_line
 from torchrl_gpu.checkpoints.checkpoint import (
     CheckpointFolder,
     find_checkpoint,
@@ -18,7 +18,7 @@ from torchrl_gpu.checkpoints.checkpoint import (
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.errors import ConfigurationError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

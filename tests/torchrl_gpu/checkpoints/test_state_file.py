@@ -17,12 +17,12 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.files import files_limited_to, names, one_line
+from tests.helpers.files import files_limited_to, names, one_line
 from torchrl_gpu.checkpoints.files import atomic_file
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

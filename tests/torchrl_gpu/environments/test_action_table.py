@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torchrl.envs.utils import check_env_specs
 
-from tests.worlds import IdentityWorld
+from tests.helpers.environments import IdentityWorld
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.specs import action_kind
 

@@ -35,8 +35,8 @@ from torchrl.envs.utils import check_env_specs
 from agents import DQN, PPO, SAC
 from agents.base import Agent
 from envs.marinenav import MarineNavEnv
-from tests.every_agent import build_for
-from tests.worlds import IdentityWorld
+from tests.helpers.agents import build_for
+from tests.helpers.environments import IdentityWorld
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec

@@ -13,7 +13,7 @@ from torchrl.envs.utils import check_env_specs
 
 from envs.gym import GymWorld
 from envs.marinenav import MarineNavEnv
-from tests.worlds import IdentityWorld, MatchWorld
+from tests.helpers.environments import IdentityWorld, MatchWorld
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment, Mode

@@ -6,7 +6,7 @@ import pytest
 from torchrl.envs import PendulumEnv
 
 from envs.marinenav import MarineNavEnv
-from tests.worlds import IdentityWorld
+from tests.helpers.environments import IdentityWorld
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
 

@@ -16,7 +16,7 @@ import torch
 from torchrl.envs.utils import check_env_specs
 
 from envs.gym import GymWorld
-from tests.envs.gym_environments import MODULE
+from tests.envs.gym.environments import MODULE
 from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.errors import ConfigurationError
 

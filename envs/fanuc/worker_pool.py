@@ -12,9 +12,12 @@ import weakref
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from envs.fanuc.exchange import Exchange
-from envs.fanuc.worker import Assignment
+from envs.fanuc.shared_memory import Exchange
+from envs.fanuc.worker_process import Assignment
 from torchrl_gpu.errors import ConfigurationError
+
+# Of a worker process.
+_MODULE = "envs.fanuc.worker_process"
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +67,7 @@ class _Worker:
     def start(self) -> None:
         """Start the process; `wait` tells when it is ready."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "envs.fanuc.worker", json.dumps(asdict(self.assignment))],
+            [sys.executable, "-m", _MODULE, json.dumps(asdict(self.assignment))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

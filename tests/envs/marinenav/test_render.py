@@ -13,7 +13,7 @@ from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
 from envs.marinenav.gymnasium_env import MarineNavGymnasium
 from envs.marinenav.render import ALARM, BUOY, WRECK
-from tests.envs.test_marinenav_env import CROSSING
+from tests.envs.marinenav.test_env import CROSSING
 from torchrl_gpu.acting.robots import SharedPolicy
 
 

@@ -26,7 +26,7 @@ from trainers.demo import film
 from trainers.evaluator import Evaluator
 from trainers.folders import check_writable, results_folder, run_folder, write
 from trainers.pairing import pair
-from trainers.policies import load_policy
+from trainers.policy_files import load_policy
 from trainers.progress import ProgressDisplay, human_time
 from trainers.settings import Mode, Settings
 from trainers.trainer import TorchRLTrainer
@@ -116,7 +116,7 @@ def show_checkpoint(settings: Settings) -> None:
     print(f"Filmed {settings.checkpoint}\n  {path}")
 
 
-TASKS: dict[Mode, Callable[[Settings], None]] = {
+MODES: dict[Mode, Callable[[Settings], None]] = {
     "train": train,
     "eval": evaluate_checkpoint,
     "demo": show_checkpoint,

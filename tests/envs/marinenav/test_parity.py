@@ -14,7 +14,7 @@ from torchrl.envs.utils import step_mdp
 
 from envs.marinenav import MarineNavEnv
 
-GOLDEN = Path(__file__).with_name("marinenav_golden.json.gz")
+GOLDEN = Path(__file__).with_name("golden.json.gz")
 
 
 def _episodes() -> list[dict[str, Any]]:

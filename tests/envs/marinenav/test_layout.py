@@ -6,7 +6,7 @@ import torch
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.layout import Demand, Size, begin_drafts, complete_drafts
 from envs.marinenav.noise import seed_streams
-from tests.files import one_line
+from tests.helpers.files import one_line
 from torchrl_gpu.errors import ConfigurationError
 
 CPU = torch.device("cpu")

@@ -1,4 +1,6 @@
-"""A process that simulates some of the arms: `python -m envs.fanuc.worker '<assignment as JSON>'`.
+"""A process that simulates some of the arms.
+
+It is started as `python -m envs.fanuc.worker_process '<assignment as JSON>'`.
 
 The environment writes one byte to its standard input for every step and reads one byte from its
 standard output when the step is done; everything else goes through the shared `Exchange`. When the
@@ -19,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.fanuc.exchange import Exchange
 from envs.fanuc.observation import ObservationEncoder
 from envs.fanuc.robot import load_robot
+from envs.fanuc.shared_memory import Exchange
 
 DONE = b"."
 

@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from torchrl.envs import check_env_specs
 
 from envs.fanuc import FanucEnv
-from envs.fanuc.task import ACTION_COST, PROGRESS_REWARD, STEP_COST, SUCCESS_REWARD
+from envs.fanuc.reward import ACTION_COST, PROGRESS_REWARD, STEP_COST, SUCCESS_REWARD
 from torchrl_gpu.errors import ConfigurationError
 
 MakeEnv = Callable[..., FanucEnv]

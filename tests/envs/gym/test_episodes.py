@@ -13,7 +13,7 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 
 from envs.gym import GymWorld
-from tests.envs.gym_environments import MODULE, TIME_LIMIT
+from tests.envs.gym.environments import MODULE, TIME_LIMIT
 from torchrl_gpu.errors import ConfigurationError
 
 MODES = ("disabled", "same_step", "next_step")

@@ -8,12 +8,12 @@ import torch
 from tensordict import TensorDict
 
 from envs.marinenav import MarineNavEnv
-from tests.program import call
-from tests.worlds import IdentityWorld
-from torchrl_gpu.acting.robots import Actors
+from tests.helpers.environments import IdentityWorld
+from tests.helpers.program import call
+from torchrl_gpu.acting.robots import Robots
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.errors import ConfigurationError
-from trainers.policies import save_policy, trained_agent
+from trainers.policy_files import save_policy, trained_agent
 
 CPU = torch.device("cpu")
 SHORT = [
@@ -59,7 +59,7 @@ def test_a_policy_file_acts_as_its_checkpoint_and_is_smaller(
     for path in (checkpoint, policy):
         agent, world = trained_agent(path, MarineNavEnv(num_envs=3, num_robots=2, seed=5), CPU)
         agent.policy.eval()
-        seen = Actors(world).view(world.reset())
+        seen = Robots(world).view(world.reset())
         actions.append(agent.policy(seen)["action"].clone())
         world.rand_step(TensorDict(batch_size=[3]))
     assert torch.equal(*actions)

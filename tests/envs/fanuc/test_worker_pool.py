@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from envs.fanuc import FanucEnv
-from envs.fanuc.workers import default_num_workers, group_sizes
+from envs.fanuc.worker_pool import default_num_workers, group_sizes
 from torchrl_gpu.errors import ConfigurationError
 
 MakeEnv = Callable[..., FanucEnv]
@@ -177,7 +177,8 @@ def test_killed_parent_leaves_no_process_and_no_file(tmp_path: Path) -> None:
 
 
 def test_worker_starts_without_torch() -> None:
-    code = "import envs.fanuc.worker, envs.fanuc.simulation, sys; print('torch' in sys.modules)"
+    modules = "envs.fanuc.worker_process, envs.fanuc.simulation, sys"
+    code = f"import {modules}; print('torch' in sys.modules)"
     output = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

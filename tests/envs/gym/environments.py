@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-MODULE = "tests.envs.gym_environments"
+MODULE = "tests.envs.gym.environments"
 TIME_LIMIT = 5
 
 

@@ -14,7 +14,7 @@ from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase
 
 from agents.base import Agent, OnPolicyAgent
-from tests.worlds import IdentityWorld, MatchWorld
+from tests.helpers.environments import IdentityWorld, MatchWorld
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
 from trainers.registry import choices_of, class_of

@@ -20,8 +20,8 @@ from envs.marinenav.baselines import (
 from envs.marinenav.curriculum import PAPER_STAGES, Stage
 from envs.marinenav.evaluation import evaluate
 from envs.marinenav.scenario import draw_scenarios, load_scenarios, save_scenarios
-from tests.envs.test_marinenav_env import ALONE, CROSSING
-from tests.files import one_line
+from tests.envs.marinenav.test_env import ALONE, CROSSING
+from tests.helpers.files import one_line
 from torchrl_gpu.errors import ConfigurationError
 
 

@@ -1,0 +1,195 @@
+"""Sinks of metrics: files, TensorBoard and W&B, which a resumed run continues."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from torch.utils.tensorboard import SummaryWriter
+from torchrl.record.loggers.wandb import WandbLogger
+
+from torchrl_gpu.checkpoints.files import atomic_file
+from torchrl_gpu.errors import ConfigurationError
+
+
+class MetricLogger:
+    """Write metrics to the run folder, by frames.
+
+    Args:
+        folder: of the run; made if it is not there. What was logged there before is continued.
+        sinks: any of `csv` (`metrics.csv`), `tensorboard` (event files) and `wandb`.
+
+    Raises:
+        ConfigurationError: the folder cannot be written, holds a `metrics.csv` of another program,
+            or a sink is unknown or not installed.
+    """
+
+    def __init__(self, folder: Path, sinks: Sequence[str] = ("csv", "tensorboard")) -> None:
+        for name in sinks:
+            if name not in _SINKS:
+                raise ConfigurationError(f"no sink {name}; there are: {', '.join(_SINKS)}")
+        if "wandb" in sinks and importlib.util.find_spec("wandb") is None:
+            raise ConfigurationError(
+                'the sink wandb is not installed: pip install "torchrl-gpu[wandb]"'
+            )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(f"cannot make {folder}: {error.strerror}") from error
+        self._folder = folder
+        self._sinks = [_SINKS[name](folder) for name in dict.fromkeys(sinks)]
+
+    def log(self, frames: int, metrics: Mapping[str, float]) -> None:
+        """Write one row.
+
+        Args:
+            frames: environment steps so far.
+            metrics: values by name; the names may differ from one call to the next.
+
+        Raises:
+            ConfigurationError: the disk is full or the right to write is gone.
+        """
+        try:
+            for sink in self._sinks:
+                sink.log(frames, metrics)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write metrics to {self._folder}: {error.strerror or error}"
+            ) from error
+
+    def resume_from(self, frames: int) -> None:
+        """Drop what was logged after `frames`, because the run goes on from there.
+
+        W&B cannot take back what was sent: there, a resumed run is a new one of the same name.
+
+        Args:
+            frames: environment steps of the checkpoint that the run goes on from.
+
+        Raises:
+            ConfigurationError: `metrics.csv` cannot be read or written.
+        """
+        for sink in self._sinks:
+            sink.resume_from(frames)
+
+    def close(self) -> None:
+        """Write out what is still buffered."""
+        for sink in self._sinks:
+            sink.close()
+
+
+class _Sink(Protocol):
+    def __init__(self, folder: Path) -> None: ...
+    def log(self, frames: int, metrics: Mapping[str, float]) -> None: ...
+    def resume_from(self, frames: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class _CsvSink:
+    """Keeps no file open, so that the file can be replaced, moved and read at any time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "metrics.csv"
+        self._columns = ["frames"]
+        if self._path.exists():
+            header, rows, whole = self._read()
+            if header[:1] != ["frames"]:
+                raise ConfigurationError(f"{self._path} is no metrics file: move it away")
+            self._columns = header
+            if not whole:
+                self._rewrite(rows)
+
+    def log(self, frames: int, metrics: Mapping[str, float]) -> None:
+        row = {name: repr(float(value)) for name, value in metrics.items()}
+        row["frames"] = str(frames)
+        new_columns = [name for name in row if name not in self._columns]
+        if new_columns or not self._path.exists():
+            rows = self._read()[1] if self._path.exists() else []
+            self._columns += new_columns
+            self._rewrite([*rows, row])
+            return
+        with self._path.open("ab") as file:
+            file.write(self._format([row]))
+
+    def resume_from(self, frames: int) -> None:
+        if self._path.exists():
+            rows = self._read()[1]
+            try:
+                kept = [row for row in rows if int(row["frames"]) <= frames]
+            except ValueError:
+                raise ConfigurationError(
+                    f"{self._path} has a row without a number of frames: delete the row"
+                ) from None
+            if len(kept) < len(rows):
+                self._rewrite(kept)
+
+    def close(self) -> None:
+        pass
+
+    def _read(self) -> tuple[list[str], list[dict[str, str]], bool]:
+        """Return header, rows, and whether all is whole: a kill can cut the last row short."""
+        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
+        complete = [line for line in lines if line.endswith("\n")]
+        reader = csv.DictReader(complete, restval="")
+        return list(reader.fieldnames or []), list(reader), len(complete) == len(lines)
+
+    def _rewrite(self, rows: Iterable[Mapping[str, str]]) -> None:
+        header = {name: name for name in self._columns}
+        with atomic_file(self._path) as file:
+            file.write(self._format([header, *rows]))
+
+    def _format(self, rows: Iterable[Mapping[str, str]]) -> bytes:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns, restval="", lineterminator="\n")
+        writer.writerows(rows)
+        return text.getvalue().encode()
+
+
+class _TensorBoardSink:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._purge_step: int | None = None
+        self._writer: SummaryWriter | None = None
+
+    def log(self, frames: int, metrics: Mapping[str, float]) -> None:
+        if self._writer is None:
+            self._writer = SummaryWriter(str(self._folder), purge_step=self._purge_step)
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, float(value), frames)
+        self._writer.flush()
+
+    def resume_from(self, frames: int) -> None:
+        # TensorBoard hides what older files hold at this step and after.
+        self.close()
+        self._purge_step = frames + 1
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+class _WandbSink:
+    def __init__(self, folder: Path) -> None:
+        self._logger = WandbLogger(
+            exp_name=folder.name, project="torchrl-gpu", save_dir=folder, log_env_packages=False
+        )
+
+    def log(self, frames: int, metrics: Mapping[str, float]) -> None:
+        self._logger.log_metrics(dict(metrics), step=frames)
+
+    def resume_from(self, frames: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self._logger.experiment.finish()
+
+
+_SINKS: dict[str, type[_Sink]] = {
+    "csv": _CsvSink,
+    "tensorboard": _TensorBoardSink,
+    "wandb": _WandbSink,
+}
