@@ -36,35 +36,43 @@ class ACIQN(DeterministicActorCritic):
     squashes actions by (2 / pi) atan, this actor by tanh.
 
     Args:
-        observation_spec: observations of the agent, batch size `[num_envs]`.
-        action_spec: bounded and continuous, `[*B, action_dim]`.
-        device: where the agent lives.
-        hidden_sizes: width of each hidden layer, of actor and critic alike, at least two. In the
-            critic, the embedded quantile fractions multiply the first and the embedded actions
-            the second one.
-        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
-        cosines: of the embedding of the fractions.
-        fractions: drawn per sample for the values to learn, and for the actor's step (N).
-        target_fractions: drawn per sample for the target (N').
-        risk_level: the actor improves the mean of the worst `risk_level` of returns (conditional
-            value at risk), above 0 to 1; 1 is risk neutral.
-        kappa: error up to which the critic's loss is quadratic, in units of reward.
-        learning_rate: of Adam, for actor and critic.
-        gamma: discount per environment step, 0 to 1.
-        target_rate: share of actor and critic that moves into their targets at each move, above 0
-            to 1 (1: they are copied).
-        target_period: updates from one move of the targets to the next.
-        max_gradient_norm: gradients of actor and critic are each scaled down to this norm; None
-            for never.
-        saturation_penalty: weight of the mean square of what tanh squashes, in the actor's loss.
-            Against actors that stick to the bounds of their actions, where tanh passes next to no
-            gradient; compare the action penalty of Plappert et al., arXiv 1802.09464.
-        noise_start: standard deviation of the noise at the first frame, for actions in [-1, 1].
-        noise_end: the same after `noise_frames`.
-        noise_frames: environment steps from one to the other, in a straight line.
-        batch_size: transitions per gradient step.
-        utd_ratio: gradient steps per environment step.
-        n_step: environment steps of reward in a target.
+        observation_spec: spec of the observations, batch size `[num_envs]`.
+        action_spec: spec of the actions, bounded and continuous, `[*B, action_dim]`.
+        device: device of all parameters and computations.
+        hidden_sizes: widths of two or more hidden layers, each at least 1; actor and critic have
+            the same widths. In the critic, the embedded quantile fraction multiplies the output of
+            the first layer, and the embedded action that of the second.
+        encoder: factory of the encoders that turn observations into features for the networks, see
+            `agents.modules.encoders`.
+        cosines: number of cosines that embed a quantile fraction (tau), at least 1.
+        fractions: number of quantile fractions (N) drawn per transition for the predicted returns,
+            at least 1. The actor's loss draws as many.
+        target_fractions: number of quantile fractions (N') drawn per transition for the target
+            returns, at least 1.
+        risk_level: share of the worst returns whose mean the policy maximizes (conditional value at
+            risk), above 0 to 1; 1 is risk-neutral.
+        kappa: error at which the quantile Huber loss turns from quadratic to linear, above 0, in
+            units of reward.
+        learning_rate: learning rate of Adam, above 0.
+        gamma: discount factor per environment step, 0 to 1.
+        target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
+            network.
+        target_period: number of updates (gradient steps) from one update of the target networks to
+            the next, at least 1.
+        max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
+            to it; None for no limit. Actor and critic are limited separately.
+        saturation_penalty: weight of the mean squared action before tanh in the actor's loss, at
+            least 0; keeps the actor away from the bounds of its actions, where the gradient of tanh
+            vanishes (compare the action penalty of Plappert et al., arXiv 1802.09464).
+        noise_start: initial standard deviation of the exploration noise, at least 0, for actions in
+            [-1, 1].
+        noise_end: final standard deviation of the exploration noise, at least 0, for actions in
+            [-1, 1].
+        noise_frames: number of environment steps over which the exploration noise changes linearly
+            from `noise_start` to `noise_end`, at least 1.
+        batch_size: number of transitions per gradient step, at least 1.
+        utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
+        n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, or the specs do not fit.

@@ -32,26 +32,31 @@ class DDPG(DeterministicActorCritic):
     state for each environment; TD3 (arXiv 1802.09477, section 6.1) found nothing gained by it.
 
     Args:
-        observation_spec: observations of the agent, batch size `[num_envs]`.
-        action_spec: bounded and continuous, `[*B, action_dim]`.
-        device: where the agent lives.
-        hidden_sizes: width of each hidden layer, of actor and critic alike.
-        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
-        learning_rate: of Adam, for actor and critic.
-        gamma: discount per environment step, 0 to 1.
-        target_rate: share of actor and critic that moves into their targets at each update, above
-            0 to 1 (tau).
-        max_gradient_norm: gradients of actor and critic are each scaled down to this norm; None
-            for never.
-        saturation_penalty: weight of the mean square of what tanh squashes, in the actor's loss.
-            Against actors that stick to the bounds of their actions, where tanh passes next to no
-            gradient; compare the action penalty of Plappert et al., arXiv 1802.09464.
-        noise_start: standard deviation of the noise at the first frame, for actions in [-1, 1].
-        noise_end: the same after `noise_frames`.
-        noise_frames: environment steps from one to the other, in a straight line.
-        batch_size: transitions per gradient step.
-        utd_ratio: gradient steps per environment step.
-        n_step: environment steps of reward in a target.
+        observation_spec: spec of the observations, batch size `[num_envs]`.
+        action_spec: spec of the actions, bounded and continuous, `[*B, action_dim]`.
+        device: device of all parameters and computations.
+        hidden_sizes: widths of the hidden layers, each at least 1; actor and critic have the same
+            widths.
+        encoder: factory of the encoders that turn observations into features for the networks, see
+            `agents.modules.encoders`.
+        learning_rate: learning rate of Adam, above 0.
+        gamma: discount factor per environment step, 0 to 1.
+        target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
+            network.
+        max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
+            to it; None for no limit. Actor and critic are limited separately.
+        saturation_penalty: weight of the mean squared action before tanh in the actor's loss, at
+            least 0; keeps the actor away from the bounds of its actions, where the gradient of tanh
+            vanishes (compare the action penalty of Plappert et al., arXiv 1802.09464).
+        noise_start: initial standard deviation of the exploration noise, at least 0, for actions in
+            [-1, 1].
+        noise_end: final standard deviation of the exploration noise, at least 0, for actions in
+            [-1, 1].
+        noise_frames: number of environment steps over which the exploration noise changes linearly
+            from `noise_start` to `noise_end`, at least 1.
+        batch_size: number of transitions per gradient step, at least 1.
+        utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
+        n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, or the specs do not fit.

@@ -32,24 +32,29 @@ class DQN(ValueBasedAgent):
     """Off-policy, discrete actions.
 
     Args:
-        observation_spec: observations of the agent, batch size `[num_envs]`.
-        action_spec: discrete, `[*B]`.
-        device: where the agent lives.
-        hidden_sizes: width of each hidden layer.
-        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
-        double: let the online network choose the action that the target network values.
-        learning_rate: of Adam.
-        gamma: discount per environment step, 0 to 1.
-        target_rate: share of the network that moves into its target at each move, above 0 to 1
-            (1: it is copied).
-        target_period: updates from one move of the target to the next.
-        max_gradient_norm: gradients are scaled down to this norm; None for never.
-        epsilon_start: probability of a random action at the first frame, 0 to 1.
-        epsilon_end: the same after `epsilon_frames`, 0 to 1.
-        epsilon_frames: environment steps from one to the other, in a straight line.
-        batch_size: transitions per gradient step.
-        utd_ratio: gradient steps per environment step.
-        n_step: environment steps of reward in a target.
+        observation_spec: spec of the observations, batch size `[num_envs]`.
+        action_spec: spec of the actions, discrete, `[*B]`.
+        device: device of all parameters and computations.
+        hidden_sizes: widths of the hidden layers, each at least 1.
+        encoder: factory of the encoders that turn observations into features for the networks, see
+            `agents.modules.encoders`.
+        double: use double Q-learning: the online network chooses the next action and the target
+            network evaluates it.
+        learning_rate: learning rate of Adam, above 0.
+        gamma: discount factor per environment step, 0 to 1.
+        target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
+            network.
+        target_period: number of updates (gradient steps) from one update of the target networks to
+            the next, at least 1.
+        max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
+            to it; None for no limit.
+        epsilon_start: initial probability of a random action, 0 to 1.
+        epsilon_end: final probability of a random action, 0 to 1.
+        epsilon_frames: number of environment steps over which the probability of a random action
+            changes linearly from `epsilon_start` to `epsilon_end`, at least 1.
+        batch_size: number of transitions per gradient step, at least 1.
+        utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
+        n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, or the specs do not fit.

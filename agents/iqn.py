@@ -32,36 +32,46 @@ class IQN(ValueBasedAgent):
     """Off-policy, discrete actions, distributional.
 
     Args:
-        observation_spec: observations of the agent, batch size `[num_envs]`.
-        action_spec: discrete, `[*B]`.
-        device: where the agent lives.
-        hidden_sizes: width of each hidden layer that makes features of what is seen (psi); the last
-            one is multiplied by the embedded quantile fractions.
-        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
-        head_sizes: width of each hidden layer between that product and the values (f), which costs
-            a pass for every fraction; may be empty.
-        cosines: of the embedding of the fractions.
-        fractions: drawn per sample for the values to learn (N).
-        target_fractions: drawn per sample for the target (N').
-        acting_fractions: that actions are chosen by (K): drawn in train mode, evenly spaced in eval
-            mode.
-        risk_level: actions are chosen by the mean of the worst `risk_level` of returns
-            (conditional value at risk), above 0 to 1; 1 is risk neutral.
-        kappa: error up to which the loss is quadratic, in units of reward.
-        double: let the online network choose the action that the target network values.
-        learning_rate: of Adam.
-        adam_epsilon: of Adam (0.01 / 32 in the paper).
-        gamma: discount per environment step, 0 to 1.
-        target_rate: share of the network that moves into its target at each move, above 0 to 1
-            (1: it is copied).
-        target_period: updates from one move of the target to the next.
-        max_gradient_norm: gradients are scaled down to this norm; None for never.
-        epsilon_start: probability of a random action at the first frame, 0 to 1.
-        epsilon_end: the same after `epsilon_frames`, 0 to 1.
-        epsilon_frames: environment steps from one to the other, in a straight line.
-        batch_size: transitions per gradient step.
-        utd_ratio: gradient steps per environment step.
-        n_step: environment steps of reward in a target.
+        observation_spec: spec of the observations, batch size `[num_envs]`.
+        action_spec: spec of the actions, discrete, `[*B]`.
+        device: device of all parameters and computations.
+        hidden_sizes: widths of the hidden layers, each at least 1; these layers compute the
+            features of the observation (psi), which the embedded quantile fractions multiply.
+        encoder: factory of the encoders that turn observations into features for the networks, see
+            `agents.modules.encoders`.
+        head_sizes: widths of the hidden layers (f) behind the product of features and embedded
+            quantile fractions, each at least 1; may be empty. These layers are evaluated once per
+            fraction.
+        cosines: number of cosines that embed a quantile fraction (tau), at least 1.
+        fractions: number of quantile fractions (N) drawn per transition for the predicted returns,
+            at least 1.
+        target_fractions: number of quantile fractions (N') drawn per transition for the target
+            returns, at least 1.
+        acting_fractions: number of quantile fractions (K) over which the return of each action is
+            averaged to choose one, at least 1; drawn at random in training, evenly spaced in
+            evaluation.
+        risk_level: share of the worst returns whose mean the policy maximizes (conditional value at
+            risk), above 0 to 1; 1 is risk-neutral.
+        kappa: error at which the quantile Huber loss turns from quadratic to linear, above 0, in
+            units of reward.
+        double: use double Q-learning: the online network chooses the next action and the target
+            network evaluates it.
+        learning_rate: learning rate of Adam, above 0.
+        adam_epsilon: term added to the denominator of Adam, above 0; the paper uses 0.01 / 32.
+        gamma: discount factor per environment step, 0 to 1.
+        target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
+            network.
+        target_period: number of updates (gradient steps) from one update of the target networks to
+            the next, at least 1.
+        max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
+            to it; None for no limit.
+        epsilon_start: initial probability of a random action, 0 to 1.
+        epsilon_end: final probability of a random action, 0 to 1.
+        epsilon_frames: number of environment steps over which the probability of a random action
+            changes linearly from `epsilon_start` to `epsilon_end`, at least 1.
+        batch_size: number of transitions per gradient step, at least 1.
+        utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
+        n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, or the specs do not fit.

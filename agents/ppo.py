@@ -39,36 +39,45 @@ class PPO(OnPolicyAgent):
     on what is observed, and clipped to the bounds; see `agents.modules.clipped_normal`.
 
     Args:
-        observation_spec: observations of the agent, batch size `[num_envs]`.
-        action_spec: bounded and continuous `[*B, action_dim]`, or discrete `[*B]`.
-        device: where the agent lives.
-        hidden_sizes: width of each hidden layer, of policy and value network alike.
-        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
-        rollout_length: steps that every environment makes between two rounds of learning.
-        epochs: how often each transition of a rollout is learned from.
-        batch_size: transitions per gradient step.
-        learning_rate: of Adam, at the start where it changes.
-        learning_rate_end: the rate after `learning_rate_frames`, reached in a straight line; None
-            for a rate that stays.
-        learning_rate_frames: environment steps until `learning_rate_end`; None where that is None.
-        target_kl: makes the rate adaptive: after each gradient step it is divided by 1.5 if the
-            policy is further than twice this KL divergence from the one that acted, multiplied by
-            1.5 if it is nearer than half of it, and kept within [1e-5, 1e-2]; in nats, 0.01 is
-            usual. None for a rate that does not adapt.
-        adam_epsilon: added to the denominator of Adam.
-        gamma: discount per environment step, 0 to 1.
-        gae_lambda: from one-step advantages, 0, to the whole rest of the rollout, 1.
-        clip_ratio: how far the probability of an action may move, as a share of what it was.
-        value_clip: how far a value may move in one round of learning, in units of return; None for
-            any distance.
-        entropy_coefficient: weight of the entropy bonus.
-        value_coefficient: weight of the value loss.
-        max_gradient_norm: the gradient is scaled down to this norm.
-        normalize_observations: bring vector observations to mean 0 and variance 1.
-        normalize_rewards: divide rewards by the standard deviation of the discounted return.
-        normalize_advantages: bring advantages to mean 0 and variance 1 in each batch.
-        log_std_init: logarithm of the standard deviation of continuous actions in [-1, 1] at the
-            start, -5 to 2.
+        observation_spec: spec of the observations, batch size `[num_envs]`.
+        action_spec: spec of the actions, bounded and continuous `[*B, action_dim]` or discrete
+            `[*B]`.
+        device: device of all parameters and computations.
+        hidden_sizes: widths of the hidden layers, each at least 1; actor and critic have the same
+            widths.
+        encoder: factory of the encoders that turn observations into features for the networks, see
+            `agents.modules.encoders`.
+        rollout_length: number of steps of every environment per rollout, at least 1.
+        epochs: number of passes over the transitions of each rollout, at least 1.
+        batch_size: number of transitions per gradient step, at least 1.
+        learning_rate: learning rate of Adam, above 0; the initial rate where the rate adapts or
+            follows a schedule.
+        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
+            schedule.
+        learning_rate_frames: number of environment steps until the learning rate reaches
+            `learning_rate_end`, at least 1; None for no schedule.
+        target_kl: target KL divergence of an adaptive learning rate, in nats, above 0, usually
+            0.01; None for a rate that does not adapt. After each gradient step the rate is divided
+            by 1.5 if the divergence from the policy that acted exceeds twice the target, multiplied
+            by 1.5 if it is below half the target, and kept within [1e-5, 1e-2].
+        adam_epsilon: term added to the denominator of Adam, above 0.
+        gamma: discount factor per environment step, 0 to 1.
+        gae_lambda: lambda of generalized advantage estimation, 0 to 1; 0 for one-step advantages, 1
+            for all remaining rewards of the rollout.
+        clip_ratio: clipping range (epsilon) of the probability ratio around 1, above 0.
+        value_clip: clipping range of a predicted value around its prediction before the first
+            update on the rollout, above 0, in units of return; None for no clipping.
+        entropy_coefficient: weight of the entropy bonus, at least 0.
+        value_coefficient: weight of the value loss, above 0.
+        max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
+            to it.
+        normalize_observations: normalize vector observations to mean 0 and variance 1 by running
+            statistics.
+        normalize_rewards: divide rewards by the running standard deviation of the discounted
+            return.
+        normalize_advantages: normalize advantages to mean 0 and variance 1 in each batch.
+        log_std_init: initial logarithm of the standard deviation of continuous actions in [-1, 1],
+            -5 to 2.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, two of them exclude each other, or the

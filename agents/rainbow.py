@@ -36,38 +36,49 @@ class Rainbow(ValueBasedAgent):
     """Off-policy, discrete actions, distributional.
 
     Args:
-        observation_spec: observations of the agent, batch size `[num_envs]`.
-        action_spec: discrete, `[*B]`.
-        device: where the agent lives.
-        hidden_sizes: width of each hidden layer; all share them but the last, of which the value
-            and each stream of a dueling network have their own.
-        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
-        value_min: the lowest discounted return that can be told apart, in units of reward.
-        value_max: the highest one, above `value_min`.
-        atoms: values that a return is told apart by, at least 2 (N_atoms).
-        double: let the online network choose the action that the target network values.
-        dueling: learn the value of the state and the advantages of the actions by two streams.
-        noisy: explore by learned noise on the weights; if not, by epsilon.
-        noise: standard deviation of that noise at the start, in units of 1 / sqrt(inputs of the
-            layer) (sigma_0).
+        observation_spec: spec of the observations, batch size `[num_envs]`.
+        action_spec: spec of the actions, discrete, `[*B]`.
+        device: device of all parameters and computations.
+        hidden_sizes: widths of the hidden layers, each at least 1; dueling streams share all hidden
+            layers but the last.
+        encoder: factory of the encoders that turn observations into features for the networks, see
+            `agents.modules.encoders`.
+        value_min: lowest atom of the return distribution, in units of reward.
+        value_max: highest atom of the return distribution, in units of reward, above `value_min`.
+        atoms: number of atoms of the return distribution (N_atoms), at least 2.
+        double: use double Q-learning: the online network chooses the next action and the target
+            network evaluates it.
+        dueling: use dueling streams: one for the value of the state, one for the advantages of the
+            actions.
+        noisy: explore by noisy layers, whose weights carry learned noise; False explores by
+            epsilon-greedy actions.
+        noise: initial standard deviation (sigma_0) of the weights of noisy layers, above 0, in
+            units of 1 / sqrt(inputs of the layer); used only if `noisy` is True.
         prioritized: use prioritized replay.
-        priority_exponent: exponent of the priorities, 0 (uniform draws) to 1 (draws in proportion
-            to the divergence) (omega).
-        weight_exponent_start: initial importance-sampling exponent, 0 to 1 (beta).
-        weight_exponent_frames: environment steps of the policy until that exponent is 1.
-        n_step: environment steps of reward in a target.
-        learning_rate: of Adam.
-        adam_epsilon: of Adam (1.5e-4 in the paper, for pictures).
-        gamma: discount per environment step, 0 to 1.
-        target_rate: share of the network that moves into its target at each move, above 0 to 1
-            (1: it is copied).
-        target_period: updates from one move of the target to the next.
-        max_gradient_norm: gradients are scaled down to this norm; None for never.
-        epsilon_start: without `noisy`, probability of a random action at the first frame, 0 to 1.
-        epsilon_end: the same after `epsilon_frames`, 0 to 1.
-        epsilon_frames: environment steps from one to the other, in a straight line.
-        batch_size: transitions per gradient step.
-        utd_ratio: gradient steps per environment step.
+        priority_exponent: exponent of the replay priorities (omega), 0 to 1; 0 samples uniformly, 1
+            in proportion to the divergence.
+        weight_exponent_start: initial importance-sampling exponent (beta), 0 to 1.
+        weight_exponent_frames: number of environment steps of the policy over which the
+            importance-sampling exponent rises linearly to 1, at least 1.
+        n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
+        learning_rate: learning rate of Adam, above 0.
+        adam_epsilon: term added to the denominator of Adam, above 0; the paper uses 1.5e-4, for
+            pixels.
+        gamma: discount factor per environment step, 0 to 1.
+        target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
+            network.
+        target_period: number of updates (gradient steps) from one update of the target networks to
+            the next, at least 1.
+        max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
+            to it; None for no limit.
+        epsilon_start: initial probability of a random action, 0 to 1; used only if `noisy` is
+            False.
+        epsilon_end: final probability of a random action, 0 to 1; used only if `noisy` is False.
+        epsilon_frames: number of environment steps over which the probability of a random action
+            changes linearly from `epsilon_start` to `epsilon_end`, at least 1; used only if `noisy`
+            is False.
+        batch_size: number of transitions per gradient step, at least 1.
+        utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, or the specs do not fit.

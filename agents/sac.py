@@ -30,20 +30,24 @@ class SAC(OffPolicyAgent):
     """Off-policy, continuous actions, maximum entropy.
 
     Args:
-        observation_spec: observations of the agent, batch size `[num_envs]`.
-        action_spec: bounded and continuous, `[*B, action_dim]`.
-        device: where the agent lives.
-        hidden_sizes: width of each hidden layer, of actor and critics alike.
-        encoder: builds the encoders of the networks, see `agents.modules.encoders`.
-        critic_layer_norm: normalise the hidden layers of the critics.
-        learning_rate: of Adam, for actor, critics and temperature.
-        gamma: discount per environment step, 0 to 1.
-        target_rate: share of the critics that moves into their targets at each update (tau).
-        initial_temperature: weight of the entropy at the start (alpha), in units of reward.
-        target_entropy: the entropy that the temperature is steered to, in nats; None for minus
-            the number of action dimensions, as in the paper.
-        batch_size: transitions per gradient step.
-        utd_ratio: gradient steps per environment step.
+        observation_spec: spec of the observations, batch size `[num_envs]`.
+        action_spec: spec of the actions, bounded and continuous, `[*B, action_dim]`.
+        device: device of all parameters and computations.
+        hidden_sizes: widths of the hidden layers, each at least 1; actor and critic have the same
+            widths.
+        encoder: factory of the encoders that turn observations into features for the networks, see
+            `agents.modules.encoders`.
+        critic_layer_norm: apply layer normalization before each ReLU of the critics.
+        learning_rate: learning rate of Adam, above 0.
+        gamma: discount factor per environment step, 0 to 1.
+        target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
+            network.
+        initial_temperature: initial weight of the entropy (temperature alpha), above 0, in units of
+            reward.
+        target_entropy: target entropy of the policy, in nats; None for minus the number of action
+            dimensions, as in the paper.
+        batch_size: number of transitions per gradient step, at least 1.
+        utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, or the specs do not fit.

@@ -73,19 +73,20 @@ class ObservationEncoderFactory(EncoderFactory):
     """Encodes vectors, pixels and sets, by the specs, and concatenates the features.
 
     Args:
-        vector_features: width of a layer with ReLU that each vector passes first, at least 1; None
-            to pass vectors on unchanged.
-        convolutions: network for pixels: `strided` (four convolutions that each halve the image),
-            `nature` (Mnih et al. 2015), `impala` (residual blocks) or `drqv2`.
-        channels: output channels of each convolution, for `impala` of each block; None for those
-            of the paper.
-        pixel_features: width of the layer behind the convolutions, at least 1; None for that of the
-            paper.
-        set_features: width of the layer that all elements of a set share, at least 1.
-        shared: use one encoder for actor and critic, trained by the critic's loss (PPO: by both);
-            without effect on agents with one network.
-        random_shift: longest random shift of pixels in a gradient step, in pixels; 0 for none, 4 is
-            usual for images of 84 x 84.
+        vector_features: width of a linear layer with ReLU that encodes each vector, at least 1;
+            None passes vectors unchanged.
+        convolutions: convolutional network for pixels: `strided` (convolutions that each halve the
+            image), `nature` (Mnih et al. 2015), `impala` (residual blocks, Espeholt et al. 2018) or
+            `drqv2` (Yarats et al. 2021).
+        channels: output channels of each convolution, or of each block of `impala`, each at least
+            1; None for the default of the network.
+        pixel_features: width of the linear layer behind the convolutions, at least 1; None for the
+            default of the network.
+        set_features: width of the linear layer that all elements of a set share, at least 1.
+        shared: share one encoder between actor and critic; the critic's loss trains it, with PPO
+            both losses do. Agents with a single network ignore it.
+        random_shift: longest random shift of the images in a gradient step, in pixels, at least 0;
+            0 for none, usually 4 for images of 84 x 84.
 
     Raises:
         ConfigurationError: a setting is out of range.
