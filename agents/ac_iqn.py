@@ -29,11 +29,11 @@ from torchrl_gpu.environments.specs import ActionKind
 
 
 class ACIQN(DeterministicActorCritic):
-    """Off-policy, continuous actions, distributional, deterministic.
+    """Off-policy agent for continuous actions: deterministic actor, distributional critic.
 
-    The defaults suit small tasks. The paper's own are hidden_sizes (256, 128, 128), batch_size 64,
-    learning_rate 1e-4, max_gradient_norm 0.5, and targets that are copied (target_rate 1); it
-    squashes actions by (2 / pi) atan, this actor by tanh.
+    The defaults suit small tasks. The paper uses hidden_sizes (256, 128, 128), batch_size 64,
+    learning_rate 1e-4, max_gradient_norm 0.5 and copied target networks (target_rate 1). It
+    squashes actions by (2 / pi) atan, whereas this actor uses tanh.
 
     Args:
         observation_spec: spec of the observations, batch size `[num_envs]`.
@@ -75,7 +75,7 @@ class ACIQN(DeterministicActorCritic):
         n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
 
     Raises:
-        ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
+        ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
@@ -170,12 +170,12 @@ class QuantileCritic(nn.Module):
     """Z_tau(s, a): the quantile function of the return of an action.
 
     Args:
-        encoder: of s.
-        action_dim: of a.
-        hidden_sizes: width of each hidden layer, at least two; the embedded tau multiplies the
-            first, the embedded action the second one.
-        cosines: of the embedding of tau.
-        device: where the parameters live.
+        encoder: encoder of s.
+        action_dim: number of action dimensions.
+        hidden_sizes: widths of two or more hidden layers; the embedded tau multiplies the output of
+            the first layer, and the embedded action that of the second.
+        cosines: number of cosines that embed tau.
+        device: device of the parameters.
     """
 
     def __init__(
@@ -196,12 +196,12 @@ class QuantileCritic(nn.Module):
         self.head = mlp(second, rest, 1, device)
 
     def forward(self, observation: TensorDictBase, action: Tensor, fractions: Tensor) -> Tensor:
-        """Return values `[B, N]`.
+        """Return the quantiles `[B, N]` of the return.
 
         Args:
-            observation: batch size `[B]`.
-            action: `[B, action_dim]`, in [-1, 1].
-            fractions: tau, `[B, N]`, in [0, 1].
+            observation: observations, batch size `[B]`.
+            action: actions `[B, action_dim]` in [-1, 1].
+            fractions: quantile fractions (tau) `[B, N]` in [0, 1].
         """
         features = self.features(self.encoder(observation)).relu()
         merged = self.merge(features.unsqueeze(-2) * self.fraction_embedding(fractions)).relu()

@@ -29,9 +29,9 @@ class Losses(NamedTuple):
     """Result of `Agent.loss`.
 
     Attributes:
-        terms: scalar losses `[]` with their graph, by name (`loss/...`); a gradient step descends
+        terms: differentiable scalar losses `[]` by name (`loss/...`); a gradient step minimizes
             their sum.
-        metrics: further detached scalars `[]`, by name.
+        metrics: other detached scalars `[]` by name.
         priorities: float32 `[B]`, at least 0, detached: the new priority of each transition of the
             batch in a prioritized replay; None for an agent that computes none.
     """
@@ -54,26 +54,28 @@ class Update(NamedTuple):
 
 
 class Agent(nn.Module, ABC):
-    """An algorithm: how to act (`policy`) and how to learn from a batch (`loss`).
+    """An algorithm: a policy that acts, and a loss that learns from a batch.
 
-    An agent knows neither environment nor trainer. Write one as a subclass of `OffPolicyAgent` or
-    `OnPolicyAgent`; its attributes describe its capabilities:
+    An agent depends on neither environment nor trainer, and its attributes declare its
+    capabilities. To write one, derive from `OffPolicyAgent` or `OnPolicyAgent`.
 
     Args:
-        observation_spec: observations of the agent, batch size `[num_envs]`.
-        action_spec: actions of the agent: bounded and continuous `[num_envs, action_dim]`, or
+        observation_spec: spec of the observations, batch size `[num_envs]`.
+        action_spec: spec of the actions, bounded and continuous `[num_envs, action_dim]` or
             discrete `[num_envs]`.
         device: device of all parameters and computations.
-        encoder: builds the encoders of the networks and changes batches before a gradient step.
+        encoder: factory of the encoders that turn observations into features for the networks; it
+            may also augment each batch before a gradient step.
 
     Attributes:
         actions: the kinds of actions that the agent can produce.
-        policy: acts, TensorDict in, TensorDict out; explores in train mode, greedy in eval mode.
-        optimizer: of all parameters that learn.
-        batch_size: transitions per gradient step.
-        gamma: discount per environment step, 0 to 1.
-        max_gradient_norm: the gradients of each parameter group of an optimizer are scaled down to
-            this norm; None for no limit.
+        policy: maps a TensorDict of observations to one with actions; it explores in train mode and
+            is greedy in eval mode.
+        optimizer: optimizer of all trainable parameters.
+        batch_size: number of transitions per gradient step.
+        gamma: discount factor per environment step, 0 to 1.
+        max_gradient_norm: maximum norm of the gradient of each parameter group of an optimizer; a
+            larger gradient is scaled down to it; None for no limit.
 
     Raises:
         ConfigurationError: the agent cannot produce actions of this kind.
@@ -122,10 +124,10 @@ class Agent(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, batch: TensorDictBase) -> Losses:
-        """Return the losses of a batch, each with its graph.
+        """Return the differentiable losses of a batch.
 
-        A function of batch and parameters alone: it changes neither, and reads no value back to
-        the host.
+        They depend on the batch, the parameters and random draws alone. The method changes neither
+        batch nor parameters, and reads no value back to the host.
 
         Args:
             batch: transitions `[B]` on the agent's device, in TorchRL's layout: observations and
@@ -134,11 +136,11 @@ class Agent(nn.Module, ABC):
         """
 
     def update(self, batch: TensorDictBase, execution: Execution = EAGER) -> Update:
-        """Do one gradient step.
+        """Take one gradient step.
 
         Args:
             batch: transitions `[B]`, see `loss`.
-            execution: computes the gradients and moves the parameters.
+            execution: computes the gradients and steps the optimizers.
         """
         if self.augmentation is not None:
             batch = self.augmentation(batch)
@@ -154,50 +156,50 @@ class Agent(nn.Module, ABC):
         return Update(metrics, losses.priorities)
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:
-        """Do what follows a gradient step, for instance move target networks.
+        """Run after each gradient step, for instance to update target networks.
 
         Args:
-            metrics: of the step, see `Update`.
+            metrics: metrics of the step, see `Update`.
         """
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return the optimizers by name: all of them step at each update and are saved.
+        """Return the optimizers by name: each of them steps at every update and is saved.
 
-        Override it in an agent that has others than the one `optimizer`.
+        Override this method in an agent that has more optimizers than `optimizer`.
         """
         return {"adam": self.optimizer}
 
     def forget_episodes(self) -> None:
-        """Drop all state that belongs to the episodes under way, because new ones begin."""
+        """Reset all state that belongs to unfinished episodes, because new episodes begin."""
 
     def training_state(self) -> dict[str, Any]:
-        """Return all that learning depends on: networks, targets, schedules, optimizers."""
+        """Return the state of training: networks, target networks, schedules and optimizers."""
         return {
             "networks": networks_state(self),
             "optimizers": {name: o.state_dict() for name, o in self.optimizers().items()},
         }
 
     def load_training_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state that `training_state` returned, on any device.
+        """Resume from a state that `training_state` returned on any device.
 
-        Hyperparameters of the optimizers stay those of this agent. The learning rate is the saved
-        one, which may have changed in the course of training, unless this agent was built with
-        another initial rate.
+        The optimizers keep the hyperparameters of this agent. The saved learning rate, which may
+        have changed during training, is restored unless this agent was built with another initial
+        rate.
 
         Raises:
-            ConfigurationError: the state belongs to other networks than these.
+            ConfigurationError: the state belongs to different networks.
         """
         load_networks(self, state["networks"])
         for name, optimizer in self.optimizers().items():
             load_optimizer(optimizer, state["optimizers"][name])
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Agent:
-        """Move parameters and optimizers together: `to`, `cuda`, `cpu` and the like end here."""
+        """Move parameters and optimizers together: `to`, `cuda` and `cpu` all call this method."""
         before = dict(self.named_parameters())
         super()._apply(fn, recurse)
         after = dict(self.named_parameters())
         moved = {parameter: after[name] for name, parameter in before.items()}
-        # A constructor may move the agent before there is an optimizer.
+        # A constructor may move the agent before it builds an optimizer.
         if any(isinstance(value, torch.optim.Optimizer) for value in vars(self).values()):
             for optimizer in self.optimizers().values():
                 place_optimizer(optimizer, moved)
@@ -206,22 +208,22 @@ class Agent(nn.Module, ABC):
 
 
 class OffPolicyAgent(Agent):
-    """Learns from a replay of whatever was done before.
+    """An agent that learns from a replay buffer of past transitions.
 
     Attributes:
-        utd_ratio: gradient steps per environment step (update-to-data ratio).
-        n_step: environment steps that a sampled transition spans.
+        utd_ratio: number of gradient steps per environment step (update-to-data ratio).
+        n_step: number of environment steps that a sampled transition spans.
     """
 
     utd_ratio: float
     n_step: int = 1
 
     def build_replay(self, capacity: int, num_envs: int) -> ReplayBuffer:
-        """Return the replay that this agent samples its batches from, on its device.
+        """Return a replay buffer for the batches of this agent, on its device.
 
         Args:
-            capacity: observations to keep.
-            num_envs: environments that act at the same time.
+            capacity: number of observations to keep.
+            num_envs: number of environments in the batch.
         """
         return ReplayBuffer(
             capacity,
@@ -234,18 +236,18 @@ class OffPolicyAgent(Agent):
         )
 
     def build_encoders(self) -> tuple[Encoder, Encoder]:
-        """Return new encoders for actor and critic; a shared one is trained by the critic alone."""
+        """Return new encoders for actor and critic; the critic alone trains a shared encoder."""
         encoder = self.build_encoder()
         if self.encoder_factory.shared:
             return DetachedEncoder(encoder), encoder
         return encoder, self.build_encoder()
 
     def bootstrap_discount(self, batch: TensorDictBase) -> Tensor:
-        """Return what the value of the next observation counts in a target, `[B, 1]`.
+        """Return the discount `[B, 1]` of the value of the next observation in a target.
 
-        That is gamma^n, and 0 after a termination; a time limit does not terminate. n is
-        `steps_to_next_obs` `[B, 1]`, as n-step replays and TorchRL's `MultiStepTransform` write it,
-        and 1 where the batch does not have it.
+        The discount is gamma^n, and 0 after a termination; a time limit does not terminate. n is
+        `steps_to_next_obs` `[B, 1]`, written by n-step replays and by TorchRL's
+        `MultiStepTransform`, or 1 if the batch has no such entry.
         """
         terminated = batch.get(("next", "terminated"))
         steps = batch.get("steps_to_next_obs", None)
@@ -255,11 +257,11 @@ class OffPolicyAgent(Agent):
         return discount.masked_fill(terminated, 0.0)
 
     def weighted_mean(self, loss: Tensor, batch: TensorDictBase) -> Tensor:
-        """Return the mean `[]` of the losses `[B]` of a batch, by importance weight.
+        """Return the mean `[]` of losses `[B]`, weighted by the importance weights of the batch.
 
-        Weights are `weight`, as the prioritized replay writes them, or `priority_weight`, as
-        TorchRL's prioritized buffers do, `[B]` or `[B, 1]`; without either, all samples count the
-        same.
+        The weights, `[B]` or `[B, 1]`, are `weight`, written by the prioritized replay, or
+        `priority_weight`, written by TorchRL's prioritized buffers. Without either entry, all
+        transitions have weight 1.
         """
         weight = batch.get("weight", None)
         if weight is None:
@@ -268,31 +270,31 @@ class OffPolicyAgent(Agent):
 
 
 class OnPolicyAgent(Agent):
-    """Learns from rollouts of its present policy, each used for several epochs and thrown away.
+    """An agent that learns from rollouts of its current policy, each used for several epochs.
 
     Attributes:
-        rollout_length: steps that every environment makes between two rounds of learning.
-        epochs: how often each transition of a rollout is learned from.
+        rollout_length: number of steps of every environment per rollout.
+        epochs: number of passes over the transitions of each rollout.
     """
 
     rollout_length: int
     epochs: int
 
     def build_encoders(self) -> tuple[Encoder, Encoder]:
-        """Return new encoders for actor and critic; a shared one is trained by both."""
+        """Return new encoders for actor and critic; both of them train a shared encoder."""
         encoder = self.build_encoder()
         return encoder, encoder if self.encoder_factory.shared else self.build_encoder()
 
     @abstractmethod
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:
-        """Return a rollout with what `update` needs besides, advantages for instance.
+        """Return a rollout with all further entries that `update` reads, for instance advantages.
 
-        Called once per rollout, before the first of its updates.
+        Called once per rollout, before its first update.
 
         Args:
-            rollout: transitions `[T, num_envs]` of the present policy, time first, in TorchRL's
-                layout; `active` `[T, num_envs, 1]` is false in rows that are no transitions.
+            rollout: transitions `[T, num_envs]` of the current policy, time first, in TorchRL's
+                layout; `active` `[T, num_envs, 1]` is False in rows without a transition.
 
         Returns:
-            Batch size `[T, num_envs]`; the trainer flattens it and cuts it into minibatches.
+            TensorDict `[T, num_envs]`; the trainer flattens it and splits it into minibatches.
         """

@@ -26,10 +26,10 @@ from torchrl_gpu.environments.specs import ActionKind
 
 
 class DDPG(DeterministicActorCritic):
-    """Off-policy, continuous actions, deterministic.
+    """Off-policy agent for continuous actions: deterministic actor, one critic.
 
-    It explores by independent normal noise. The paper has Ornstein-Uhlenbeck noise, which needs a
-    state for each environment; TD3 (arXiv 1802.09477, section 6.1) found nothing gained by it.
+    Gaussian noise, independent at each step, explores. The paper uses Ornstein-Uhlenbeck noise,
+    which needs a state per environment; TD3 (arXiv 1802.09477, section 6.1) found no benefit in it.
 
     Args:
         observation_spec: spec of the observations, batch size `[num_envs]`.
@@ -59,7 +59,7 @@ class DDPG(DeterministicActorCritic):
         n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
 
     Raises:
-        ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
+        ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})

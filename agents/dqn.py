@@ -29,7 +29,7 @@ from torchrl_gpu.environments.specs import ActionKind
 
 
 class DQN(ValueBasedAgent):
-    """Off-policy, discrete actions.
+    """Off-policy agent for discrete actions.
 
     Args:
         observation_spec: spec of the observations, batch size `[num_envs]`.
@@ -57,7 +57,7 @@ class DQN(ValueBasedAgent):
         n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
 
     Raises:
-        ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
+        ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})
@@ -107,7 +107,7 @@ class DQN(ValueBasedAgent):
         self.optimizer = adam(self.network.parameters(), learning_rate, device)
 
     def loss(self, batch: TensorDictBase) -> Losses:
-        """Return `loss/value`, by importance weight, and absolute errors as priorities."""
+        """Return `loss/value`, weighted by importance, and the absolute errors as priorities."""
         after = batch.get("next")
         with torch.no_grad():
             next_values = self.target_network(after)
@@ -132,10 +132,10 @@ class QNetwork(nn.Module):
     """Q(s, a) of all actions at once.
 
     Args:
-        encoder: of s.
-        num_actions: how many actions there are.
-        hidden_sizes: width of each hidden layer.
-        device: where the parameters live.
+        encoder: encoder of s.
+        num_actions: number of actions.
+        hidden_sizes: widths of the hidden layers.
+        device: device of the parameters.
     """
 
     def __init__(
@@ -154,5 +154,5 @@ class QNetwork(nn.Module):
         return self.network(self.encoder(observation))
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
-        """Return the actions `[*B]` int64 of the highest value."""
+        """Return the actions `[*B]` int64 with the highest value."""
         return self(observation).argmax(dim=-1)

@@ -29,7 +29,7 @@ from torchrl_gpu.environments.specs import ActionKind
 
 
 class IQN(ValueBasedAgent):
-    """Off-policy, discrete actions, distributional.
+    """Off-policy agent for discrete actions: implicit quantiles of the return.
 
     Args:
         observation_spec: spec of the observations, batch size `[num_envs]`.
@@ -74,7 +74,7 @@ class IQN(ValueBasedAgent):
         n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
 
     Raises:
-        ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
+        ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})
@@ -144,7 +144,7 @@ class IQN(ValueBasedAgent):
         self.optimizer = adam(self.network.parameters(), learning_rate, device, adam_epsilon)
 
     def loss(self, batch: TensorDictBase) -> Losses:
-        """Return `loss/value`, by importance weight, and the loss of each sample as priority."""
+        """Return `loss/value`, weighted by importance, and the loss per transition as priority."""
         after, action = batch.get("next"), batch.get("action")
         samples = action.shape[0]
         with torch.no_grad():
@@ -169,17 +169,17 @@ class IQN(ValueBasedAgent):
 
 
 class QuantileNetwork(nn.Module):
-    """Z_tau(s, a): the quantile function of the return of all actions at once.
+    """Z_tau(s, a): the quantile functions of the returns of all actions at once.
 
     Args:
-        encoder: of s.
-        num_actions: how many actions there are.
-        hidden_sizes: width of each hidden layer of psi.
-        head_sizes: width of each hidden layer of f; may be empty.
-        device: where the parameters live.
-        cosines: of the embedding of tau.
-        acting_fractions: that an action is chosen by.
-        risk_level: the largest of them, above 0 to 1.
+        encoder: encoder of s.
+        num_actions: number of actions.
+        hidden_sizes: widths of the hidden layers of psi.
+        head_sizes: widths of the hidden layers of f; may be empty.
+        device: device of the parameters.
+        cosines: number of cosines that embed tau.
+        acting_fractions: number of quantile fractions to choose an action by.
+        risk_level: upper bound of these fractions, above 0 to 1.
     """
 
     acting_midpoints: Tensor
@@ -208,28 +208,28 @@ class QuantileNetwork(nn.Module):
         self.register_buffer("acting_midpoints", fixed, persistent=False)
 
     def forward(self, observation: TensorDictBase, fractions: Tensor) -> Tensor:
-        """Return values `[*B, N, num_actions]` for fractions `[*B, N]` or `[N]` in [0, 1]."""
+        """Return quantiles `[*B, N, num_actions]` at fractions `[*B, N]` or `[N]` in [0, 1]."""
         # Z_tau(s, .) = f(psi(s) * phi(tau))
         features = self.features(self.encoder(observation)).relu()
         return self.head(features.unsqueeze(-2) * self.embedding(fractions))
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
-        """Return the actions `[*B]` int64 of the highest mean over the acting fractions."""
+        """Return the actions `[*B]` int64 with the highest mean over the acting fractions."""
         fractions = self.acting_midpoints
         if not deterministic:
             fractions = self.draw_acting_fractions()
         return self(observation, fractions).mean(dim=-2).argmax(dim=-1)
 
     def draw_acting_fractions(self) -> Tensor:
-        """Draw fractions `[acting_fractions]` to choose the actions of one batch by.
+        """Draw quantile fractions `[acting_fractions]` to choose the actions of one batch by.
 
-        One draw serves the whole batch, because to embed it is most of the cost.
+        The whole batch shares one draw, because embedding the fractions is most of the cost.
         """
         shape = (self.acting_fractions,)
         return draw_fractions(shape, self.risk_level, self.acting_midpoints.device)
 
 
 def _chosen(quantiles: Tensor, action: Tensor) -> Tensor:
-    """Return of quantiles `[B, N, num_actions]` those of the actions `[B]`: `[B, N]`."""
+    """Return the quantiles `[B, N]` of actions `[B]` out of `[B, N, num_actions]`."""
     index = action.reshape(-1, 1, 1).expand(-1, quantiles.shape[1], 1)
     return quantiles.gather(-1, index).squeeze(-1)

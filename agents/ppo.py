@@ -1,7 +1,7 @@
 """Proximal policy optimization with clipped surrogate, for continuous and discrete actions.
 
-Source: Schulman et al., "Proximal Policy Optimization Algorithms", arXiv 1707.06347. Initialisation
-and the order of things follow Huang et al., "The 37 Implementation Details of PPO", ICLR blog 2022.
+Source: Schulman et al., "Proximal Policy Optimization Algorithms", arXiv 1707.06347. Initialization
+and order of operations: Huang et al., "The 37 Implementation Details of PPO", ICLR blog 2022.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
 
-# The adaptive learning rate: how fast it moves, and how far.
+# Factor of each change of the adaptive learning rate, and its bounds.
 _RATE_FACTOR = 1.5
 _RATE_MIN, _RATE_MAX = 1e-5, 1e-2
 
 
 class PPO(OnPolicyAgent):
-    """On-policy, continuous or discrete actions.
+    """On-policy agent for continuous or discrete actions.
 
     Continuous actions are drawn from a normal distribution whose standard deviation does not depend
-    on what is observed, and clipped to the bounds; see `agents.modules.clipped_normal`.
+    on the observation, and are clipped to the bounds; see `agents.modules.clipped_normal`.
 
     Args:
         observation_spec: spec of the observations, batch size `[num_envs]`.
@@ -80,8 +80,8 @@ class PPO(OnPolicyAgent):
             -5 to 2.
 
     Raises:
-        ConfigurationError: a hyperparameter is out of range, two of them exclude each other, or the
-            specs do not fit.
+        ConfigurationError: a hyperparameter is out of range, two of them exclude each other, or a
+            spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous", "discrete"})
@@ -122,7 +122,7 @@ class PPO(OnPolicyAgent):
             )
         if target_kl is not None and learning_rate_end is not None:
             raise ConfigurationError(
-                "target_kl, learning_rate_end: the rate adapts or follows a schedule, set one"
+                "target_kl, learning_rate_end: set one; the rate adapts or follows a schedule"
             )
         self.rollout_length = rollout_length
         self.epochs = epochs
@@ -169,13 +169,13 @@ class PPO(OnPolicyAgent):
 
     @torch.no_grad()
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:
-        """Return observations and actions of a rollout with advantages and what belongs to them.
+        """Return observations and actions of a rollout with log-probabilities and advantages.
 
-        Statistics for normalisation take in the rollout, and the learning rate follows its
-        schedule.
+        Also updates the running statistics of the normalizers with the rollout, and the learning
+        rate by its schedule.
 
         Args:
-            rollout: `[T, num_envs]`, see `OnPolicyAgent.prepare`.
+            rollout: transitions `[T, num_envs]`, see `OnPolicyAgent.prepare`.
 
         Returns:
             `[T, num_envs]`: `log_prob` of the actions under the policy that chose them, `value`,
@@ -187,7 +187,7 @@ class PPO(OnPolicyAgent):
         if self.schedule is not None:
             self.learning_rate.copy_(self.schedule(self.policy.frames))
 
-        # The policy acted with the statistics as they were, so its log-probabilities come first.
+        # The policy acted with the statistics before this rollout, so log-probabilities come first.
         log_prob, _ = self.actor.evaluate(self.actor.normalize(rollout), self._action(rollout))
         if self.actor.normalizer is not None:
             self.actor.normalizer.update(rollout, weight)
@@ -210,11 +210,11 @@ class PPO(OnPolicyAgent):
         )
 
     def loss(self, batch: TensorDictBase) -> Losses:
-        """Return `loss/policy`, with the entropy bonus, and `loss/value`, by its coefficient.
+        """Return `loss/policy`, including the entropy bonus, and `loss/value`, by its coefficient.
 
         Args:
-            batch: `[batch_size]` rows of a rollout that `prepare` returned. Rows that are no
-                transitions (`active` is false) do not count.
+            batch: `[batch_size]` rows of a rollout that `prepare` returned. Rows without a
+                transition (`active` is False) have no effect.
         """
         weight = _weight(batch)
 
@@ -240,7 +240,7 @@ class PPO(OnPolicyAgent):
         value_error = (value - target).square()
         old_value = batch.get("value")
         if self.value_clip is not None:
-            # The worse of the value and the value kept near what it was, as for the policy.
+            # The larger error of the value and of the value clipped around its old prediction.
             near_value = old_value + (value - old_value).clamp(-self.value_clip, self.value_clip)
             value_error = torch.maximum(value_error, (near_value - target).square())
 
@@ -252,7 +252,7 @@ class PPO(OnPolicyAgent):
             residual = target - old_value
             unexplained = mean((residual - mean(residual)).square())
             variance = mean((target - mean(target)).square())
-        # L = L^CLIP - c_1 L^VF + c_2 S, to be maximised                            (eq. 9)
+        # L = L^CLIP - c_1 L^VF + c_2 S, to be maximized                            (eq. 9)
         entropy_bonus = self.entropy_coefficient * mean(entropy)
         return Losses(
             terms={
@@ -270,7 +270,7 @@ class PPO(OnPolicyAgent):
 
     @torch.no_grad()
     def after_update(self, metrics: dict[str, Tensor]) -> None:
-        """Adapt the learning rate to the distance from the policy that acted."""
+        """Adapt the learning rate to the KL divergence from the policy that acted."""
         if self.target_kl is not None:
             kl = metrics["ppo/kl"]
             slower = torch.where(kl > 2.0 * self.target_kl, 1.0 / _RATE_FACTOR, 1.0)
@@ -278,7 +278,7 @@ class PPO(OnPolicyAgent):
             self.learning_rate.mul_(slower * faster).clamp_(_RATE_MIN, _RATE_MAX)
 
     def forget_episodes(self) -> None:
-        """Begin the discounted returns of the reward normalizer anew."""
+        """Reset the discounted returns of the reward normalizer."""
         if self.reward_normalizer is not None:
             self.reward_normalizer.discounted.zero_()
 
@@ -288,6 +288,6 @@ class PPO(OnPolicyAgent):
 
 
 def _weight(batch: TensorDictBase) -> Tensor | None:
-    """Return how much each row counts, `[*B, 1]`; None where all count the same."""
+    """Return the weight `[*B, 1]` of each row; None where all rows count the same."""
     active = batch.get("active", None)
     return None if active is None else active.to(torch.float32)

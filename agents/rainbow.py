@@ -33,7 +33,7 @@ from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
 
 class Rainbow(ValueBasedAgent):
-    """Off-policy, discrete actions, distributional.
+    """Off-policy agent for discrete actions: categorical distributions of the return.
 
     Args:
         observation_spec: spec of the observations, batch size `[num_envs]`.
@@ -81,7 +81,7 @@ class Rainbow(ValueBasedAgent):
         utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
 
     Raises:
-        ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
+        ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})
@@ -154,7 +154,7 @@ class Rainbow(ValueBasedAgent):
         self.optimizer = adam(self.network.parameters(), learning_rate, device, adam_epsilon)
 
     def build_replay(self, capacity: int, num_envs: int) -> ReplayBuffer:
-        """Return the replay that this agent samples its batches from: see `OffPolicyAgent`."""
+        """Return a replay buffer for the batches of this agent: see `OffPolicyAgent`."""
         if not self.is_prioritized:
             return super().build_replay(capacity, num_envs)
         return PrioritizedReplayBuffer(
@@ -170,21 +170,21 @@ class Rainbow(ValueBasedAgent):
         )
 
     def loss(self, batch: TensorDictBase) -> Losses:
-        """Return `loss/value`, by importance weight, and divergences as priorities."""
+        """Return `loss/value`, weighted by importance, and the divergences as priorities."""
         after = batch.get("next")
         with torch.no_grad():
             next_logits = self.target_network(after)
-            # a* = argmax_a q(s', a), q = z . p; each network, each time, with noise of its own
+            # a* = argmax_a q(s', a), q = z . p; every forward pass draws its own noise
             chooser = self.network(after) if self.is_double else next_logits
             next_action = self.values.mean(chooser).argmax(dim=-1)
-            # d' = Phi_z (R + gamma^n (1 - terminated) z, p'(s', a*)): a time limit does not end it
+            # d' = Phi_z (R + gamma^n (1 - terminated) z, p'(s', a*)): a time limit is no end
             target = self.values.project(
                 _of_action(next_logits, next_action).softmax(dim=-1),
                 after.get("reward"),
                 self.bootstrap_discount(batch),
             )
 
-        # L = E[w D_KL(d' || d(s, a))],  and so much is the transition's priority
+        # L = E[w D_KL(d' || d(s, a))];  the divergence is the priority of the transition
         logits = _of_action(self.network(batch), batch.get("action"))
         loss = divergence(target, logits)
         return Losses(
@@ -198,16 +198,17 @@ class Rainbow(ValueBasedAgent):
 
 
 class DistributionNetwork(nn.Module):
-    """The distributions of the returns of all actions at once.
+    """The return distributions of all actions at once.
 
     Args:
-        encoder: of s.
-        num_actions: how many actions there are.
-        hidden_sizes: width of each hidden layer, shared but for the last.
-        values: what the distributions are over.
-        device: where the parameters live.
-        dueling: value and advantages by two streams instead of one.
-        noise: of the layers that are not shared, see `NoisyLinear`; None for none.
+        encoder: encoder of s.
+        num_actions: number of actions.
+        hidden_sizes: widths of the hidden layers; the streams share all but the last.
+        values: atoms of the distributions.
+        device: device of the parameters.
+        dueling: use separate streams for the value and the advantages.
+        noise: initial standard deviation of the weights of the streams, see `NoisyLinear`; None for
+            streams without noise.
     """
 
     def __init__(
@@ -244,22 +245,22 @@ class DistributionNetwork(nn.Module):
             self.head = Dueling(stream(atoms), self.head, num_actions)
 
     def forward(self, observation: TensorDictBase, noisy: bool = True) -> Tensor:
-        """Return logits `[*B, num_actions, atoms]`; noise is drawn anew at every call.
+        """Return logits `[*B, num_actions, atoms]`; every call draws new noise.
 
         Args:
-            observation: batch size `[*B]`.
-            noisy: use the noise of the noisy layers, if there are any, or their means alone.
+            observation: observations, batch size `[*B]`.
+            noisy: use the noise of noisy layers; if False, their mean weights alone.
         """
         features = self.shared(self.encoder(observation))
         logits = self.head(features, noisy) if self.is_noisy else self.head(features)
         return logits.unflatten(-1, (self.num_actions, -1))
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
-        """Return the actions `[*B]` int64 of the highest mean, without noise if deterministic."""
+        """Return the actions `[*B]` int64 with the highest mean, without noise if deterministic."""
         logits = self(observation, noisy=not deterministic)
         return self.values.mean(logits).argmax(dim=-1)
 
 
 def _of_action(logits: Tensor, action: Tensor) -> Tensor:
-    """Return the logits `[B, atoms]`, out of `[B, num_actions, atoms]`, of actions `[B]`."""
+    """Return the logits `[B, atoms]` of actions `[B]` out of `[B, num_actions, atoms]`."""
     return logits.take_along_dim(action.view(-1, 1, 1), dim=1).squeeze(1)

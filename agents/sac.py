@@ -27,7 +27,7 @@ from torchrl_gpu.environments.specs import ActionKind
 
 
 class SAC(OffPolicyAgent):
-    """Off-policy, continuous actions, maximum entropy.
+    """Off-policy agent for continuous actions: maximum entropy, twin critics.
 
     Args:
         observation_spec: spec of the observations, batch size `[num_envs]`.
@@ -50,7 +50,7 @@ class SAC(OffPolicyAgent):
         utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
 
     Raises:
-        ConfigurationError: a hyperparameter is out of range, or the specs do not fit.
+        ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
@@ -134,18 +134,18 @@ class SAC(OffPolicyAgent):
         )
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:
-        """Move the targets."""
+        """Update the target networks."""
         self.target_critics.update()
 
 
 class GaussianActor(nn.Module):
-    """A network that gives mean and log standard deviation of a tanh-normal.
+    """A network that outputs the mean and log standard deviation of a tanh-normal distribution.
 
     Args:
-        encoder: of what it sees.
+        encoder: encoder of the observations.
         action_dim: number of action dimensions.
-        hidden_sizes: width of each hidden layer.
-        device: where the parameters live.
+        hidden_sizes: widths of the hidden layers.
+        device: device of the parameters.
     """
 
     def __init__(

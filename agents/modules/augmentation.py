@@ -1,7 +1,7 @@
-"""Random shifts of pixels: the regularization with which agents learn from images.
+"""Random shifts of images: a regularization for agents that learn from pixels.
 
 Source: Yarats et al., "Mastering Visual Continuous Control: Improved Data-Augmented Reinforcement
-Learning", arXiv 2107.09645, section 3.1; whole pixels instead of parts of them.
+Learning", arXiv 2107.09645, section 3.1; here by whole pixels.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch import Tensor
 
 
 class RandomShift:
-    """Shifts every image of a batch by a random distance of its own.
+    """Shifts every image of a batch by its own random distance.
 
     Args:
-        keys: of the pixels among the observations.
-        pixels: longest distance, in either direction of height and width.
+        keys: keys of the images among the observations.
+        pixels: longest shift along height and along width, in pixels.
     """
 
     def __init__(self, keys: Sequence[NestedKey], pixels: int) -> None:
@@ -26,7 +26,7 @@ class RandomShift:
         self.pixels = pixels
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return the transitions `[B]` with shifted observations; those given stay as they are."""
+        """Return the transitions `[B]` with shifted images; the given batch stays unchanged."""
         shifted = batch.copy()
         for key in self.keys:
             path = (key,) if isinstance(key, str) else key
@@ -38,11 +38,11 @@ class RandomShift:
 
 
 def shift_randomly(images: Tensor, pixels: int) -> Tensor:
-    """Return images, each shifted by a random distance; border pixels fill the gaps.
+    """Return the images, each shifted by its own random distance; border pixels fill the gaps.
 
     Args:
-        images: `[B, C, H, W]` of any type.
-        pixels: longest distance, in either direction of height and width.
+        images: `[B, C, H, W]` of any dtype.
+        pixels: longest shift along height and along width, in pixels.
     """
     count, channels, height, width = images.shape
     device = images.device

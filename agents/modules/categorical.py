@@ -1,6 +1,6 @@
 """A categorical distribution over discrete actions, made of tensor operations only.
 
-PyTorch's own reads values back to the host to validate them and to sample; this one never does.
+PyTorch's `Categorical` reads values back to the host to validate and to sample; this one does not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ def draw(logits: Tensor) -> Tensor:
     """Draw actions `[*B]` int64 from logits `[*B, n]`.
 
     The largest of logits plus Gumbel noise is distributed as softmax(logits). The noise is float32
-    whatever the logits are: in bfloat16, a draw of 1 is so likely that infinite noise is usual.
+    for logits of any dtype: bfloat16 often draws a uniform of 1, for which the noise is infinite.
     """
     logits = logits.to(torch.float32)
     # -log(-log u) is Gumbel noise; u stays clear of 0, where the logarithm would be infinite.
@@ -39,5 +39,5 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    # In half precision its errors are as large as the steps of a policy.
+    # In half precision, rounding errors are as large as the steps of a policy.
     return logits.to(torch.float32).log_softmax(dim=-1)

@@ -1,4 +1,4 @@
-"""Values as distributions over a fixed set of atoms.
+"""Distributions of the return over a fixed set of atoms.
 
 Source: Bellemare et al., "A Distributional Perspective on Reinforcement Learning" (C51),
 arXiv 1707.06887.
@@ -15,16 +15,16 @@ from torchrl_gpu.errors import ConfigurationError
 
 
 class CategoricalValues(nn.Module):
-    """The atoms, and what is computed with distributions over them.
+    """The atoms of return distributions, and operations on these distributions.
 
     Args:
-        value_min: the lowest discounted return that can be told apart.
-        value_max: the highest one.
-        atoms: how many values from one to the other, evenly spaced, at least 2.
-        device: where the atoms live.
+        value_min: lowest atom, in units of reward.
+        value_max: highest atom, in units of reward, above `value_min`.
+        atoms: number of atoms, evenly spaced, at least 2.
+        device: device of the atoms.
 
     Attributes:
-        atoms: float32 `[atoms]`, from `value_min` to `value_max`.
+        atoms: possible returns, float32 `[atoms]`, from `value_min` to `value_max`.
 
     Raises:
         ConfigurationError: `value_max` is not above `value_min`.
@@ -46,20 +46,20 @@ class CategoricalValues(nn.Module):
 
     def mean(self, logits: Tensor) -> Tensor:
         """Return the expected values `[*B]` of distributions `[*B, atoms]` given as logits."""
-        # No matrix product: autocast would compute one in half precision, and actions would tie.
+        # No matrix product: autocast would compute it in half precision, and values would tie.
         return (logits.to(torch.float32).softmax(dim=-1) * self.atoms).sum(dim=-1)
 
     def project(self, probabilities: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
         """Return the distributions of `reward + discount * value`, on the same atoms.
 
         Args:
-            probabilities: of the value at each atom, `[B, atoms]`.
-            reward: `[B, 1]`, summed up over n steps where there are n.
-            discount: `[B, 1]`, gamma^n, and 0 after a termination.
+            probabilities: probability of each atom, `[B, atoms]`.
+            reward: rewards, or discounted sums of n rewards, `[B, 1]`.
+            discount: gamma^n, and 0 after a termination, `[B, 1]`.
 
         Returns:
-            Probabilities `[B, atoms]`, float32; what lies outside of the atoms goes to the nearest
-            end.
+            Probabilities `[B, atoms]`, float32; the lowest and the highest atom also hold all
+            probability beyond them.
         """
         probabilities = probabilities.to(torch.float32)
         # Tz_j = clip(r + gamma z_j),  b_j = (Tz_j - z_min) / dz                  (algorithm 1)
@@ -75,13 +75,14 @@ class CategoricalValues(nn.Module):
 
 
 def divergence(target: Tensor, logits: Tensor) -> Tensor:
-    """Return how far distributions are from their targets, D_KL(target || softmax(logits)), `[B]`.
+    """Return the divergences D_KL(target || softmax(logits)), `[B]`.
 
-    Its gradient is that of the cross-entropy; other than that, it is 0 where both are the same.
+    The gradient equals that of the cross-entropy. Unlike the cross-entropy, the divergence of equal
+    distributions is 0.
 
     Args:
-        target: probabilities `[B, atoms]`.
-        logits: `[B, atoms]`.
+        target: probabilities of the target distributions, `[B, atoms]`.
+        logits: logits of the predicted distributions, `[B, atoms]`.
     """
     log_target = target.clamp(min=torch.finfo(target.dtype).tiny).log()
     log_probabilities = logits.to(torch.float32).log_softmax(dim=-1)
@@ -89,11 +90,11 @@ def divergence(target: Tensor, logits: Tensor) -> Tensor:
 
 
 def _check_atoms(values: CategoricalValues, _: Any) -> None:
-    """Refuse to go on with logits that were learned for other atoms."""
+    """Refuse a state whose logits were learned for other atoms."""
     low, high = values.atoms[[0, -1]].tolist()
     asked = torch.tensor((values.value_min, values.value_max))
     if not torch.allclose(torch.tensor((low, high)), asked):
         raise ConfigurationError(
-            f"the values saved go from {low:g} to {high:g}, not from "
+            f"the saved atoms range from {low:g} to {high:g}, not from "
             f"value_min={values.value_min:g} to value_max={values.value_max:g}"
         )

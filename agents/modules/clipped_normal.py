@@ -1,8 +1,8 @@
 """A normal distribution whose samples are clipped to [-1, 1], made of tensor operations only.
 
-A world takes the clipped action, so the probability of everything beyond a bound counts as that of
-the bound itself. With this exact likelihood the policy gradient has less variance than with the
-density of the normal.
+An environment executes the clipped action, so all probability beyond a bound belongs to the bound
+itself. With this exact likelihood the policy gradient has less variance than with the density of
+the normal.
 
 Source: Fujita and Maeda, "Clipped Action Policy Gradient", arXiv 1802.07564.
 """
@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
-# Actions that went through the bounds of a world and back come with rounding errors.
+# Actions that were scaled to the bounds of an environment and back carry rounding errors.
 _BOUND = 1.0 - 1e-4
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-# From here down, 1 - 1/x^2 + 3/x^4 - 15/x^6 is exact to float32, and erfc(-x) soon underflows.
+# Below this x, 1 - 1/x^2 + 3/x^4 - 15/x^6 is exact in float32, and erfc(-x) soon underflows.
 _TAIL = -8.0
 
 
@@ -62,12 +62,12 @@ def entropy(log_std: Tensor) -> Tensor:
 
 
 def log_cdf(x: Tensor) -> Tensor:
-    """Return log Phi(x) of the standard normal, elementwise, float32, also far out.
+    """Return log Phi(x) of the standard normal, elementwise, float32, accurate in both tails.
 
-    It is what `torch.special.log_ndtr` gives, of operations that every backend has.
+    Equals `torch.special.log_ndtr`, but uses only operations that every backend has.
     """
-    # Each side of the switch is computed everywhere, and kept away from where it would overflow:
-    # a gradient of infinity times zero would be NaN.
+    # `where` computes both branches for all elements. The input of each branch is clamped to its
+    # range, because an overflow would make the gradient infinity times zero, NaN.
     body, tail = x.clamp(min=_TAIL), x.clamp(max=_TAIL)
     # Phi(x) = erfc(-x / sqrt 2) / 2
     log_body = torch.log(0.5 * torch.erfc(body * -math.sqrt(0.5)))

@@ -1,4 +1,4 @@
-"""Deterministic actors, and the agents that have one."""
+"""Deterministic actors, and the base class of agents with a deterministic actor."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from agents.modules.encoders import Encoder
 from agents.modules.networks import mlp
 from agents.modules.optimization import TargetNetwork
 
-# The last layer begins so small that the first actions lie near 0, where tanh is steep (Lillicrap
-# et al., arXiv 1509.02971, section 7).
+# Bound of the initial weights of the last layer: the first actions lie near 0, where tanh is steep
+# (Lillicrap et al., arXiv 1509.02971, section 7).
 _LAST_LAYER_BOUND = 3e-3
 
 
@@ -23,11 +23,11 @@ class DeterministicActorCritic(OffPolicyAgent):
 
     Attributes:
         actor: mu(s).
-        target_actor: follows it.
-        critic: of an action.
-        target_critic: follows it.
-        optimizer: of actor and critic, a parameter group each.
-        saturation_penalty: weight of the mean square of what tanh squashes, in the actor's loss.
+        target_actor: target network of the actor.
+        critic: value of an action.
+        target_critic: target network of the critic.
+        optimizer: optimizer with one parameter group each for actor and critic.
+        saturation_penalty: weight of the mean squared action before tanh in the actor's loss.
     """
 
     actor: DeterministicActor
@@ -37,23 +37,27 @@ class DeterministicActorCritic(OffPolicyAgent):
     saturation_penalty: float
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:
-        """Move the targets."""
+        """Update the target networks."""
         self.target_actor.update()
         self.target_critic.update()
 
     def saturation_loss(self, raw_action: Tensor) -> Tensor:
-        """Return what draws actions away from their bounds, where tanh passes no gradient."""
+        """Return a loss `[]` that keeps actions off their bounds, where tanh passes no gradient.
+
+        Args:
+            raw_action: actions before tanh, `[B, action_dim]`.
+        """
         return self.saturation_penalty * raw_action.square().mean()
 
 
 class DeterministicActor(nn.Module):
-    """mu(s): a network that gives one action, squashed into [-1, 1] by tanh.
+    """mu(s): a network that outputs one action, squashed into [-1, 1] by tanh.
 
     Args:
-        encoder: of what it sees.
+        encoder: encoder of the observations.
         action_dim: number of action dimensions.
-        hidden_sizes: width of each hidden layer.
-        device: where the parameters live.
+        hidden_sizes: widths of the hidden layers.
+        device: device of the parameters.
     """
 
     def __init__(
@@ -74,9 +78,9 @@ class DeterministicActor(nn.Module):
         return self.raw(observation).tanh()
 
     def raw(self, observation: TensorDictBase) -> Tensor:
-        """Return what tanh squashes, `[*B, action_dim]`."""
+        """Return actions before tanh, `[*B, action_dim]`."""
         return self.network(self.encoder(observation))
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
-        """Return the same: exploration is added outside."""
+        """Return `forward` in both modes: the policy wrapper adds the exploration noise."""
         return self(observation)

@@ -1,4 +1,4 @@
-"""What a state is worth and what an action adds to it, learned apart.
+"""Dueling networks: separate streams for the value of a state and the advantages of actions.
 
 Source: Wang et al., "Dueling Network Architectures for Deep Reinforcement Learning",
 arXiv 1511.06581.
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 
 class Dueling(nn.Module):
-    """Two streams that see the same features and together value all actions.
+    """Two streams that read the same features and together output the values of all actions.
 
-    A value is a number, or several: the atoms of a distribution.
+    A value is one number, or the logits of a distribution over atoms.
 
     Args:
-        value: the stream that maps features to `[*B, atoms]`.
-        advantage: the stream that maps them to `[*B, num_actions * atoms]`.
-        num_actions: how many actions there are.
+        value: stream that maps features to `[*B, atoms]`.
+        advantage: stream that maps features to `[*B, num_actions * atoms]`.
+        num_actions: number of actions.
     """
 
     def __init__(self, value: nn.Module, advantage: nn.Module, num_actions: int) -> None:

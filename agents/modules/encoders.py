@@ -1,4 +1,4 @@
-"""From observations to one vector of features: the front of every network."""
+"""Encoders, which turn observations into the features that the networks of an agent read."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Encoder(nn.Module, ABC):
 class EncoderFactory(Configurable, ABC):
     """Builds the encoders of an agent's networks: the component `agent.encoder`.
 
-    A class of your own derives from it; its constructor declares the settings of
+    Derive from it to write your own: the arguments of its constructor are the settings of
     `agent.encoder._target_=package.Class`.
 
     Attributes:
-        shared: whether actor and critic have one encoder instead of one each.
+        shared: whether actor and critic share one encoder.
     """
 
     shared: bool = False
@@ -53,24 +53,24 @@ class EncoderFactory(Configurable, ABC):
         """Return a new encoder.
 
         Args:
-            observation_spec: observations of the agent, batch size `[num_envs]`.
-            device: of the parameters.
+            observation_spec: spec of the observations, batch size `[num_envs]`.
+            device: device of the parameters.
 
         Raises:
-            ConfigurationError: an observation cannot be encoded.
+            ConfigurationError: an observation has a shape or dtype without an encoder.
         """
 
     def augmentation(self, observation_spec: Composite) -> Augmentation | None:
-        """Return the random change that each batch undergoes before a gradient step, if any.
+        """Return the random augmentation of each batch before a gradient step; None for none.
 
         Args:
-            observation_spec: observations of the agent.
+            observation_spec: spec of the observations, batch size `[num_envs]`.
         """
         return None
 
 
 class ObservationEncoderFactory(EncoderFactory):
-    """Encodes vectors, pixels and sets, by the specs, and concatenates the features.
+    """Encodes the vectors, pixels and sets of a spec and concatenates their features.
 
     Args:
         vector_features: width of a linear layer with ReLU that encodes each vector, at least 1;
@@ -118,7 +118,7 @@ class ObservationEncoderFactory(EncoderFactory):
         """Return a new encoder of all observations: see `EncoderFactory`."""
         leaves = dict(observation_spec.items(include_nested=True, leaves_only=True))
         if not leaves:
-            raise ConfigurationError("observation_spec: there is nothing to observe")
+            raise ConfigurationError("observation_spec: an agent needs at least one observation")
         batch_dimensions = len(observation_spec.shape)
         parts: dict[NestedKey, Part] = {
             key: self._part(key, leaves, batch_dimensions, device)
@@ -159,15 +159,15 @@ class ObservationEncoderFactory(EncoderFactory):
         )
 
 
-# Stateless, so that all agents may have the same one.
+# Stateless, so all agents can share it.
 DEFAULT_ENCODER = ObservationEncoderFactory()
 
 
 class ObservationEncoder(Encoder):
-    """Encodes each observation by a network of its own and concatenates the features.
+    """Encodes each observation by its own network and concatenates the features.
 
     Args:
-        parts: the network of each observation: `part(observations, key) -> [*B, part.width]`.
+        parts: network of each observation, `part(observations, key) -> [*B, part.width]`.
     """
 
     def __init__(self, parts: dict[NestedKey, Part]) -> None:
@@ -183,10 +183,10 @@ class ObservationEncoder(Encoder):
 
 
 class DetachedEncoder(Encoder):
-    """Uses the encoder of another network, whose loss alone trains it.
+    """Reads the encoder of another network without training it.
 
     Args:
-        encoder: the encoder to share.
+        encoder: encoder to share.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -202,12 +202,12 @@ class DetachedEncoder(Encoder):
 
 
 class VectorEncoder(nn.Module):
-    """Passes a vector on unchanged, or through one layer with ReLU.
+    """Passes a vector unchanged, or through one layer with ReLU.
 
     Args:
-        inputs: D, the length of the vector.
-        features: width of the layer; None to pass the vector on.
-        device: of the parameters.
+        inputs: length of the vector (D).
+        features: width of the layer; None passes the vector unchanged.
+        device: device of the parameters.
     """
 
     def __init__(self, inputs: int, features: int | None, device: torch.device) -> None:
@@ -230,10 +230,10 @@ class SetEncoder(nn.Module):
     Elements that the mask excludes are encoded as zeros.
 
     Args:
-        elements: K, the most there are.
-        inputs: F, numbers that describe an element.
+        elements: maximum number of elements (K).
+        inputs: number of values per element (F).
         features: width of the layer.
-        device: of the parameters.
+        device: device of the parameters.
     """
 
     def __init__(self, elements: int, inputs: int, features: int, device: torch.device) -> None:

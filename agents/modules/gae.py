@@ -1,4 +1,4 @@
-"""Generalised advantage estimation on the device, in a logarithmic number of steps.
+"""Generalized advantage estimation on the device, in a logarithmic number of steps.
 
 Source: Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage
 Estimation", arXiv 1506.02438.
@@ -21,17 +21,18 @@ def generalized_advantage(
 ) -> Tensor:
     """Return the advantages `[T, *B]` of the actions of a rollout, time first.
 
-    An episode that terminated has no future. One that ran into a time limit has: the value of its
-    last observation. In neither case does what came after the reset count.
+    A terminated episode has no future value. The future value of a truncated episode is that of its
+    last observation. In neither case do rewards after the reset count.
 
     Args:
-        reward: `[T, *B]`.
-        value: of the observation before the step, `[T, *B]`.
-        next_value: of the true observation after the step, before any reset, `[T, *B]`.
-        terminated: the task ended with this step, bool `[T, *B]`.
-        truncated: the time ran out with this step, bool `[T, *B]`.
-        gamma: discount per step, 0 to 1.
-        gae_lambda: 0 for one-step advantages, 1 for the whole rest of the rollout.
+        reward: rewards `[T, *B]`.
+        value: value of the observation before each step, `[T, *B]`.
+        next_value: value of the true observation after each step, before any reset, `[T, *B]`.
+        terminated: whether the task ended with the step, bool `[T, *B]`.
+        truncated: whether a time limit ended the episode with the step, bool `[T, *B]`.
+        gamma: discount factor per step, 0 to 1.
+        gae_lambda: lambda, 0 to 1; 0 for one-step advantages, 1 for all remaining rewards of the
+            rollout.
     """
     # delta_t = r_t + gamma (1 - terminated_t) V(s_{t+1}) - V(s_t)
     delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
@@ -43,12 +44,12 @@ def generalized_advantage(
 def linear_recurrence(increment: Tensor, coefficient: Tensor) -> Tensor:
     """Solve y_t = increment_t + coefficient_t y_{t+1} with y_T = 0, for all t at once.
 
-    Each pass makes every y_t reach twice as far ahead (Hillis and Steele, "Data Parallel
-    Algorithms", 1986), so that T steps of time take log2(T) passes over the data.
+    Each pass doubles the number of terms that every y_t sums (Hillis and Steele, "Data Parallel
+    Algorithms", 1986), so T time steps take log2(T) passes over the data.
 
     Args:
-        increment: `[T, *B]`.
-        coefficient: `[T, *B]`.
+        increment: increments `[T, *B]`.
+        coefficient: coefficients `[T, *B]`.
 
     Returns:
         y, `[T, *B]`.
@@ -56,7 +57,7 @@ def linear_recurrence(increment: Tensor, coefficient: Tensor) -> Tensor:
     reach, steps = 1, increment.shape[0]
     while reach < steps:
         near, far = slice(None, -reach), slice(reach, None)
-        # y_t + c_t y_{t+reach};  what lies beyond the end counts nothing
+        # y_t + c_t y_{t+reach};  terms beyond the end are 0
         increment = torch.cat(
             [
                 torch.addcmul(increment[near], coefficient[near], increment[far]),

@@ -1,4 +1,4 @@
-"""The networks that agents share."""
+"""Networks that several agents use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from agents.modules.encoders import Encoder
 
-# Widths of the hidden layers of a network, at least one.
+# Widths of the hidden layers of a network: at least one layer, each at least 1 wide.
 LayerSizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
 
 
 class EnsembleLinear(nn.Module):
     """`members` linear layers of one shape, computed as one batched matrix product.
 
-    Initialised as `nn.Linear` is, each member with its own draw.
+    Each member is initialized as `nn.Linear` is, with its own random draw.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ def mlp(
 
     Args:
         inputs: width of the input.
-        hidden_sizes: width of each hidden layer.
+        hidden_sizes: widths of the hidden layers.
         outputs: width of the output.
-        device: where the parameters live.
-        members: None for one network, `[*B, inputs] -> [*B, outputs]`; a number for that many
-            side by side, `[members, B, inputs] -> [members, B, outputs]`.
-        layer_norm: normalise each hidden layer before its ReLU.
+        device: device of the parameters.
+        members: number of networks side by side, `[members, B, inputs] -> [members, B, outputs]`;
+            None for one network, `[*B, inputs] -> [*B, outputs]`.
+        layer_norm: apply layer normalization before each ReLU.
     """
     layers: list[nn.Module] = []
     width = inputs
@@ -79,12 +79,12 @@ class Critics(nn.Module):
     """Q(s, a) by `members` networks side by side, behind one encoder.
 
     Args:
-        encoder: of s.
-        action_dim: of a.
-        hidden_sizes: width of each hidden layer.
-        device: where the parameters live.
-        members: how many networks.
-        layer_norm: normalise the hidden layers.
+        encoder: encoder of s.
+        action_dim: number of action dimensions.
+        hidden_sizes: widths of the hidden layers.
+        device: device of the parameters.
+        members: number of networks.
+        layer_norm: apply layer normalization before each ReLU.
     """
 
     def __init__(

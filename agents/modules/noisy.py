@@ -1,4 +1,4 @@
-"""Layers that explore: their weights carry learned noise.
+"""Noisy layers: agents explore by learned noise on the weights.
 
 Source: Fortunato et al., "Noisy Networks for Exploration", arXiv 1706.10295.
 """
@@ -15,16 +15,16 @@ from torch import Tensor, nn
 
 
 class NoisyLinear(nn.Linear):
-    """A linear layer with factorised Gaussian noise on weights and biases.
+    """A linear layer with factorized Gaussian noise on weights and biases.
 
-    `weight` and `bias`, the means, begin as those of `nn.Linear`. Each call draws noise anew, for
-    actor and learner alike; a batch shares it. TorchRL's exploration type has no say.
+    `weight` and `bias`, the means, are initialized as in `nn.Linear`. Every call draws new noise,
+    which the whole batch shares. TorchRL's exploration type has no effect.
 
     Args:
         inputs: width of the input.
         outputs: width of the output.
-        device: where the parameters live.
-        sigma: standard deviation of the noise at the start, in units of 1 / sqrt(inputs) (sigma_0).
+        device: device of the parameters.
+        sigma: initial standard deviation of the weights (sigma_0), in units of 1 / sqrt(inputs).
     """
 
     def __init__(self, inputs: int, outputs: int, device: torch.device, sigma: float = 0.5) -> None:
@@ -55,10 +55,10 @@ class NoisyMLP(nn.Module):
 
     Args:
         inputs: width of the input.
-        hidden_sizes: width of each hidden layer.
+        hidden_sizes: widths of the hidden layers.
         outputs: width of the output.
-        device: where the parameters live.
-        sigma: of the noise at the start, see `NoisyLinear`.
+        device: device of the parameters.
+        sigma: initial standard deviation of the weights, see `NoisyLinear`.
     """
 
     def __init__(

@@ -17,8 +17,8 @@ def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
     """Return the mean `[D]` of values `[*B, D]` over all rows.
 
     Args:
-        values: `[*B, D]`.
-        weight: `[*B, 1]`, 0 for rows that do not count; None where all count the same.
+        values: values `[*B, D]`.
+        weight: weight of each row `[*B, 1]`, 0 excludes a row; None weighs all rows equally.
     """
     if weight is None:
         return values.flatten(0, -2).mean(dim=0)
@@ -27,11 +27,11 @@ def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
 
 
 class RunningMoments(nn.Module):
-    """Mean and variance of all samples so far: 0 and 1 before the first.
+    """Running mean and variance of samples: 0 and 1 before the first sample.
 
     Args:
-        size: D, components of a sample.
-        device: where the statistics live.
+        size: number of components of a sample (D).
+        device: device of the statistics.
     """
 
     count: Tensor
@@ -46,13 +46,13 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def update(self, samples: Tensor, weight: Tensor | None = None) -> None:
-        """Take in samples `[*B, D]`.
+        """Update the moments with samples.
 
         Source: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983.
 
         Args:
-            samples: `[*B, D]`.
-            weight: `[*B, 1]`, 0 for rows that are no samples; None where all are.
+            samples: samples `[*B, D]`.
+            weight: weight of each row `[*B, 1]`, 0 excludes a row; None weighs all rows equally.
         """
         mean = weighted_mean(samples, weight)
         variance = weighted_mean((samples - mean).square(), weight)
@@ -73,18 +73,18 @@ class RunningMoments(nn.Module):
         return (self.variance + _EPSILON).rsqrt()
 
     def standardize(self, samples: Tensor) -> Tensor:
-        """Return samples `[*B, D]` less their mean, in units of their standard deviation."""
+        """Return samples `[*B, D]` minus the mean, divided by the standard deviation."""
         return (samples - self.mean) * self.inverse_std()
 
 
 class ObservationNormalizer(nn.Module):
-    """Brings each component of vector observations to mean 0 and variance 1, within [-10, 10].
+    """Normalizes each component of vector observations to mean 0 and variance 1, within [-10, 10].
 
-    Pixels and sets pass as they are: their encoders scale them.
+    Pixels and sets pass unchanged, because their encoders scale them.
 
     Args:
-        observation_spec: what is observed.
-        device: where the statistics live.
+        observation_spec: spec of the observations, batch size `[num_envs]`.
+        device: device of the statistics.
     """
 
     def __init__(self, observation_spec: Composite, device: torch.device) -> None:
@@ -101,28 +101,28 @@ class ObservationNormalizer(nn.Module):
         self.moments = nn.ModuleList(self._of_vectors)
 
     def forward(self, observation: TensorDictBase) -> TensorDictBase:
-        """Return the observations `[*B]`, normalised; those given stay as they are."""
+        """Return normalized observations `[*B]`; the given ones stay unchanged."""
         normalized = observation.select(*self.keys)
         for key, moments in zip(self.vectors, self._of_vectors, strict=True):
             normalized.set(key, moments.standardize(observation.get(key)).clamp(-_LIMIT, _LIMIT))
         return normalized
 
     def update(self, observation: TensorDictBase, weight: Tensor | None) -> None:
-        """Take in observations `[*B]`; weight `[*B, 1]` is 0 for rows that do not count."""
+        """Update the moments with observations `[*B]`; weight `[*B, 1]` 0 excludes a row."""
         for key, moments in zip(self.vectors, self._of_vectors, strict=True):
             moments.update(observation.get(key), weight)
 
 
 class RewardNormalizer(nn.Module):
-    """Divides rewards by the standard deviation of the discounted return so far.
+    """Divides rewards by the running standard deviation of the discounted return.
 
     Source: Engstrom et al., "Implementation Matters in Deep Policy Gradients", arXiv 2005.12729,
     algorithm 1.
 
     Args:
-        batch_size: of the world, `[num_envs]`.
-        gamma: discount per step.
-        device: where the statistics live.
+        batch_size: batch size of the environment, `[num_envs]`.
+        gamma: discount factor per environment step, 0 to 1.
+        device: device of the statistics.
     """
 
     discounted: Tensor
@@ -135,12 +135,12 @@ class RewardNormalizer(nn.Module):
 
     @torch.no_grad()
     def forward(self, reward: Tensor, done: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Take in the rewards of a rollout, and return them divided.
+        """Update the statistics with the rewards of a rollout and return the scaled rewards.
 
         Args:
-            reward: `[T, num_envs, 1]`, following on those of the call before.
-            done: the episode ended with this step, bool `[T, num_envs, 1]`.
-            weight: `[T, num_envs, 1]`, 0 for rows that are no transitions.
+            reward: rewards `[T, num_envs, 1]` that continue those of the previous call.
+            done: whether the episode ended with the step, bool `[T, num_envs, 1]`.
+            weight: `[T, num_envs, 1]`, 0 for rows without a transition; None weighs all equally.
         """
         # R_t = r_t + gamma (1 - done_{t-1}) R_{t-1}: the recurrence of GAE, backwards in time
         decay = torch.full_like(reward, self.gamma).masked_fill(done, 0.0)

@@ -1,4 +1,4 @@
-"""Pieces of a gradient step that agents share."""
+"""Optimizers and target networks: the parts of a gradient step that agents share."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def adam(
     device: torch.device,
     epsilon: float = 1e-8,
 ) -> torch.optim.Adam:
-    """Build an Adam that does its whole step in as few kernels as the device allows.
+    """Build an Adam optimizer whose step takes as few kernels as the device allows.
 
-    Its learning rate is a tensor on the device, so that a captured step sees it change. Nothing is
-    read back from a device on which an optimizer can be captured.
+    The learning rate is a tensor on the device, so that a captured step reads its current value. On
+    devices that can capture an optimizer, a step reads nothing back to the host.
 
     Args:
-        parameters: of the networks that learn, or groups of them.
-        learning_rate: of all groups, above 0.
-        device: of the parameters.
-        epsilon: added to the denominator.
+        parameters: parameters to train, or parameter groups.
+        learning_rate: initial learning rate of all groups, above 0.
+        device: device of the parameters.
+        epsilon: term added to the denominator, above 0.
     """
     rate = torch.tensor(learning_rate, device=device)
     options = accelerator_of(device).adam_options
@@ -40,12 +40,12 @@ def adam(
 
 
 def joint_parameters(*networks: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of some networks, those that several networks share once."""
+    """Return the parameters of several networks, each shared parameter once."""
     return list(dict.fromkeys(p for network in networks for p in network.parameters()))
 
 
 def parameter_groups(*networks: nn.Module) -> list[dict[str, Any]]:
-    """Return the parameters of some networks as one group of an optimizer for each network.
+    """Return one parameter group of an optimizer for each network.
 
     A parameter that several networks share belongs to the last of them.
     """
@@ -59,13 +59,13 @@ def parameter_groups(*networks: nn.Module) -> list[dict[str, Any]]:
 class TargetNetwork(nn.Module):
     """A frozen copy of a network that follows the original.
 
-    Called as the original is. With `period=1` it follows at every update by Polyak averaging; with
-    a longer period and `rate=1.0` it is copied every so many updates.
+    It takes the inputs of the original. With `period=1` it follows by Polyak averaging at every
+    update; with a longer period and `rate=1.0` it becomes a copy once per period.
 
     Args:
-        online: the network that learns.
-        rate: share of the original that moves into the copy, above 0 to 1 (tau).
-        period: updates from one move to the next, at least 1.
+        online: network to follow.
+        rate: Polyak averaging rate (tau), above 0 to 1; 1 copies the original.
+        period: number of calls of `update` per move, at least 1.
     """
 
     updates: Tensor
@@ -75,7 +75,7 @@ class TargetNetwork(nn.Module):
         self.network = copy.deepcopy(online).requires_grad_(False)
         self.rate = rate
         self.period = period
-        # In a tuple, because the original is not a part of this module.
+        # In a tuple, because the original must not become a submodule.
         self._online = (online,)
         self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
         device = next(self.network.parameters()).device
@@ -87,7 +87,7 @@ class TargetNetwork(nn.Module):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move the copy, if it is time: theta' <- (1 - rate) theta' + rate theta."""
+        """Move the copy if it is due: theta' <- (1 - rate) theta' + rate theta."""
         if self._pairs is None:
             (online,) = self._online
             self._pairs = list(self.network.parameters()), list(online.parameters())
@@ -102,7 +102,7 @@ class TargetNetwork(nn.Module):
             target.lerp_(original, rate)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TargetNetwork:
-        """Look the parameters up again after a move: other objects may have taken their place."""
+        """Drop the cached parameters, because a move to a device may replace them."""
         super()._apply(fn, recurse)
         self._pairs = None
         return self

@@ -1,4 +1,4 @@
-"""Convolutional networks that encode pixels, by the names of the papers that they follow."""
+"""Convolutional networks that encode pixels, most of them named after their paper."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Style(NamedTuple):
     """One way to encode pixels.
 
     Attributes:
-        channels: default output channels of the convolutions, or of the blocks of them.
-        features: default width of the linear layer behind them.
+        channels: default output channels of each convolution or residual block.
+        features: default width of the linear layer behind the convolutions.
         convolve: builds the convolutions, from input channels, output channels and device.
         finish: builds the layers behind the linear layer, from its width and the device.
     """
@@ -38,14 +38,14 @@ class PixelEncoder(nn.Module):
     """Encodes pixels by convolutions and a linear layer.
 
     Args:
-        shape: C, H, W.
-        style: see `STYLES`.
-        channels: output channels of each convolution or block; None for those of the style.
-        features: width of the linear layer; None for that of the style.
-        device: of the parameters.
+        shape: shape of an image, C, H, W.
+        style: key of the network in `STYLES`.
+        channels: output channels of each convolution or block; None for the default of the style.
+        features: width of the linear layer; None for the default of the style.
+        device: device of the parameters.
 
     Raises:
-        ConfigurationError: the pixels are too few for the convolutions.
+        ConfigurationError: the images are too small for the convolutions.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class PixelEncoder(nn.Module):
         size = _output_size(convolutions, height) * _output_size(convolutions, width)
         if size == 0:
             raise ConfigurationError(
-                f"agent.encoder.convolutions={style}: pixels of {height} x {width} are too few for "
-                "these convolutions"
+                f"agent.encoder.convolutions={style}: images of {height} x {width} pixels are too "
+                "small for these convolutions"
             )
         outputs = (channels or chosen.channels)[-1] * size
         linear = nn.Linear(outputs, self.width, device=device)
@@ -76,17 +76,17 @@ class PixelEncoder(nn.Module):
     def forward(self, observation: TensorDictBase, key: NestedKey) -> Tensor:
         """Return `[*B, width]` for pixels `[*B, C, H, W]` of values 0 to 255."""
         pixels = observation.get(key)
-        # Centred, [-0.5, 0.5]: pixels stay bytes until they reach the network.
+        # Scaled to [-0.5, 0.5] here, so that pixels stay bytes until they reach the network.
         images = pixels.reshape(-1, *pixels.shape[-3:]).to(torch.float32) / 255.0 - 0.5
         return self.network(images).reshape(*pixels.shape[:-3], self.width)
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions that are added to their input `[B, channels, H, W]`.
+    """Two convolutions whose output is added to their input `[B, channels, H, W]`.
 
     Args:
-        channels: of input and output.
-        device: of the parameters.
+        channels: number of channels of input and output.
+        device: device of the parameters.
     """
 
     def __init__(self, channels: int, device: torch.device) -> None:
@@ -104,10 +104,10 @@ class ResidualBlock(nn.Module):
 
 
 def check_channels(style: Convolutions, channels: Sequence[int] | None) -> None:
-    """Refuse a number of convolutions that a style does not have.
+    """Refuse a number of channels that does not fit the convolutions of a style.
 
     Raises:
-        ConfigurationError: `nature` has three convolutions, each with a kernel of its own.
+        ConfigurationError: the style is `nature` and the number of channels is not three.
     """
     if style == "nature" and channels is not None and len(channels) != len(_NATURE_KERNELS):
         raise ConfigurationError(
@@ -178,7 +178,7 @@ STYLES: dict[Convolutions, Style] = {
 
 
 def _output_size(layers: Sequence[nn.Module], size: int) -> int:
-    """Return how many of `size` pixels in a row are left by some convolutions; 0 for none."""
+    """Return the output size of layers along an axis of `size` pixels; 0 for too few pixels."""
     for layer in layers:
         if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
             kernel, stride, padding = (

@@ -1,4 +1,4 @@
-"""Distributions of returns by their quantile functions: what IQN and AC-IQN share.
+"""Quantile functions of the return: the parts that IQN and AC-IQN share.
 
 Source: Dabney et al., "Implicit Quantile Networks for Distributional Reinforcement Learning",
 arXiv 1806.06923.
@@ -17,9 +17,9 @@ class CosineEmbedding(nn.Module):
     """Turns quantile fractions into features: phi(tau) = ReLU(W [cos(pi i tau)] + b), eq. 4.
 
     Args:
-        cosines: how many of them, i = 0 .. cosines - 1.
-        width: of the features.
-        device: where the parameters live.
+        cosines: number of cosines, i = 0 .. cosines - 1.
+        width: number of features.
+        device: device of the parameters.
     """
 
     frequencies: Tensor
@@ -46,7 +46,7 @@ def draw_fractions(shape: tuple[int, ...], risk_level: float, device: torch.devi
 
 
 def midpoints(count: int, risk_level: float, device: torch.device) -> Tensor:
-    """Return the middles `[count]` of equal parts of [0, risk_level]: the same mean, undrawn."""
+    """Return the midpoints `[count]` of equal parts of [0, risk_level], for repeatable means."""
     parts = torch.arange(count, dtype=torch.float32, device=device)
     return (parts + 0.5) * (risk_level / count)
 
@@ -55,10 +55,10 @@ def quantile_huber_loss(values: Tensor, fractions: Tensor, targets: Tensor, kapp
     """Return the quantile regression loss of each sample, `[B]`, eq. 3 of the paper.
 
     Args:
-        values: `[B, N]`, Z at `fractions`, with gradient.
-        fractions: `[B, N]`, tau, in [0, 1].
-        targets: `[B, N']`, samples of the target distribution.
-        kappa: the error up to which the loss is quadratic, above 0, in units of reward.
+        values: predicted quantiles `[B, N]`, Z at `fractions`, with gradient.
+        fractions: quantile fractions (tau) `[B, N]` in [0, 1].
+        targets: samples of the target distribution, `[B, N']`.
+        kappa: error at which the loss turns from quadratic to linear, above 0, in units of reward.
     """
     shape = (*values.shape, targets.shape[-1])
     value = values.unsqueeze(-1).expand(shape)

@@ -1,4 +1,4 @@
-"""Networks that draw their actions from a distribution, initialised as policy gradients need it."""
+"""Stochastic actors, and the weight initialization that suits policy gradients."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class OrthogonalNetwork(nn.Module):
     """An encoder and a multilayer perceptron with orthogonal weights and biases of 0.
 
     Args:
-        encoder: of what it sees.
+        encoder: encoder of the observations.
         outputs: width of the output.
-        hidden_sizes: width of each hidden layer.
-        output_gain: scale of the weights of the last layer; those of the others have sqrt(2).
-        device: where the parameters live.
+        hidden_sizes: widths of the hidden layers.
+        output_gain: gain of the weights of the last layer; the other layers have gain sqrt(2).
+        device: device of the parameters.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class StochasticActor(nn.Module, ABC):
     """Maps observations to a distribution over actions.
 
     Args:
-        network: gives the parameters of the distribution.
-        normalizer: what observations go through first, if anything.
+        network: network that outputs the parameters of the distribution.
+        normalizer: normalizer of the observations; None passes them unchanged.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class StochasticActor(nn.Module, ABC):
         self.normalizer = normalizer
 
     def normalize(self, observation: TensorDictBase) -> TensorDictBase:
-        """Return observations `[*B]` as the network reads them."""
+        """Return observations `[*B]`, normalized if there is a normalizer."""
         return observation if self.normalizer is None else self.normalizer(observation)
 
     @abstractmethod
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
-        """Return actions for observations `[*B]`: drawn, or the most likely ones."""
+        """Return random actions for observations `[*B]`, or the greedy ones if deterministic."""
 
     @abstractmethod
     def evaluate(self, normalized: TensorDictBase, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,14 +79,15 @@ class StochasticActor(nn.Module, ABC):
 
 
 class GaussianActor(StochasticActor):
-    """Continuous actions `[*B, action_dim]` in [-1, 1] from a clipped normal.
+    """Continuous actions `[*B, action_dim]` in [-1, 1] from a clipped normal distribution.
 
-    The network gives its mean; the logarithm of its standard deviation is a parameter of its own.
+    The network outputs the mean. The log standard deviation is a separate parameter, the same for
+    all observations.
 
     Args:
-        network: `[*B] -> [*B, action_dim]`.
-        normalizer: what observations go through first, if anything.
-        log_std: `[action_dim]`, at the start.
+        network: network that maps observations `[*B]` to means `[*B, action_dim]`.
+        normalizer: normalizer of the observations; None passes them unchanged.
+        log_std: initial log standard deviation `[action_dim]`.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class GaussianActor(StochasticActor):
 
 
 class CategoricalActor(StochasticActor):
-    """Discrete actions `[*B]` int64; the network gives their logits `[*B, n]`."""
+    """Discrete actions `[*B]` int64; the network outputs their logits `[*B, n]`."""
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
         """Return actions `[*B]`."""
@@ -138,15 +139,15 @@ def build_actor(
     normalizer: ObservationNormalizer | None,
     device: torch.device,
 ) -> StochasticActor:
-    """Build the actor for a kind of action; its small last layer lets all actions start equal.
+    """Build the actor for a kind of action, with a last layer so small that no action stands out.
 
     Args:
-        encoder: of what it sees.
-        action_spec: continuous `[*B, action_dim]`, or discrete `[*B]`.
-        hidden_sizes: width of each hidden layer.
-        log_std_init: of continuous actions.
-        normalizer: what observations go through first, if anything.
-        device: where the parameters live.
+        encoder: encoder of the observations.
+        action_spec: spec of the actions, continuous `[*B, action_dim]` or discrete `[*B]`.
+        hidden_sizes: widths of the hidden layers.
+        log_std_init: initial log standard deviation of continuous actions.
+        normalizer: normalizer of the observations; None passes them unchanged.
+        device: device of the parameters.
     """
 
     def network(outputs: int) -> OrthogonalNetwork:
@@ -160,7 +161,7 @@ def build_actor(
 
 @torch.no_grad()
 def _initialize(layer: nn.Linear, gain: float) -> None:
-    # Drawn on the host, because not every accelerator has the decomposition that it takes.
+    # Drawn on the host, because not every accelerator has the QR decomposition that it needs.
     weight = torch.empty(layer.weight.shape)
     layer.weight.copy_(nn.init.orthogonal_(weight, gain))
     layer.bias.zero_()

@@ -1,6 +1,6 @@
 """A normal distribution squashed into [-1, 1] by tanh, made of tensor operations only.
 
-TorchRL's and PyTorch's own read values back to the host to validate them; this one never does.
+The distributions of TorchRL and PyTorch read values back to the host; this one does not.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def split(parameters: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sample(mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw actions to learn from, differentiable in mean and log_std, with log-probability.
+    """Draw actions to learn from, differentiable in mean and log_std, with log-probabilities.
 
     Args:
-        mean: `[*B, D]`, before tanh.
-        log_std: `[*B, D]`, before tanh.
+        mean: mean before tanh, `[*B, D]`.
+        log_std: log standard deviation before tanh, `[*B, D]`.
 
     Returns:
         action `[*B, D]` in [-1, 1] and its log-probability `[*B, 1]`: SAC, arXiv 1812.05905,
@@ -46,7 +46,7 @@ def sample(mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def draw(mean: Tensor, log_std: Tensor) -> Tensor:
-    """Draw actions `[*B, D]` to act with, without their log-probability."""
+    """Draw actions `[*B, D]` to act with, without log-probabilities."""
     return torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)).tanh()
 
 

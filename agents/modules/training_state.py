@@ -1,4 +1,4 @@
-"""Networks and optimizers of an agent as states that are saved, loaded and moved to a device."""
+"""Functions that save, load and move the networks and optimizers of an agent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load a state that `networks_state` or `state_dict()` returned.
 
     Raises:
-        ConfigurationError: the state belongs to other networks than these.
+        ConfigurationError: the state belongs to different networks.
     """
     complete = dict(state)
     for names in _names_of_each_tensor(networks.state_dict(keep_vars=True)):
@@ -42,19 +42,19 @@ def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:
         # The first line says that there are errors; the second names the first of them.
         problem = str(error).splitlines()[1].strip()
         raise ConfigurationError(
-            f"the networks saved are not those of these settings: {problem}"
+            f"the saved networks do not fit these settings: {problem}"
         ) from error
 
 
 def load_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
-    """Load the moments of an optimizer, and keep the settings that it was built with.
+    """Load the moments of an optimizer and keep its own settings.
 
-    The saved learning rate, which may have changed in the course of training, is loaded where the
-    optimizer was built with the same initial rate as the saved one.
+    The saved learning rate, which may have changed during training, is loaded if the optimizer was
+    built with the same initial rate as the saved one.
 
     Args:
-        optimizer: of the same parameters in the same order; they may be grouped differently.
-        saved: its `state_dict()`, from any device.
+        optimizer: optimizer of the same parameters in the same order; the groups may differ.
+        saved: `state_dict()` of the saved optimizer, from any device.
     """
     _load_moments(optimizer, saved["state"])
     groups = saved["param_groups"]
@@ -69,8 +69,8 @@ def place_optimizer(optimizer: Optimizer, moved: Mapping[nn.Parameter, nn.Parame
     """Let an optimizer follow its parameters to another device.
 
     Args:
-        optimizer: of the parameters before they were moved.
-        moved: each parameter before, and the one that has taken its place; often the same object.
+        optimizer: optimizer of the parameters before the move.
+        moved: the replacement of each parameter before the move, often the same object.
     """
     state = optimizer.state_dict()["state"]
     for group in optimizer.param_groups:
@@ -84,11 +84,11 @@ def place_optimizer(optimizer: Optimizer, moved: Mapping[nn.Parameter, nn.Parame
 
 
 def _load_moments(optimizer: Optimizer, state: Mapping[int, Any]) -> None:
-    """Load the state of each parameter; the groups stay as they are."""
+    """Load the state of each parameter; the groups stay unchanged."""
     settings = [dict(group) for group in optimizer.param_groups]
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": dict(state), "param_groups": groups})
-    # The optimizer has taken copies of its own rates, which others may hold and change.
+    # Loading replaces the rate tensors by copies, but other code may hold and change the originals.
     for group, own in zip(optimizer.param_groups, settings, strict=True):
         group.update(own)
 

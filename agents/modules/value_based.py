@@ -1,4 +1,4 @@
-"""Agents that act by the values of their actions."""
+"""The base class of agents that choose actions by their values."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from agents.modules.optimization import TargetNetwork
 
 
 class ValueBasedAgent(OffPolicyAgent):
-    """One network that values actions, and a target network that follows it.
+    """A network that outputs the values of all actions, and its target network.
 
     Attributes:
-        network: the values of all actions.
-        target_network: follows it.
-        optimizer: of the network.
+        network: values of all actions.
+        target_network: target network of `network`.
+        optimizer: optimizer of the network.
     """
 
     network: nn.Module
     target_network: TargetNetwork
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:
-        """Move the target."""
+        """Update the target network."""
         self.target_network.update()

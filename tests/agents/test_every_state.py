@@ -176,7 +176,7 @@ def test_a_state_of_an_accelerator_goes_on_on_the_host(
 @every_agent
 def test_networks_of_another_size_are_refused_in_one_line(case: Case) -> None:
     agent = case.make(hidden_sizes=[16, 16])
-    with pytest.raises(ConfigurationError, match="not those of these settings: size mismatch") as e:
+    with pytest.raises(ConfigurationError, match="do not fit these settings: size mismatch") as e:
         resumed(case, agent, hidden_sizes=[8, 8])
     assert "\n" not in str(e.value)
 

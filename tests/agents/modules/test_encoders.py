@@ -107,7 +107,7 @@ def test_what_no_encoder_reads_is_refused_by_name(leaf: TensorSpec) -> None:
 
 
 def test_a_world_that_shows_nothing_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="nothing to observe"):
+    with pytest.raises(ConfigurationError, match="at least one observation"):
         build({})
 
 
@@ -138,7 +138,7 @@ def test_channels_and_features_of_pixels_are_settings(style: str) -> None:
         ({"convolutions": "vgg"}, "convolutions=vgg"),
         (
             {"convolutions": "nature"},
-            "agent.encoder.convolutions=nature: pixels of 16 x 24 are too few",
+            "agent.encoder.convolutions=nature: images of 16 x 24 pixels are too small",
         ),
         ({"convolutions": "nature", "channels": [8, 8]}, "convolutions=nature takes three numbers"),
         ({"channels": []}, "channels"),
