@@ -17,7 +17,7 @@ def make(**hyperparameters: Any) -> ACIQN:
 
 
 class KnownQuantiles(torch.nn.Module):
-    """Z_tau(s, a) = value + slope tau (1 + a_0), whatever is seen."""
+    """Z_tau(s, a) = value + slope tau (1 + a_0) for every observation s."""
 
     def __init__(self, value: float, slope: float = 0.0) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class KnownQuantiles(torch.nn.Module):
         return self.value + self.slope * fractions * (1.0 + action[:, :1])
 
 
-def test_critic_learns_the_quantiles_that_the_targets_give() -> None:
+def test_critic_learns_the_quantiles_of_the_target_networks() -> None:
     agent = make(gamma=0.5, fractions=4, kappa=2.0)
     agent.critic, agent.target_critic.network = KnownQuantiles(2.0), KnownQuantiles(20.0)
     batch = make_batch(agent)
@@ -50,7 +50,7 @@ def test_critic_learns_the_quantiles_that_the_targets_give() -> None:
 
 
 @pytest.mark.parametrize("risk_level", [1.0, 0.2])
-def test_the_actor_maximises_the_mean_of_the_worst_returns(risk_level: float) -> None:
+def test_actor_maximizes_the_mean_of_the_worst_returns(risk_level: float) -> None:
     agent = make(fractions=2000, risk_level=risk_level)
     agent.critic = KnownQuantiles(1.0, slope=10.0)
     batch = make_batch(agent)
@@ -60,6 +60,6 @@ def test_the_actor_maximises_the_mean_of_the_worst_returns(risk_level: float) ->
     assert agent.loss(batch).terms["loss/actor"].item() == pytest.approx(expected, rel=0.01)
 
 
-def test_the_critic_needs_two_hidden_layers() -> None:
+def test_fewer_than_two_hidden_layers_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="hidden_sizes"):
         ACIQN(*small_specs("continuous"), CPU, hidden_sizes=[16])

@@ -15,10 +15,10 @@ def make(**hyperparameters: Any) -> DDPG:
 
 
 @pytest.mark.parametrize("terminated", [False, True])
-def test_critic_learns_the_value_that_the_targets_give(terminated: bool) -> None:
+def test_critic_learns_the_value_of_the_target_networks(terminated: bool) -> None:
     agent = make(gamma=0.9)
     for p in (*agent.target_actor.parameters(), *agent.target_critic.parameters()):
-        p.data += 0.1  # so that they differ from those that learn
+        p.data += 0.1  # so that target and online networks differ
     batch = make_batch(agent, terminated=terminated)
     after = batch["next"]
     next_action = agent.target_actor(after)

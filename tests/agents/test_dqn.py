@@ -15,7 +15,7 @@ def make(**hyperparameters: Any) -> DQN:
 
 
 def with_known_values(agent: DQN) -> DQN:
-    """Make online values (1, 2, 3) and target values (30, 20, 10), whatever is seen."""
+    """Make online values (1, 2, 3) and target values (30, 20, 10) for every observation."""
     networks: list[Any] = [agent.network, agent.target_network.network]
     for network, values in zip(networks, ([1.0, 2.0, 3.0], [30.0, 20.0, 10.0]), strict=True):
         last = network.network[-1]
@@ -25,7 +25,7 @@ def with_known_values(agent: DQN) -> DQN:
 
 
 @pytest.mark.parametrize(("double", "next_value"), [(False, 30.0), (True, 10.0)])
-def test_target_values_the_action_that_the_right_network_chooses(
+def test_double_decides_which_network_chooses_the_next_action(
     double: bool, next_value: float
 ) -> None:
     agent = with_known_values(make(double=double, gamma=0.5))

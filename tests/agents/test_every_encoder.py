@@ -1,4 +1,4 @@
-"""The encoder as a component of every agent: shared, augmented, or a class of the user's own."""
+"""The encoder as a component of every agent: shared, augmented, or a user's own class."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ every_actor_critic = every_agent_that(lambda case: case.actions == "continuous")
 
 
 class Mean(EncoderFactory):
-    """Encodes pixels by their mean, scaled: stands for a class of the user's own."""
+    """Encodes pixels by their mean, scaled: an example of a user's own class."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
@@ -53,7 +53,7 @@ class MeanEncoder(Encoder):
 
 
 def make(case: Case, encoder: EncoderFactory, **settings: Any) -> Agent:
-    """Return an agent that sees a vector and an image."""
+    """Return an agent that observes a vector and an image."""
     torch.manual_seed(0)
     _, action = small_specs(case.actions)
     spec = Composite(
@@ -88,14 +88,14 @@ def make_batch(agent: Agent) -> TensorDictBase:
 
 
 def encoders_of(agent: Agent) -> list[nn.Module]:
-    """Return the networks for pixels that learn."""
+    """Return the encoders of pixels that the optimizer trains."""
     learned = {id(p) for group in agent.optimizer.param_groups for p in group["params"]}
     modules = [m for m in agent.modules() if type(m).__name__ in ("PixelEncoder", "MeanEncoder")]
     return [m for m in modules if id(next(m.parameters())) in learned]
 
 
 @every_agent
-def test_an_agent_learns_with_an_encoder_of_the_users_own(case: Case) -> None:
+def test_agent_trains_a_users_own_encoder(case: Case) -> None:
     agent = make(case, Mean(scale=2.0))
     (first, *_) = encoders_of(agent)
     assert next(first.parameters()).item() == 2.0
@@ -108,7 +108,7 @@ def test_an_agent_learns_with_an_encoder_of_the_users_own(case: Case) -> None:
 
 @every_actor_critic
 @pytest.mark.parametrize("shared", [False, True])
-def test_actor_and_critic_share_an_encoder_where_it_is_asked_for(case: Case, shared: bool) -> None:
+def test_actor_and_critic_share_an_encoder_on_request(case: Case, shared: bool) -> None:
     agent = make(case, ObservationEncoderFactory(shared=shared, channels=[4, 4]))
     encoders = encoders_of(agent)
     assert len(encoders) == (1 if shared else 2)
@@ -122,7 +122,7 @@ def test_actor_and_critic_share_an_encoder_where_it_is_asked_for(case: Case, sha
 
 
 @every_agent_that(lambda case: case.actions == "continuous" and case.agent_class.__name__ != "PPO")
-def test_a_shared_encoder_learns_from_the_critic_alone(case: Case) -> None:
+def test_the_critic_alone_trains_a_shared_encoder(case: Case) -> None:
     agent = make(case, ObservationEncoderFactory(shared=True, channels=[4, 4]))
     (encoder,) = encoders_of(agent)
     losses = agent.loss(make_batch(agent)).terms
@@ -133,7 +133,7 @@ def test_a_shared_encoder_learns_from_the_critic_alone(case: Case) -> None:
 
 
 @every_actor_critic
-def test_a_policy_of_a_shared_encoder_is_saved_whole(case: Case) -> None:
+def test_state_with_a_shared_encoder_restores_the_whole_policy(case: Case) -> None:
     factory = ObservationEncoderFactory(shared=True, channels=[4, 4])
     agent, other = make(case, factory), make(case, factory)
     agent.update(make_batch(agent))
@@ -148,7 +148,7 @@ def test_a_policy_of_a_shared_encoder_is_saved_whole(case: Case) -> None:
 
 
 @every_agent
-def test_random_shifts_change_the_gradient_step_and_not_the_policy(case: Case) -> None:
+def test_random_shifts_change_the_gradient_step_but_not_the_policy(case: Case) -> None:
     gradients, actions = [], []
     for shift in (0, 4):
         agent = make(case, ObservationEncoderFactory(random_shift=shift, channels=[4, 4]))

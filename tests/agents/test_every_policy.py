@@ -1,4 +1,4 @@
-"""What holds for the actions of every agent, whatever its algorithm."""
+"""The actions of every agent: shapes, bounds and exploration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def act(agent: Agent, observation: torch.Tensor) -> torch.Tensor:
 
 @every_agent
 @pytest.mark.parametrize("batch", [(), (5,), (3, 2)])
-def test_it_acts_for_any_batch_greedily_or_not(case: Case, batch: tuple[int, ...]) -> None:
+def test_policy_acts_for_any_batch_shape_greedily_or_not(
+    case: Case, batch: tuple[int, ...]
+) -> None:
     agent = case.make(epsilon_start=1.0, epsilon_end=1.0)
     observation = torch.randn(*batch, OBSERVATION)
     agent.policy.eval()
@@ -38,7 +40,7 @@ def test_it_acts_for_any_batch_greedily_or_not(case: Case, batch: tuple[int, ...
 
 
 @every_agent
-def test_its_actions_are_those_of_the_world(case: Case) -> None:
+def test_actions_lie_in_the_action_spec(case: Case) -> None:
     agent = case.make(
         bounds=(2.0, 6.0), noise_start=1.0, log_std_init=1.0, noisy=False, epsilon_end=1.0
     )
@@ -54,7 +56,7 @@ def test_its_actions_are_those_of_the_world(case: Case) -> None:
 
 
 @every_agent_with("noise_frames")
-def test_it_explores_by_noise_as_scheduled(case: Case) -> None:
+def test_exploration_noise_follows_its_schedule(case: Case) -> None:
     agent = case.make(noise_start=0.2, noise_end=0.0, noise_frames=1000)
     observation = torch.randn(1000, OBSERVATION)
     agent.policy.eval()
@@ -66,12 +68,12 @@ def test_it_explores_by_noise_as_scheduled(case: Case) -> None:
 
 
 @every_agent_with("epsilon_frames")
-def test_it_explores_by_epsilon_as_scheduled(case: Case) -> None:
+def test_epsilon_follows_its_schedule(case: Case) -> None:
     agent = case.make(
         epsilon_start=1.0,
         epsilon_end=0.0,
         epsilon_frames=1000,
-        # As good as greedy without it.
+        # Nearly greedy apart from epsilon.
         noisy=False,
         acting_fractions=500,
     )

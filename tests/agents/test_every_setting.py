@@ -1,4 +1,4 @@
-"""What every agent refuses, by name and before anything is built."""
+"""Settings and specs that every agent refuses, by name and before it builds a network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchrl_gpu.errors import ConfigurationError
 
 KINDS: tuple[ActionKind, ...] = ("continuous", "discrete")
 
-# Of every setting that has a range; those that depend on another are in the tests of their agent.
+# Covers every setting with a range; tests of single agents cover settings that exclude each other.
 OUT_OF_RANGE = [
     ("acting_fractions", 0),
     ("adam_epsilon", 0.0),
@@ -67,7 +67,7 @@ OUT_OF_RANGE = [
 
 
 def refuses(agent_class: type[Agent], name: str, value: Any) -> None:
-    """Check that an agent refuses a value and says for which setting."""
+    """Check that an agent refuses a value by an error that opens with the setting."""
     specs = small_specs(min(agent_class.actions))
     with pytest.raises(ConfigurationError, match=f"^{re.escape(f'{name}={value}: ')}"):
         build(agent_class, *specs, **{name: value})
@@ -82,14 +82,14 @@ def test_settings_out_of_range_are_refused_by_name(name: str, value: Any) -> Non
 
 
 @every_agent_class
-def test_no_setting_takes_just_anything(agent_class: type[Agent]) -> None:
+def test_no_setting_takes_an_arbitrary_string(agent_class: type[Agent]) -> None:
     for name, parameter in parameters_of(agent_class).items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             refuses(agent_class, name, "a little")
 
 
 @every_agent_class
-def test_actions_that_it_does_not_produce_are_refused(agent_class: type[Agent]) -> None:
+def test_unsupported_actions_are_refused(agent_class: type[Agent]) -> None:
     for actions in set(KINDS) - agent_class.actions:
         with pytest.raises(ConfigurationError, match=rf"^action_spec: .* not {actions}"):
             build(agent_class, *small_specs(actions))

@@ -1,4 +1,4 @@
-"""What holds for every agent that goes on from a saved state, with the same settings or others."""
+"""Every agent resumes from a saved state, with the same settings or different ones."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def trained(case: Case, **settings: Any) -> Agent:
 
 
 def resumed(case: Case, agent: Agent, **settings: Any) -> Agent:
-    """Return an agent of the given settings that goes on where another is."""
+    """Return an agent with the given settings that has loaded the state of another."""
     other = case.make(seed=1, **settings)
     other.load_training_state(copy.deepcopy(agent.training_state()))
     return other
 
 
 @every_agent
-def test_another_learning_rate_holds_from_there_on(case: Case) -> None:
+def test_a_new_learning_rate_replaces_the_saved_one(case: Case) -> None:
     agent = trained(case, learning_rate=1e-2)
     slow, same = (resumed(case, agent, learning_rate=rate) for rate in (1e-10, 1e-2))
     distances = []
@@ -60,7 +60,7 @@ def test_another_learning_rate_holds_from_there_on(case: Case) -> None:
 
 
 @every_agent_that(lambda case: issubclass(case.agent_class, OffPolicyAgent))
-def test_a_rate_that_a_scheduler_of_torch_has_moved_goes_on(case: Case) -> None:
+def test_a_learning_rate_that_a_torch_scheduler_changed_is_restored(case: Case) -> None:
     def scheduled() -> tuple[Agent, list[ExponentialLR]]:
         agent = case.make(learning_rate=1e-2)
         schedulers = [ExponentialLR(one, 0.5) for one in agent.optimizers().values()]
@@ -78,17 +78,17 @@ def test_a_rate_that_a_scheduler_of_torch_has_moved_goes_on(case: Case) -> None:
 
 
 @every_agent_with("adam_epsilon")
-def test_settings_of_the_optimizer_are_those_that_were_asked_for(case: Case) -> None:
+def test_optimizer_keeps_the_new_settings(case: Case) -> None:
     other = resumed(case, trained(case, adam_epsilon=1e-8), adam_epsilon=1e-3)
     assert [group["eps"] for group in other.optimizer.param_groups] == [1e-3]
 
 
 @every_agent_with("target_kl")
 @pytest.mark.parametrize(("asked", "expected"), [(1e-2, 1e-2 / 1.5**3), (4e-3, 4e-3)])
-def test_an_adapted_rate_goes_on_unless_another_one_is_asked_for(
+def test_an_adapted_learning_rate_is_restored_unless_a_new_one_is_set(
     case: Case, asked: float, expected: float
 ) -> None:
-    # Every step goes too far, so that the rate is divided by 1.5 each time.
+    # Every step exceeds the target, so the rate is divided by 1.5 each time.
     agent = case.make(learning_rate=1e-2, target_kl=1e-9)
     batch = make_batch(agent)
     batch["log_prob"] -= 0.5
@@ -99,7 +99,7 @@ def test_an_adapted_rate_goes_on_unless_another_one_is_asked_for(
 
 
 @every_agent
-def test_a_state_holds_every_tensor_once(case: Case) -> None:
+def test_state_holds_every_tensor_once(case: Case) -> None:
     agent = trained(case)
     networks = agent.training_state()["networks"]
     assert len({tensor.data_ptr() for tensor in networks.values()}) == len(networks)
@@ -107,7 +107,7 @@ def test_a_state_holds_every_tensor_once(case: Case) -> None:
 
 
 @every_agent
-def test_a_state_with_a_name_for_each_use_of_a_tensor_is_read_too(case: Case) -> None:
+def test_state_with_several_names_per_tensor_loads_too(case: Case) -> None:
     agent = trained(case)
     other = case.make(seed=1)
     state = copy.deepcopy(agent.training_state())
@@ -116,7 +116,7 @@ def test_a_state_with_a_name_for_each_use_of_a_tensor_is_read_too(case: Case) ->
 
 
 @every_agent
-def test_a_copy_learns_as_the_original_does(case: Case) -> None:
+def test_a_deep_copy_learns_exactly_like_the_original(case: Case) -> None:
     agent = trained(case, target_rate=0.1)
     other = copy.deepcopy(agent)
     for one in (agent, other):
@@ -127,7 +127,9 @@ def test_a_copy_learns_as_the_original_does(case: Case) -> None:
 
 
 @every_agent
-def test_an_agent_learns_on_where_it_is_moved_to(case: Case, accelerator: torch.device) -> None:
+def test_agent_continues_to_learn_after_a_move_to_another_device(
+    case: Case, accelerator: torch.device
+) -> None:
     agent = trained(case, target_rate=1.0)
     before = parameters(agent)
     agent.to(accelerator)
@@ -137,14 +139,14 @@ def test_an_agent_learns_on_where_it_is_moved_to(case: Case, accelerator: torch.
     assert all(value.device == accelerator for value in after.values())
     moved = [name for name in after if not torch.equal(after[name].cpu(), before[name])]
     assert moved
-    # Targets that are copied at each update equal the networks that they follow.
+    # Target networks that are copied at each update equal the online networks.
     for name in moved:
         if name.startswith("target_"):
             online = name.removeprefix("target_").replace(".network.", ".", 1)
             assert torch.equal(after[name].cpu(), after[online].cpu()), name
 
 
-def test_an_agent_may_be_moved_before_it_has_an_optimizer() -> None:
+def test_agent_can_move_before_it_has_an_optimizer() -> None:
     class Moved(SAC):
         def build_encoders(self) -> tuple[Encoder, Encoder]:
             self.to(CPU)
@@ -154,9 +156,7 @@ def test_an_agent_may_be_moved_before_it_has_an_optimizer() -> None:
 
 
 @every_agent
-def test_a_state_of_an_accelerator_goes_on_on_the_host(
-    case: Case, accelerator: torch.device
-) -> None:
+def test_state_of_an_accelerator_resumes_on_the_host(case: Case, accelerator: torch.device) -> None:
     agent = trained(case)
     state = copy.deepcopy(agent.training_state())
     options = ("fused", "foreach", "capturable")
@@ -174,7 +174,7 @@ def test_a_state_of_an_accelerator_goes_on_on_the_host(
 
 
 @every_agent
-def test_networks_of_another_size_are_refused_in_one_line(case: Case) -> None:
+def test_networks_of_a_different_size_are_refused_in_one_line(case: Case) -> None:
     agent = case.make(hidden_sizes=[16, 16])
     with pytest.raises(ConfigurationError, match="do not fit these settings: size mismatch") as e:
         resumed(case, agent, hidden_sizes=[8, 8])
@@ -183,13 +183,13 @@ def test_networks_of_another_size_are_refused_in_one_line(case: Case) -> None:
 
 @every_agent_that(lambda case: case.agent_class.__name__ == "Rainbow")
 @pytest.mark.parametrize("settings", [{"value_max": 7.0}, {"value_min": -9.0}])
-def test_values_of_another_range_are_refused(case: Case, settings: dict[str, Any]) -> None:
+def test_atoms_of_a_different_range_are_refused(case: Case, settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(settings))):
         resumed(case, case.make(), **settings)
 
 
 @every_agent
-def test_the_same_settings_go_on_as_if_never_stopped(case: Case) -> None:
+def test_resumed_agent_learns_exactly_like_an_uninterrupted_one(case: Case) -> None:
     agent = trained(case)
     other = resumed(case, agent)
     for one in (agent, other):

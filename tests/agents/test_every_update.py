@@ -1,4 +1,4 @@
-"""What holds for the gradient step of every agent, whatever its algorithm."""
+"""The gradient step of every agent: losses, targets, weights and priorities."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ every_off_policy_actor_critic = every_agent_that(
 
 
 def learned(agent: Agent) -> set[str]:
-    """Return the names of what the optimizers move; a shared parameter has several."""
+    """Return the names of all trained parameters; a shared parameter has several names."""
     ids = {
         id(parameter)
         for optimizer in agent.optimizers().values()
@@ -46,7 +46,7 @@ def learned(agent: Agent) -> set[str]:
 
 
 def targets(agent: Agent) -> dict[str, str]:
-    """Return the names of what follows `x` as `target_x`, with the names of what it follows."""
+    """Map the name of each target parameter to the name of its online parameter."""
     return {
         name: name.removeprefix("target_").replace(".network.", ".", 1)
         for name, _ in agent.named_parameters()
@@ -59,7 +59,7 @@ def are_close(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 @every_agent
-def test_each_loss_reaches_parameters_of_its_own_and_all_that_learn_are_reached(case: Case) -> None:
+def test_losses_reach_disjoint_parameters_and_together_all_trained_ones(case: Case) -> None:
     agent = case.make()
     batch = make_batch(agent)
     reached: list[str] = []
@@ -75,7 +75,7 @@ def test_each_loss_reaches_parameters_of_its_own_and_all_that_learn_are_reached(
 
 
 @every_agent
-def test_an_update_moves_what_learns_and_its_targets_and_nothing_else(case: Case) -> None:
+def test_update_changes_trained_and_target_parameters_and_nothing_else(case: Case) -> None:
     agent = case.make(target_rate=0.1)
     before = parameters(agent)
     agent.update(make_batch(agent))
@@ -91,7 +91,7 @@ def test_an_update_moves_what_learns_and_its_targets_and_nothing_else(case: Case
 
 
 @every_agent_with("target_period")
-def test_targets_are_copied_every_so_many_updates(case: Case) -> None:
+def test_target_networks_are_copied_once_per_period(case: Case) -> None:
     agent = case.make(target_rate=1.0, target_period=3)
     start = parameters(agent)
     for step in range(1, 7):
@@ -109,17 +109,17 @@ def gradient_norm(network: nn.Module) -> float:
 
 
 @every_agent_with("max_gradient_norm")
-def test_a_gradient_norm_limits_the_step(case: Case) -> None:
+def test_max_gradient_norm_limits_the_gradient(case: Case) -> None:
     limit = 1e-3
     agent = case.make(max_gradient_norm=limit)
     agent.update(make_batch(agent))
-    # The limit is for each network, or for two together, of which one then has most of it.
+    # The limit holds per network, or for two networks together, one of which dominates the norm.
     largest = max(gradient_norm(network) for network in agent.children())
     assert 0.7 * limit < largest < 1.001 * limit
 
 
 @every_agent_that(lambda case: issubclass(case.agent_class, DeterministicActorCritic))
-def test_a_gradient_norm_limits_actor_and_critic_each(case: Case) -> None:
+def test_max_gradient_norm_limits_actor_and_critic_separately(case: Case) -> None:
     agent: Any = case.make(max_gradient_norm=1e-4)
     agent.update(make_batch(agent))
     assert gradient_norm(agent.actor) == pytest.approx(1e-4, rel=1e-2)
@@ -127,7 +127,7 @@ def test_a_gradient_norm_limits_actor_and_critic_each(case: Case) -> None:
 
 
 @every_off_policy_agent
-def test_a_time_limit_bootstraps_and_a_termination_does_not(case: Case) -> None:
+def test_truncation_bootstraps_and_termination_does_not(case: Case) -> None:
     agent = case.make()
 
     def losses(
@@ -146,7 +146,7 @@ def test_a_time_limit_bootstraps_and_a_termination_does_not(case: Case) -> None:
 
 
 @every_off_policy_agent
-def test_rewards_of_several_steps_discount_the_next_value_as_often(case: Case) -> None:
+def test_n_step_returns_discount_the_next_value_n_times(case: Case) -> None:
     agent = case.make(gamma=0.125)
     batch = make_batch(agent)
     one_step = losses_of(agent, batch)
@@ -156,7 +156,7 @@ def test_rewards_of_several_steps_discount_the_next_value_as_often(case: Case) -
 
 
 @every_agent_that(lambda case: case.actions == "continuous")
-def test_actions_in_other_units_mean_the_same(case: Case) -> None:
+def test_action_bounds_do_not_change_the_gradient(case: Case) -> None:
     gradients = []
     for bounds in ((-1.0, 1.0), (2.0, 6.0)):
         agent = case.make(bounds=bounds)
@@ -168,7 +168,7 @@ def test_actions_in_other_units_mean_the_same(case: Case) -> None:
 
 
 @every_off_policy_actor_critic
-def test_the_actor_climbs_the_critic(case: Case) -> None:
+def test_actor_update_increases_the_value_of_its_actions(case: Case) -> None:
     agent = case.make(learning_rate=1e-2, initial_temperature=1e-3)
     actor = {id(parameter) for parameter in agent.policy.parameters()}
     others = [p for p in agent.parameters() if id(p) not in actor]
@@ -182,7 +182,7 @@ def test_the_actor_climbs_the_critic(case: Case) -> None:
 
 
 @every_agent
-def test_a_loss_under_autocast_is_near_that_of_single_precision(case: Case) -> None:
+def test_loss_under_autocast_is_close_to_single_precision(case: Case) -> None:
     agent = case.make()
     batch = make_batch(agent)
     expected = losses_of(agent, batch)
@@ -193,7 +193,7 @@ def test_a_loss_under_autocast_is_near_that_of_single_precision(case: Case) -> N
 
 
 @every_agent
-def test_a_gradient_step_leaves_its_batch_as_it_is(case: Case) -> None:
+def test_update_does_not_change_its_batch(case: Case) -> None:
     agent = case.make()
     batch = make_batch(agent)
     before = batch.clone()
@@ -203,7 +203,7 @@ def test_a_gradient_step_leaves_its_batch_as_it_is(case: Case) -> None:
 
 
 @every_value_based_agent
-def test_an_update_returns_priorities_which_weights_do_not_change(case: Case) -> None:
+def test_importance_weights_do_not_change_the_priorities(case: Case) -> None:
     found = []
     for weight in (None, torch.linspace(0.1, 1.0, BATCH).unsqueeze(1)):
         agent = case.make()
@@ -223,7 +223,7 @@ def test_an_update_returns_priorities_which_weights_do_not_change(case: Case) ->
 @every_value_based_agent
 @pytest.mark.parametrize("key", ["weight", "priority_weight"])
 @pytest.mark.parametrize("shape", [(BATCH,), (BATCH, 1)])
-def test_importance_weights_of_either_prioritized_replay_count(
+def test_importance_weights_under_either_key_have_effect(
     case: Case, key: str, shape: tuple[int, ...]
 ) -> None:
     agent = case.make()
@@ -237,7 +237,7 @@ def test_importance_weights_of_either_prioritized_replay_count(
 
 
 @every_value_based_agent
-def test_an_importance_weight_scales_what_its_sample_counts(case: Case) -> None:
+def test_importance_weight_scales_the_loss_of_its_transition(case: Case) -> None:
     agent = case.make()
     batch = make_batch(agent)
 
@@ -247,7 +247,7 @@ def test_an_importance_weight_scales_what_its_sample_counts(case: Case) -> None:
     whole = losses_of(agent, batch)["loss/value"]
     weight = torch.linspace(0.1, 0.9, BATCH).unsqueeze(1)
     torch.testing.assert_close(loss(weight) + loss(1.0 - weight), whole)
-    # A sample that weighs nothing may be whatever it is.
+    # A transition of weight 0 has no effect.
     weight[: BATCH // 2] = 0.0
     without = loss(weight)
     batch["next", "reward"][: BATCH // 2] += 1.0
@@ -256,7 +256,7 @@ def test_an_importance_weight_scales_what_its_sample_counts(case: Case) -> None:
 
 
 @every_agent
-def test_a_layer_for_vectors_learns_in_each_of_its_networks(case: Case) -> None:
+def test_every_network_trains_its_own_vector_layer(case: Case) -> None:
     agent = case.make(encoder=ObservationEncoderFactory(vector_features=7))
     before = parameters(agent)
     agent.update(make_batch(agent))

@@ -16,10 +16,10 @@ def make(**hyperparameters: Any) -> IQN:
 
 
 def with_known_quantiles(agent: IQN) -> IQN:
-    """Make values that depend on tau alone, whatever is seen: of action 0, 1, 2.
+    """Make the quantiles of actions 0, 1 and 2 depend on tau alone.
 
-    Online Z = (2, 10 tau, 0): the mean is (2, 5, 0), that of the worst tenth (2, 0.5, 0). The
-    target network's is (20, 10, 5 + 20 tau): its mean is (20, 10, 15).
+    Online Z = (2, 10 tau, 0): the mean is (2, 5, 0), the mean of the worst tenth (2, 0.5, 0).
+    Target Z = (20, 10, 5 + 20 tau): the mean is (20, 10, 15).
     """
     for network, bias, slope in (
         (agent.network, [2.0, 0.0, 0.0], [0.0, 10.0, 0.0]),
@@ -42,14 +42,16 @@ class KnownQuantiles:
 
 @pytest.mark.parametrize(("risk_level", "action"), [(1.0, 1), (0.1, 0)])
 @pytest.mark.parametrize("training", [False, True])
-def test_an_averse_policy_does_not_bet(risk_level: float, action: int, training: bool) -> None:
+def test_a_risk_averse_policy_prefers_a_certain_return(
+    risk_level: float, action: int, training: bool
+) -> None:
     agent = with_known_quantiles(make(risk_level=risk_level, epsilon_start=0.0, epsilon_end=0.0))
     agent.policy.train(training)
     observation = TensorDict({"observation": torch.randn(2, 7, OBSERVATION)}, [2, 7])
     assert torch.equal(agent.policy(observation)["action"], torch.full((2, 7), action))
 
 
-def test_fixed_fractions_are_the_mean_of_drawn_ones() -> None:
+def test_fixed_fractions_give_the_mean_of_random_fractions() -> None:
     agent = make(acting_fractions=64)
     observation = TensorDict({"observation": torch.randn(BATCH, OBSERVATION)}, [BATCH])
     fixed = agent.network(observation, agent.network.acting_midpoints).mean(-2)
@@ -57,9 +59,9 @@ def test_fixed_fractions_are_the_mean_of_drawn_ones() -> None:
     torch.testing.assert_close(fixed, drawn, atol=0.02, rtol=0.0)
 
 
-# The next value is that of the action that the target network prefers, 20, or the online one, 10.
+# The target network prefers the action of target value 20, the online network that of 10.
 @pytest.mark.parametrize(("double", "next_value"), [(False, 20.0), (True, 10.0)])
-def test_target_values_the_action_that_the_right_network_chooses(
+def test_double_decides_which_network_chooses_the_next_action(
     double: bool, next_value: float
 ) -> None:
     agent = with_known_quantiles(make(double=double, gamma=0.5, fractions=4, kappa=1.0))
@@ -81,7 +83,7 @@ def test_target_values_the_action_that_the_right_network_chooses(
     torch.testing.assert_close(losses.terms["loss/value"], (weight * (error - 0.5)).mean())
 
 
-def test_hidden_layers_may_follow_the_product() -> None:
+def test_head_sizes_add_hidden_layers_behind_the_product() -> None:
     agent = make(head_sizes=[8])
     assert agent.network.head[0].weight.shape == (8, 16)
     assert agent.update(make_batch(agent)).metrics["loss/value"].isfinite()

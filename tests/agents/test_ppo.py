@@ -25,7 +25,7 @@ def make(kind: ActionKind = "continuous", **hyperparameters: Any) -> PPO:
 
 @torch.no_grad()
 def make_rollout(agent: PPO, seed: int = 0) -> TensorDictBase:
-    """Return a rollout of the agent in a world of random observations and rewards."""
+    """Return a rollout of the agent with random observations and rewards."""
     torch.manual_seed(seed)
     observation = torch.randn(STEPS + 1, ENVS, OBSERVATION)
     end = torch.rand(STEPS, ENVS, 1)
@@ -52,7 +52,7 @@ def learn(agent: PPO, rollouts: int = 1, seed: int = 0) -> dict[str, torch.Tenso
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_rollout_is_prepared_for_updates(kind: ActionKind) -> None:
+def test_prepare_adds_the_entries_that_updates_read(kind: ActionKind) -> None:
     agent = make(kind)
     rollout = make_rollout(agent)
     prepared = agent.prepare(rollout.clone())
@@ -82,13 +82,13 @@ def test_time_limits_bootstrap_from_the_true_last_observation_and_terminations_d
     ("ratio", "advantage", "expected"),
     [
         (1.0, 2.0, -2.0),
-        (1.5, 2.0, -2.4),  # no more to gain: clipped to 1.2
+        (1.5, 2.0, -2.4),  # clipped to 1.2
         (0.5, 2.0, -1.0),
         (1.5, -2.0, 3.0),
-        (0.5, -2.0, 1.6),  # no more to gain: clipped to 0.8
+        (0.5, -2.0, 1.6),  # clipped to 0.8
     ],
 )
-def test_the_surrogate_is_clipped_where_it_promises_too_much(
+def test_surrogate_is_clipped_where_its_gain_is_too_large(
     ratio: float, advantage: float, expected: float
 ) -> None:
     agent = make("discrete", normalize_advantages=False, clip_ratio=0.2)
@@ -100,26 +100,26 @@ def test_the_surrogate_is_clipped_where_it_promises_too_much(
     assert losses.metrics["ppo/kl"].item() == pytest.approx(ratio - 1.0 - math.log(ratio), abs=1e-4)
 
 
-def test_a_value_that_moved_too_far_is_held_to_the_worse_error() -> None:
+def test_value_loss_is_the_larger_of_the_plain_and_the_clipped_error() -> None:
     agent = make(value_clip=0.5, value_coefficient=1.0)
     batch = agent.prepare(make_rollout(agent)).reshape(-1)
     value = agent.critic(batch).detach()
-    # 2 above its old value and on target: the clipped one is 1.5 off.
+    # The value is 2 above its old value and equals the target; the clipped value is 1.5 off.
     batch["value"], batch["value_target"] = value - 2.0, value.clone()
     assert agent.loss(batch).terms["loss/value"].item() == pytest.approx(1.5**2, rel=1e-4)
-    # As far, and 3 off its target on the other side: the value itself is worse than the clipped.
+    # The value is 3 above its target, which is more than the error of the clipped value.
     batch["value_target"] = value - 3.0
     assert agent.loss(batch).terms["loss/value"].item() == pytest.approx(3.0**2, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_that_are_no_transitions_do_not_count(kind: ActionKind) -> None:
+def test_rows_without_a_transition_have_no_effect(kind: ActionKind) -> None:
     settings = {"normalize_observations": True, "normalize_rewards": True}
     results = []
     for garbage in (1.0, -7.0):
         agent = make(kind, **settings)
         rollout = make_rollout(agent)
-        # The first two worlds end with the third step and stand still from then on.
+        # The first two environments end with the third step and are inactive afterwards.
         active = torch.ones(STEPS, ENVS, 1, dtype=torch.bool)
         active[3:, :2] = False
         rollout["next", "terminated"][2, :2] = True
@@ -133,7 +133,7 @@ def test_rows_that_are_no_transitions_do_not_count(kind: ActionKind) -> None:
             torch.testing.assert_close(value, results[1][name], msg=name)
 
 
-def test_observations_are_normalized_for_acting_and_learning_alike() -> None:
+def test_observations_are_normalized_to_act_and_to_learn() -> None:
     agent = make(normalize_observations=True)
     rollout = make_rollout(agent)
     rollout["observation"] = 100.0 + 3.0 * rollout["observation"]
@@ -144,7 +144,7 @@ def test_observations_are_normalized_for_acting_and_learning_alike() -> None:
         actions.append(agent.policy(rollout.clone())["action"])
         agent.prepare(rollout.clone())
     assert not torch.allclose(actions[0], actions[1])
-    # Once the scale is known, it does not matter any more.
+    # The statistics cancel the scale of the observations.
     plain = make()
     plain.policy.eval()
     scaled = TensorDict({"observation": (rollout["observation"] - 100.0) / 3.0}, [STEPS, ENVS])
@@ -165,17 +165,17 @@ def test_log_probabilities_are_those_of_the_policy_that_acted() -> None:
         acted, _ = agent.actor.evaluate(observation, action)
     prepared = agent.prepare(rollout)
     torch.testing.assert_close(prepared["log_prob"], acted)
-    # The values are already those of the statistics that are learned with.
+    # The values use the statistics after the rollout, which the updates use too.
     torch.testing.assert_close(prepared["value"], agent.critic(agent.actor.normalize(rollout)))
 
 
-def test_the_learning_rate_follows_its_schedule_by_frames() -> None:
+def test_learning_rate_follows_its_schedule_by_frames() -> None:
     agent = make(learning_rate=1e-2, learning_rate_end=2e-3, learning_rate_frames=4 * STEPS * ENVS)
     rates = [learn(agent)["ppo/learning_rate"].item() for _ in range(6)]
     assert rates == pytest.approx([8e-3, 6e-3, 4e-3, 2e-3, 2e-3, 2e-3])
 
 
-def test_no_rate_no_change() -> None:
+def test_a_learning_rate_of_zero_changes_no_parameter() -> None:
     agent = make(learning_rate_end=0.0, learning_rate_frames=1)
     before = copy.deepcopy(dict(agent.named_parameters()))
     learn(agent)
@@ -184,7 +184,7 @@ def test_no_rate_no_change() -> None:
 
 
 @pytest.mark.parametrize(("target_kl", "change"), [(10.0, 1.5), (1e-9, 1 / 1.5)])
-def test_the_adaptive_rate_follows_the_divergence(target_kl: float, change: float) -> None:
+def test_adaptive_learning_rate_follows_the_kl_divergence(target_kl: float, change: float) -> None:
     agent = make(learning_rate=1e-3, target_kl=target_kl)
     batch = agent.prepare(make_rollout(agent)).reshape(-1)
     batch["log_prob"] = batch["log_prob"] - 0.5  # as if the policy had moved
@@ -196,7 +196,7 @@ def test_the_adaptive_rate_follows_the_divergence(target_kl: float, change: floa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_actions_start_about_equal(kind: ActionKind) -> None:
+def test_all_actions_are_about_equally_likely_at_first(kind: ActionKind) -> None:
     agent = make(kind, hidden_sizes=[64, 64], log_std_init=-0.5)
     observation = TensorDict({"observation": torch.randn(100, OBSERVATION)}, [100])
     outputs = agent.actor.network(observation)
@@ -205,7 +205,7 @@ def test_all_actions_start_about_equal(kind: ActionKind) -> None:
         assert (agent.get_parameter("actor.log_std") == -0.5).all()
 
 
-def test_a_scheduled_rate_goes_on_from_a_state() -> None:
+def test_a_scheduled_learning_rate_resumes_from_a_state() -> None:
     schedule: dict[str, Any] = {"learning_rate_end": 0.0, "learning_rate_frames": 1000}
     agent = make(**schedule)
     learn(agent)
@@ -227,6 +227,6 @@ def test_a_scheduled_rate_goes_on_from_a_state() -> None:
         {"target_kl": 0.01, "learning_rate_end": 0.0, "learning_rate_frames": 100},
     ],
 )
-def test_settings_that_do_not_go_together_are_refused(hyperparameters: dict[str, Any]) -> None:
+def test_settings_that_exclude_each_other_are_refused(hyperparameters: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(hyperparameters))):
         make(**hyperparameters)

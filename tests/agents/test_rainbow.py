@@ -26,21 +26,21 @@ def make(**hyperparameters: Any) -> Rainbow:
 @pytest.mark.parametrize("dueling", [True, False])
 @pytest.mark.parametrize("noisy", [True, False])
 @pytest.mark.parametrize("hidden_sizes", [[16], [16, 8], [16, 8, 8]])
-def test_the_network_has_the_parts_that_were_asked_for(
+def test_network_has_the_parts_of_its_settings(
     dueling: bool, noisy: bool, hidden_sizes: list[int]
 ) -> None:
     agent = make(dueling=dueling, noisy=noisy, hidden_sizes=hidden_sizes)
     logits = agent.network(make_batch(agent))
     assert logits.shape == (BATCH, CHOICES, 13)
     linears = [m for m in agent.network.modules() if isinstance(m, torch.nn.Linear)]
-    # The last hidden layer and the output, once or in both streams, are what can be noisy.
+    # The last hidden layer and the output layer of each stream can be noisy.
     streams = 2 if dueling else 1
     assert len(linears) == len(hidden_sizes) - 1 + 2 * streams
     noisy_layers = sum(isinstance(m, NoisyLinear) for m in linears)
     assert noisy_layers == (2 * streams if noisy else 0)
 
 
-def test_the_target_of_a_termination_is_the_reward_alone() -> None:
+def test_target_after_a_termination_is_the_reward_alone() -> None:
     agent = make(noisy=False)
     batch = make_batch(agent, terminated=True)
     # Half way from the atom of 0.5, the eighth, to that of 1.0.
@@ -50,8 +50,8 @@ def test_the_target_of_a_termination_is_the_reward_alone() -> None:
     torch.testing.assert_close(agent.loss(batch).terms["loss/value"], cross_entropy - math.log(2.0))
 
 
-def say(network: Any, values: list[float]) -> torch.Tensor:
-    """Make a plain network certain that each action has this value, and return its logits."""
+def set_values(network: Any, values: list[float]) -> torch.Tensor:
+    """Peak the distribution of each action of a plain network at a value; return its logits."""
     atoms = network.values.atoms
     logits = -5.0 * (atoms - torch.tensor(values).unsqueeze(1)).abs()
     last = network.head[-1]
@@ -61,12 +61,12 @@ def say(network: Any, values: list[float]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("double", "next_value"), [(False, 2.5), (True, -1.0)])
-def test_target_values_the_action_that_the_right_network_chooses(
+def test_double_decides_which_network_chooses_the_next_action(
     double: bool, next_value: float
 ) -> None:
     agent = make(**{**PLAIN, "double": double}, gamma=0.5)
-    online = say(agent.network, [1.0, 2.0, 3.0])
-    say(agent.target_network.network, [2.5, 0.0, -1.0])
+    online = set_values(agent.network, [1.0, 2.0, 3.0])
+    set_values(agent.target_network.network, [2.5, 0.0, -1.0])
     batch = make_batch(agent)
     batch["action"] = torch.zeros(BATCH, dtype=torch.int64)
     batch["next", "reward"] = torch.full((BATCH, 1), 0.25)
@@ -85,7 +85,7 @@ def test_target_values_the_action_that_the_right_network_chooses(
     torch.testing.assert_close(losses.terms["loss/value"], divergence.mean())
 
 
-def test_learner_draws_noise_of_its_own_for_each_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_forward_pass_of_a_loss_draws_its_own_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = make(hidden_sizes=[16])
     layers = [m for m in agent.modules() if isinstance(m, NoisyLinear)]
     assert len(layers) == 8  # two in each of two streams, online and target
@@ -103,7 +103,7 @@ def test_learner_draws_noise_of_its_own_for_each_pass(monkeypatch: pytest.Monkey
     assert len({noise.flatten()[0].item() for noise in drawn}) == 12
 
 
-def test_noise_explores_in_train_mode_and_stays_out_in_eval_mode() -> None:
+def test_noise_explores_in_train_mode_only() -> None:
     agent = make()
     observation = TensorDict({"observation": torch.randn(50, OBSERVATION)}, [50])
 
@@ -117,7 +117,7 @@ def test_noise_explores_in_train_mode_and_stays_out_in_eval_mode() -> None:
     assert any(not torch.equal(act(), act()) for _ in range(5))
 
 
-def test_learns_with_noise_while_the_policy_is_in_eval_mode() -> None:
+def test_loss_uses_noise_while_the_policy_is_in_eval_mode() -> None:
     agent = make()
     batch = make_batch(agent)
     agent.policy.eval()
@@ -125,11 +125,11 @@ def test_learns_with_noise_while_the_policy_is_in_eval_mode() -> None:
     assert not torch.allclose(one, other)
 
 
-def test_the_weight_exponent_follows_the_frames_of_the_policy() -> None:
+def test_importance_sampling_exponent_follows_the_frames_of_the_policy() -> None:
     agent = make(weight_exponent_start=0.0, weight_exponent_frames=10 * ENVS, priority_exponent=1.0)
     replay = agent.build_replay(100, ENVS)
     replay.extend(make_batch(agent)[:ENVS])
-    # Steps of random actions, with which a run begins, are none of the policy.
+    # The random actions at the start of a run are no frames of the policy.
     for _ in range(4):
         replay.extend(make_batch(agent)[:ENVS])
     batch = replay.sample(64)
@@ -142,14 +142,14 @@ def test_the_weight_exponent_follows_the_frames_of_the_policy() -> None:
     assert drawn["weight"].min() < 0.5, (places, priorities)
 
 
-def test_its_replay_is_prioritized_unless_switched_off() -> None:
+def test_replay_is_prioritized_unless_switched_off() -> None:
     assert isinstance(make().build_replay(100, ENVS), PrioritizedReplayBuffer)
     plain = make(prioritized=False).build_replay(100, ENVS)
     assert type(plain) is ReplayBuffer
 
 
 @pytest.mark.parametrize("settings", [PLAIN, {"noisy": False}, {"dueling": False}])
-def test_it_learns_without_some_of_its_parts(settings: dict[str, Any]) -> None:
+def test_agent_learns_without_some_of_its_parts(settings: dict[str, Any]) -> None:
     values = {"value_min": 0.0, "value_max": 2.0, "gamma": 0.5}
     agent = make(learning_rate=5e-3, target_rate=0.1, **values, **settings)
     for step in range(300):
@@ -163,6 +163,6 @@ def test_it_learns_without_some_of_its_parts(settings: dict[str, Any]) -> None:
     assert (action == observation[:, :CHOICES].argmax(-1)).float().mean() > 0.9
 
 
-def test_values_that_exclude_each_other_are_refused() -> None:
+def test_a_highest_atom_that_is_not_above_the_lowest_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="value_max"):
         make(value_max=-3.0)

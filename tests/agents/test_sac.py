@@ -16,12 +16,12 @@ def make(**hyperparameters: Any) -> SAC:
 
 
 @pytest.mark.parametrize("terminated", [False, True])
-def test_critics_learn_the_lower_value_and_the_entropy_that_the_targets_give(
+def test_critics_learn_the_lower_target_value_and_the_entropy(
     terminated: bool,
 ) -> None:
     agent = make(gamma=0.9, initial_temperature=0.2)
     for p in agent.target_critics.parameters():
-        p.data += 0.1 * torch.randn(p.shape)  # so that they differ from those that learn
+        p.data += 0.1 * torch.randn(p.shape)  # so that target and online networks differ
     batch = make_batch(agent, terminated=terminated)
     torch.manual_seed(3)
     loss = agent.loss(batch).terms["loss/critic"]

@@ -9,12 +9,12 @@ from tests.stand_in import count_host_reads
 
 
 def images(count: int) -> torch.Tensor:
-    """Return images `[count, 2, 5, 6]` of which each pixel is different."""
+    """Return images `[count, 2, 5, 6]` with a different value at every pixel."""
     pixels = torch.arange(2 * 5 * 6, dtype=torch.uint8).reshape(1, 2, 5, 6)
     return pixels.expand(count, -1, -1, -1)
 
 
-def test_every_image_moves_by_whole_pixels_and_its_border_fills_the_gaps() -> None:
+def test_images_shift_by_whole_pixels_and_borders_fill_the_gaps() -> None:
     torch.manual_seed(0)
     padded = torch.nn.functional.pad(images(1).float(), (2, 2, 2, 2), mode="replicate")[0]
     crops = {
@@ -24,11 +24,11 @@ def test_every_image_moves_by_whole_pixels_and_its_border_fills_the_gaps() -> No
     }
     shifted = shift_randomly(images(500), 2)
     assert shifted.dtype == torch.uint8
-    # All of the 25 shifts occur, and nothing else does.
+    # All 25 shifts occur, and no other image.
     assert {tuple(image.flatten().float().tolist()) for image in shifted} == crops
 
 
-def test_pixels_move_before_and_after_a_step_and_all_else_stays() -> None:
+def test_images_of_both_steps_shift_and_other_entries_stay() -> None:
     torch.manual_seed(0)
     vector = torch.randn(64, 3)
     batch = TensorDict(
@@ -57,7 +57,7 @@ def test_a_batch_without_next_observations_is_shifted_too() -> None:
 
 
 @pytest.mark.parametrize("pixels", [1, 4])
-def test_nothing_is_read_back(pixels: int, accelerator: torch.device) -> None:
+def test_shift_reads_nothing_back_to_the_host(pixels: int, accelerator: torch.device) -> None:
     batch = images(4).clone().to(accelerator)
     shift_randomly(batch, pixels)
     with count_host_reads() as counter:

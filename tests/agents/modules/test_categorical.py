@@ -32,7 +32,7 @@ def test_log_probability_and_entropy_keep_single_precision() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_log_probability_and_entropy_are_those_of_the_softmax() -> None:
+def test_log_probability_and_entropy_equal_those_of_torch() -> None:
     torch.manual_seed(0)
     logits = torch.randn(5, 4, 3)
     action = torch.randint(3, (5, 4))
@@ -44,7 +44,7 @@ def test_log_probability_and_entropy_are_those_of_the_softmax() -> None:
     assert torch.equal(categorical.mode(logits), logits.argmax(dim=-1))
 
 
-def test_impossible_actions_are_never_drawn_and_do_no_harm() -> None:
+def test_impossible_actions_are_never_drawn_and_keep_gradients_finite() -> None:
     logits = torch.tensor([[0.0, -1e30]]).expand(1000, 2).clone().requires_grad_()
     assert categorical.draw(logits).eq(0).all()
     categorical.entropy(logits).sum().backward()

@@ -22,7 +22,7 @@ def project(probabilities: list[float], reward: float, discount: float) -> Tenso
     return five().project(row, torch.tensor([[reward]]), torch.tensor([[discount]]))[0]
 
 
-def test_projection_under_autocast_is_that_of_single_precision() -> None:
+def test_projection_under_autocast_keeps_single_precision() -> None:
     torch.manual_seed(0)
     logits, reward = torch.randn(8, 5), torch.randn(8, 1)
     values, discount = five(), torch.full((8, 1), 0.9)
@@ -43,7 +43,7 @@ def test_projection_under_autocast_is_that_of_single_precision() -> None:
     [
         # Nothing moves.
         ([0.1, 0.2, 0.3, 0.3, 0.1], 0.0, 1.0, [0.1, 0.2, 0.3, 0.3, 0.1]),
-        # Everything moves by one atom, exactly; the last one is clipped.
+        # Every atom moves by exactly one atom; the last one is clipped.
         ([0.1, 0.2, 0.3, 0.3, 0.1], 1.0, 1.0, [0.0, 0.1, 0.2, 0.3, 0.4]),
         ([0.1, 0.2, 0.3, 0.3, 0.1], -1.0, 1.0, [0.3, 0.3, 0.3, 0.1, 0.0]),
         # Beyond both ends.
@@ -86,7 +86,7 @@ def test_projection_of_a_batch_equals_the_loop_of_the_paper() -> None:
     assert (projected >= 0.0).all()
 
 
-def test_projection_keeps_the_mean_of_what_is_not_clipped() -> None:
+def test_projection_without_clipping_keeps_the_mean() -> None:
     torch.manual_seed(0)
     values = CategoricalValues(-10.0, 10.0, 51, CPU)
     logits = torch.randn(32, 51)
@@ -119,7 +119,7 @@ def test_divergence_has_the_gradient_of_the_cross_entropy() -> None:
     torch.testing.assert_close(ours, theirs)
 
 
-def test_projects_without_a_host_read(accelerator: torch.device) -> None:
+def test_projection_reads_nothing_back_to_the_host(accelerator: torch.device) -> None:
     values = CategoricalValues(-2.0, 2.0, 5, accelerator)
     logits = torch.randn(8, 5, device=accelerator)
     reward = torch.randn(8, 1, device=accelerator)
@@ -129,6 +129,6 @@ def test_projects_without_a_host_read(accelerator: torch.device) -> None:
     assert counter.host_reads == counter.copies == 0, counter.report()
 
 
-def test_a_range_without_extent_is_refused() -> None:
+def test_an_empty_range_of_atoms_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="value_max"):
         CategoricalValues(1.0, 1.0, 5, CPU)

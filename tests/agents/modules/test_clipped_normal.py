@@ -21,7 +21,7 @@ def test_density_inside_and_masses_at_the_bounds_add_up_to_one(mean: float, std:
     assert (inside + at_bounds).item() == pytest.approx(1.0, abs=1e-3)
 
 
-def test_it_is_the_normal_inside_and_its_tails_at_the_bounds() -> None:
+def test_likelihood_is_the_density_inside_and_the_tail_at_the_bounds() -> None:
     mean, std = torch.tensor([[0.3]]), torch.tensor([[0.5]])
     normal = Normal(mean, std)
     for action, expected in [
@@ -33,7 +33,7 @@ def test_it_is_the_normal_inside_and_its_tails_at_the_bounds() -> None:
         torch.testing.assert_close(actual, expected)
 
 
-def test_an_action_at_the_bound_is_known_despite_rounding() -> None:
+def test_an_action_at_a_bound_is_recognized_despite_rounding() -> None:
     mean, log_std = torch.zeros(1, 1), torch.zeros(1, 1)
     exact = clipped_normal.log_prob(torch.tensor([[1.0]]), mean, log_std)
     rounded = clipped_normal.log_prob(torch.tensor([[1.0 - 1e-5]]), mean, log_std)
@@ -51,7 +51,7 @@ def test_log_probabilities_of_dimensions_add_up() -> None:
     torch.testing.assert_close(joint, torch.stack(single).sum(dim=0))
 
 
-def test_log_cdf_and_its_gradient_hold_in_both_tails() -> None:
+def test_log_cdf_and_its_gradient_are_accurate_in_both_tails() -> None:
     points = torch.cat([torch.linspace(-60.0, 20.0, 2001), torch.tensor([-8.0, -1e4, 1e4])])
     x = points.requires_grad_()
     exact_x = x.detach().double().requires_grad_()
@@ -64,7 +64,7 @@ def test_log_cdf_and_its_gradient_hold_in_both_tails() -> None:
 
 
 @pytest.mark.parametrize("log_std", [clipped_normal.LOG_STD_MIN, 0.0, clipped_normal.LOG_STD_MAX])
-def test_gradients_are_finite_however_unlikely_the_action(log_std: float) -> None:
+def test_gradients_are_finite_for_very_unlikely_actions(log_std: float) -> None:
     means = torch.tensor([-100.0, -5.0, -1.0, 0.0, 1.0, 5.0, 100.0])
     actions = torch.tensor([-1.0, -0.5, 0.0, 0.5, 1.0])
     action, mean = torch.cartesian_prod(actions, means).chunk(2, dim=-1)
@@ -90,7 +90,7 @@ def test_samples_are_clipped_and_spread_around_the_mean() -> None:
     assert clipped_normal.mode(torch.tensor([[3.0, -0.2]])).tolist() == [[1.0, pytest.approx(-0.2)]]
 
 
-def test_entropy_is_that_of_the_normal() -> None:
+def test_entropy_equals_that_of_the_normal() -> None:
     log_std = torch.tensor([[0.3, -1.0]])
     expected = Normal(0.0, log_std.exp()).entropy().sum(dim=-1, keepdim=True)
     torch.testing.assert_close(clipped_normal.entropy(log_std), expected)

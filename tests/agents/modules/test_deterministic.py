@@ -9,9 +9,7 @@ from tests.helpers.agents import CPU, make_batch, small_specs
 
 @pytest.mark.parametrize("kind", [DDPG, ACIQN])
 @pytest.mark.parametrize("penalty", [0.0, 0.1])
-def test_saturated_actor_comes_back_by_its_penalty_only(
-    kind: type[DDPG | ACIQN], penalty: float
-) -> None:
+def test_only_the_penalty_moves_a_saturated_actor(kind: type[DDPG | ACIQN], penalty: float) -> None:
     torch.manual_seed(0)
     agent = kind(*small_specs("continuous"), CPU, hidden_sizes=[16, 16], saturation_penalty=penalty)
     batch = make_batch(agent)

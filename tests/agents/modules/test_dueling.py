@@ -8,7 +8,7 @@ from agents.modules.dueling import Dueling
 
 
 class Constant(nn.Module):
-    """Returns the same, whatever it is called with."""
+    """Returns the same outputs for all inputs."""
 
     def __init__(self, *outputs: float) -> None:
         super().__init__()
@@ -23,13 +23,13 @@ def test_values_of_actions_by_hand() -> None:
     assert head(torch.zeros(1)).tolist() == [8.0, 9.0, 13.0]
 
 
-def test_each_atom_has_a_mean_of_its_own() -> None:
+def test_each_atom_has_its_own_mean_advantage() -> None:
     # Two actions, two atoms: advantages [[1, 2], [3, 8]].
     head = Dueling(Constant(10.0, 20.0), Constant(1.0, 2.0, 3.0, 8.0), num_actions=2)
     assert head(torch.zeros(1)).tolist() == [9.0, 17.0, 11.0, 23.0]
 
 
-def test_what_all_advantages_have_in_common_does_not_count() -> None:
+def test_a_constant_added_to_all_advantages_has_no_effect() -> None:
     advantage = Constant(1.0, 2.0)
     head = Dueling(Constant(5.0), advantage, num_actions=2)
     before = head(torch.zeros(1)).detach().clone()
@@ -39,7 +39,7 @@ def test_what_all_advantages_have_in_common_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("batch", [(), (4,), (3, 4)])
-def test_takes_any_batch(batch: tuple[int, ...]) -> None:
+def test_head_takes_any_batch_shape(batch: tuple[int, ...]) -> None:
     head = Dueling(nn.Linear(5, 7), nn.Linear(5, 3 * 7), num_actions=3)
     features = torch.randn(*batch, 5)
     values = head(features)

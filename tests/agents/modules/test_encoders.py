@@ -32,7 +32,7 @@ def build(leaves: dict[str, TensorSpec], **settings: Any) -> Encoder:
 
 @pytest.mark.parametrize("leaves", [VECTOR, PIXELS, SET, {**VECTOR, **PIXELS, **SET}])
 @pytest.mark.parametrize("batch", [(), (2,), (3, 2)])
-def test_every_kind_takes_any_leading_dimensions(
+def test_every_observation_kind_takes_any_batch_shape(
     leaves: dict[str, TensorSpec], batch: tuple[int, ...]
 ) -> None:
     encoder = build(leaves)
@@ -44,7 +44,7 @@ def test_every_kind_takes_any_leading_dimensions(
     torch.testing.assert_close(encoded.reshape(-1, encoder.width)[:1], expected)
 
 
-def test_vectors_are_joined_as_they_are_nested_keys_too() -> None:
+def test_vectors_are_concatenated_unchanged_also_under_nested_keys() -> None:
     spec = Composite(
         a=Unbounded((ENVS, 3)),
         nested=Composite(b=Unbounded((ENVS, 2)), shape=(ENVS,)),
@@ -57,7 +57,7 @@ def test_vectors_are_joined_as_they_are_nested_keys_too() -> None:
     )
 
 
-def test_vectors_go_through_a_layer_where_they_are_to() -> None:
+def test_vector_features_add_a_layer_with_relu() -> None:
     encoder = build(VECTOR, vector_features=8)
     weight, bias = encoder.parameters()
     observation = spec_of(VECTOR).rand()
@@ -66,7 +66,7 @@ def test_vectors_go_through_a_layer_where_they_are_to() -> None:
     assert encoder.width == 8
 
 
-def test_what_is_masked_in_a_set_does_not_matter() -> None:
+def test_masked_elements_of_a_set_have_no_effect() -> None:
     encoder = build(SET)
     observation = TensorDict(
         {
@@ -82,7 +82,7 @@ def test_what_is_masked_in_a_set_does_not_matter() -> None:
     assert not torch.equal(encoder(observation), encoder(other))
 
 
-def test_gradients_reach_the_encoders_that_have_parameters() -> None:
+def test_gradients_reach_all_parameters_of_the_encoders() -> None:
     encoder = build({**VECTOR, **PIXELS, **SET})
     observation = spec_of({**VECTOR, **PIXELS, **SET}).rand()
     observation["objects_mask"][:] = True
@@ -101,18 +101,18 @@ def test_gradients_reach_the_encoders_that_have_parameters() -> None:
         Bounded(0, 255, (ENVS, 3, 4, 4), dtype=torch.uint8),
     ],
 )
-def test_what_no_encoder_reads_is_refused_by_name(leaf: TensorSpec) -> None:
-    with pytest.raises(ConfigurationError, match=r"thing.*agents read"):
-        build({"thing": leaf})
+def test_observations_without_an_encoder_are_refused_by_name(leaf: TensorSpec) -> None:
+    with pytest.raises(ConfigurationError, match=r"distance.*agents read"):
+        build({"distance": leaf})
 
 
-def test_a_world_that_shows_nothing_is_refused() -> None:
+def test_an_empty_observation_spec_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="at least one observation"):
         build({})
 
 
 @pytest.mark.parametrize("style", get_args(Convolutions))
-def test_every_kind_of_convolutions_encodes_images(style: str) -> None:
+def test_every_convolutional_network_encodes_images(style: str) -> None:
     images = {"pixels": Bounded(0, 255, (ENVS, 3, 40, 48), dtype=torch.uint8)}
     encoder = build(images, convolutions=style)
     observation = spec_of(images).rand()
@@ -133,7 +133,7 @@ def test_channels_and_features_of_pixels_are_settings(style: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"convolutions": "vgg"}, "convolutions=vgg"),
         (
@@ -149,6 +149,6 @@ def test_channels_and_features_of_pixels_are_settings(style: str) -> None:
         ({"random_shift": -1}, "random_shift=-1"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         build(PIXELS, **settings)

@@ -36,7 +36,7 @@ def test_the_scan_equals_the_loop(steps: int) -> None:
     torch.testing.assert_close(linear_recurrence(increment, coefficient), expected)
 
 
-def test_the_scan_leaves_its_inputs_alone() -> None:
+def test_the_scan_does_not_change_its_inputs() -> None:
     increment, coefficient = torch.ones(5, 1), torch.ones(5, 1)
     assert linear_recurrence(increment, coefficient).flatten().tolist() == [5, 4, 3, 2, 1]
     assert increment.eq(1).all()
@@ -65,7 +65,7 @@ def test_termination_time_limit_and_a_running_episode_in_one_batch() -> None:
     torch.testing.assert_close(advantage, expected)
 
 
-def test_it_agrees_with_torchrl() -> None:
+def test_advantages_equal_those_of_torchrl() -> None:
     steps, envs = 50, 6
     generator = torch.Generator().manual_seed(0)
     reward, value, next_value = torch.randn(3, steps, envs, 1, generator=generator)

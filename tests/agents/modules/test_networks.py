@@ -21,7 +21,7 @@ def test_ensemble_members_are_linear_layers_side_by_side() -> None:
     assert not torch.equal(layer.weight[0], layer.weight[1])
 
 
-def test_ensemble_is_initialised_as_a_linear_layer_is() -> None:
+def test_ensemble_is_initialized_like_a_linear_layer() -> None:
     bound = 64**-0.5
     layer = EnsembleLinear(2, 64, 512)
     assert layer.weight.abs().max() <= bound

@@ -13,7 +13,7 @@ from tests.stand_in import count_host_reads
 CPU = torch.device("cpu")
 
 
-def test_starts_as_the_paper_has_it() -> None:
+def test_initial_weights_are_those_of_the_paper() -> None:
     layer = NoisyLinear(64, 3, CPU, sigma=0.4)
     for mean in (layer.weight, layer.bias):
         assert mean.abs().max() <= 1 / 8
@@ -22,7 +22,7 @@ def test_starts_as_the_paper_has_it() -> None:
         assert torch.equal(sigma, torch.full_like(sigma, 0.4 / 8))
 
 
-def test_without_noise_it_is_the_linear_layer_of_its_means() -> None:
+def test_without_noise_the_layer_applies_its_mean_weights() -> None:
     layer, inputs = NoisyLinear(5, 3, CPU), torch.randn(7, 5)
     expected = inputs @ layer.weight.T + layer.bias
     torch.testing.assert_close(layer(inputs, noisy=False), expected)
@@ -31,7 +31,7 @@ def test_without_noise_it_is_the_linear_layer_of_its_means() -> None:
 
 @pytest.mark.parametrize("exploration_type", [ExplorationType.MEAN, ExplorationType.RANDOM])
 @pytest.mark.parametrize("training", [True, False])
-def test_each_call_draws_anew_whatever_the_mode(
+def test_every_call_draws_new_noise_in_every_mode(
     exploration_type: ExplorationType, training: bool
 ) -> None:
     layer, inputs = NoisyLinear(5, 3, CPU).train(training), torch.randn(7, 5)
@@ -45,7 +45,7 @@ def test_a_batch_shares_its_noise() -> None:
     torch.testing.assert_close(outputs, outputs[:1, :1].expand(7, 2, 3))
 
 
-def test_noise_is_factorised_with_the_spread_it_should_have() -> None:
+def test_noise_is_factorized_with_the_variance_of_the_paper() -> None:
     torch.manual_seed(0)
     layer = NoisyLinear(2, 3, CPU)
     with torch.no_grad():
@@ -89,7 +89,7 @@ def test_a_multilayer_perceptron_is_noisy_in_all_layers_or_in_none() -> None:
     assert not torch.allclose(network(inputs), network(inputs))
 
 
-def test_draws_on_the_device(accelerator: torch.device) -> None:
+def test_noise_reads_nothing_back_to_the_host(accelerator: torch.device) -> None:
     network = NoisyMLP(5, [8], 3, accelerator)
     inputs = torch.randn(7, 5, device=accelerator)
     with count_host_reads() as counter:

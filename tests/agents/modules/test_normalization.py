@@ -15,7 +15,7 @@ from agents.modules.normalization import (
 CPU = torch.device("cpu")
 
 
-def test_moments_of_pieces_are_those_of_the_whole() -> None:
+def test_moments_of_batches_equal_those_of_all_samples() -> None:
     torch.manual_seed(0)
     samples = 3.0 + 2.0 * torch.randn(4, 100, 3)
     moments = RunningMoments(3, CPU)
@@ -27,7 +27,7 @@ def test_moments_of_pieces_are_those_of_the_whole() -> None:
     assert moments.count == 400
 
 
-def test_rows_of_weight_zero_do_not_count() -> None:
+def test_rows_of_weight_zero_have_no_effect() -> None:
     torch.manual_seed(0)
     samples = torch.randn(50, 2)
     counts = (torch.arange(50) % 3 > 0).unsqueeze(-1)
@@ -41,20 +41,20 @@ def test_rows_of_weight_zero_do_not_count() -> None:
     )
 
 
-def test_nothing_at_all_changes_nothing() -> None:
+def test_a_batch_of_weight_zero_changes_no_moment() -> None:
     moments = RunningMoments(2, CPU)
     moments.update(torch.full((5, 2), 9.0), torch.zeros(5, 1))
     assert moments.mean.tolist() == [0.0, 0.0]
     assert moments.variance.tolist() == [1.0, 1.0]
 
 
-def test_vectors_are_normalized_and_all_else_passes() -> None:
+def test_vectors_are_normalized_and_other_observations_pass() -> None:
     torch.manual_seed(0)
     spec = Composite(
         vector=Unbounded((2, 3)),
         pixels=Unbounded((2, 3, 8, 8), dtype=torch.uint8),
-        things=Unbounded((2, 4, 5)),
-        things_mask=Binary(4, (2, 4), dtype=torch.bool),
+        objects=Unbounded((2, 4, 5)),
+        objects_mask=Binary(4, (2, 4), dtype=torch.bool),
         robot=Composite(speed=Unbounded((2, 1)), shape=(2,)),
         shape=(2,),
     )
@@ -70,12 +70,12 @@ def test_vectors_are_normalized_and_all_else_passes() -> None:
         torch.testing.assert_close(
             flat.std(dim=0, unbiased=False), torch.ones(flat.shape[1]), atol=1e-3, rtol=0
         )
-    for key in ("pixels", "things", "things_mask"):
+    for key in ("pixels", "objects", "objects_mask"):
         assert torch.equal(normalized[key], before[key])
     assert (observation == before).all()
 
 
-def test_outliers_are_kept_within_ten_deviations() -> None:
+def test_outliers_are_clipped_to_ten_standard_deviations() -> None:
     spec = Composite(observation=Unbounded((1, 1)), shape=(1,))
     normalizer = ObservationNormalizer(spec, CPU)
     far = TensorDict({"observation": torch.tensor([[1e9], [-1e9]])}, [2])
@@ -83,7 +83,7 @@ def test_outliers_are_kept_within_ten_deviations() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 3, 8])
-def test_rewards_are_divided_by_the_deviation_of_the_discounted_return(cut: int) -> None:
+def test_rewards_are_divided_by_the_std_of_the_discounted_return(cut: int) -> None:
     torch.manual_seed(0)
     steps, envs, gamma = 8, 3, 0.9
     reward = torch.randn(steps, envs, 1)
@@ -96,7 +96,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return(cut: int)
     deviation = torch.stack(returns).flatten().std(unbiased=False)
 
     normalizer = RewardNormalizer(torch.Size([envs]), gamma, CPU)
-    for start in range(0, steps, cut):  # what is known of returns goes on from call to call
+    for start in range(0, steps, cut):  # statistics continue from call to call
         piece = slice(start, start + cut)
         normalized = normalizer(reward[piece], done[piece])
     torch.testing.assert_close(normalized, reward[piece] / deviation, rtol=1e-4, atol=1e-5)

@@ -29,17 +29,17 @@ def learn(device: torch.device) -> list[Tensor]:
     return [parameter.detach().cpu() for parameter in network.parameters()]
 
 
-def test_step_sees_a_changed_learning_rate_and_reads_nothing_back(
+def test_step_reads_a_changed_learning_rate_and_nothing_back_to_the_host(
     accelerator: torch.device,
 ) -> None:
     for on_device, on_host in zip(learn(accelerator), learn(CPU), strict=True):
         torch.testing.assert_close(on_device, on_host)
 
 
-def test_step_is_one_over_lists_of_tensors_where_there_is_no_fused_one(
+def test_step_uses_lists_of_tensors_on_devices_without_a_fused_step(
     accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen by the operation that the lists of all parameters go through."""
+    """Records the operation that receives the list of all parameters."""
     lengths: list[int] = []
     addcdiv = torch._foreach_addcdiv_
 
@@ -52,7 +52,7 @@ def test_step_is_one_over_lists_of_tensors_where_there_is_no_fused_one(
     assert lengths == [4, 4, 4]
 
 
-def test_flags_are_those_of_the_record(accelerator: torch.device) -> None:
+def test_adam_has_the_options_of_its_device(accelerator: torch.device) -> None:
     for device in (CPU, accelerator):
         parameters = [nn.Parameter(torch.zeros(2, device=device))]
         (group,) = adam(parameters, 1e-3, device, epsilon=1e-5).param_groups
@@ -61,14 +61,14 @@ def test_flags_are_those_of_the_record(accelerator: torch.device) -> None:
         assert {flag: group[flag] for flag in options} == options
 
 
-def test_every_group_of_parameters_has_a_rate_of_its_own() -> None:
+def test_every_parameter_group_has_its_own_learning_rate() -> None:
     networks = nn.Linear(2, 2), nn.Linear(2, 2)
     one, other = adam(parameter_groups(*networks), 1e-3, CPU).param_groups
     one["lr"].mul_(2.0)
     assert (one["lr"].item(), other["lr"].item()) == pytest.approx((2e-3, 1e-3))
 
 
-def test_a_shared_parameter_is_in_one_group_and_there_once() -> None:
+def test_a_shared_parameter_is_in_one_group_once() -> None:
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     both = nn.Sequential(first, second)
     groups = [group["params"] for group in parameter_groups(both, second)]

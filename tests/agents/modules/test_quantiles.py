@@ -10,7 +10,7 @@ from agents.modules.quantiles import CosineEmbedding, draw_fractions, midpoints,
 CPU = torch.device("cpu")
 
 
-def test_loss_of_a_case_computed_by_hand() -> None:
+def test_loss_by_hand() -> None:
     # One value 1.0 at tau = 0.25. Targets 3.0 (error 2: huber 1.5) and 0.5 (error -0.5: 0.125).
     loss = quantile_huber_loss(
         torch.tensor([[1.0]]), torch.tensor([[0.25]]), torch.tensor([[3.0, 0.5]]), kappa=1.0
@@ -34,7 +34,7 @@ def test_loss_is_the_double_sum_of_the_paper(kappa: float) -> None:
     torch.testing.assert_close(quantile_huber_loss(values, fractions, targets, kappa), expected)
 
 
-def test_its_minimum_is_at_the_quantiles() -> None:
+def test_loss_is_minimal_at_the_quantiles() -> None:
     targets = torch.arange(0.0, 1000.0).unsqueeze(0) / 1000  # uniform on [0, 1]
     fractions = torch.tensor([[0.1, 0.5, 0.9]])
     values = torch.full((1, 3), 0.5, requires_grad=True)
@@ -46,7 +46,7 @@ def test_its_minimum_is_at_the_quantiles() -> None:
     torch.testing.assert_close(values.detach(), fractions, atol=0.01, rtol=0.0)
 
 
-def test_embedding_is_the_formula_of_the_paper() -> None:
+def test_embedding_equals_the_formula_of_the_paper() -> None:
     torch.manual_seed(0)
     embedding = CosineEmbedding(3, 2, CPU)
     fractions = torch.tensor([[0.0, 0.3], [0.5, 1.0]])

@@ -20,7 +20,7 @@ def density_by_differences(action: float, mean: float, std: float) -> float:
 
 
 @pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -1.0), (-1.5, 0.5)])
-def test_log_probability_is_that_of_the_density(mean: float, log_std: float) -> None:
+def test_log_probability_equals_that_of_the_density(mean: float, log_std: float) -> None:
     torch.manual_seed(0)
     means = torch.full((200, 1), mean, dtype=torch.float64)
     action, log_prob = tanh_normal.sample(means, torch.full_like(means, log_std))
@@ -44,7 +44,7 @@ def test_log_probabilities_of_dimensions_add_up() -> None:
     torch.testing.assert_close(joint, total, rtol=1e-4, atol=1e-4)
 
 
-def test_it_stays_finite_far_out() -> None:
+def test_log_probability_and_gradient_are_finite_far_out() -> None:
     mean = torch.tensor([[40.0], [-40.0]], requires_grad=True)
     _, log_prob = tanh_normal.sample(mean, torch.zeros(2, 1))
     log_prob.sum().backward()
@@ -53,7 +53,7 @@ def test_it_stays_finite_far_out() -> None:
     assert torch.isfinite(mean.grad).all()
 
 
-def test_split_bounds_the_spread() -> None:
+def test_split_bounds_the_log_standard_deviation() -> None:
     mean, log_std = tanh_normal.split(torch.tensor([[3.0, -100.0], [3.0, 100.0]]))
     assert mean.tolist() == [[3.0], [3.0]]
     assert log_std.tolist() == [[-5.0], [2.0]]
