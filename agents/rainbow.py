@@ -1,4 +1,4 @@
-"""Rainbow: the improvements of DQN in one agent, each of which can be switched off.
+"""Rainbow: six extensions of DQN in one agent; all but the categorical one can be switched off.
 
 Source: Hessel et al., "Rainbow: Combining Improvements in Deep Reinforcement Learning",
 arXiv 1710.02298.
