@@ -49,8 +49,9 @@ class ACIQN(DeterministicActorCritic):
             at least 1. The actor's loss draws as many.
         target_fractions: number of quantile fractions (N') drawn per transition for the target
             returns, at least 1.
-        risk_level: share of the worst returns whose mean the policy maximizes (conditional value at
-            risk), above 0 to 1; 1 is risk-neutral.
+        risk_level: fraction of returns, from the worst up, whose mean the policy maximizes
+            (conditional value at risk), above 0 to 1; 0.25 for the worst quarter, 1 for
+            risk-neutral.
         kappa: error at which the quantile Huber loss turns from quadratic to linear, above 0, in
             units of reward.
         learning_rate: learning rate of Adam, above 0.

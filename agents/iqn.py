@@ -50,8 +50,9 @@ class IQN(ValueBasedAgent):
         acting_fractions: number of quantile fractions (K) over which the return of each action is
             averaged to choose one, at least 1; drawn at random in training, evenly spaced in
             evaluation.
-        risk_level: share of the worst returns whose mean the policy maximizes (conditional value at
-            risk), above 0 to 1; 1 is risk-neutral.
+        risk_level: fraction of returns, from the worst up, whose mean the policy maximizes
+            (conditional value at risk), above 0 to 1; 0.25 for the worst quarter, 1 for
+            risk-neutral.
         kappa: error at which the quantile Huber loss turns from quadratic to linear, above 0, in
             units of reward.
         double: use double Q-learning: the online network chooses the next action and the target
