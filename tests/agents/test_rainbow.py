@@ -137,9 +137,7 @@ def test_importance_sampling_exponent_follows_the_frames_of_the_policy() -> None
     assert (replay.sample(64)["weight"] == 1.0).all()
     for _ in range(10):
         agent.policy(make_batch(agent)[:ENVS])
-    drawn = replay.sample(512)
-    places, priorities = drawn["place"], replay.sample(512)
-    assert drawn["weight"].min() < 0.5, (places, priorities)
+    assert replay.sample(512)["weight"].min() < 0.5
 
 
 def test_replay_is_prioritized_unless_switched_off() -> None:
