@@ -1,8 +1,8 @@
-"""Check arguments against the annotations of the constructor that takes them.
+"""Argument checks against the annotations of a constructor.
 
 A constructor is the schema of its component: `Annotated[int, Field(ge=1)]` states type and range
-once, for the reader, for the constructor itself and for the command line, which can so refuse a
-wrong setting before anything is built.
+once, for the reader, for the constructor itself and for the command line, which can therefore
+reject an invalid setting before anything is built.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Result = TypeVar("Result")
 class Configurable:
     """Base of components that are settings of another component, as in `agent.encoder.channels`.
 
-    A constructor that takes one has an instance as the default of the argument: its class is the
-    one that settings are for unless `_target_` names another.
+    A constructor that takes such a component has an instance as the default of the argument. The
+    settings apply to the class of that instance unless `_target_` names another class.
     """
 
 
@@ -35,7 +35,8 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
     Raises:
         ConfigurationError: (when the decorated function is called) an argument has the wrong type
-            or lies outside its range. Values are converted where nothing is lost: 64.0 to 64.
+            or lies outside its range. Values are converted where no information is lost: 64.0 to
+            64.
     """
     signature = inspect.signature(function)
 
@@ -51,16 +52,16 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
 
 def check_value(function: Callable[..., Any], name: str, value: Any, prefix: str = "") -> Any:
-    """Return `value` as the argument `name` of `function` takes it.
+    """Return `value` converted to the annotated type of the argument `name` of `function`.
 
     Args:
-        function: whose annotation is the schema.
-        name: the argument.
-        value: what was given for it.
-        prefix: put before the name in the message, as in `env.` for `env.num_envs`.
+        function: function whose annotations are the schema.
+        name: name of the argument.
+        value: value to check.
+        prefix: text before the name in the error message, as in `env.` for `env.num_envs`.
 
     Raises:
-        ConfigurationError: the value has another type or lies outside the range.
+        ConfigurationError: the value has the wrong type or lies outside its range.
     """
     adapter = _adapter(inspect.unwrap(function), name)
     if adapter is None:
@@ -85,15 +86,15 @@ def check_settings(
     """Check the settings of one component without building it.
 
     Args:
-        component: the class whose constructor is the schema, or a function that is.
-        settings: what the user set, by argument name.
-        group: the name of the component's group, used in messages (`agent`, `env`, `trainer`).
+        component: class whose constructor is the schema, or function that is the schema itself.
+        settings: the user's settings, by argument name.
+        group: name of the component's group in error messages (`agent`, `env`, `trainer`).
         provided: arguments that the program passes itself and that no setting may name.
-        parts: settings that are components themselves, checked elsewhere.
+        parts: settings that are components themselves and are checked separately.
 
     Returns:
-        Every setting of the component, the defaults of those not set included, converted to the
-        types of the constructor.
+        All settings of the component by name, defaults included, converted to the types of the
+        constructor.
 
     Raises:
         ConfigurationError: a name is unknown, a value has the wrong type or range, or a required
@@ -127,10 +128,10 @@ def constructor_of(component: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def parameters_of(component: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the parameters that a class or function is called with, by name.
+    """Return the parameters of a function, or of the constructor of a class, by name.
 
-    A class is asked for those of its constructor, because a metaclass (TorchRL's environments have
-    one) can hide them from `inspect.signature`.
+    The constructor is inspected instead of the class, because a metaclass (TorchRL's environments
+    have one) can hide its parameters from `inspect.signature`.
     """
     parameters = dict(inspect.signature(constructor_of(component)).parameters)
     if inspect.isclass(component):
@@ -139,7 +140,7 @@ def parameters_of(component: Callable[..., Any]) -> dict[str, inspect.Parameter]
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown `name`: the closest known one, or all."""
+    """Return the end of an error message on an unknown `name`: the closest known name, or all."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]}?" if close else f"; it has: {', '.join(known)}"
@@ -153,7 +154,7 @@ _PLAIN_VALUES = (bool, int, float, str, Path)
 
 @functools.cache
 def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None:
-    """Return the validator of one argument; None where it is not annotated."""
+    """Return the validator of one argument; None for an argument without annotation."""
     annotation = get_type_hints(function, include_extras=True).get(name)
     if annotation is None:
         return None

@@ -1,4 +1,4 @@
-"""How the computations of a run are carried out: acting, and the gradient step."""
+"""Execution of the computations of a run: acting and the gradient step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 
 
 class HasTerms(Protocol):
-    """Losses of a batch."""
+    """Losses of one batch."""
 
     @property
     def terms(self) -> dict[str, Tensor]:
-        """Scalar losses `[]` with their graph, by name."""
+        """Scalar losses `[]` with their autograd graph, by name."""
         ...
 
 
@@ -23,28 +23,27 @@ Losses = TypeVar("Losses", bound=HasTerms)
 
 
 class Execution:
-    """Carries out acting and gradient steps, eagerly.
+    """Runs policies and gradient steps eagerly.
 
-    The collector, evaluations, films and the trainer act and learn through an execution and never
-    call a policy or an update themselves. A subclass therefore changes in one place how all agents
-    act or learn:
+    The collector, evaluations, films and the trainer call policies and updates only through an
+    execution. A subclass therefore changes in one place how all agents act or learn:
 
-    * `act` and `update` see a computation as a whole, to compile or capture it;
-    * `gradients` and `step` are the parts of an update, for the precision of the loss, for scaling
-      and for the reduction of gradients over several processes.
+    * `act` and `update` each wrap a whole computation, to compile it or to capture it in a graph;
+    * `gradients` and `step` are the parts of an update: override them to change the precision of
+      the loss, to scale gradients, or to reduce gradients over several processes.
     """
 
     def act(
         self, policy: Callable[[TensorDictBase], TensorDictBase], observation: TensorDictBase
     ) -> TensorDictBase:
-        """Let a policy write its actions.
+        """Call a policy.
 
         Args:
-            policy: writes `action` into the TensorDict that it is called with.
-            observation: the observations `[*B, ...]` that the policy reads.
+            policy: callable that writes `action` into its TensorDict argument.
+            observation: observations `[*B, ...]` that the policy reads.
 
         Returns:
-            The same TensorDict, with `action`.
+            `observation` itself, with `action` added.
         """
         return policy(observation)
 
@@ -52,11 +51,11 @@ class Execution:
         """Do one gradient step.
 
         Args:
-            agent: its `update(batch, execution)` is the step.
-            batch: the transitions `[B]` to learn from.
+            agent: agent whose `update(batch, execution)` does the step.
+            batch: transitions `[B]` to learn from.
 
         Returns:
-            Result of the step.
+            The return value of the agent's `update`.
         """
         return agent.update(batch, self)
 
@@ -66,12 +65,12 @@ class Execution:
         batch: TensorDictBase,
         optimizers: Iterable[torch.optim.Optimizer],
     ) -> Losses:
-        """Compute the gradients of a gradient step, ready to be clipped.
+        """Compute the gradients of one gradient step, ready to be clipped.
 
         Args:
-            loss: of an agent.
-            batch: the transitions `[B]` to learn from.
-            optimizers: of the parameters that learn; former gradients are dropped.
+            loss: loss function of an agent.
+            batch: transitions `[B]` to learn from.
+            optimizers: optimizers of all trained parameters; their old gradients are cleared.
 
         Returns:
             The losses.
@@ -83,7 +82,7 @@ class Execution:
         return losses
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Move the parameters of an optimizer by their gradients."""
+        """Update the parameters of an optimizer from their gradients."""
         optimizer.step()
 
 

@@ -1,4 +1,4 @@
-"""How sure a success rate is that was counted over a number of episodes."""
+"""Confidence interval of a success rate that was measured over a number of episodes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from statistics import NormalDist
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the score interval of a binomial proportion.
+    """Return the Wilson score interval of a binomial proportion.
 
-    It stays inside [0, 1] and keeps its width at 0 and at `trials` successes, where the usual
-    normal interval shrinks to nothing. Source: E. B. Wilson, "Probable inference, the law of
-    succession, and statistical inference", J. Am. Stat. Assoc. 22 (1927), 209-212.
+    The interval stays inside [0, 1] and keeps a positive width at 0 and at `trials` successes,
+    where the normal approximation shrinks to a point. Source: E. B. Wilson, "Probable inference,
+    the law of succession, and statistical inference", J. Am. Stat. Assoc. 22 (1927), 209-212.
 
     Args:
-        successes: 0 to `trials`.
-        trials: 0 or more; of none, the interval is (0, 1).
+        successes: number of successes, 0 to `trials`.
+        trials: number of trials, at least 0; the interval of 0 trials is (0, 1).
         confidence: probability that the interval covers the true proportion, between 0 and 1.
 
     Returns:
-        Lower and upper end, each in [0, 1].
+        Lower and upper bound, each in [0, 1].
 
     Raises:
         ValueError: an argument lies outside its range.

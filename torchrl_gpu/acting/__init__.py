@@ -1,1 +1,1 @@
-"""Acting: the policy wrapper, exploration, robots of a group, and the collector."""
+"""Acting: policy wrapper, exploration, robots of a group, and collector."""

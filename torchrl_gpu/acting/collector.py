@@ -1,4 +1,4 @@
-"""Step a batched environment with a policy, and deliver the transitions on its device."""
+"""Collector of transitions: steps a batched environment with a policy."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from torchrl_gpu.execution import EAGER, Execution
 class BatchCollector:
     """Collects one transition of every environment of a batch per call.
 
-    An environment on the policy's device is stepped in place. One on the host costs one packed copy
-    each way per step: the actions there, observations and outcomes back.
+    An environment on the policy's device is stepped in place. An environment on another device
+    costs two packed copies per step: one of the actions to the environment, and one of the
+    observations, rewards and done flags back.
 
     Args:
-        env: any TorchRL environment; one that is no `Environment` is adapted.
-        device: of policy and replay.
-        observation_keys: keys that the policy reads; `active` comes along where the environment
-            has it.
-        execution: carries out acting.
+        env: any TorchRL environment; `as_environment` converts it to an `Environment`.
+        device: device of the policy and of the replay buffer.
+        observation_keys: keys that the policy reads; `active` is added where the environment has
+            it.
+        execution: execution that calls the policy.
 
     Attributes:
-        env: the environment, in the form that it is stepped in.
+        env: the environment as an `Environment`.
         robots: the robots that the policy acts for.
     """
 
@@ -45,27 +46,28 @@ class BatchCollector:
         self.execution = execution
         self.device = device
         self.robots = Robots(self.env)
-        told = set(self.env.observation_spec.keys(include_nested=True))
+        observed = set(self.env.observation_spec.keys(include_nested=True))
         self.observation_keys = self.robots.keys(list(observation_keys))
-        self.observation_keys += [key for key in self.robots.keys(["active"]) if key in told]
+        self.observation_keys += [key for key in self.robots.keys(["active"]) if key in observed]
         self._is_remote = self.env.device != device
         self._to_device = PackedTransfer(device)
         self._to_host = PackedTransfer(self.env.device)
-        # The state that the next action is for, on the environment's device, and its observations
-        # on the policy's.
+        # The root that the next action belongs to, on the environment's device, and its
+        # observations on the policy's device.
         self._root: TensorDictBase | None = None
         self._observation: TensorDictBase | None = None
 
     @torch.no_grad()
     def step(self, policy: TensorDictModuleBase) -> TensorDictBase:
-        """Act once in every environment, and begin new episodes where they are over.
+        """Act once in every environment, and start new episodes where episodes ended.
 
         Args:
             policy: any TensorDict module that writes `action`.
 
         Returns:
-            The transition `[*B]` on the policy's device in TorchRL's layout; `next` holds the true
-            last observation, also where a new episode has begun. Valid until the next call.
+            The transition `[*B]` on the policy's device in TorchRL's layout. `next` holds the last
+            observation of an episode that ended, not the first of the new episode. The transition
+            is valid until the next call.
         """
         if self._root is None or self._observation is None:
             self._root, self._observation = self._begin(self.env.reset())
@@ -75,9 +77,9 @@ class BatchCollector:
             self._observation = self._root
             return transition
 
-        acted = self._observation
-        self.execution.act(policy, self.robots.view(acted))
-        action = self._to_host(acted.select(self.robots.action_key))
+        current = self._observation
+        self.execution.act(policy, self.robots.view(current))
+        action = self._to_host(current.select(self.robots.action_key))
         transition, root = self.env.step_and_maybe_reset(self._root.update(action))
         arrived = self._to_device(
             TensorDict(
@@ -86,10 +88,10 @@ class BatchCollector:
             )
         )
         self._root, self._observation = root, arrived["observation"]
-        return acted.set("next", arrived["next"])
+        return current.set("next", arrived["next"])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the environment and, where that is complete, what to act upon."""
+        """Return the environment's state and, where `has_state`, the root of the next action."""
         if self._root is None:
             return {}
         state: dict[str, Any] = {"world": self.env.state_dict()}
@@ -98,28 +100,27 @@ class BatchCollector:
         return state
 
     def restart(self) -> None:
-        """Begin a new episode in every environment."""
+        """Start a new episode in every environment."""
         self._root, self._observation = self._begin(self.env.reset())
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
-        """Go on from a state that `state_dict` returned.
+        """Restore a state that `state_dict` returned.
 
         Returns:
-            Whether the episodes under way go on. If not, `restart` begins new ones, as the next
-            step would, and all that is remembered of the old ones, a return so far for instance,
-            has to be forgotten.
+            True if the saved episodes continue. False if `restart` or the next step will start new
+            episodes; the caller then discards its statistics of the old episodes, such as returns.
         """
         self._root = self._observation = None
         if not state:
             return False
-        state = _in_present_form(state, self.env)
-        # A reset tells the batch sizes of what is nested, which the state does not.
+        state = _in_current_layout(state, self.env)
+        # The state lacks the batch sizes of nested TensorDicts; the root of a reset has them.
         root = self.env.reset()
         self.env.load_state_dict(state["world"])
         if not self.env.has_state:
             return False
         saved = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
-        # Of an older checkpoint there may be more than the environment shows.
+        # An older checkpoint may hold keys that the environment does not have.
         known = list(root.keys(include_nested=True, leaves_only=True))
         self._root, self._observation = self._begin(root.update(saved.select(*known)))
         return True
@@ -128,11 +129,11 @@ class BatchCollector:
         return root, root.to(self.device) if self._is_remote else root
 
 
-def _in_present_form(state: dict[str, Any], env: EnvBase) -> dict[str, Any]:
-    """Return a state with that of the transforms within that of the environment.
+def _in_current_layout(state: dict[str, Any], env: EnvBase) -> dict[str, Any]:
+    """Return a state in which the environment's state contains that of its transforms.
 
-    Older checkpoints keep beside each other the state of the environment beneath all transforms,
-    what that environment showed, and the state of the outermost transform.
+    Older checkpoints keep three entries side by side: the state of the base environment, its root,
+    and the state of the outermost transform.
     """
     is_old = isinstance(env, AdaptedEnvironment) and "base" not in state["world"]
     if not is_old:

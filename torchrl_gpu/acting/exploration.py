@@ -1,4 +1,4 @@
-"""How a deterministic policy explores: what is added to its actions, drawn on the device."""
+"""Exploration of deterministic policies, with random numbers drawn on the device."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torchrl_gpu.acting.schedules import LinearSchedule
 
 
 class EpsilonGreedy(nn.Module):
-    """Replaces each action, with a probability, by one drawn uniformly from all actions.
+    """Replaces each action, with probability epsilon, by an action drawn uniformly from all.
 
     Args:
-        num_actions: how many actions there are, at least 1.
-        epsilon: the probability, 0 to 1, by frames.
+        num_actions: number of discrete actions, at least 1.
+        epsilon: schedule over frames of the probability of a random action, 0 to 1.
     """
 
     def __init__(self, num_actions: int, epsilon: LinearSchedule) -> None:
@@ -22,7 +22,7 @@ class EpsilonGreedy(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, action: Tensor, frames: Tensor) -> Tensor:
-        """Return actions `[*B]` int64 to try, given the greedy ones and the frames so far `[]`."""
+        """Return exploring actions for greedy ones, both `[*B]` int64, after `frames` `[]`."""
         explores = torch.rand(action.shape, device=action.device) < self.epsilon(frames)
         random = torch.randint(self.num_actions, action.shape, device=action.device)
         return torch.where(explores, random, action)
@@ -32,7 +32,7 @@ class GaussianNoise(nn.Module):
     """Adds independent normal noise to each component of an action.
 
     Args:
-        scale: standard deviation, for actions in [-1, 1], by frames.
+        scale: schedule over frames of the standard deviation, for actions in [-1, 1].
     """
 
     def __init__(self, scale: LinearSchedule) -> None:
@@ -40,6 +40,6 @@ class GaussianNoise(nn.Module):
         self.scale = scale
 
     def forward(self, action: Tensor, frames: Tensor) -> Tensor:
-        """Return actions `[*B, action_dim]` in [-1, 1] around those given; frames so far `[]`."""
+        """Return actions `[*B, action_dim]` with noise, clamped to [-1, 1], after `frames` `[]`."""
         noise = self.scale(frames) * torch.randn_like(action)
         return (action + noise).clamp(-1.0, 1.0)

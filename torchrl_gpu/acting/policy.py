@@ -1,4 +1,4 @@
-"""The one door through which any agent acts."""
+"""Batched policy wrapper: actor, exploration and action bounds as one TensorDict module."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from torchrl_gpu.environments.specs import action_kind
 
 
 class Actor(Protocol):
-    """What `PolicyWrapper` needs of an agent."""
+    """Network that maps observations to actions; `PolicyWrapper` wraps it."""
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
         """Return the actions for observations `[*B, ...]`.
 
-        Continuous actions are `[*B, action_dim]` in [-1, 1], discrete ones `[*B]` int64.
+        Continuous actions are `[*B, action_dim]` in [-1, 1], discrete actions `[*B]` int64.
         """
         ...
 
 
 class PolicyWrapper(TensorDictModuleBase):
-    """Acts for a whole batch at once: TensorDict in, the same TensorDict with `action` out.
+    """Batched policy: reads a TensorDict of observations and adds `action` to it.
 
-    In train mode the policy explores, in eval mode it is greedy (`policy.train()`,
-    `policy.eval()`); TorchRL's global exploration type has no say. Any number of leading batch
-    dimensions is taken. No value leaves the device.
+    The policy explores in train mode (`policy.train()`) and is greedy in eval mode
+    (`policy.eval()`), whatever TorchRL's global exploration type is. Observations may have any
+    number of leading batch dimensions. No value is read back to the host.
 
     Args:
-        actor: a network, see `Actor`.
-        observation_spec: the observation keys that the actor reads.
-        action_spec: continuous and bounded, `[*B, action_dim]`: actions in [-1, 1] are mapped onto
-            its bounds, which are kept as buffers; or discrete, `[*B]`.
-        device: where the policy acts.
-        exploration: called with the actor's actions and the frames so far in train mode, returns
-            the actions to try; None for an actor that explores by itself.
+        actor: network that computes actions, see `Actor`.
+        observation_spec: spec of the observations that the actor reads.
+        action_spec: spec of the actions: bounded and continuous `[*B, action_dim]`, where actions
+            in [-1, 1] are mapped onto the bounds; or discrete `[*B]`.
+        device: device of the policy.
+        exploration: module that maps the actor's actions and the frames so far to exploring
+            actions in train mode; None for an actor that explores by itself.
 
     Attributes:
-        frames: int64 `[]`, environment steps acted upon in train mode so far, which schedules
-            follow; the first dimension of a batch is that of the environments.
+        frames: number of environment steps taken in train mode so far, int64 `[]`, by which
+            schedules advance; the first batch dimension counts environments.
 
     Raises:
         ConfigurationError: the action space is neither bounded and continuous nor discrete.
@@ -68,7 +68,7 @@ class PolicyWrapper(TensorDictModuleBase):
         self.out_keys = ["action"]
         self.register_buffer("frames", torch.zeros((), dtype=torch.int64, device=device))
         if self.is_continuous:
-            # The bounds are the same for every world of the batch: keep one row of them.
+            # The bounds are the same for every environment of the batch: keep one row of them.
             dimension = action_spec.shape[-1]
             low = action_spec.space.low.reshape(-1, dimension)[0].to(device)
             high = action_spec.space.high.reshape(-1, dimension)[0].to(device)
@@ -76,7 +76,7 @@ class PolicyWrapper(TensorDictModuleBase):
             self.register_buffer("action_half_range", (high - low) / 2)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write `action`: within the bounds `[*B, action_dim]`, or a number `[*B]` int64."""
+        """Write `action`: `[*B, action_dim]` within the bounds, or discrete `[*B]` int64."""
         action: Tensor = self.actor.act(tensordict, deterministic=not self.training)
         if self.training:
             if self.exploration is not None:

@@ -1,4 +1,4 @@
-"""The robots of an environment, flattened into the batch of an agent."""
+"""Robots of a group, flattened into the batch of an agent."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class Robots:
 
     An environment with several robots follows TorchRL's multi-agent convention: their observations,
     actions, rewards and dones lie under a group key, `[*B, R, ...]`. One agent shared by all robots
-    acts for each of them on its own and learns from them as from separate environments. An
-    environment without a group is used as it is.
+    acts for each robot separately and learns from them as from separate environments. An
+    environment without a group is used unchanged.
 
     Args:
-        env: a batched TorchRL environment whose step takes one action, or one of each robot.
+        env: batched TorchRL environment with exactly one action key.
 
     Attributes:
-        group: the key of the robots; None for an environment without a group.
+        group: key of the group of robots; None for an environment without a group.
         action_key: key of the actions.
         reward_key: key of the rewards.
 
     Raises:
-        ConfigurationError: a step takes more than one kind of action.
+        ConfigurationError: the environment has several action keys.
     """
 
     def __init__(self, env: EnvBase) -> None:
@@ -35,11 +35,11 @@ class Robots:
         self.reward_key = self._key("reward")
 
     def keys(self, keys: list[NestedKey]) -> list[NestedKey]:
-        """Return the keys in the environment of some keys of a robot."""
+        """Return the full keys in the environment of keys within the group."""
         return [self._key(key) for key in keys]
 
     def view(self, root: TensorDictBase) -> TensorDictBase:
-        """Return the part of a root that a policy reads and writes: `[*B]` or `[*B, R]`."""
+        """Return the part of a root that the policy reads and writes: `[*B]` or `[*B, R]`."""
         return root if self.group is None else root.get(self.group)
 
     def transition(self, transition: TensorDictBase) -> TensorDictBase:
@@ -56,12 +56,12 @@ class Robots:
 
 
 class SharedPolicy(TensorDictModuleBase):
-    """One policy for all robots of an environment, in the form that TorchRL calls policies in.
+    """One policy for all robots of an environment, callable by TorchRL's rollouts and collectors.
 
     Args:
-        policy: reads the observations of one robot and writes its `action`, for any number of them
-            at once, as `PolicyWrapper` does.
-        env: the environment, which keeps both under the key of the group.
+        policy: batched policy of a single robot, such as `PolicyWrapper`: reads the robot's
+            observations and writes its `action`.
+        env: environment with the robots, see `Robots`.
     """
 
     def __init__(self, policy: TensorDictModuleBase, env: EnvBase) -> None:

@@ -1,4 +1,4 @@
-"""Quantities that change in the course of training, as tensors: nothing is read back for them."""
+"""Schedules of hyperparameters over frames, computed as tensors without a host read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 
 class LinearSchedule(nn.Module):
-    """Goes from one value to another in a straight line, and then stays.
+    """Linear interpolation between two values over frames, constant afterwards.
 
     Args:
-        start: the value at the first frame.
-        end: the value from the last frame of the schedule on.
-        frames: how long it takes, in environment steps, at least 1.
+        start: value at frame 0.
+        end: value from frame `frames` on.
+        frames: length of the schedule in environment steps, at least 1.
     """
 
     def __init__(self, start: float, end: float, frames: int) -> None:
@@ -22,6 +22,6 @@ class LinearSchedule(nn.Module):
         self.frames = frames
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Return the value `[]` after `frames` `[]` environment steps, float32."""
+        """Return the value, float32 `[]`, after `frames` `[]` environment steps."""
         progress = (frames.to(torch.float32) / self.frames).clamp(max=1.0)
         return self.start + (self.end - self.start) * progress

@@ -1,1 +1,1 @@
-"""The contract of environments, and the adapter for any other TorchRL environment."""
+"""Environments: base class, adapter for any TorchRL environment, specs, and action tables."""

@@ -1,4 +1,4 @@
-"""Discrete actions in a continuous environment."""
+"""Discrete actions for environments with continuous actions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from torchrl_gpu.errors import ConfigurationError
 
 
 class ActionTable(Transform):
-    """Lets agents with discrete actions act in a continuous environment.
+    """Transform that replaces continuous actions by the row numbers of a table.
 
-    An action is the number of a row of a table, and the environment receives that row.
+    An agent with discrete actions chooses a row, and the environment receives the values of that
+    row as its continuous action.
 
     Args:
-        table: `[A, action_dim]`, within the bounds of the environment's actions.
-        action_key: of the action; nested for the robots of a group.
+        table: continuous actions `[A, action_dim]`, within the bounds of the environment.
+        action_key: key of the action; nested for a group of robots.
     """
 
     table: Tensor
@@ -32,7 +33,7 @@ class ActionTable(Transform):
         self.register_buffer("table", table)
 
     def transform_input_spec(self, input_spec: Composite) -> Composite:
-        """Replace the continuous action by a number from 0 to A - 1, `[*B]` int64."""
+        """Replace the continuous action by a row number, 0 to A - 1, `[*B]` int64."""
         specs = input_spec["full_action_spec"]
         specs[self.action_key] = _row_spec(self.table, specs[self.action_key])
         return input_spec
@@ -45,7 +46,7 @@ class ActionTable(Transform):
 
 
 class _DiscreteEnvironment(EnvironmentView):
-    """An environment whose actions are rows of its table, stepped as it steps itself."""
+    """View of an environment with discrete actions that keeps its fast step."""
 
     def __init__(self, env: Environment, table: Tensor) -> None:
         super().__init__(env, tuple(env.batch_size), env.device)
@@ -74,18 +75,18 @@ class _DiscreteEnvironment(EnvironmentView):
         return self.env._reset(tensordict, **arguments)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Begin new episodes where they are over, as the environment within does."""
+        """Start new episodes where episodes ended, as the wrapped environment does."""
         return self.env.maybe_reset(tensordict)
 
 
 def with_action_table(env: Environment) -> Environment:
-    """Return a continuous environment as one with discrete actions.
+    """Return a view of a continuous environment that takes discrete actions.
 
     Args:
-        env: an environment with `discrete_actions` `[A, action_dim]`.
+        env: environment with a table `discrete_actions` `[A, action_dim]`.
 
     Raises:
-        ConfigurationError: it has none.
+        ConfigurationError: the environment has no table of discrete actions.
     """
     if env.discrete_actions is None:
         raise ConfigurationError(f"{name_of(env)} has no table of discrete actions")

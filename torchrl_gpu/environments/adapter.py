@@ -1,4 +1,4 @@
-"""Any TorchRL environment in the one form that agents and buffers read."""
+"""Adapter that converts any TorchRL environment to an `Environment`."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ _DONE_NAMES = ("done", "terminated", "truncated")
 
 
 def as_environment(env: EnvBase) -> Environment:
-    """Return any TorchRL environment in the form that this library works with.
+    """Convert any TorchRL environment to an `Environment`.
 
-    An `Environment` is returned as it is. Anything else is wrapped, with its transforms:
+    An `Environment` is returned unchanged. Any other environment is wrapped with its transforms:
 
-    * Environments of any batch size become one batch `[num_envs]`; one without a batch `[1]`.
-    * Observations of numbers become float32 vectors `[*B, D]`, whatever their shape and dtype; a
-      Categorical one becomes one-hot. Pixels (uint8 `[*B, C, H, W]`) and sets (`[*B, K, F]` with a
-      mask `[*B, K]`) keep their shape.
-    * Rewards and continuous actions are float32; there are always `done`, `terminated` and
-      `truncated`. One reward or one done of a whole group of robots is that of each robot.
-    * Keys that transforms add to count or to sum up rewards (`RewardSum`, `StepCounter`,
-      `InitTracker`) are among `outcome_keys`: agents do not see them.
+    * The batch dimensions become one, `[num_envs]`; an environment without a batch becomes `[1]`.
+    * Numeric observations of any shape and dtype become float32 vectors `[*B, D]`; Categorical
+      observations become one-hot vectors. Pixels (uint8 `[*B, C, H, W]`) and sets (`[*B, K, F]`
+      with a mask `[*B, K]`) keep their shape.
+    * Rewards and continuous actions are float32; `done`, `terminated` and `truncated` always exist.
+      A reward or done flag of a whole group of robots is repeated for each robot.
+    * Keys of transforms that count steps or sum up rewards (`RewardSum`, `StepCounter`,
+      `InitTracker`) are added to `outcome_keys`: agents do not observe them.
 
-    The wrapper keeps all else that the environment needs between two steps, so a TensorDict that
-    holds the action is enough to step it. What an `Environment` under transforms declares, the
-    wrapper declares too. Its state comprises that of all transforms, so that running statistics go
-    on even where the environment itself begins anew.
+    The wrapper keeps everything else that the environment needs between two steps, so a TensorDict
+    with the action is sufficient to step it. The wrapper declares the same capabilities as an
+    `Environment` beneath the transforms. Its state contains that of all transforms, so running
+    statistics are restored even where the episodes of the environment start anew.
 
     Raises:
-        ConfigurationError: the environment takes several actions in a step, gives observations or
-            rewards that no agent can read, or loses the last observation of an episode.
+        ConfigurationError: the environment has several action keys, has observations or rewards
+            that no agent can read, or loses the last observation of an episode.
     """
     return env if isinstance(env, Environment) else AdaptedEnvironment(env)
 
 
 class AdaptedEnvironment(EnvironmentView):
-    """A TorchRL environment behind the contract of `Environment`; see `as_environment`.
+    """Wraps a TorchRL environment as an `Environment`; see `as_environment`.
 
     Args:
-        env: the environment within.
+        env: environment to wrap.
     """
 
     def __init__(self, env: EnvBase) -> None:
@@ -65,14 +65,14 @@ class AdaptedEnvironment(EnvironmentView):
         self_device = env.device or next(iter(env.full_action_spec.values(True, True))).device
         super().__init__(env, (prod(env.batch_size),), self_device)
         self._dimensions = len(env.batch_size)
-        # Where rewards and dones lie, with their shapes: at the root, and in a group.
+        # Paths and shapes of rewards and done flags: at the root, and in a group.
         self._shapes: dict[Path, tuple[int, ...]] = {(): (*self.batch_size, 1)}
         acting: Path = () if group is None else (group,)
         if group is not None:
             robots = env.observation_spec[group].shape[self._dimensions :]
             self._shapes[acting] = (*self.batch_size, *robots, 1)
         self._readers = readers_of(env.observation_spec, env.batch_size)
-        # Batch sizes of the TensorDicts within the root.
+        # Batch sizes of the TensorDicts nested in the root.
         self._nested = {path: shape[:-1] for path, shape in self._shapes.items() if path}
         self._nested |= {
             reader.path[:depth]: reader.batch
@@ -129,29 +129,29 @@ class AdaptedEnvironment(EnvironmentView):
         expected = {prod(shape) for shape in self._shapes.values()}
         if len(keys) != 1 or numbers[0] not in expected:
             raise ConfigurationError(
-                f"env: an agent learns from one reward of one number per step, this environment "
-                f"has {', '.join(map(str, keys))} with {numbers} numbers per step"
+                f"env: an agent learns from one scalar reward per step; this environment has "
+                f"{', '.join(map(str, keys))} with {numbers} values per step"
             )
         self._inner_reward_key: NestedKey = keys[0]
 
     def observe(self) -> TensorDict:
-        """Return what there is to act upon, as the last step or reset left it."""
+        """Return the observations and done flags after the last step or reset."""
         assert self._root is not None, "the environment was not reset yet"
-        return self._shown(self._root)
+        return self._converted(self._root)
 
     def _step_known(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        transition, self._root = self.env.step_and_maybe_reset(self._acted(tensordict))
-        return tensordict.set("next", self._after(transition.get("next"))), self.observe()
+        transition, self._root = self.env.step_and_maybe_reset(self._with_action(tensordict))
+        return tensordict.set("next", self._converted_next(transition.get("next"))), self.observe()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        transition = self.env.step(self._acted(tensordict))
+        transition = self.env.step(self._with_action(tensordict))
         self._root = step_mdp(
             transition,
             reward_keys=self.env.reward_keys,
             done_keys=self.env.done_keys,
             action_keys=self.env.action_keys,
         )
-        return self._after(transition.get("next"))
+        return self._converted_next(transition.get("next"))
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
@@ -167,38 +167,39 @@ class AdaptedEnvironment(EnvironmentView):
             self._root = self.env.reset(root)
         return self.observe()
 
-    def _acted(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return the root within, with the action."""
+    def _with_action(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return the root of the wrapped environment with the action added."""
         assert self._root is not None, "the environment was not reset yet"
         action = tensordict.get(self._action_path)
         action = action.reshape(self._inner_action.shape).to(self._inner_action.dtype)
         return self._root.copy().set(self.env.action_keys[0], action)
 
-    def _after(self, after: TensorDictBase) -> TensorDict:
-        shown = self._shown(after)
+    def _converted_next(self, after: TensorDictBase) -> TensorDict:
+        """Return observations, done flags and reward of the `next` entry of a step."""
         shape = self._shapes[self._reward_path[:-1]]
         reward = _spread(after.get(self._inner_reward_key), shape)
-        return shown.set(self._reward_path, reward.to(torch.float32))
+        return self._converted(after).set(self._reward_path, reward.to(torch.float32))
 
-    def _shown(self, tensordict: TensorDictBase) -> TensorDict:
-        """Return observations and dones of a root or of what followed on it."""
-        shown = TensorDict({}, batch_size=self.batch_size, device=self.device)
+    def _converted(self, tensordict: TensorDictBase) -> TensorDict:
+        """Return observations and done flags of a root or a `next` entry."""
+        result = TensorDict({}, batch_size=self.batch_size, device=self.device)
         for path, batch_size in self._nested.items():
-            shown.set(path, TensorDict({}, batch_size=batch_size, device=self.device))
+            result.set(path, TensorDict({}, batch_size=batch_size, device=self.device))
         for reader in self._readers:
-            shown.set(reader.path, reader.read(tensordict))
+            result.set(reader.path, reader.read(tensordict))
         for path, flags in self._dones(tensordict).items():
             for name, flag in zip(_DONE_NAMES, flags, strict=True):
-                shown.set((*path, name), flag)
-        return shown
+                result.set((*path, name), flag)
+        return result
 
     def _dones(self, tensordict: TensorDictBase) -> dict[Path, list[Tensor]]:
-        """Return `done`, `terminated` and `truncated` of the root, and of a group."""
-        told = {path: tensordict.get((*path, "done"), None) for path in self._shapes}
+        """Return `done`, `terminated` and `truncated` of the root and of the group, by path."""
+        given = {path: tensordict.get((*path, "done"), None) for path in self._shapes}
         flags: dict[Path, list[Tensor]] = {}
         for path, shape in self._shapes.items():
-            # Where only the other one tells them: robots end with the root, the root with them all.
-            source = path if told[path] is not None else next(p for p in told if p != path)
+            # Flags may exist only at the root, which ends all robots, or only in the group, where
+            # the root ends once all robots have ended.
+            source = path if given[path] is not None else next(p for p in given if p != path)
             done, terminated = (tensordict.get((*source, name)) for name in _DONE_NAMES[:2])
             truncated = done & ~terminated
             if (*source, "truncated") in self._inner_done:
@@ -212,7 +213,7 @@ class AdaptedEnvironment(EnvironmentView):
         return flags
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Return the state of all transforms, and that of the environment within."""
+        """Return the state of all transforms and of the base environment."""
         if self._root is None:
             return {}
         levels = transformed_levels(self.env)
@@ -225,14 +226,14 @@ class AdaptedEnvironment(EnvironmentView):
         return _copy(state)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
-        """Go on from `state_dict()`; without `has_state`, the transforms alone, after a reset.
+        """Restore `state_dict()`; without `has_state`, reset and restore only the transforms.
 
         Raises:
-            ConfigurationError: it is of an environment with other transforms.
+            ConfigurationError: the state was saved with other transforms.
         """
         if not state_dict:
             return
-        # The reset makes what is as large as an observation, and knows the batch sizes within.
+        # A reset allocates the buffers of transforms and has the batch sizes of nested TensorDicts.
         root = self.env.reset()
         base_of(self.env).load_state_dict(state_dict["base"])
         levels = list(transformed_levels(self.env))
@@ -241,7 +242,7 @@ class AdaptedEnvironment(EnvironmentView):
                 level.transform.load_state_dict(saved)
         except (RuntimeError, ValueError) as error:
             raise ConfigurationError(
-                f"the saved transforms are not those of this environment: {error}"
+                f"the saved transforms do not match those of this environment: {error}"
             ) from error
         self._root = None
         if self.has_state:
@@ -259,7 +260,7 @@ def _refuse_lost_observations(env: EnvBase) -> None:
 
 
 def _copy(state: Any) -> Any:
-    """Return a state that does not change with the transforms whose tensors it holds."""
+    """Return a copy of a state that shares no memory with the transforms."""
     if isinstance(state, Mapping):
         return {name: _copy(value) for name, value in state.items()}
     if isinstance(state, list):
@@ -268,7 +269,7 @@ def _copy(state: Any) -> Any:
 
 
 def _spread(values: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return values `[*B, 1]` in another shape, where need be one value for all robots alike."""
+    """Reshape values `[*B, 1]`, repeating one value for all robots where necessary."""
     if values.numel() == prod(shape):
         return values.reshape(shape)
     return values.reshape(*shape[:1], *[1] * len(shape[1:])).expand(shape)

@@ -1,4 +1,4 @@
-"""The transforms around an environment, and which leaves are their bookkeeping."""
+"""Transforms around an environment, and the observation keys that only do bookkeeping."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from torchrl.envs import (
 
 Path = tuple[str, ...]
 
-# They add keys that they compute from none.
+# Transforms that add keys without reading any.
 _COUNTERS = (StepCounter, InitTracker, TrajCounter, Timer, TensorDictPrimer)
 
-# A batch of environments does not show the transforms within it: there, the names that TorchRL's
-# transforms give by default have to do.
+# The transforms inside a SerialEnv or ParallelEnv are not accessible; their keys are recognised by
+# the default names of TorchRL's transforms.
 _DEFAULT_NAMES = frozenset(
     ("episode_reward", "step_count", "is_init", "traj_count", "time_step", "time_policy")
 )
@@ -58,14 +58,14 @@ def bookkeeping_keys(env: EnvBase) -> set[Path]:
 
 
 def transformed_levels(env: EnvBase) -> Iterator[TransformedEnv]:
-    """Return the environments with transforms that lie around an environment, outermost first."""
+    """Yield the nested `TransformedEnv` instances of an environment, outermost first."""
     while isinstance(env, TransformedEnv):
         yield env
         env = env.base_env
 
 
 def single_transforms(level: TransformedEnv) -> Iterator[Transform]:
-    """Return the transforms of one level, innermost first."""
+    """Yield the transforms of one `TransformedEnv`, innermost first."""
     pending = [level.transform]
     while pending:
         transform = pending.pop()

@@ -1,4 +1,4 @@
-"""The contract of an environment: all that is asked of one besides the methods of TorchRL."""
+"""Base class of environments: the capabilities that this library uses besides TorchRL's API."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ Mode = Literal["train", "eval", "demo"]
 
 
 class Environment(EnvBase):
-    """A batched TorchRL environment, `batch_size=[num_envs]`, that says what it can do.
+    """Batched TorchRL environment, `batch_size=[num_envs]`, that declares its capabilities.
 
-    A subclass sets the attributes below that differ from their defaults, on the class or in its
-    constructor, and implements TorchRL's `_reset`, `_step` and `_set_seed`. So that a step costs no
-    bookkeeping, `_step` has to return every leaf of the specs of observation, reward and done, in
-    the shape of its spec and in memory of its own.
+    A subclass implements TorchRL's `_reset`, `_step` and `_set_seed`. It sets those attributes
+    below that differ from their defaults, on the class or in its constructor. To avoid bookkeeping
+    in every step, `_step` must return all leaves of the observation, reward and done specs, in the
+    shapes of the specs, as tensors that later steps do not overwrite.
 
-    Any other `EnvBase` takes part too: see `torchrl_gpu.environments.adapter.as_environment`.
+    `torchrl_gpu.environments.adapter.as_environment` converts any other `EnvBase`.
 
     Attributes:
         discrete_actions: table of discrete actions `[A, action_dim]`, float, within the bounds of
-            the continuous action; None: agents with discrete actions cannot act here.
-        step_seconds: simulated seconds of one step; None: unknown.
-        can_render: whether `render` draws; of an environment with modes, whether it does in the
-            mode `demo`.
-        renders_several: whether `render` takes a list of indices, too.
-        has_state: whether `state_dict()` and `load_state_dict()` determine the whole future.
-        outcome_keys: leaves of the observation that tell about a transition, and that no agent sees
-            unless its user asks for them: `success`, bool `[*B, 1]`, whether the task is solved;
-            `active`, bool `[*B, 1]`, whether the step from here is a transition (false for a robot
-            that is out of the game). In an environment with a group of robots, keys in the group.
+            the continuous action; None if agents with discrete actions cannot act here.
+        step_seconds: simulated time of one step in seconds; None if unknown.
+        can_render: whether `render` returns a picture; for an environment with modes, whether it
+            does in mode `demo`.
+        renders_several: whether `render` also accepts a list of indices.
+        has_state: whether `state_dict()` is the complete state, so that a restored environment
+            continues its episodes exactly.
+        outcome_keys: observation keys that describe a transition and that agents do not observe by
+            default: `success`, bool `[*B, 1]`, true if the task is solved; `active`, bool
+            `[*B, 1]`, false if the next step is no transition (as for a robot that has finished).
+            In an environment with a group of robots, keys in the group.
         can_switch_mode: whether `set_mode` works, so that one instance serves training and
             evaluation.
     """
@@ -50,71 +51,73 @@ class Environment(EnvBase):
     can_switch_mode: bool = False
 
     def render(self, index: Any = 0) -> Tensor:
-        """Draw the present state.
+        """Render the current state.
 
         Args:
-            index: number of the environment in the batch; a list of them where `renders_several`.
+            index: index of the environment in the batch; or a list of indices, if
+                `renders_several`.
 
         Returns:
             A picture `[H, W, 3]`, uint8.
 
         Raises:
-            ConfigurationError: the environment cannot draw itself.
+            ConfigurationError: the environment cannot render.
         """
         raise ConfigurationError(f"{name_of(self)} cannot draw itself")
 
     def metrics(self) -> dict[str, float]:
-        """Return figures for the log besides rewards, by name; asked once per logging interval."""
+        """Return additional metrics to log, by name; called once per logging interval."""
         return {}
 
     @classmethod
     def evaluation_limit(cls, settings: Mapping[str, Any]) -> int | None:
-        """Return the largest number of environments that an evaluation builds by itself.
+        """Return the largest number of environments that an evaluation builds by default.
 
         Args:
-            settings: of this class, as training has them.
+            settings: constructor arguments of the training environment, by name.
 
         Returns:
-            None for any number. An environment whose copies each cost a process, for instance,
-            returns the number that training has.
+            Number of environments; None for no limit. An environment that needs one process per
+            copy, for instance, returns the number of the training environment.
         """
         return None
 
     def set_mode(self, mode: Mode) -> None:
-        """Switch between training and evaluation; new episodes begin with the next reset.
+        """Switch between training and evaluation; the next reset starts new episodes.
 
         Args:
-            mode: as the constructor takes it.
+            mode: `train`, `eval` or `demo`.
 
         Raises:
-            ConfigurationError: the environment cannot switch.
+            ConfigurationError: the environment cannot switch its mode.
         """
         raise ConfigurationError(f"{name_of(self)} cannot switch to mode={mode}")
 
     def _step_and_maybe_reset(
         self, tensordict: TensorDictBase
     ) -> tuple[TensorDictBase, TensorDictBase]:
-        # TorchRL's own way carries keys over that the environment does not know, a recurrent state
-        # for instance. Its bookkeeping takes longer than eight CartPoles.
+        # TorchRL's implementation carries over keys that the environment does not know, such as a
+        # recurrent state, but its bookkeeping takes longer than a step of eight CartPoles.
         if tensordict.device != self.device or not self._known_keys.include(tensordict):
             return super()._step_and_maybe_reset(tensordict)
         return self._step_known(tensordict)
 
     def _step_known(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        """Step a TensorDict that holds nothing but the environment's own keys."""
+        """Step with a TensorDict that contains only keys of the environment's specs."""
         tensordict.set("next", self._step(tensordict))
         return tensordict, self._root_after(tensordict.get("next"))
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
-        """Begin new episodes where a step ended them, and return what to act upon next.
+        """Start new episodes where the step ended one, and return the root of the next step.
 
-        Override it where TorchRL's `maybe_reset` is slow; `maybe_reset` has to do the same.
+        Subclasses override this method where TorchRL's `maybe_reset` is slow; `maybe_reset` must
+        then give the same result.
 
         Args:
-            after: what `_step` returned; stays as it is.
+            after: return value of `_step`; must not be modified.
 
         Returns:
-            Observations and done keys `[*B]`, which may share memory with `after`.
+            Observations and done flags `[*B]`, which may share memory with `after`.
         """
         return self.maybe_reset(after.exclude(*self.reward_keys))
 
@@ -130,14 +133,14 @@ class Environment(EnvBase):
 
 
 class _Keys(NamedTuple):
-    """The keys of a TensorDict, and those of the TensorDicts within it."""
+    """Keys of a TensorDict and of the TensorDicts nested in it."""
 
     names: frozenset[str]
     nested: tuple[tuple[str, _Keys], ...]
 
     @classmethod
     def of(cls, *specs: Composite) -> _Keys:
-        """Return the keys of several specs taken together."""
+        """Return the union of the keys of several specs."""
         nested: dict[str, list[Composite]] = {}
         for spec in specs:
             for name, entry in spec.items():
@@ -149,7 +152,7 @@ class _Keys(NamedTuple):
         )
 
     def include(self, tensordict: TensorDictBase) -> bool:
-        """Return whether a TensorDict has no other keys than these."""
+        """Return whether all keys of a TensorDict are among these keys."""
         if not self.names.issuperset(tensordict.keys()):
             return False
         for name, keys in self.nested:
@@ -160,12 +163,12 @@ class _Keys(NamedTuple):
 
 
 class EnvironmentView(Environment):
-    """Another environment in a different form, which keeps what that one declares.
+    """Base of wrappers, which declare the same capabilities as the wrapped environment.
 
     Args:
-        env: the environment within.
-        batch_size: of the view.
-        device: of the view.
+        env: environment to wrap.
+        batch_size: batch size of the view.
+        device: device of the view.
     """
 
     def __init__(self, env: EnvBase, batch_size: tuple[int, ...], device: Any) -> None:
@@ -183,27 +186,27 @@ class EnvironmentView(Environment):
             self.can_switch_mode = self._declared.can_switch_mode
 
     def render(self, index: Any = 0) -> Tensor:
-        """Draw the environment within."""
+        """Render the wrapped environment."""
         return self._declares("draw itself").render(index)
 
     def metrics(self) -> dict[str, float]:
-        """Return the figures of the environment within."""
+        """Return the metrics of the wrapped environment."""
         return {} if self._declared is None else self._declared.metrics()
 
     def set_mode(self, mode: Mode) -> None:
-        """Switch the environment within."""
+        """Switch the mode of the wrapped environment."""
         self._declares(f"switch to mode={mode}").set_mode(mode)
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Return the state of the environment within."""
+        """Return the state of the wrapped environment."""
         return dict(self.env.state_dict())
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
-        """Let the environment within go on from `state_dict()`."""
+        """Restore the wrapped environment from `state_dict()`."""
         self.env.load_state_dict(state_dict)
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Close the environment within; may be called again."""
+        """Close the wrapped environment; repeated calls have no effect."""
         self.env.close(raise_if_closed=False)
         self.is_closed = True
 
@@ -217,32 +220,32 @@ class EnvironmentView(Environment):
 
 
 def base_of(env: EnvBase) -> EnvBase:
-    """Return the environment beneath all of TorchRL's transforms."""
+    """Return the environment beneath all TorchRL transforms."""
     while isinstance(env, TransformedEnv):
         env = env.base_env
     return env
 
 
 def name_of(env: EnvBase) -> str:
-    """Return the name of the class of an environment, beneath all transforms and views."""
+    """Return the class name of the environment beneath all transforms and views."""
     while isinstance(env, (TransformedEnv, EnvironmentView)):
         env = env.base_env if isinstance(env, TransformedEnv) else env.env
     return type(env).__name__
 
 
 def group_of(env: EnvBase) -> str | None:
-    """Return the name of the group of robots that act in an environment; None where itself acts.
+    """Return the key of an environment's group of robots; None for an environment without a group.
 
     Raises:
-        ConfigurationError: more than one kind of action is asked for in a step.
+        ConfigurationError: the environment has several action keys.
     """
     keys = env.action_keys
     if len(keys) != 1:
         names = ", ".join(key if isinstance(key, str) else ".".join(key) for key in keys)
-        raise ConfigurationError(f"env: one agent takes one action, this world asks for {names}")
+        raise ConfigurationError(f"env: an agent has one action; this environment needs {names}")
     return None if isinstance(keys[0], str) else keys[0][0]
 
 
 def mask_of(key: NestedKey) -> NestedKey:
-    """Return the key of the mask of a set of objects."""
+    """Return the key of the mask that belongs to a set."""
     return f"{key}_mask" if isinstance(key, str) else (*key[:-1], f"{key[-1]}_mask")

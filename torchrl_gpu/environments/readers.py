@@ -1,4 +1,4 @@
-"""Observations and actions of any TorchRL spec, in the few forms that agents know."""
+"""Conversion of observations and actions of any TorchRL spec to those that agents support."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from torchrl_gpu.environments.bookkeeping import Path
 from torchrl_gpu.environments.environment import mask_of
 from torchrl_gpu.errors import ConfigurationError
 
-# The least height and width of what is taken for a picture.
-_LEAST_PICTURE = 8
+# Minimum height and width of an observation that is treated as a picture.
+_MIN_PICTURE_SIZE = 8
 
 
 class Reader(NamedTuple):
-    """Reads one leaf of an observation.
+    """Converts one leaf of an observation.
 
     Attributes:
-        path: the key of the leaf.
-        batch: shape of the TensorDict that holds it.
-        spec: of the leaf as it is read.
-        classes: of a Categorical leaf, which becomes one-hot; None for any other.
+        path: key of the leaf.
+        batch: batch size of the TensorDict that contains the leaf.
+        spec: spec of the converted leaf.
+        classes: number of classes of a Categorical leaf, which becomes one-hot; None for others.
     """
 
     path: Path
@@ -35,7 +35,7 @@ class Reader(NamedTuple):
     classes: int | None = None
 
     def read(self, tensordict: TensorDictBase) -> Tensor:
-        """Return the leaf in shape and dtype of `spec`."""
+        """Return the leaf in the shape and dtype of `spec`."""
         leaf: Tensor = tensordict.get(self.path)
         if self.classes is not None:
             leaf = one_hot(leaf.long(), self.classes)
@@ -46,11 +46,11 @@ def readers_of(spec: Composite, batch_size: torch.Size) -> list[Reader]:
     """Return a reader for each leaf of an observation.
 
     Args:
-        spec: of the observation.
-        batch_size: of the environment; its dimensions are read as one.
+        spec: spec of the observation.
+        batch_size: batch size of the environment; its dimensions are flattened into one.
 
     Raises:
-        ConfigurationError: a leaf is neither numbers, pixels nor a set.
+        ConfigurationError: a leaf is neither numeric, nor pixels, nor a set.
     """
     leaves = {_path(key): leaf for key, leaf in spec.items(include_nested=True, leaves_only=True)}
     readers = []
@@ -74,16 +74,16 @@ def _reader(
 ) -> Reader:
     dtype, device = spec.dtype, spec.device
     if (is_mask or path[-1] in ("success", "active")) and dtype == torch.bool:
-        shown = shape if is_mask else (prod(shape),)
-        return Reader(path, batch, Categorical(2, (*batch, *shown), dtype=dtype, device=device))
-    is_picture = len(shape) == 3 and min(shape[1:]) >= _LEAST_PICTURE
+        flags = shape if is_mask else (prod(shape),)
+        return Reader(path, batch, Categorical(2, (*batch, *flags), dtype=dtype, device=device))
+    is_picture = len(shape) == 3 and min(shape[1:]) >= _MIN_PICTURE_SIZE
     if is_picture and dtype == torch.uint8:
         return Reader(path, batch, Bounded(0, 255, (*batch, *shape), device, dtype))
     name = ".".join(path)
     if dtype is None or dtype.is_complex or (is_picture or len(shape) > 3):
         raise ConfigurationError(
-            f"observation {name} of shape {list(shape)} and type {dtype}: agents read numbers of "
-            "up to three dimensions, and pixels (C, H, W) of uint8"
+            f"observation {name} of shape {list(shape)} and type {dtype}: agents read real numbers "
+            "of up to three dimensions, and pixels (C, H, W) of uint8"
         )
     if isinstance(spec, Categorical) and not isinstance(spec, OneHot) and dtype != torch.bool:
         classes = int(spec.space.n)
@@ -94,15 +94,15 @@ def _reader(
 
 
 def action_spec_of(spec: TensorSpec, batch: tuple[int, ...], dimensions: int) -> TensorSpec:
-    """Return the spec of an action in the form that agents know.
+    """Return the spec of an action as agents support it.
 
     Args:
-        spec: of the action within.
-        batch: shape of the batch of those who act.
-        dimensions: how many dimensions of `spec` are that batch.
+        spec: action spec of the wrapped environment.
+        batch: batch size of the agent: environments, or environments and robots.
+        dimensions: number of leading dimensions of `spec` that are batch dimensions.
 
     Returns:
-        Bounded float32 `[*batch, D]` or Categorical `[*batch]`; any other spec with its own shape.
+        Bounded float32 `[*batch, D]` or Categorical `[*batch]`; other kinds keep their shape.
     """
     size = prod(spec.shape[dimensions:])
     if isinstance(spec, Bounded) and spec.dtype.is_floating_point:

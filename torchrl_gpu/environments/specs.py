@@ -1,4 +1,4 @@
-"""Which specs of an environment concern an agent."""
+"""Specs of the observations and actions of an agent in an environment."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ ActionKind = Literal["continuous", "discrete"]
 def observation_spec(
     env: EnvBase, observation_keys: Sequence[NestedKey] | None = None
 ) -> Composite:
-    """Return the specs of the observations that an agent sees in an environment.
+    """Return the specs of the observations that an agent reads in an environment.
 
     Args:
         env: any TorchRL environment, see `torchrl_gpu.environments.adapter.as_environment`.
-        observation_keys: the observations to see; nested ones as tuples, or with dots in between.
-            The mask of a set comes along with the set. In an environment with a group of robots,
-            keys in the group. None for all but the environment's `outcome_keys`.
+        observation_keys: keys of the observations to read; nested keys as tuples or joined by dots.
+            A set includes its mask. In an environment with a group of robots, keys in the group.
+            None for all observations except the environment's `outcome_keys`.
 
     Returns:
-        Specs of the batch size of the environment; with a group of robots, `[num_envs * robots]`.
+        Specs with batch size `[num_envs]`; with a group of robots, `[num_envs * robots]`.
 
     Raises:
-        ConfigurationError: there is no such observation; those that there are are listed.
+        ConfigurationError: an observation does not exist; the message lists those that do.
     """
     env = as_environment(env)
     group = group_of(env)
@@ -55,14 +55,14 @@ def observation_spec(
 
 
 def action_spec(env: EnvBase) -> TensorSpec:
-    """Return the spec of the action that an agent takes, batched as observations are."""
+    """Return the spec of an agent's action, with the batch size of its observations."""
     env = as_environment(env)
     spec: TensorSpec = env.full_action_spec[env.action_keys[0]]
     return spec if group_of(env) is None else spec.flatten(0, 1)
 
 
 def _without(spec: Composite, keys: Sequence[NestedKey]) -> Composite:
-    """Remove leaves from a spec, and what then holds no leaf any more."""
+    """Remove leaves from a spec, and nested specs that become empty."""
     for key in keys:
         del spec[key]
     for name, entry in list(spec.items()):
@@ -79,13 +79,13 @@ def action_kind(action_spec: TensorSpec) -> ActionKind:
     """Return the kind of action that a spec describes.
 
     Raises:
-        ConfigurationError: it is neither bounded and continuous nor a number out of `n`.
+        ConfigurationError: the spec is neither Bounded with floating-point values nor Categorical.
     """
     if isinstance(action_spec, Bounded) and action_spec.dtype.is_floating_point:
         return "continuous"
     if isinstance(action_spec, Categorical) and not isinstance(action_spec, OneHot):
         return "discrete"
-    hint = "; build the world with categorical_action_encoding=True" * isinstance(
+    hint = "; build the environment with categorical_action_encoding=True" * isinstance(
         action_spec, OneHot
     )
     raise ConfigurationError(
