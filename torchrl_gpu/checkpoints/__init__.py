@@ -1,1 +1,1 @@
-"""Checkpoints: safe files, written whole or not at all."""
+"""Checkpoints: safetensors files, written atomically."""

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: named, found, rotated."""
+"""Checkpoint folder of a run: names, lookup and rotation of checkpoints."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from torchrl_gpu.errors import ConfigurationError
 
 
 class CheckpointFolder:
-    """The checkpoints of one run: `frames_<frames>.safetensors`, rotated, the best one kept.
+    """Checkpoints `frames_<frames>.safetensors` of one run: the newest ones and the best one.
 
-    The replay, large and of use only to go on training, lies in a file of its own beside the newest
-    checkpoint. A folder that already holds checkpoints is continued. One run writes to a folder,
-    and its frames only grow.
+    The replay buffer, which is large and needed only to resume training, is saved in a separate
+    file beside the newest checkpoint. A folder that already contains checkpoints is continued. Only
+    one run writes to a folder, and its frames increase from save to save.
 
     Args:
-        folder: where they lie; made by the first `save`.
-        keep: how many of the newest stay, at least 1; the best one stays besides.
+        folder: folder of the checkpoints, created by the first `save`.
+        keep: number of newest checkpoints to keep, at least 1; the best one is kept as well.
     """
 
     @checked
@@ -41,21 +41,21 @@ class CheckpointFolder:
         replay_state: Mapping[Any, Any] | None = None,
         score: float | None = None,
     ) -> Path:
-        """Write the checkpoint of this moment, then delete those no longer kept.
+        """Write a checkpoint, then delete the checkpoints beyond `keep`.
 
         Args:
-            frames: environment steps so far.
-            state: what `save_state` takes.
-            replay_state: the same, for the replay; written first, so that a checkpoint that is
-                there is complete.
-            score: of the evaluation, higher is better; of equal scores the later one is best.
+            frames: number of environment steps so far.
+            state: state of the run, see `save_state`.
+            replay_state: state of the replay buffer, see `save_state`; written before `state`, so
+                that an existing checkpoint is always complete.
+            score: score of the evaluation, higher is better; the latest of equal scores is best.
 
         Returns:
-            The file of `state`.
+            Path of the file with `state`.
 
         Raises:
-            TypeError: see `save_state`.
-            ConfigurationError: it cannot be written; all former checkpoints are still there.
+            TypeError: a state contains an unsupported value, see `save_state`.
+            ConfigurationError: the files cannot be written; all earlier checkpoints remain.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -73,11 +73,11 @@ class CheckpointFolder:
         return path
 
     def latest(self) -> Path | None:
-        """Return the checkpoint with the most frames; None where there is none."""
+        """Return the checkpoint with the most frames; None if there are no checkpoints."""
         return max(self._checkpoints(), default=None)
 
     def best(self) -> Path | None:
-        """Return the checkpoint with the highest score; None where none has one."""
+        """Return the checkpoint with the highest score; None if no checkpoint has a score."""
         frames, _ = self._best_record()
         path = self._path(frames)
         return path if path.is_file() else None
@@ -91,7 +91,7 @@ class CheckpointFolder:
         return sorted(file for file in files if re.fullmatch(r"frames_\d{12}", file.stem))
 
     def _best_record(self) -> tuple[int, float]:
-        """Return frames and score of the best checkpoint; a score of -inf where none is known."""
+        """Return frames and score of the best checkpoint; the score is -inf if none is known."""
         try:
             record = json.loads((self.folder / "best.json").read_text(encoding="utf-8"))
             return int(record["frames"]), float(record["score"])
@@ -114,25 +114,26 @@ class CheckpointFolder:
 
 
 def replay_path(checkpoint: Path) -> Path:
-    """Return where the replay that belongs to the file `checkpoint` lies, if it was saved."""
+    """Return the path of the replay file of a checkpoint; the file exists only if it was saved."""
     return checkpoint.with_name(f"{checkpoint.stem}_replay.safetensors")
 
 
 def find_checkpoint(path: Path | str, best: bool = False) -> Path:
-    """Return the checkpoint file that a user's `checkpoint=` names.
+    """Return the checkpoint file for a user's setting `checkpoint=`.
 
     Args:
-        path: a checkpoint file, a run folder (it has `checkpoints/`), or a folder of checkpoints.
-        best: of a folder, take the one with the highest score, if any has one; else the newest.
+        path: checkpoint file, run folder (with `checkpoints/` inside), or folder of checkpoints.
+        best: whether to choose from a folder the checkpoint with the highest score, if there are
+            scores; otherwise the newest one.
 
     Raises:
-        ConfigurationError: there is no checkpoint.
+        ConfigurationError: there is no checkpoint at `path`.
     """
     path = Path(path)
     if path.is_file():
         if path.stem.endswith("_replay"):
             main = path.with_name(path.name.replace("_replay", ""))
-            raise ConfigurationError(f"checkpoint={path} holds the replay alone; name {main}")
+            raise ConfigurationError(f"checkpoint={path} holds only the replay buffer; use {main}")
         return path
     if not path.is_dir():
         raise ConfigurationError(f"checkpoint={path}: there is no such file or folder")

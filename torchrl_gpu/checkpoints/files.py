@@ -1,4 +1,4 @@
-"""Writing files so that nothing already there is ever lost."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ PARTIAL_SUFFIX = ".partial"
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` when the block ends, and only then.
+    """Open a temporary file that replaces `path` when the block ends without an exception.
 
     Args:
-        path: the file to replace or create; its folder exists.
+        path: file to replace or create, in an existing folder.
 
     Yields:
-        The new file, open for writing bytes.
+        The temporary file, open for writing bytes.
 
     Raises:
-        ConfigurationError: it cannot be written. After this or any other exception in the block,
-            `path` is what it was before and the new file is gone.
+        ConfigurationError: the file cannot be written. After this or any other exception in the
+            block, `path` is unchanged and the temporary file is deleted.
     """
     path = Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
@@ -47,12 +47,12 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def reason(error: OSError) -> str:
-    """Return what the system says went wrong."""
+    """Return the operating system's error message."""
     return error.strerror or str(error)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power cut, where the system can."""
+    """Make a rename in `folder` durable across power cuts, where the system supports it."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -62,7 +62,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Delete a file if it is there; if it cannot be, say so and go on."""
+    """Delete a file if it exists; log a warning if it cannot be deleted."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

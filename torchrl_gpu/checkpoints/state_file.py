@@ -1,10 +1,10 @@
-"""State files: any state_dict in one safetensors file, written whole or not at all.
+"""State files: a nested state in one safetensors file, written atomically.
 
-Tensors lie in the file under their path in the state (`/agent/policy/0.weight`); all the rest is
+Tensors are stored under their path in the state (`/agent/policy/0.weight`); all other values are
 JSON in the metadata of the file. Nothing is pickled, so loading a checkpoint executes no code. The
 files are plain safetensors (https://github.com/huggingface/safetensors), readable by any program.
-They are written here, and not by the library, because the library wants every tensor in host
-memory at once: here a replay buffer on the device streams to the disk piece by piece.
+This module writes them itself, because the safetensors package needs all tensors in host memory at
+once, whereas a replay buffer on the device has to be written piece by piece.
 """
 
 from __future__ import annotations
@@ -43,24 +43,25 @@ _DTYPES = {
 }
 _CHUNK_BYTES = 32 * 2**20
 _NO_CHECKSUM = "00000000"
-# The checksum is known only after the last tensor, so it stands first, at a place known beforehand.
+# The checksum is known only after the last tensor, so it is stored first, at a fixed offset.
 _CHECKSUM_OFFSET = struct.calcsize("<Q") + len('{"__metadata__":{"checksum":"')
 _PICKLE_SUFFIXES = {".pt", ".pth", ".pkl", ".pickle", ".zip", ".ckpt"}
 _PICKLE_START = re.compile(rb"PK\x03\x04|\x80[\x02-\x05][^\x00]", re.DOTALL)
 
 
 def save_state(path: Path, state: Mapping[Any, Any]) -> None:
-    """Write `state` to `path`, replacing the file there only once the new one is whole.
+    """Write `state` to `path`, replacing an existing file only once the new one is complete.
 
     Args:
-        path: the file to write, `*.safetensors`; its folder exists.
+        path: file to write, `*.safetensors`, in an existing folder.
         state: nested mappings (keys: str or int), lists, tuples, None, bool, int, float, str and
             dense torch tensors of any shape, on any device. Tensors may share memory and need not
             be contiguous: each is written in full.
 
     Raises:
-        TypeError: the state holds something else; the message names its path.
-        ConfigurationError: the file cannot be written (disk full, no right); what was there stays.
+        TypeError: the state contains an unsupported value; the message names its path.
+        ConfigurationError: the file cannot be written (disk full, no permission); an existing file
+            is unchanged.
     """
     tensors: dict[str, torch.Tensor] = {}
     tree = _encode(state, "", tensors)
@@ -79,17 +80,17 @@ def save_state(path: Path, state: Mapping[Any, Any]) -> None:
 
 
 def load_state(path: Path) -> dict[Any, Any]:
-    """Read back what `save_state` wrote. No code of the file is executed.
+    """Read a file that `save_state` wrote, without executing any code.
 
     Args:
-        path: the file to read.
+        path: file to read.
 
     Returns:
         The state, with its tensors on the host.
 
     Raises:
-        ConfigurationError: the file is missing, cut short, damaged, a pickle, no checkpoint of
-            this package, or of a newer format.
+        ConfigurationError: the file is missing, truncated, damaged, a pickle, no checkpoint of
+            this package, or in a newer format.
     """
     path = Path(path)
     if not path.is_file():
@@ -100,7 +101,7 @@ def load_state(path: Path) -> dict[Any, Any]:
             _check_format(path, metadata)
             if _checksum(path) != metadata["checksum"]:
                 raise ValueError("checksum")
-            # A copy, because a mapped file cannot be replaced or deleted on Windows.
+            # Tensors are copied, because Windows cannot replace or delete a mapped file.
             return _decode(
                 json.loads(metadata["state"]), lambda name: file.get_tensor(name).clone()
             )
@@ -113,7 +114,7 @@ def load_state(path: Path) -> dict[Any, Any]:
 
 
 def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return `value` as JSON, its tensors moved to `tensors` and replaced by their names."""
+    """Return `value` as JSON, with its tensors moved to `tensors` and replaced by their names."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.Tensor):
@@ -135,13 +136,13 @@ def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
         entries = [_encode(item, f"{path}/{index}", tensors) for index, item in enumerate(value)]
         return {"tuple": entries} if isinstance(value, tuple) else entries
     raise TypeError(
-        f"{path}: cannot save a {type(value).__name__}; a state holds tensors, numbers, strings, "
-        "None, lists, tuples and dicts"
+        f"{path}: cannot save a {type(value).__name__}; a state may contain tensors, numbers, "
+        "strings, None, lists, tuples and dicts"
     )
 
 
 def _decode(node: Any, read: Callable[[str], torch.Tensor]) -> Any:
-    """Undo `_encode`; `read` returns the tensor of a name."""
+    """Invert `_encode`; `read` returns the tensor of a name."""
     if isinstance(node, list):
         return [_decode(entry, read) for entry in node]
     if not isinstance(node, dict):
@@ -157,7 +158,7 @@ def _decode(node: Any, read: Callable[[str], torch.Tensor]) -> Any:
 
 
 def _header(tree: Any, tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """Return the start of the file: the length of the JSON, then the JSON, padded to 8 bytes."""
+    """Return the file header: the length of the JSON, then the JSON, padded to 8 bytes."""
     metadata = {
         "checksum": _NO_CHECKSUM,
         "format": FORMAT,
@@ -176,7 +177,7 @@ def _header(tree: Any, tensors: Mapping[str, torch.Tensor]) -> bytes:
 
 
 def _chunks(tensor: torch.Tensor) -> Iterator[memoryview]:
-    """Yield the bytes of `tensor` in row-major order, one copied piece of a device's at a time."""
+    """Yield the bytes of `tensor` in row-major order, copied to the host piece by piece."""
     flat = tensor.detach().contiguous().reshape(-1)
     for part in flat.split(_CHUNK_BYTES // flat.element_size()):
         if part.numel() > 0:
@@ -184,7 +185,7 @@ def _chunks(tensor: torch.Tensor) -> Iterator[memoryview]:
 
 
 def _checksum(path: Path) -> str:
-    """Return the CRC-32 of the file as it was before its checksum was filled in."""
+    """Return the CRC-32 of the file with its checksum field reset."""
     with path.open("rb") as file:
         start = bytearray(file.read(_CHECKSUM_OFFSET + len(_NO_CHECKSUM)))
         start[_CHECKSUM_OFFSET:] = _NO_CHECKSUM.encode()
@@ -196,10 +197,10 @@ def _checksum(path: Path) -> str:
 
 def _check_format(path: Path, metadata: Mapping[str, str]) -> None:
     if metadata.get("format") != FORMAT:
-        raise ConfigurationError(f"{path} is no checkpoint of torchrl-gpu, but another safetensors")
+        raise ConfigurationError(f"{path} is a safetensors file, but no checkpoint of torchrl-gpu")
     if int(metadata["version"]) > VERSION:
         raise ConfigurationError(
-            f"checkpoint {path} has format {metadata['version']}, this torchrl-gpu reads up to "
+            f"checkpoint {path} has format {metadata['version']}; this torchrl-gpu reads up to "
             f"{VERSION}: update torchrl-gpu"
         )
 
@@ -208,5 +209,5 @@ def _why_unreadable(path: Path) -> str:
     with path.open("rb") as file:
         start = file.read(8)
     if path.suffix.lower() in _PICKLE_SUFFIXES or _PICKLE_START.match(start):
-        return f"{path} is a pickle: refused, because loading one can run code; name a .safetensors"
+        return f"{path} is a pickle, which can run code when loaded; use a .safetensors file"
     return f"checkpoint {path} is cut short or damaged, or is no checkpoint of torchrl-gpu"

@@ -1,1 +1,1 @@
-"""Devices: the accelerator record, transfers, and random numbers."""
+"""Devices: accelerator capabilities, host-device transfers, and random number generators."""

@@ -1,7 +1,7 @@
-"""The record of a device: everything that differs from one kind of accelerator to another.
+"""Device capabilities: all differences between kinds of accelerators.
 
-Torch is asked wherever torch can tell. A kind of device states the rest, in one class below and one
-entry of the table at the end; no other module asks for the type of a device.
+Capabilities are queried from torch wherever torch knows them. A class below states the rest for its
+kind of device, and the table at the end registers the class; no other module checks `device.type`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.utils._foreach_utils import (
 
 
 class AdamOptions(TypedDict):
-    """Flags of `torch.optim.Adam`, None where torch chooses."""
+    """Flags of `torch.optim.Adam`; None leaves the choice to torch."""
 
     fused: bool | None
     foreach: bool | None
@@ -31,30 +31,30 @@ class AdamOptions(TypedDict):
 
 
 class Event(Protocol):
-    """A mark in a stream of work, as `torch.cuda.Event` is one."""
+    """Event in a device stream, such as `torch.cuda.Event`."""
 
     def record(self, stream: Any) -> None:
-        """Set the mark behind all work that the stream was given so far."""
+        """Record the event after all work that is queued in the stream so far."""
 
     def synchronize(self) -> None:
-        """Wait until the work before the mark is done."""
+        """Block the host until the work before the event is done."""
 
 
 @dataclass(frozen=True)
 class Accelerator:
     """Capabilities of a device of any kind, the CPU included.
 
-    This class serves every device that torch has and no class below is for. Properties that need
-    the hardware (name, memory, float64, autocast_dtypes, compile) ask it each time they are read;
-    the others can be read for a device that this machine does not have.
+    This class describes every device of torch that no class below describes. Properties that need
+    the hardware (name, memory, float64, autocast_dtypes, compile) query it at every access; all
+    other properties work for devices that this machine does not have.
 
     Args:
-        device: as tensors have it.
+        device: device to describe.
 
     Attributes:
         kind: cpu, cuda, rocm, xpu, mps, directml or other.
-        pinned_transfers: whether the device reads pinned memory of the host on its own, so that
-            the host need not wait for a copy.
+        pinned_transfers: whether the device copies from pinned host memory asynchronously, without
+            blocking the host.
     """
 
     device: torch.device
@@ -64,33 +64,33 @@ class Accelerator:
 
     @classmethod
     def names(cls) -> list[str]:
-        """Return the names of all devices of this kind here; none where they cannot be counted."""
+        """Return the names of all devices of this kind; empty where torch cannot count them."""
         return []
 
     @property
     def name(self) -> str:
-        """The name of the hardware, or that of the device where torch does not tell."""
+        """Name of the hardware; name of the device where torch does not know the hardware."""
         properties = self._ask("get_device_properties", self.device)
         return str(getattr(properties, "name", self.device))
 
     @property
     def total_memory(self) -> int | None:
-        """Memory of the device in bytes; None where torch does not tell."""
+        """Total memory of the device in bytes; None where torch does not report it."""
         properties = self._ask("get_device_properties", self.device)
         return getattr(properties, "total_memory", None)
 
     @property
     def free_memory(self) -> int | None:
-        """Memory in bytes that nobody uses at the moment; None where torch does not tell."""
+        """Free memory of the device in bytes; None where torch does not report it."""
         free_and_total = self._ask("mem_get_info", self.device)
         return None if free_and_total is None else int(free_and_total[0])
 
     @property
     def fused_adam(self) -> bool:
-        """Whether one kernel does a whole step of Adam."""
+        """Whether a single fused kernel does a whole step of Adam."""
         return self.device.type in _get_fused_kernels_supported_devices() and (
-            # Torch lists the one backend from outside of it whether it brought a kernel or not.
-            not self._is_from_outside_torch
+            # Torch lists an out-of-tree backend whether or not it registered a fused kernel.
+            not self._is_out_of_tree
             or torch._C._dispatch_has_kernel_for_dispatch_key(
                 "aten::_fused_adam_.tensor_lr", "PrivateUse1"
             )
@@ -98,37 +98,37 @@ class Accelerator:
 
     @property
     def foreach_adam(self) -> bool:
-        """Whether operations over a list of tensors save time, says torch."""
+        """Whether torch has foreach kernels (operations over lists of tensors) for the device."""
         return self.device.type in _get_foreach_kernels_supported_devices()
 
     @property
     def capturable(self) -> bool:
-        """Whether an optimizer can keep all of its state on the device and read nothing back."""
+        """Whether an optimizer can keep all of its state on the device, without host reads."""
         return self.device.type in _get_capturable_supported_devices()
 
     @property
     def adam_options(self) -> AdamOptions:
-        """The flags of the fastest Adam that takes a learning rate as a tensor on the device."""
+        """Flags of the fastest Adam whose learning rate is a tensor on the device."""
         capturable = self.capturable
         if self.fused_adam:
             return {"fused": True, "foreach": None, "capturable": capturable}
-        # Torch refuses lists of tensors with such a learning rate unless they are capturable.
+        # Torch rejects foreach with a tensor learning rate unless the optimizer is capturable.
         foreach = True if self.foreach_adam and capturable else None
         return {"fused": None, "foreach": foreach, "capturable": capturable}
 
     @property
     def float64(self) -> bool:
-        """Whether there are tensors of float64."""
+        """Whether the device supports float64 tensors."""
         return True
 
     @property
     def autocast_dtypes(self) -> tuple[torch.dtype, ...]:
-        """The dtypes that `torch.autocast` computes in here, the one to prefer first."""
+        """Dtypes that `torch.autocast` supports on the device, the preferred one first."""
         return tuple(dtype for dtype in (torch.bfloat16, torch.float16) if self._autocasts(dtype))
 
     @property
     def graphs(self) -> bool:
-        """Whether torch can capture work of the device as a graph and replay it."""
+        """Whether torch can capture the device's work in a graph and replay it."""
         return getattr(self._module, "graph", None) is not None
 
     @property
@@ -140,41 +140,41 @@ class Accelerator:
 
     @property
     def has_generator(self) -> bool:
-        """Whether the device draws from a generator of its own, whose state can be read."""
+        """Whether the device has its own random number generator with a readable state."""
         return getattr(self._module, "get_rng_state", None) is not None
 
     def rng_state(self) -> Tensor:
-        """Return the state of the device's generator, uint8 on the host."""
+        """Return the state of the device's random number generator, uint8 on the host."""
         return self._module.get_rng_state(self.device)
 
     def set_rng_state(self, state: Tensor) -> None:
-        """Restore the return value of `rng_state`."""
+        """Restore a state that `rng_state` returned."""
         self._module.set_rng_state(state, self.device)
 
     def event(self) -> Event:
-        """Return a new event; for kinds with pinned transfers."""
+        """Return a new event; only for devices with `pinned_transfers`."""
         return self._module.Event()
 
     def current_stream(self) -> Any:
-        """Return the stream that this device works on; for kinds with pinned transfers."""
+        """Return the current stream of the device; only for devices with `pinned_transfers`."""
         return self._module.current_stream(self.device)
 
     @property
     def _module(self) -> Any:
-        """Torch's module for the type of the device, as `torch.cuda`; None without one."""
+        """Torch's module for the device type, such as `torch.cuda`; None where it has none."""
         return getattr(torch, self.device.type, None)
 
     @property
-    def _is_from_outside_torch(self) -> bool:
+    def _is_out_of_tree(self) -> bool:
         return self.device.type == torch._C._get_privateuse1_backend_name()
 
     def _ask(self, function: str, *arguments: Any) -> Any:
-        """Return the answer of a function of the module; None where this torch has no such one."""
+        """Call a function of torch's module; None where this version of torch does not have it."""
         function_or_none = getattr(self._module, function, None)
         return None if function_or_none is None else function_or_none(*arguments)
 
     def _autocasts(self, dtype: torch.dtype) -> bool:
-        """Try whether autocast takes a dtype: it refuses by a warning or an error."""
+        """Return whether autocast accepts a dtype, by entering it: it warns or raises otherwise."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -185,33 +185,33 @@ class Accelerator:
 
 
 class Cpu(Accelerator):
-    """The host itself."""
+    """Host CPU."""
 
     kind = "cpu"
 
     @classmethod
     def names(cls) -> list[str]:
-        """Return the one name."""
+        """Return the single name of the host."""
         return ["cpu"]
 
     @property
     def name(self) -> str:
-        """The number of cores."""
+        """Name with the number of cores."""
         return f"cpu, {os.cpu_count()} cores"
 
     @property
     def total_memory(self) -> int:
-        """Memory of the machine in bytes."""
+        """Total memory of the machine in bytes."""
         return int(psutil.virtual_memory().total)
 
     @property
     def free_memory(self) -> int:
-        """Memory in bytes that programs can have without swapping."""
+        """Memory in bytes that processes can allocate without swapping."""
         return int(psutil.virtual_memory().available)
 
     @property
     def compile(self) -> bool:
-        """Whether there is a C++ compiler for the generated code."""
+        """Whether `torch.compile` works here: it needs a C++ compiler on the machine."""
         builder = importlib.import_module("torch._inductor.cpp_builder")
         try:
             builder.get_cpp_compiler()
@@ -221,12 +221,12 @@ class Cpu(Accelerator):
 
     @property
     def has_generator(self) -> bool:
-        """False: the generator of the host is no generator of an accelerator's own."""
+        """False: the host's generator is saved separately, as torch's default generator."""
         return False
 
 
 class Cuda(Accelerator):
-    """NVIDIA."""
+    """NVIDIA GPU."""
 
     kind = "cuda"
     pinned_transfers = True
@@ -238,13 +238,13 @@ class Cuda(Accelerator):
 
 
 class Rocm(Cuda):
-    """AMD: torch calls these devices cuda too."""
+    """AMD GPU, which torch addresses as `cuda`."""
 
     kind = "rocm"
 
 
 class Xpu(Accelerator):
-    """Intel."""
+    """Intel GPU."""
 
     kind = "xpu"
     pinned_transfers = True
@@ -256,7 +256,7 @@ class Xpu(Accelerator):
 
     @property
     def free_memory(self) -> int | None:
-        """Memory in bytes that nobody uses at the moment; None where the driver does not tell."""
+        """Free memory of the device in bytes; None where the driver does not report it."""
         try:
             return super().free_memory
         except RuntimeError:
@@ -264,82 +264,82 @@ class Xpu(Accelerator):
 
     @property
     def float64(self) -> bool:
-        """Whether the hardware has it: many of Intel's GPUs do not."""
+        """Whether the hardware supports float64; many Intel GPUs do not."""
         return bool(torch.xpu.get_device_properties(self.device).has_fp64)
 
 
 class Mps(Accelerator):
-    """Apple."""
+    """Apple GPU."""
 
     kind = "mps"
 
     @classmethod
     def names(cls) -> list[str]:
-        """Return the one name, if there is such a GPU."""
+        """Return the single name, or none where there is no Apple GPU."""
         return ["mps:0"] if torch.backends.mps.is_available() else []
 
     @property
     def total_memory(self) -> int | None:
-        """The share of the machine's memory in bytes that the GPU can use well."""
+        """Recommended maximum of GPU memory in bytes; None where torch does not report it."""
         return self._ask("recommended_max_memory")
 
     @property
     def free_memory(self) -> int | None:
-        """The rest of that share which this process does not use, in bytes."""
+        """`total_memory` minus the allocations of this process, in bytes; None if unknown."""
         total = self.total_memory
         return None if total is None else max(0, total - self._module.driver_allocated_memory())
 
     @property
     def float64(self) -> bool:
-        """False."""
+        """False: the device does not support float64."""
         return False
 
     def rng_state(self) -> Tensor:
-        """Return the state of the generator, uint8 on the host."""
-        return self._module.get_rng_state()  # there is one device, and no argument for it
+        """Return the state of the device's random number generator, uint8 on the host."""
+        return self._module.get_rng_state()  # takes no device: there is only one
 
     def set_rng_state(self, state: Tensor) -> None:
-        """Restore the return value of `rng_state`."""
+        """Restore a state that `rng_state` returned."""
         self._module.set_rng_state(state)
 
 
 class DirectML(Accelerator):
-    """Any GPU under Windows and WSL, by the package torch-directml."""
+    """Any GPU under Windows and WSL, through the package torch-directml."""
 
     kind = "directml"
 
     @property
     def fused_adam(self) -> bool:
-        """False: the kernel that is registered copies everything to the CPU and back."""
+        """False: the registered kernel copies all tensors to the CPU and back."""
         return False
 
     @property
     def float64(self) -> bool:
-        """False."""
+        """False: the device does not support float64."""
         return False
 
 
 def accelerator_of(device: torch.device) -> Accelerator:
-    """Return the record of a device.
+    """Return the capabilities of a device.
 
     Args:
-        device: of any kind; it need not be there.
+        device: device of any kind, present on this machine or not.
     """
     return _kinds().get(device.type, Accelerator)(device)
 
 
 def available_devices() -> list[str]:
-    """Return the names of the devices that torch has here by itself, the best first."""
+    """Return the names of all devices that torch supports natively here, in order of choice."""
     return [name for kind in _kinds().values() for name in kind.names()]
 
 
 def _kinds() -> dict[str, type[Accelerator]]:
-    """Return the kinds by the type of device that they appear as, in order of choice."""
+    """Return the kinds of accelerators by `device.type`, in order of choice."""
     return {
         "cuda": Rocm if torch.version.hip else Cuda,
         "xpu": Xpu,
         "mps": Mps,
         "cpu": Cpu,
-        # The name of a backend from outside torch that gave itself none.
+        # Default name of an out-of-tree backend, which torch-directml keeps.
         "privateuseone": DirectML,
     }

@@ -1,4 +1,4 @@
-"""Find the device to compute on."""
+"""Resolution and description of the device to compute on."""
 
 from __future__ import annotations
 
@@ -23,36 +23,35 @@ _DIRECTML_PROBE_SECONDS = 120
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device of a name.
+    """Return the torch device for a name.
 
     Args:
-        name: `cpu`; `cuda` (NVIDIA, and AMD by ROCm), `xpu` (Intel) or `mps` (Apple), with an index
-            if wanted, as in `cuda:1`; `directml` (Windows and WSL, by the package torch-directml);
-            or `auto`, the first there is of cuda, xpu, mps and cpu.
+        name: `cpu`; `cuda` (NVIDIA, and AMD by ROCm), `xpu` (Intel) or `mps` (Apple), with an
+            optional index, as in `cuda:1`; `directml` (Windows and WSL, through the package
+            torch-directml); or `auto`, the first available of cuda, xpu, mps and cpu.
 
     Raises:
-        ConfigurationError: there is no such device on this machine; the message says which ones
-            there are.
+        ConfigurationError: this machine has no such device; the message lists the available ones.
     """
-    there = available_devices()
+    available = available_devices()
     if name == "auto":
-        return torch.device(there[0])
+        return torch.device(available[0])
     if name == "directml":
         return _directml()
     kind, _, index = name.partition(":")
     full_name = name if kind == "cpu" or index else f"{name}:0"
-    if full_name not in there:
+    if full_name not in available:
         raise ConfigurationError(
-            f"device={name} is not there; this machine has: auto, {', '.join(there)}"
+            f"device={name} is not available; this machine has: auto, {', '.join(available)}"
         )
     return torch.device(full_name)
 
 
 def describe_device(device: torch.device) -> str:
-    """Return one line about a device for people, as in `NVIDIA H200, 140 GiB`.
+    """Return a one-line description of a device, such as `NVIDIA H200, 140 GiB`.
 
     Args:
-        device: one that is there.
+        device: device of this machine.
     """
     accelerator = accelerator_of(device)
     memory = accelerator.total_memory
@@ -60,7 +59,7 @@ def describe_device(device: torch.device) -> str:
 
 
 def _directml() -> torch.device:
-    """Return the DirectML device, if another process could compute on it."""
+    """Return the DirectML device, after a child process has computed on it."""
     try:
         probe = subprocess.run(
             [sys.executable, "-c", _DIRECTML_PROBE],
@@ -77,6 +76,6 @@ def _directml() -> torch.device:
             return device
         reason = (probe.stderr.strip().splitlines() or [f"exit code {probe.returncode}"])[-1]
     raise ConfigurationError(
-        f"device=directml is not there ({reason}); "
+        f"device=directml is not available ({reason}); "
         f"this machine has: auto, {', '.join(available_devices())}"
     )

@@ -1,4 +1,4 @@
-"""The random numbers of a run: one seed for each use, and the state of every generator."""
+"""Random numbers of a run: one seed per use, and the state of all generators."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 Stream = Literal["training", "selection", "evaluation", "demo"]
 _STREAMS: tuple[Stream, ...] = get_args(Stream)
 
-# The seeds of a stream lie in a block of their own. The end of a block stays free for batches whose
-# environment number i is seeded by seed + i, as Gymnasium does.
+# Each stream draws its seeds from a separate block. The end of a block stays free for batches that
+# seed environment i with seed + i, as Gymnasium does.
 _BLOCK = 2**31 // len(_STREAMS)
 _LARGEST_BATCH = 2**20
 
@@ -30,7 +30,7 @@ def seed_everything(seed: Annotated[int, Field(ge=0, lt=2**32)]) -> None:
     """Seed Python's `random`, NumPy's legacy generator, and torch on the host and all devices.
 
     Args:
-        seed: 0 to 2**32 - 1, the range of NumPy.
+        seed: seed of all generators, 0 to 2**32 - 1.
 
     Raises:
         ConfigurationError: the seed lies outside its range.
@@ -43,18 +43,18 @@ def seed_everything(seed: Annotated[int, Field(ge=0, lt=2**32)]) -> None:
 def stream_seed(seed: int, stream: Stream, position: int = 0) -> int:
     """Return the seed of the environments of a run for one use.
 
-    Training, the evaluations that choose the best checkpoint, the evaluation that is reported and
-    the film play different episodes: the ranges of their seeds are disjoint, for all runs, also
-    where environment number i of a batch of up to 2**20 is seeded by the returned seed + i.
+    Training, the evaluations that select the best checkpoint, the reported evaluation and the film
+    run different episodes: the ranges of their seeds are disjoint for all runs, even for batches of
+    up to 2**20 environments that seed environment i with the returned seed + i.
 
     Args:
-        seed: of the run, at least 0.
-        stream: what the environments are for.
-        position: frames that the run has done, at least 0: training that goes on from there
-            without the state of its environments draws new episodes.
+        seed: seed of the run, at least 0.
+        stream: use of the environments.
+        position: frames at which the run resumes, at least 0; a run that is resumed without the
+            state of its environments thereby draws new episodes.
 
     Returns:
-        0 to 2**31 - 1; the same for the same arguments.
+        Seed of the environments, 0 to 2**31 - 1; equal for equal arguments.
     """
     number = _STREAMS.index(stream)
     sequence = np.random.SeedSequence(seed, spawn_key=(number, position))
@@ -66,8 +66,8 @@ def rng_state(device: torch.device) -> dict[str, Any]:
     """Return the state of all generators, as tensors on the host and plain values.
 
     Args:
-        device: the accelerator whose generator is included; nothing is added for the host or for a
-            device without a generator that can be read (DirectML).
+        device: accelerator whose generator is included; the host and devices without a readable
+            generator (DirectML) add no entry.
     """
     version, words, gauss = random.getstate()
     numpy_state: Any = np.random.get_state(legacy=False)
@@ -88,12 +88,12 @@ def rng_state(device: torch.device) -> dict[str, Any]:
 
 
 def set_rng_state(state: Mapping[str, Any], device: torch.device) -> None:
-    """Restore what `rng_state` returned.
+    """Restore a state that `rng_state` returned.
 
     Args:
-        state: of `rng_state`. Where it was taken on another kind of device, the generator of this
-            one is left as it is, and a warning says so.
-        device: the accelerator whose generator is restored.
+        state: state of all generators. If it was taken on another kind of device, the generator of
+            this device is left unchanged and a warning is logged.
+        device: accelerator whose generator is restored.
     """
     python = state["python"]
     random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
@@ -112,4 +112,4 @@ def set_rng_state(state: Mapping[str, Any], device: torch.device) -> None:
         if device.type in state:
             accelerator.set_rng_state(state[device.type])
         else:
-            _log.warning("no random state of %s was saved: its generator goes on anew", device.type)
+            _log.warning("no random state of %s was saved: its generator is unchanged", device.type)

@@ -1,4 +1,4 @@
-"""Move a TensorDict between host and device as one copy."""
+"""Transfer of a TensorDict between host and device in one copy."""
 
 from __future__ import annotations
 
@@ -13,44 +13,45 @@ from torchrl_gpu.devices.accelerator import accelerator_of
 Key = str | tuple[str, ...]
 Layout = dict[Key, tuple[torch.Size, torch.dtype]]
 
-# Leaves begin at multiples of this many bytes: enough for every dtype and for vectorised kernels.
+# Alignment of leaves in bytes: sufficient for every dtype and for vectorised kernels.
 _ALIGNMENT = 64
 
 _HOST = torch.device("cpu")
 
 
 class PackedTransfer:
-    """Copies TensorDicts of one layout to a device, all leaves of each in a single copy.
+    """Copies TensorDicts of one layout to a device, all leaves in a single copy.
 
-    The leaves are packed into one buffer of bytes where they are, the buffer is copied, and the
-    leaves of the result are views of the buffer that it arrives in. Buffers are made at the first
-    call and reused. Two pairs of them take turns: a result stays valid during the next call and is
-    overwritten by the one after that, so what has to live longer must be copied.
+    The leaves are packed into one byte buffer on their device, the buffer is copied, and the leaves
+    of the result are views of the receiving buffer. Buffers are allocated at the first call and
+    reused. Two pairs of buffers alternate: a result stays valid during the next call and is
+    overwritten by the call after that, so callers that need it longer must copy it.
 
-    On the way to a device with pinned transfers the host does not wait for the copy: it packs into
-    pinned memory, which is filled again only once the device has read it.
+    Copies to a device with `pinned_transfers` do not block the host: it packs into pinned memory,
+    which is reused only once the device has read it.
 
     Args:
-        destination: where results shall be. A TensorDict that is there already is returned as it
-            is, without a copy.
+        destination: device of the results. A TensorDict on this device is returned unchanged,
+            without a copy.
     """
 
     def __init__(self, destination: torch.device) -> None:
-        # As tensors have it, with its index: cuda:0, not cuda.
+        # With the index that tensors report: cuda:0, not cuda.
         self.destination = torch.empty(0, device=destination).device
         self._layout: Layout = {}
         self._buffers: list[_BufferPair] = []
         self._calls = 0
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return the same values on the destination.
+        """Copy a TensorDict to the destination.
 
         Args:
-            tensordict: all leaves on one device; keys, shapes and dtypes as at the first call.
+            tensordict: TensorDict with all leaves on one device; keys, shapes and dtypes as at the
+                first call.
 
         Returns:
-            A TensorDict of the same keys and batch size on the destination. Its leaves do not
-            require gradients and are overwritten by the call after the next one.
+            TensorDict of the same keys, values and batch size on the destination. Its leaves do
+            not require gradients and are overwritten by the call after the next one.
 
         Raises:
             ValueError: keys, shapes or dtypes differ from those of the first call.
@@ -72,7 +73,7 @@ class PackedTransfer:
 
 
 class _BufferPair:
-    """One buffer on either side, and views of both in the shape of the leaves."""
+    """A buffer on each device, with views of both in the shapes of the leaves."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class _BufferPair:
         self._result = example.named_apply(
             lambda key, leaf: incoming_leaves[key], nested_keys=True, device=destination
         )
-        # Only memory that is pinned may be left to the device without waiting.
+        # Only copies from pinned memory are asynchronous; the event marks when one is done.
         self._was_read = self._receiver.event() if is_pinned else None
 
     @torch.no_grad()
@@ -104,14 +105,14 @@ class _BufferPair:
             self._outgoing_leaves[key].copy_(leaf)
         self._incoming.copy_(self._outgoing, non_blocking=self._was_read is not None)
         if self._was_read is not None:
-            # The copy runs on the stream of its device, whichever device is the current one.
+            # The copy runs on a stream of the receiving device, not of the current device.
             self._was_read.record(self._receiver.current_stream())
-        # A shell of its own, so that the caller may add keys to it.
+        # A shallow copy, so that keys that the caller adds stay out of the next result.
         return self._result.clone(recurse=False)
 
 
 def _places(layout: Layout) -> tuple[dict[Key, slice], int]:
-    """Return where each leaf lies in a buffer, and the size of the buffer, both in bytes."""
+    """Return the byte range of each leaf in a buffer, and the size of the buffer in bytes."""
     places, end = {}, 0
     for key, (shape, dtype) in layout.items():
         start = math.ceil(end / _ALIGNMENT) * _ALIGNMENT
@@ -131,16 +132,16 @@ def _views(buffer: Tensor, layout: Layout, places: dict[Key, slice]) -> dict[Key
 
 
 def _difference(expected: Layout, given: Layout) -> str:
-    """Return what is wrong with the layout that was given."""
+    """Return the error message for a layout that differs from that of the first call."""
     for key in sorted(expected.keys() | given.keys(), key=str):
         if key not in given:
-            return f"this transfer was set up with {key}, which is missing now"
+            return f"this transfer was set up with {key}, which is missing"
         if key not in expected:
             return f"this transfer was set up without {key}"
         if expected[key] != given[key]:
             return (
                 f"this transfer was set up with {key} as {_describe(*expected[key])}, "
-                f"now it is {_describe(*given[key])}"
+                f"but received {_describe(*given[key])}"
             )
     raise AssertionError("the layouts are the same")
 

@@ -1,1 +1,1 @@
-"""Transitions on the device: replay, prioritized replay, and rollouts."""
+"""Storage of transitions on the device: replay, prioritized replay, and rollouts."""

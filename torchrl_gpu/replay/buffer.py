@@ -1,4 +1,4 @@
-"""Replay on the device: every observation stored once, sampled without reading anything back."""
+"""Replay buffer on the device that stores every observation once and needs no host reads."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ from torchrl_gpu.replay.layout import (
     row_name,
 )
 
-# Of a step: the slots of the root and the next observation, and what else a transition holds.
+# Tensors per step that samples are made of; `slots` locates the root and the next observation.
 _SAMPLED_NAMES = ("slots", "action", "reward", "terminated", "truncated")
-# And the oldest row that the step may refer to, and how many transitions there were before it.
+# Also the oldest row that a step may refer to, and the number of transitions before the step.
 _STEP_NAMES = (*_SAMPLED_NAMES, "first_row", "first_transition")
 
-# Draws stay below 2**31, the largest range that every backend's generator covers.
+# Random integers stay below 2**31, the largest range that all backends' generators cover.
 _DRAW_RANGE = 2**31 - 1
 
 
 class ReplayBuffer:
-    """The newest transitions of a batched world, kept on the device that learns from them.
+    """Replay buffer with the newest transitions of a batched environment, on the agent's device.
 
-    The observation that ends one transition begins the next one of the same environment. It is
-    written to one row, to which both transitions refer, so that a transition costs one observation
-    instead of two. Where the next root observation differs (after a reset, or when collection was
-    interrupted), it gets a fresh row of its own; this is found out by comparing contents on the
-    device, so it holds whatever the reason, and `next` stays the true last observation.
+    The last observation of a transition is usually the first one of the next transition of the same
+    environment. It is stored in one row that both transitions refer to, so a transition costs one
+    observation instead of two. Where the next root observation differs (after a reset, or after an
+    interruption of collection), it gets a fresh row. The buffer detects this by comparing values on
+    the device, so `next` is the true last observation in all cases.
 
-    Rows are numbered as they are written: one batched step writes a fresh row for each environment
-    that needs one, then the next observations of all environments. Row number `n` lies in slot
-    `n % capacity`, so writing a row overwrites the oldest one. The rows that step `t` refers to are
-    all at least as young as the next observations of step `t - 1`; as these are younger from step
-    to step, overwriting ends the life of the oldest steps first, and the living steps are always
-    the newest ones. Place `t * num_envs + e` is that of environment `e` in step `t`, and what
-    follows in the same environment is `num_envs` further on. Where the world says by `active` that
-    a row is no transition, its place is not drawn: the places of all transitions are listed in the
-    order in which they came.
+    Rows are numbered in the order of writing: one batched step writes a fresh row for each
+    environment that needs one, then the next observations of all environments. Row number `n` is
+    stored in slot `n % capacity`, so writing a row overwrites the oldest one. All rows of step `t`
+    are at least as new as the next observations of step `t - 1`, which get newer from step to step.
+    The oldest steps therefore lose their rows first, and the complete steps are always the newest
+    ones. Place `t * num_envs + e` belongs to environment `e` in step `t`; the next step of the same
+    environment is `num_envs` places later. The places of all transitions are listed in
+    chronological order; rows that are no transitions (`active` is false) are not listed and
+    therefore never sampled.
 
-    Shapes are fixed and all bookkeeping is done by tensors, so `extend` and `sample` read nothing
-    back to the host and can be compiled or captured in a graph.
+    Shapes are fixed and all bookkeeping uses tensors, so `extend` and `sample` need no host reads
+    and can be compiled or captured in a graph.
 
     Args:
-        capacity: observations to keep, at least 3 * num_envs. With episodes of `L` steps on average
-            about `capacity * L / (L + 1)` transitions can be sampled.
-        observation_spec: the leaves that the agent observes, batch size [num_envs], nested keys
-            allowed. Stored in their own dtype: pixels stay uint8.
-        action_spec: of the leaf `action`, shape [num_envs, *action].
-        num_envs: environments that act at the same time.
-        device: where everything is stored and sampled.
-        n_step: environment steps that a sampled transition spans, at least 1; fewer where the
-            episode ends or what came next is not stored yet.
-        gamma: discount per environment step of the rewards that an n-step transition sums up.
+        capacity: number of observations to keep, at least 3 * num_envs. With episodes of `L` steps
+            on average, about `capacity * L / (L + 1)` transitions can be sampled.
+        observation_spec: spec of the agent's observations, batch size [num_envs], nested keys
+            allowed. Observations keep their dtype: pixels stay uint8.
+        action_spec: spec of the action, shape [num_envs, *action].
+        num_envs: number of environments that act in one step, at least 1.
+        device: device of the stored and sampled transitions.
+        n_step: number of environment steps that a sampled transition spans, at least 1; fewer
+            where the episode ends or the following steps are not stored.
+        gamma: discount factor per environment step in the sum of n-step rewards, 0 to 1.
 
     Raises:
         ConfigurationError: the capacity is too small for `num_envs`, a spec does not begin with
-            `num_envs`, or the memory does not suffice; then the capacity that would fit is named.
+            `num_envs`, or the memory is insufficient; the message names the capacity that fits.
     """
 
     @checked
@@ -103,14 +103,14 @@ class ReplayBuffer:
         self._steps = {name: self._tensors[f"steps.{name}"] for name in _STEP_NAMES}
         self._step_capacity = capacity // num_envs
         self._tensors["capacity"].fill_(capacity)
-        # Numbers of the rows that hold the latest next observations; negative while there are none.
+        # Numbers of the rows with the latest next observations; negative while the buffer is empty.
         self._current_row = self._tensors["current_row"]
         self._current_row.copy_(torch.arange(-num_envs, 0, device=device))
-        # Numbers of the oldest step that is whole, of the one after it, and of the one to come.
+        # Numbers of the oldest complete step and its successor, and number of the next step.
         self._oldest_steps = self._tensors["oldest_steps"]
         self._oldest_steps.copy_(torch.arange(2, device=device))
         self._next_step = self._tensors["next_step"]
-        # Places of all transitions, oldest first, in a ring; one more slot takes what is not kept.
+        # Ring of the places of all transitions, oldest first; the extra slot takes dropped writes.
         self._places = self._tensors["places"]
         self._num_places = self._step_capacity * num_envs
         self._next_transition = self._tensors["next_transition"]
@@ -121,26 +121,26 @@ class ReplayBuffer:
     def bytes_needed(
         cls, capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
     ) -> int:
-        """Return the exact size in bytes of a buffer of these arguments, without building it.
+        """Return the exact size in bytes of a buffer, without allocating it.
 
         Args:
-            capacity: observations to keep.
-            observation_spec: the leaves to store, batch size [num_envs].
-            action_spec: of the action, shape [num_envs, *action].
-            num_envs: environments that act at the same time.
+            capacity: number of observations to keep.
+            observation_spec: spec of the agent's observations, batch size [num_envs].
+            action_spec: spec of the action, shape [num_envs, *action].
+            num_envs: number of environments that act in one step.
         """
         layout = replay_layout(capacity, observation_spec, action_spec, num_envs)
         return sum(math.prod(shape) * dtype.itemsize for shape, dtype in layout.values())
 
     def extend(self, transition: TensorDictBase) -> None:
-        """Store one batched step, or several.
+        """Copy one or several batched steps into the buffer.
 
         Args:
-            transition: in TorchRL's format and on the buffer's device, batch size [num_envs], or
-                [num_envs, T] with time last, as collectors return it. Read are the observation
-                leaves, `action`, and under `next` the observation leaves, `reward`, `terminated`
-                and `truncated`, the last three of shape [..., 1]; and `active` [..., 1] if it is
-                there, false for rows that are no transitions. Values are copied.
+            transition: transitions in TorchRL's layout on the buffer's device, batch size
+                [num_envs], or [num_envs, T] with time last, as TorchRL's collectors return them.
+                Required keys are the observations, `action`, and under `next` the observations and
+                `reward`, `terminated` and `truncated` [..., 1]. Optional is `active` [..., 1],
+                false for rows that are no transitions.
 
         Raises:
             ValueError: the batch size is neither [num_envs] nor [num_envs, T].
@@ -148,7 +148,7 @@ class ReplayBuffer:
         batch_size = transition.batch_size
         if len(batch_size) not in (1, 2) or batch_size[0] != self.num_envs:
             raise ValueError(
-                f"a transition of batch size {list(batch_size)} was given; "
+                f"transition has batch size {list(batch_size)}; "
                 f"this buffer takes [{self.num_envs}] or [{self.num_envs}, time]"
             )
         for step in transition.unbind(1) if len(batch_size) == 2 else (transition,):
@@ -156,23 +156,23 @@ class ReplayBuffer:
         self._is_empty = False
 
     def sample(self, batch_size: int) -> TensorDict:
-        """Draw transitions uniformly, with replacement, from all that are stored.
+        """Draw stored transitions uniformly, with replacement.
 
-        Draws come from the device's global random number generator. A transition's probability is
-        off by at most `len(buffer) / 2**31` of itself, 0.05 % at a million.
+        Random numbers come from the device's default generator. The relative error of a
+        transition's probability is at most `len(buffer) / 2**31`, 0.05 % at a million.
 
         Args:
-            batch_size: transitions to draw, at least 1.
+            batch_size: number of transitions to draw, at least 1.
 
         Returns:
-            Batch size [batch_size], on the buffer's device: the observation leaves and `action`,
-            and under `next` the observation leaves, `reward`, `terminated`, `truncated` and `done`.
-            With `n_step` above 1, `next` is what lies up to so many steps ahead, `reward` the
-            discounted sum of the rewards on the way, and `steps_to_next_obs` [batch_size, 1] says
-            how many they were.
+            Transitions [batch_size] on the buffer's device: the observations and `action`, and
+            under `next` the observations, `reward`, `terminated`, `truncated` and `done`. With
+            `n_step` above 1, `next` is the entry up to `n_step` steps ahead, `reward` is the
+            discounted sum of the rewards in between, and `steps_to_next_obs` int64 [batch_size, 1]
+            is the number of these steps.
 
         Raises:
-            RuntimeError: nothing has been stored yet.
+            RuntimeError: the buffer is empty.
         """
         self._refuse_if_empty()
         first, stored = self._stored_transitions()
@@ -181,16 +181,16 @@ class ReplayBuffer:
         return self._transitions(self._places.index_select(0, number))
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
-        """Do nothing, because this buffer draws uniformly; see `PrioritizedReplayBuffer`."""
+        """Do nothing: this buffer samples uniformly. See `PrioritizedReplayBuffer`."""
 
     def __len__(self) -> int:
-        """Return how many transitions can be sampled. Reads the device: not for the hot path."""
+        """Return the number of transitions that can be sampled. Reads the device: slow."""
         return int(self._stored_transitions()[1])
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what has been written, by name. Reads the device: not for the hot path.
+        """Return the written part of each tensor, by name. Reads the device: slow.
 
-        The tensors are views of the buffer: save or clone them before it is extended again.
+        The tensors are views of the buffer: save or clone them before the next `extend`.
         """
         written = {
             "rows": int(self._current_row[-1]) + 1,
@@ -203,18 +203,18 @@ class ReplayBuffer:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Copy a saved state into this buffer, which then samples exactly what was saved.
+        """Restore a state, which then gives the same samples.
 
         Args:
-            state: what `state_dict` returned, on any device.
+            state: return value of `state_dict`, on any device.
 
         Raises:
-            ConfigurationError: the state is that of a buffer of another capacity or other specs.
+            ConfigurationError: the state was saved with another capacity or other specs.
         """
         if state.keys() != self._tensors.keys():
             names = ", ".join(sorted(state.keys() ^ self._tensors.keys()))
             raise ConfigurationError(
-                f"the saved replay differs from this one in what it has: {names}"
+                f"the saved replay and this one differ in their tensors: {names}"
             )
         if int(state["capacity"]) != self.capacity:
             raise ConfigurationError(
@@ -242,13 +242,13 @@ class ReplayBuffer:
             differs = rows.index_select(0, current_slot) != transition.get(key)
             is_fresh = is_fresh | differs.reshape(self.num_envs, -1).any(1)
 
-        # Fresh rows follow the youngest row, current_row[-1]; the next observations follow them.
+        # Fresh rows follow the newest row, current_row[-1]; the next observations follow them.
         fresh_so_far = is_fresh.cumsum(0)
         row = torch.where(is_fresh, current_row[-1:] + fresh_so_far, current_row)
         next_row = current_row + (fresh_so_far[-1:] + self.num_envs)
         slots = torch.stack((row, next_row), 1) % self.capacity
         for key, rows in self._rows.items():
-            # Where the root is not fresh, this writes what is there already.
+            # For a root that is not fresh, this writes the same values again.
             values = torch.stack((transition.get(key), after.get(key)), 1)
             rows.index_put_((slots.flatten(),), values.flatten(0, 1))
 
@@ -267,15 +267,15 @@ class ReplayBuffer:
         self._next_step.add_(1)
         current_row.copy_(next_row)
 
-        # At most 2 * num_envs rows were written, and from step to step the first row advances by
-        # at least num_envs: no more than the two oldest steps can have lost a row.
+        # One step writes at most 2 * num_envs rows, and the first row advances by at least num_envs
+        # from step to step: at most the two oldest steps can lose a row.
         oldest_slots = self._oldest_steps % self._step_capacity
         oldest_rows = self._steps["first_row"].index_select(0, oldest_slots)
         has_lost_a_row = next_row[-1:] - oldest_rows >= self.capacity
         self._oldest_steps.add_(has_lost_a_row.sum())
 
     def _list_places(self, step_slot: Tensor, active: Tensor | None) -> None:
-        """Append the places of a step's transitions to the list."""
+        """Append the places of a step's transitions to the ring."""
         place = step_slot * self.num_envs + self._env_numbers
         if active is None:
             number = (self._next_transition + self._env_numbers) % self._num_places
@@ -290,13 +290,13 @@ class ReplayBuffer:
         self._next_transition.add_(count)
 
     def _stored_transitions(self) -> tuple[Tensor, Tensor]:
-        """Return the number of the oldest transition and how many there are, both `[1]`."""
+        """Return the number of the oldest transition and the count of transitions, both `[1]`."""
         slot = self._oldest_steps[:1] % self._step_capacity
         first = self._steps["first_transition"].index_select(0, slot)
         return first, self._next_transition - first
 
     def _transitions(self, place: Tensor) -> TensorDict:
-        """Return the transitions that begin at some places `[B]`."""
+        """Return the transitions that start at the given places `[B]`."""
         stored = {name: self._steps[name].flatten(0, 1) for name in _SAMPLED_NAMES}
         ahead = self._look_ahead(place, stored) if self.n_step > 1 else None
         last = place if ahead is None else ahead.place
@@ -321,9 +321,9 @@ class ReplayBuffer:
         return batch
 
     def _look_ahead(self, place: Tensor, stored: dict[str, Tensor]) -> _Ahead:
-        """Follow transitions `[B]` for up to `n_step` steps, but not over the end of an episode."""
+        """Follow transitions `[B]` for up to `n_step` steps, but not past the end of an episode."""
 
-        def goes_on_behind(place: Tensor) -> Tensor:
+        def continues_after(place: Tensor) -> Tensor:
             terminated = stored["terminated"].index_select(0, place)
             return ~(terminated | stored["truncated"].index_select(0, place))
 
@@ -331,21 +331,21 @@ class ReplayBuffer:
         last = place
         reward = stored["reward"].index_select(0, place)
         steps = torch.ones_like(reward, dtype=torch.int64)
-        goes_on = goes_on_behind(place)
+        continues = continues_after(place)
         for step in range(1, self.n_step):
             following = (last + self.num_envs) % self._num_places
-            # The next step begins with the very row that this one ended with, unless collection
-            # was interrupted; and behind the newest step lie the oldest ones.
+            # The next step starts with the same row that this one ends with, unless collection was
+            # interrupted. In the ring, the newest step is followed by the oldest ones.
             slot = stored["slots"].index_select(0, following)[:, 0]
             next_slot = stored["slots"].index_select(0, last)[:, 1]
             follows = (slot == next_slot) & (last // self.num_envs != newest_step)
-            goes_on = goes_on & follows.unsqueeze(1)
+            continues = continues & follows.unsqueeze(1)
             # R = sum_k gamma^k r_k
             ahead = self.gamma**step * stored["reward"].index_select(0, following)
-            reward = reward + torch.where(goes_on, ahead, 0.0)
-            steps = steps + goes_on
-            last = torch.where(goes_on.squeeze(1), following, last)
-            goes_on = goes_on & goes_on_behind(last)
+            reward = reward + torch.where(continues, ahead, 0.0)
+            steps = steps + continues
+            last = torch.where(continues.squeeze(1), following, last)
+            continues = continues & continues_after(last)
         return _Ahead(last, reward, steps)
 
     def _refuse_if_empty(self) -> None:
@@ -354,12 +354,12 @@ class ReplayBuffer:
 
 
 class _Ahead(NamedTuple):
-    """Where transitions `[B]` lead to in several steps.
+    """Last steps and rewards of n-step transitions `[B]`.
 
     Attributes:
-        place: `[B]`, of the last step.
-        reward: `[B, 1]`, discounted sum on the way.
-        steps: `[B, 1]` int64, how many they were.
+        place: place of the last step, `[B]`.
+        reward: discounted sum of rewards, `[B, 1]`.
+        steps: number of steps, `[B, 1]` int64.
     """
 
     place: Tensor

@@ -1,4 +1,4 @@
-"""What a replay is made of: shape and dtype of every tensor, and whether they fit."""
+"""Shape and dtype of every tensor of a replay buffer, and checks that they fit into memory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _logger = logging.getLogger(__name__)
 Key = tuple[str, ...]
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]
 
-# A replay that fills the device leaves no room for what learns from it.
+# The rest of the free memory is left to the agent.
 _USABLE_SHARE_OF_FREE_MEMORY = 0.9
 
 
 def replay_layout(
     capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
 ) -> Layout:
-    """Return shape and dtype of every tensor of a buffer: rows, steps, and where they stand."""
+    """Return shape and dtype of every tensor of a buffer: rows, steps and counters."""
     steps = capacity // num_envs
     layout: Layout = {
         row_name(key): ((capacity, *spec.shape[1:]), spec.dtype)
@@ -48,24 +48,24 @@ def replay_layout(
 
 
 def leaves_of(spec: Composite) -> dict[Key, TensorSpec]:
-    """Return the leaves of a spec by key, each key a tuple."""
+    """Return the leaves of a spec by key, with all keys as tuples."""
     items = spec.items(include_nested=True, leaves_only=True)
     return {(key,) if isinstance(key, str) else tuple(key): leaf for key, leaf in items}
 
 
 def row_name(key: Key) -> str:
-    """Return the name of the tensor that holds the rows of an observation."""
+    """Return the name of the tensor with the rows of an observation."""
     return ".".join(("rows", *key))
 
 
 def check_layout(
     capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
 ) -> None:
-    """Refuse a replay that cannot work.
+    """Reject invalid arguments of a replay buffer.
 
     Raises:
-        ConfigurationError: the capacity is too small for `num_envs`, there is nothing to observe,
-            or a spec does not begin with `num_envs`.
+        ConfigurationError: the capacity is too small for `num_envs`, there are no observations, or
+            a spec does not begin with `num_envs`.
     """
     least = 3 * num_envs
     if capacity < least:
@@ -86,16 +86,16 @@ def check_layout(
 def check_memory(
     needed: Callable[[int], int], capacity: int, least: int, device: torch.device
 ) -> None:
-    """Say how much memory a replay will take, and refuse what does not fit.
+    """Log the memory that a replay buffer needs, and reject a buffer that does not fit.
 
     Args:
-        needed: the bytes that a capacity takes.
-        capacity: observations to keep.
-        least: the smallest capacity that could work.
-        device: where the replay will be.
+        needed: function that returns the size in bytes for a capacity.
+        capacity: number of observations to keep.
+        least: minimum capacity.
+        device: device of the buffer.
 
     Raises:
-        ConfigurationError: the memory does not suffice; the capacity that would fit is named.
+        ConfigurationError: the memory is insufficient; the message names the capacity that fits.
     """
     size, free = needed(capacity), accelerator_of(device).free_memory
     _logger.info("replay of %d observations on %s: %s", capacity, device, _readable(size))
@@ -110,7 +110,7 @@ def check_memory(
 
 
 def _readable(size: float) -> str:
-    """Return a number of bytes as people say it: 1.4 GiB."""
+    """Return a number of bytes with its unit, such as 1.4 GiB."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.4g} {unit}"

@@ -1,4 +1,4 @@
-"""Replay that draws in proportion to priorities, on the device.
+"""Prioritized replay on the device.
 
 Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952.
 """
@@ -19,27 +19,26 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.sum_tree import SumTree
 
-# Added to every priority, so that no transition is forgotten for good.
+# Added to every priority, so that every transition can still be sampled.
 _LEAST_PRIORITY = 1e-6
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
-    """A `ReplayBuffer` that draws transitions of high priority more often.
+    """Replay buffer that samples transitions of higher priority more often.
 
-    New transitions have the largest priority so far. Nothing is read back to the host.
+    New transitions get the largest priority so far. No values are read back to the host.
 
     Args:
-        capacity: observations to keep, at least 3 * num_envs.
-        observation_spec: the leaves that the agent observes, batch size [num_envs].
-        action_spec: of the leaf `action`, shape [num_envs, *action].
-        num_envs: environments that act at the same time.
-        device: where everything is stored and sampled.
-        n_step: environment steps that a sampled transition spans, at least 1.
-        gamma: discount per environment step of the rewards that an n-step transition sums up.
-        priority_exponent: alpha, 0 (uniform) to 1 (in proportion to the priority).
-        weight_exponent: returns beta `[]`, the exponent of the importance weights, 0 to 1 (the
-            weights undo the bias of the draw in full), each time that a batch is sampled; None for
-            1 always.
+        capacity: number of observations to keep, at least 3 * num_envs.
+        observation_spec: spec of the agent's observations, batch size [num_envs].
+        action_spec: spec of the action, shape [num_envs, *action].
+        num_envs: number of environments that act in one step, at least 1.
+        device: device of the stored and sampled transitions.
+        n_step: number of environment steps that a sampled transition spans, at least 1.
+        gamma: discount factor per environment step in the sum of n-step rewards, 0 to 1.
+        priority_exponent: priority exponent (alpha), 0 (uniform) to 1 (proportional).
+        weight_exponent: function that returns the importance-sampling exponent (beta) `[]`, 0 to 1
+            (full correction), for each sampled batch; None for a constant 1.
 
     Raises:
         ConfigurationError: as for `ReplayBuffer`.
@@ -73,7 +72,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def bytes_needed(
         cls, capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
     ) -> int:
-        """Return the exact size in bytes, the priorities included: see `ReplayBuffer`."""
+        """Return the size in bytes, priorities included; see `ReplayBuffer.bytes_needed`."""
         size = super().bytes_needed(capacity, observation_spec, action_spec, num_envs)
         return size + SumTree.bytes_needed(capacity // num_envs * num_envs) + 4
 
@@ -81,15 +80,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """Draw transitions in proportion to their priorities, one from each of `batch_size` strata.
 
         Args:
-            batch_size: transitions to draw, at least 1.
+            batch_size: number of transitions to draw, at least 1.
 
         Returns:
-            As `ReplayBuffer.sample` does, and besides: `weight` [batch_size, 1], the importance
-            weights, 1 for the rarest of the batch; and `place` [batch_size], by which
-            `update_priorities` knows the transitions again.
+            Transitions as from `ReplayBuffer.sample`, with two more keys: `weight` [batch_size, 1],
+            the importance-sampling weights, divided by the largest of the batch; and `place`
+            [batch_size], which identifies the transitions in `update_priorities`.
 
         Raises:
-            RuntimeError: nothing has been stored yet.
+            RuntimeError: the buffer is empty.
         """
         self._refuse_if_empty()
         total = self._tree.total
@@ -108,29 +107,29 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return batch
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
-        """Give the transitions of a batch new priorities.
+        """Set new priorities for the transitions of a batch.
 
         Args:
-            batch: of `sample`.
-            priorities: of its transitions, float32 `[B]`, at least 0, detached.
+            batch: batch from `sample`.
+            priorities: new priorities of its transitions, float32 `[B]`, at least 0, detached.
 
         Raises:
-            ConfigurationError: there are no priorities.
+            ConfigurationError: `priorities` is None.
         """
         if priorities is None:
             raise ConfigurationError(
-                "agent: prioritized replay needs priorities, and `loss` returns none"
+                "agent: prioritized replay needs priorities, but `loss` returned none"
             )
         place = batch.get("place")
         priority = priorities + _LEAST_PRIORITY
         self._largest_priority.copy_(torch.maximum(self._largest_priority, priority.max()))
-        # What was overwritten since it was drawn stays dead.
+        # Transitions that were overwritten since the draw keep priority 0.
         is_stored = self._tree.priorities(place) > 0.0
         leaf = torch.where(is_stored, priority**self.priority_exponent, 0.0)
         self._tree.update(place, leaf)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Copy a saved state into this buffer: see `ReplayBuffer`."""
+        """Restore a state; see `ReplayBuffer.load_state_dict`."""
         super().load_state_dict(state)
         self._tree.rebuild()
 
@@ -144,7 +143,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         new = new_priority.expand(self.num_envs)
         if active is not None:
             new = torch.where(active.reshape(self.num_envs), new, 0.0)
-        # Whatever lost a row to this step cannot be drawn any more.
+        # Steps that lost a row to this step get priority 0, so they are never drawn.
         is_lost = oldest_steps < self._oldest_steps[:1]
         old_places = self._places_of(oldest_steps)
         kept = self._tree.priorities(old_places).view(2, self.num_envs)
@@ -152,6 +151,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._tree.update(torch.cat([self._places_of(step), old_places]), torch.cat([new, old]))
 
     def _places_of(self, steps: Tensor) -> Tensor:
-        """Return the places `[S * num_envs]` of steps, given by their numbers `[S]`."""
+        """Return the places `[S * num_envs]` of the steps with the numbers `[S]`."""
         slots = steps % self._step_capacity
         return (slots.unsqueeze(1) * self.num_envs + self._env_numbers).flatten()

@@ -1,4 +1,4 @@
-"""The rollout that an on-policy agent learns from, kept on its device."""
+"""Rollout buffer of an on-policy agent, on the agent's device."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Composite
 
-# Leaves of a transition besides observations; `active` only where the environment has it.
+# Keys of a transition besides observations; `active` is optional.
 _KEPT = ("action", "active")
 _KEPT_AFTER = ("reward", "terminated", "truncated", "done")
 
 
 class RolloutBuffer:
-    """The steps that all environments made since learning last took place.
+    """Buffer for the steps of one rollout of all environments.
 
     Memory is allocated once, at the first step.
 
     Args:
-        length: T, steps of every environment, at least 1.
-        observation_spec: observations of the agent; other observations are left out.
-        device: where the steps are stored, that of the agent.
+        length: number of steps T per environment, at least 1.
+        observation_spec: spec of the agent's observations; other observations are not stored.
+        device: device of the stored steps, usually the agent's.
     """
 
     def __init__(self, length: int, observation_spec: Composite, device: torch.device) -> None:
@@ -33,11 +33,11 @@ class RolloutBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are T steps."""
+        """Whether the buffer holds T steps."""
         return self._next == self.length
 
     def extend(self, transition: TensorDictBase) -> None:
-        """Store one batched step `[num_envs]` in TorchRL's layout; a full buffer starts anew."""
+        """Copy one batched step `[num_envs]` in TorchRL's layout; a full buffer starts over."""
         after = transition.get("next")
         kept = transition.select(*self._observed, *_KEPT, strict=False)
         kept.set("next", after.select(*self._observed, *_KEPT_AFTER))
@@ -52,20 +52,20 @@ class RolloutBuffer:
         self._next += 1
 
     def rollout(self) -> TensorDict:
-        """Return the steps stored so far, `[T, num_envs]`, time first; valid until `extend`."""
-        assert self._steps is not None, "there is no step yet"
+        """Return the stored steps `[T, num_envs]`, time first; valid until the next `extend`."""
+        assert self._steps is not None, "the rollout buffer is empty"
         return self._steps[: self._next]
 
     def clear(self) -> None:
-        """Drop all steps."""
+        """Remove all steps."""
         self._next = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the stored steps by key; nothing before the first step."""
+        """Return the stored steps by key; an empty dict before the first step."""
         return {} if self._steps is None else self.rollout().to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` returned, of a buffer of the same length."""
+        """Restore a state from `state_dict` of a buffer of the same length."""
         self._next = 0
         if state:
             steps = TensorDict(state, batch_size=state["action"].shape[:2]).to(self.device)

@@ -1,4 +1,4 @@
-"""Drawing in proportion to priorities that change all the time, on the device.
+"""Sum tree on the device, to sample in proportion to changing priorities.
 
 Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952, appendix B.2.1.
 """
@@ -16,28 +16,29 @@ from torch import Tensor
 
 from torchrl_gpu.arguments import checked
 
-# Children of a node. A node is handled by one operation on a row of so many numbers, and a level by
-# a few kernels: a wide tree has few levels (four for a million leaves).
+# Number of children per node. Each level costs a few kernels that work on rows of this length, so a
+# wide tree with few levels is fast (four levels for a million leaves).
 _FAN_OUT = 32
 
 
 class SumTree:
-    """Priorities in the leaves of a tree, and in each node above them the sum of its children.
+    """Tree with priorities as leaves; each inner node is the sum of its children.
 
-    All is float32, so a draw resolves about `total / 2**24`. Each operation is the same sequence of
-    kernels at every call, with a loop over levels but none over leaves; nothing is read back.
+    All values are float32, so a draw has a resolution of about `total / 2**24`. Each operation is
+    the same sequence of kernels at every call, with a loop over levels but none over leaves, and
+    needs no host reads.
 
     Args:
-        capacity: number of leaves, at least 1. All priorities are 0 at first.
-        device: where the tree lives.
+        capacity: number of leaves, at least 1; all priorities start at 0.
+        device: device of the tree.
 
     Attributes:
-        leaves: float32 `[capacity]`, the priorities. Whoever writes to them calls `rebuild`.
+        leaves: priorities, float32 `[capacity]`; call `rebuild` after writing to them directly.
     """
 
     @checked
     def __init__(self, capacity: Annotated[int, Field(ge=1)], device: torch.device) -> None:
-        # The leaves first, the root last; all but the root padded to whole groups of siblings.
+        # Levels from the leaves to the root; all but the root are padded to groups of siblings.
         self._levels: list[Tensor] = []
         nodes = capacity
         while nodes > 1 or not self._levels:
@@ -50,7 +51,7 @@ class SumTree:
 
     @staticmethod
     def bytes_needed(capacity: int) -> int:
-        """Return the size in bytes of a tree, without building it."""
+        """Return the size in bytes of a tree, without allocating it."""
         numbers, nodes = 1, capacity
         while nodes > 1 or numbers == 1:
             nodes = math.ceil(nodes / _FAN_OUT)
@@ -59,25 +60,25 @@ class SumTree:
 
     @property
     def total(self) -> Tensor:
-        """The sum of all priorities, `[]`, a view that follows every update."""
+        """Sum of all priorities, `[]`, a view that reflects every update."""
         return self._levels[-1][0]
 
     def priorities(self, index: Tensor) -> Tensor:
-        """Return the priorities `[B]` of leaves `[B]` int64."""
+        """Return the priorities `[B]` of the leaves with indices `[B]` int64."""
         return self.leaves.index_select(0, index)
 
     def update(self, index: Tensor, priority: Tensor) -> None:
         """Set the priorities of some leaves.
 
         Args:
-            index: the leaves, `[M]` int64, 0 to capacity - 1. Where one occurs several times, the
-                largest of its new priorities counts.
-            priority: their new priorities, `[M]` float32, finite and at least 0.
+            index: indices of the leaves, `[M]` int64, 0 to capacity - 1. A leaf that occurs
+                several times gets the largest of its new priorities.
+            priority: new priorities of the leaves, `[M]` float32, finite and at least 0.
         """
         self.leaves.index_put_((index,), torch.zeros_like(priority))
         self.leaves.scatter_reduce_(0, index, priority, "amax")
-        # Sums are taken afresh, never adjusted by a difference: no rounding error builds up. A
-        # parent of several of these leaves is written several times, each time the same.
+        # Sums are recomputed, not adjusted by differences, so rounding errors do not accumulate.
+        # The parent of several of these leaves is written repeatedly, with the same value.
         parent = index
         for children, parents in pairwise(self._levels):
             parent = parent // _FAN_OUT
@@ -85,25 +86,25 @@ class SumTree:
             parents.index_put_((parent,), siblings.sum(1))
 
     def rebuild(self) -> None:
-        """Sum up all leaves anew, after they were written to directly."""
+        """Recompute all sums after direct writes to the leaves."""
         for children, parents in pairwise(self._levels):
             sums = children.view(-1, _FAN_OUT).sum(1)
             parents[: len(sums)].copy_(sums)
 
     def find(self, mass: Tensor) -> Tensor:
-        """Return the leaves `[B]` int64 at which the sum over all leaves so far exceeds a mass.
+        """Return the first leaves `[B]` int64 whose cumulative sum of priorities exceeds a mass.
 
-        With masses drawn uniformly from 0 to `total`, leaves are drawn in proportion to their
-        priorities. A leaf of priority 0 is never found while any other is there.
+        Masses drawn uniformly from 0 to `total` select leaves in proportion to their priorities. A
+        leaf of priority 0 is never returned unless all priorities are 0.
 
         Args:
-            mass: `[B]` float32, 0 to `total`.
+            mass: target values of the cumulative sum, `[B]` float32, 0 to `total`.
         """
         node = torch.zeros_like(mass, dtype=torch.int64)
         for level in reversed(self._levels[:-1]):
             siblings = level.view(-1, _FAN_OUT).index_select(0, node)
-            # The mass falls to the last of the siblings that begin at or before it. The first that
-            # is not empty begins at 0, so however sums are rounded, there is one.
+            # The mass falls into the last nonempty sibling that begins at or before it. The first
+            # nonempty sibling begins at 0, so one exists however sums are rounded.
             begins = F.pad(siblings[:, :-1].cumsum(1), (1, 0))
             is_candidate = (begins <= mass.unsqueeze(1)) & (siblings > 0.0)
             position = torch.where(is_candidate, self._positions, 0).amax(1, keepdim=True)

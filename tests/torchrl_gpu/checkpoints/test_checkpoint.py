@@ -139,7 +139,7 @@ def test_find_checkpoint(tmp_path: Path) -> None:
         assert find_checkpoint(place) == latest
         assert find_checkpoint(place, best=True) == best
     assert find_checkpoint(best) == best
-    with pytest.raises(ConfigurationError, match=f"replay alone; name .*{latest.name}"):
+    with pytest.raises(ConfigurationError, match=f"only the replay buffer; use .*{latest.name}"):
         find_checkpoint(replay_path(latest))
 
 

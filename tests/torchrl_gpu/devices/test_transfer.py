@@ -99,7 +99,7 @@ def test_same_device_passes_through() -> None:
 def test_another_layout_is_refused_by_name(accelerator: torch.device) -> None:
     to_device = PackedTransfer(accelerator)
     to_device(step(0))
-    with pytest.raises(ValueError, match=r"done.* as torch.bool \[3, 1\], now it is .*\[4, 1\]"):
+    with pytest.raises(ValueError, match=r"done.* as torch.bool \[3, 1\], but received .*\[4, 1\]"):
         to_device(step(0, num_envs=4))
     with pytest.raises(ValueError, match=r"observation as torch.float32 .* torch.float64"):
         to_device(step(0).set("observation", torch.zeros(3, 5, dtype=torch.float64)))
