@@ -1,1 +1,27 @@
-"""The worlds: one folder each, all of them `torchrl.envs.EnvBase`."""
+"""Environments: one folder each, all batched `torchrl.envs.EnvBase` classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchrl_gpu.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from envs.fanuc import FanucEnv
+    from envs.gym import GymWorld
+    from envs.marinenav import MarineNavEnv
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "FanucEnv": "envs.fanuc",
+            "GymWorld": "envs.gym",
+            "MarineNavEnv": "envs.marinenav",
+        },
+    )
+
+__all__ = [
+    "FanucEnv",
+    "GymWorld",
+    "MarineNavEnv",
+]

@@ -1,1 +1,76 @@
-"""What lies between any world and any agent: devices, replay, acting, checkpoints."""
+"""Device-resident building blocks for robot learning on TorchRL and TensorDict.
+
+The names below are the public API. They are imported at first use, so that `import torchrl_gpu`
+does not import torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchrl_gpu.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from torchrl_gpu.acting.collector import BatchCollector
+    from torchrl_gpu.acting.exploration import EpsilonGreedy, GaussianNoise
+    from torchrl_gpu.acting.policy import PolicyWrapper
+    from torchrl_gpu.acting.robots import SharedPolicy
+    from torchrl_gpu.acting.schedules import LinearSchedule
+    from torchrl_gpu.arguments import checked
+    from torchrl_gpu.devices.device import resolve_device
+    from torchrl_gpu.environments.action_table import ActionTable, with_action_table
+    from torchrl_gpu.environments.adapter import as_environment
+    from torchrl_gpu.environments.environment import Environment
+    from torchrl_gpu.environments.specs import action_spec, observation_spec
+    from torchrl_gpu.errors import ConfigurationError
+    from torchrl_gpu.execution import Execution
+    from torchrl_gpu.replay.buffer import ReplayBuffer
+    from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
+    from torchrl_gpu.replay.rollout import RolloutBuffer
+else:
+    __getattr__, __dir__ = lazy_exports(
+        __name__,
+        {
+            "ActionTable": "torchrl_gpu.environments.action_table",
+            "BatchCollector": "torchrl_gpu.acting.collector",
+            "ConfigurationError": "torchrl_gpu.errors",
+            "Environment": "torchrl_gpu.environments.environment",
+            "EpsilonGreedy": "torchrl_gpu.acting.exploration",
+            "Execution": "torchrl_gpu.execution",
+            "GaussianNoise": "torchrl_gpu.acting.exploration",
+            "LinearSchedule": "torchrl_gpu.acting.schedules",
+            "PolicyWrapper": "torchrl_gpu.acting.policy",
+            "PrioritizedReplayBuffer": "torchrl_gpu.replay.prioritized",
+            "ReplayBuffer": "torchrl_gpu.replay.buffer",
+            "RolloutBuffer": "torchrl_gpu.replay.rollout",
+            "SharedPolicy": "torchrl_gpu.acting.robots",
+            "action_spec": "torchrl_gpu.environments.specs",
+            "as_environment": "torchrl_gpu.environments.adapter",
+            "checked": "torchrl_gpu.arguments",
+            "observation_spec": "torchrl_gpu.environments.specs",
+            "resolve_device": "torchrl_gpu.devices.device",
+            "with_action_table": "torchrl_gpu.environments.action_table",
+        },
+    )
+
+__all__ = [
+    "ActionTable",
+    "BatchCollector",
+    "ConfigurationError",
+    "Environment",
+    "EpsilonGreedy",
+    "Execution",
+    "GaussianNoise",
+    "LinearSchedule",
+    "PolicyWrapper",
+    "PrioritizedReplayBuffer",
+    "ReplayBuffer",
+    "RolloutBuffer",
+    "SharedPolicy",
+    "action_spec",
+    "as_environment",
+    "checked",
+    "observation_spec",
+    "resolve_device",
+    "with_action_table",
+]
