@@ -1,4 +1,4 @@
-"""Every agent there is, small and quick to learn: what is in configs/agent is tested."""
+"""All agents of configs/agent in small versions that learn within seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainers.registry import choices_of, class_of
 AGENTS: list[type[Agent]] = [class_of("agent", name) for name in choices_of("agent")]
 CPU = torch.device("cpu")
 
-# For tasks without a future; each agent takes of it what its constructor knows.
+# Settings for tasks in which only the immediate reward counts; `build` drops unknown ones.
 QUICK: dict[str, Any] = {
     "hidden_sizes": [32, 32],
     "gamma": 0.0,
@@ -39,7 +39,7 @@ QUICK: dict[str, Any] = {
     "epochs": 4,
 }
 
-# What an update may do or remember besides, and does not by default.
+# Optional parts of an update, off by default.
 WITH_ALL_OPTIONS: dict[str, Any] = {
     "target_period": 3,
     "max_gradient_norm": 1.0,
@@ -60,7 +60,7 @@ def build(
     device: torch.device = CPU,
     **settings: Any,
 ) -> Agent:
-    """Build an agent from specs, without the settings that it does not have."""
+    """Build an agent from specs; settings that its constructor does not have are ignored."""
     constructor: Any = agent_class
     known = parameters_of(agent_class)
     fitting = {name: value for name, value in {**QUICK, **settings}.items() if name in known}
@@ -71,14 +71,14 @@ def build(
 def build_for(
     world: EnvBase, agent_class: type[Agent], device: torch.device = CPU, **settings: Any
 ) -> Agent:
-    """Build an agent for a world that it can act in, without the settings that it does not have."""
+    """Build an agent for an environment; settings that it does not have are ignored."""
     return build(agent_class, observation_spec(world), action_spec(world), device, **settings)
 
 
 def small_specs(
     actions: ActionKind, bounds: tuple[float, float] = (-1.0, 1.0)
 ) -> tuple[Composite, TensorSpec]:
-    """Return the specs of `ENVS` worlds that exist in name only."""
+    """Return observation and action specs of `ENVS` environments."""
     observation = Composite(observation=Unbounded((ENVS, OBSERVATION)), shape=(ENVS,))
     if actions == "continuous":
         return observation, Bounded(*bounds, (ENVS, ACTION_DIM))
@@ -87,13 +87,13 @@ def small_specs(
 
 @dataclass(frozen=True)
 class Case:
-    """A class of agents with one kind of actions that it produces."""
+    """An agent class with one of the action kinds that it supports."""
 
     agent_class: type[Agent]
     actions: ActionKind
 
     def world(self, num_envs: int = 16) -> EnvBase:
-        """Return a world that takes such actions and is solved in seconds."""
+        """Return an environment for this kind of action that agents solve in seconds."""
         if self.actions == "continuous":
             return IdentityWorld(num_envs)
         return MatchWorld(num_envs)
@@ -101,7 +101,7 @@ class Case:
     def make(
         self, seed: int = 0, bounds: tuple[float, float] = (-1.0, 1.0), **settings: Any
     ) -> Agent:
-        """Build a tiny agent, for `make_batch`."""
+        """Build a tiny agent that fits `make_batch`."""
         torch.manual_seed(seed)
         settings = {"hidden_sizes": [16, 16], "gamma": 0.9, **settings}
         return build(self.agent_class, *small_specs(self.actions, bounds), **settings)
@@ -111,13 +111,13 @@ CASES = [Case(agent, actions) for agent in AGENTS for actions in sorted(agent.ac
 
 
 def every_agent_that(fits: Callable[[Case], bool]) -> pytest.MarkDecorator:
-    """Give a test each `case` that fits."""
+    """Parametrise a test over each `case` that fits."""
     cases = {f"{case.agent_class.__name__}-{case.actions}": case for case in CASES if fits(case)}
     return pytest.mark.parametrize("case", cases.values(), ids=cases.keys())
 
 
 def every_agent_with(setting: str) -> pytest.MarkDecorator:
-    """Give a test each `case` of the agents whose constructor takes a setting."""
+    """Parametrise a test over each `case` of agents with a given setting."""
     return every_agent_that(lambda case: setting in parameters_of(case.agent_class))
 
 
@@ -128,7 +128,7 @@ every_agent_class = pytest.mark.parametrize(
 
 
 def make_batch(agent: Agent, seed: int = 0, terminated: bool = False) -> TensorDictBase:
-    """Return `BATCH` random transitions for `update`; an on-policy agent has prepared them."""
+    """Return `BATCH` random transitions for `update`, prepared by the agent if it is on-policy."""
     generator = torch.Generator().manual_seed(seed)
     uniform = torch.rand(STEPS, *agent.action_spec.shape, generator=generator)
     rollout = TensorDict(
@@ -160,18 +160,18 @@ def losses_of(agent: Agent, batch: TensorDictBase) -> dict[str, Tensor]:
 
 
 def with_switches_turned(agent_class: type[Agent]) -> dict[str, bool]:
-    """Return every setting of an agent that is on or off, as it is not by default."""
+    """Return all boolean settings of an agent, each inverted."""
     defaults = {name: parameter.default for name, parameter in parameters_of(agent_class).items()}
     return {name: not value for name, value in defaults.items() if isinstance(value, bool)}
 
 
 def parameters(agent: Agent) -> dict[str, Tensor]:
-    """Return a copy of all that an agent has learned and remembers, by name."""
+    """Return a copy of the state of an agent, by name."""
     return {name: value.clone() for name, value in agent.state_dict().items()}
 
 
 def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    """Fail with the name of the first value that differs."""
+    """Assert equality of all values; a failure names the first that differs."""
     assert one.keys() == other.keys()
     for name, value in one.items():
         assert torch.equal(value, other[name]), name

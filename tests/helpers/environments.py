@@ -1,4 +1,4 @@
-"""Small worlds that agents solve in seconds."""
+"""Small environments that agents solve in seconds."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torchrl_gpu.environments.environment import Environment
 
 
 class IdentityWorld(Environment):
-    """Act what you observe: the reward is minus the squared difference.
+    """Rewards actions equal to the observation: the reward is minus the squared difference.
 
-    Every episode ends by its time limit, except those whose observation begins with more than
-    `terminates_above`, which terminate.
+    Episodes are truncated at the time limit, and terminate when the first component of the
+    observation exceeds `terminates_above`.
     """
 
     discrete_actions: torch.Tensor
@@ -96,7 +96,7 @@ class IdentityWorld(Environment):
         self.generator.manual_seed(seed or 0)
 
     def state_dict(self, **kwargs: object) -> dict[str, torch.Tensor]:
-        """Return what determines the future of the world."""
+        """Return the complete state of the environment."""
         return {
             "steps": self.steps,
             "observation": self.observation,
@@ -104,16 +104,16 @@ class IdentityWorld(Environment):
         }
 
     def load_state_dict(self, state: dict[str, torch.Tensor], **kwargs: object) -> None:
-        """Go on from a state."""
+        """Restore a state."""
         self.steps = state["steps"].to(self.device)
         self.observation = state["observation"].to(self.device)
         self.generator.set_state(state["generator"])
 
 
 class MatchWorld(Environment):
-    """Name what you observe: 1 for the number of the component that is 1, else 0.
+    """Rewards the index of the observation's component that is 1: reward 1, otherwise 0.
 
-    Every episode ends by its time limit.
+    Episodes are truncated at the time limit.
     """
 
     has_state = True
@@ -181,7 +181,7 @@ class MatchWorld(Environment):
         self.generator.manual_seed(seed or 0)
 
     def state_dict(self, **kwargs: object) -> dict[str, torch.Tensor]:
-        """Return what determines the future of the world."""
+        """Return the complete state of the environment."""
         return {
             "steps": self.steps,
             "wanted": self.wanted,
@@ -189,6 +189,6 @@ class MatchWorld(Environment):
         }
 
     def load_state_dict(self, state: dict[str, torch.Tensor], **kwargs: object) -> None:
-        """Go on from a state."""
+        """Restore a state."""
         self.steps, self.wanted = state["steps"], state["wanted"]
         self.generator.set_state(state["generator"])

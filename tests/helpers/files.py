@@ -1,4 +1,4 @@
-"""What tests of written files share."""
+"""Helpers for tests of files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def one_line(caught: pytest.ExceptionInfo[ConfigurationError]) -> str:
 
 @contextlib.contextmanager
 def files_limited_to(size: int) -> Iterator[None]:
-    """Let the system refuse to write files of more than `size` bytes, as a full disk does."""
+    """Make writes beyond `size` bytes per file fail, as on a full disk."""
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

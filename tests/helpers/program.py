@@ -1,4 +1,4 @@
-"""The program, called as from a shell."""
+"""Calls of the command line program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainers import run
 
 
 def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
-    """Run the program as from a shell in `folder`, and return its exit code."""
+    """Run the command line program in `folder`, and return its exit code."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["trainers.run", *arguments])
     try:

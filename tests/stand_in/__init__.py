@@ -1,8 +1,8 @@
-"""An accelerator for tests that run where there is none.
+"""Stand-in accelerator for tests on machines without one.
 
-Its tensors live on the CPU, but behave as those of an accelerator do: they do not mix with CPU
-tensors, do not turn into NumPy arrays, and each time the host has to wait for one of them this is
-counted, with the file and line that caused it:
+Its tensors live on the CPU but behave like tensors of an accelerator: operations that mix them with
+CPU tensors fail, conversion to NumPy fails, and every read that blocks the host is counted, with
+the file and line that caused it:
 
     with stand_in_accelerator() as device:
         agent.policy.to(device)
@@ -10,12 +10,12 @@ counted, with the file and line that caused it:
             agent.update(batch)
         assert counter.host_reads == 0, counter.report()
 
-What counts is what would stall a CUDA device: reading a value, an operation whose result has a
-shape that depends on values, a copy to the host, `synchronize()`. Not seen are branches on
-`device.type == "cuda"` and code under torch.compile. On a real GPU the truth is
-`torch.cuda.set_sync_debug_mode("error")`.
+Counted are the operations that would block on a CUDA device: reading a value, an operation whose
+result shape depends on values, a copy to the host, and `synchronize()`. Not covered are branches on
+`device.type == "cuda"` and code under torch.compile; on a real GPU,
+`torch.cuda.set_sync_debug_mode("error")` detects all blocking operations.
 
-Tests take the device from the fixture `accelerator`, which skips them where torch is too old.
+Tests get the device from the fixture `accelerator`, which skips them if torch is too old.
 """
 
 from tests.stand_in.backend import missing, stand_in_accelerator

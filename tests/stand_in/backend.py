@@ -1,4 +1,4 @@
-"""Make torch know the stand-in accelerator as a device."""
+"""Registration of the stand-in accelerator as a torch device."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from tests.stand_in.traffic import record
 
 _REGISTER = "_setup_privateuseone_for_python_backend"
 
-# `arange` and `eye` would be composed of others by changing a shape, which a wrapper cannot do;
-# `_copy_from` is called from C++, as by `torch.tensor(..., device=...)`.
+# Operations that need their own registration. Torch composes `arange` and `eye` of operations that
+# resize a tensor, which a wrapper cannot do; C++ code calls `_copy_from` directly, as in
+# `torch.tensor(..., device=...)`.
 _NOT_BY_FALLBACK = (
     torch.ops.aten.arange.default,
     torch.ops.aten.arange.start,
@@ -30,7 +31,7 @@ _NOT_BY_FALLBACK = (
 
 
 def missing() -> str | None:
-    """Return why there can be no stand-in accelerator here, None where there can."""
+    """Return the reason why this torch cannot have a stand-in accelerator; None if it can."""
     if hasattr(backend_registration, _REGISTER):
         return None
     return f"torch {torch.__version__} cannot have a device written in Python"
@@ -38,12 +39,12 @@ def missing() -> str | None:
 
 @contextmanager
 def stand_in_accelerator() -> Iterator[torch.device]:
-    """Offer the device within the block.
+    """Make the device available within the block.
 
-    Its registration outlasts the block, because torch cannot undo it; by then it says that it is
-    not available. The two settings that it needs are restored: modules move to it by swapping
-    tensors, and gradients are computed in the calling thread, as torch starts threads for the
-    devices only that it knew at the first backward pass.
+    Torch cannot undo the registration of a device, so after the block the device remains registered
+    but reports that it is not available. Two settings are changed within the block: modules move to
+    the device by swapping tensors, and gradients are computed in the calling thread, because torch
+    starts autograd threads only for devices that were registered before the first backward pass.
     """
     backend = _registered_backend()
     swapped = torch.__future__.get_swap_module_params_on_conversion()
@@ -58,7 +59,7 @@ def stand_in_accelerator() -> Iterator[torch.device]:
 
 
 class _Backend:
-    """What torch expects under `torch.npu`: one device that shares the CPU's random numbers."""
+    """Module `torch.npu` as torch expects it: one device, with the CPU's random generator."""
 
     def __init__(self) -> None:
         self.available = False
@@ -103,16 +104,16 @@ class _Backend:
 
 @functools.cache
 def _registered_backend() -> _Backend:
-    """Register the device once for the life of the process."""
+    """Register the device, once per process."""
     backend = _Backend()
     getattr(backend_registration, _REGISTER)(rename=DEVICE_TYPE, backend_module=backend)
-    # What has a StandInTensor among its arguments arrives by __torch_dispatch__; this is the rest.
+    # Operations with a StandInTensor argument use __torch_dispatch__; these are all others.
     anything = torch.library.Library("_", "IMPL")
     anything.fallback(_execute, "PrivateUse1")
     aten = torch.library.Library("aten", "IMPL")
     for operation in _NOT_BY_FALLBACK:
         aten.impl(operation, functools.partial(_execute, operation), "PrivateUse1")
-    backend.libraries = [anything, aten]  # a registration lives as long as its library
+    backend.libraries = [anything, aten]  # deleting a library removes its registrations
     return backend
 
 

@@ -1,4 +1,4 @@
-"""The tensor of the stand-in accelerator: a CPU tensor that says it is elsewhere."""
+"""Tensor of the stand-in accelerator: a CPU tensor that reports another device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.stand_in.traffic import record
 DEVICE_TYPE = "npu"
 
 _READS_A_VALUE = {"_local_scalar_dense", "allclose", "equal", "is_nonzero"}
-# Their CUDA kernels ask for the size of the result, although the schema returns only tensors.
+# The CUDA kernels of these operations read the size of their result on the host.
 _SHAPE_DEPENDS_ON_VALUES = {
     "_unique",
     "_unique2",
@@ -34,7 +34,7 @@ _COPYING = {"copy_", "copy", "_copy_from"}
 
 
 class StandInTensor(Tensor):
-    """Wraps the CPU tensor that holds the values; shows the accelerator as its device."""
+    """Wraps a CPU tensor with the values, and reports the accelerator as its device."""
 
     _held: Tensor
 
@@ -80,7 +80,7 @@ class StandInTensor(Tensor):
 
 
 def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run one torch operation on the CPU tensors behind its arguments, and count what it costs."""
+    """Run one torch operation on the wrapped CPU tensors, and count its host reads and copies."""
     name = operation._schema.name.removeprefix("aten::")
     if name in _COPYING:
         return _copy(name, args)
@@ -120,12 +120,12 @@ def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def reads_host(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Say whether an operation makes the host wait for a CUDA device.
+    """Return whether an operation would block the host on a CUDA device.
 
     Args:
-        name: of the operation, without `aten::`.
-        args: its arguments.
-        kwargs: its keyword arguments.
+        name: name of the operation, without `aten::`.
+        args: positional arguments of the operation.
+        kwargs: keyword arguments of the operation.
     """
     if name in _READS_A_VALUE or name in _SHAPE_DEPENDS_ON_VALUES:
         return True

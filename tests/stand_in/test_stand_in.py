@@ -53,7 +53,7 @@ STAYS: dict[str, Operation] = {
 
 
 @pytest.mark.parametrize("operation", READS.values(), ids=READS)
-def test_reading_is_counted_with_its_place(operation: Operation, accelerator: torch.device) -> None:
+def test_host_reads_are_counted_by_line(operation: Operation, accelerator: torch.device) -> None:
     x = torch.ones(3, 3, device=accelerator)
     with count_host_reads() as counter:
         operation(x)
@@ -62,14 +62,14 @@ def test_reading_is_counted_with_its_place(operation: Operation, accelerator: to
 
 
 @pytest.mark.parametrize("operation", STAYS.values(), ids=STAYS)
-def test_work_of_the_device_is_not_counted(operation: Operation, accelerator: torch.device) -> None:
+def test_device_operations_are_not_counted(operation: Operation, accelerator: torch.device) -> None:
     x = torch.ones(3, 3, device=accelerator)
     with count_host_reads() as counter:
         operation(x)
     assert counter.host_reads == counter.copies == 0, counter.report()
 
 
-def test_copies_are_counted_each_way(accelerator: torch.device) -> None:
+def test_copies_are_counted_in_each_direction(accelerator: torch.device) -> None:
     host = torch.arange(6.0).reshape(2, 3)
     with count_host_reads() as counter:
         device = host.to(accelerator)
@@ -81,7 +81,7 @@ def test_copies_are_counted_each_way(accelerator: torch.device) -> None:
     assert torch.equal(back.float(), host)
 
 
-def test_values_are_those_of_the_cpu(accelerator: torch.device) -> None:
+def test_values_equal_those_of_the_cpu(accelerator: torch.device) -> None:
     host = TensorDict({"a": torch.randn(4, 3), "b": {"c": torch.arange(4)}}, batch_size=[4])
     device = host.to(accelerator)
     assert device["b", "c"].device == accelerator
@@ -94,7 +94,7 @@ def test_values_are_those_of_the_cpu(accelerator: torch.device) -> None:
     assert torch.equal(drawn.cpu(), torch.rand(5))
 
 
-def test_learning_reads_nothing_and_learns_the_same(accelerator: torch.device) -> None:
+def test_training_needs_no_host_reads_and_equals_that_on_the_cpu(accelerator: torch.device) -> None:
     torch.manual_seed(0)
     on_host = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 1))
     on_device = copy.deepcopy(on_host).to(accelerator)
@@ -114,7 +114,7 @@ def test_learning_reads_nothing_and_learns_the_same(accelerator: torch.device) -
         torch.testing.assert_close(learned.detach().cpu(), expected.detach())
 
 
-def test_mixed_devices_and_numpy_are_refused(accelerator: torch.device) -> None:
+def test_mixed_devices_and_numpy_raise_errors(accelerator: torch.device) -> None:
     host, device = torch.ones(3), torch.ones(3, device=accelerator)
     for operation in (
         lambda: host + device,
@@ -127,7 +127,7 @@ def test_mixed_devices_and_numpy_are_refused(accelerator: torch.device) -> None:
         device.numpy()
 
 
-def test_counters_nest_and_stop(accelerator: torch.device) -> None:
+def test_nested_counters_count_independently(accelerator: torch.device) -> None:
     x = torch.ones(3, device=accelerator)
     with count_host_reads() as outer:
         x.cpu()
@@ -139,7 +139,7 @@ def test_counters_nest_and_stop(accelerator: torch.device) -> None:
 
 
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
-def test_other_tests_are_not_disturbed() -> None:
+def test_the_device_leaves_no_trace_for_other_tests() -> None:
     def gradient(device: torch.device | str) -> Tensor:
         x = torch.ones(2, device=device, requires_grad=True)
         (3.0 * x).sum().backward()

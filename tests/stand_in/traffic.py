@@ -1,4 +1,4 @@
-"""Count what passes between the host and the stand-in accelerator, and who asked for it."""
+"""Counter of host reads and copies between host and stand-in accelerator, by caller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 Kind = Literal["read", "copy to host", "copy to device", "synchronize"]
 
-# Frames of these are not who asked: the caller above them is.
+# Stack frames in these files are skipped: the caller is the first frame outside them.
 _PASSED_OVER = (
     f"{Path(torch.__file__).parent}{os.sep}",
     f"{Path(tensordict.__file__).parent}{os.sep}",
@@ -27,11 +27,11 @@ _counting: list[HostTraffic] = []
 
 
 class Event(NamedTuple):
-    """One reason why host and accelerator met.
+    """One host read or copy.
 
     Args:
-        kind: what happened.
-        operation: the torch operation, as in `_local_scalar_dense` for `.item()`.
+        kind: kind of traffic.
+        operation: torch operation, such as `_local_scalar_dense` for `.item()`.
         place: file and line of the nearest caller outside torch and tensordict.
     """
 
@@ -41,33 +41,33 @@ class Event(NamedTuple):
 
 
 class HostTraffic:
-    """How often the host met the accelerator while this was counting."""
+    """Numbers of host reads and copies in a `count_host_reads` block."""
 
     def __init__(self) -> None:
         self.events: Counter[Event] = Counter()
 
     @property
     def host_reads(self) -> int:
-        """Times that the host had to wait for the accelerator, copies to the host included."""
+        """Number of operations that blocked the host, copies to the host included."""
         return self._total("read", "copy to host", "synchronize")
 
     @property
     def copies(self) -> int:
-        """Copies between host and accelerator, both ways."""
+        """Number of copies between host and accelerator, in both directions."""
         return self._total("copy to host", "copy to device")
 
     @property
     def copies_to_host(self) -> int:
-        """Copies from the accelerator to the host; each is a host read too."""
+        """Number of copies from the accelerator to the host; each is also a host read."""
         return self._total("copy to host")
 
     @property
     def copies_to_device(self) -> int:
-        """Copies from the host to the accelerator."""
+        """Number of copies from the host to the accelerator."""
         return self._total("copy to device")
 
     def report(self) -> str:
-        """Return one line for each reason, the most frequent first."""
+        """Return one line per distinct event, the most frequent first."""
         return "\n".join(
             f"{count:6d}  {event.kind:14}  {event.operation:28}  {event.place}"
             for event, count in self.events.most_common()
@@ -79,7 +79,7 @@ class HostTraffic:
 
 @contextmanager
 def count_host_reads() -> Iterator[HostTraffic]:
-    """Count within the block. Blocks may be nested; each counts for itself."""
+    """Count the traffic within the block. Nested blocks count independently."""
     traffic = HostTraffic()
     _counting.append(traffic)
     try:
@@ -89,7 +89,7 @@ def count_host_reads() -> Iterator[HostTraffic]:
 
 
 def record(kind: Kind, operation: str) -> None:
-    """Add one event to every counter at work."""
+    """Add one event to all active counters."""
     if _counting:
         event = Event(kind, operation, _caller())
         for traffic in _counting:
@@ -97,7 +97,7 @@ def record(kind: Kind, operation: str) -> None:
 
 
 def _caller() -> str:
-    """Return file and line of the nearest frame that asked."""
+    """Return file and line of the nearest caller outside the skipped files."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PASSED_OVER):
         frame = frame.f_back

@@ -13,7 +13,7 @@ from torchrl_gpu.errors import ConfigurationError
 
 
 class World:
-    """Keeps what its constructor got."""
+    """Stores the arguments of its constructor."""
 
     @checked
     def __init__(
@@ -60,7 +60,7 @@ def message(caught: pytest.ExceptionInfo[ConfigurationError]) -> str:
 # Constructors
 
 
-def test_right_arguments_and_defaults_pass_unchanged() -> None:
+def test_valid_arguments_and_defaults_are_unchanged() -> None:
     assert World().settings["num_envs"] == 64
     assert World(num_envs=1, robot="200id", tolerance=1.0).settings == {
         "num_envs": 1,
@@ -72,7 +72,7 @@ def test_right_arguments_and_defaults_pass_unchanged() -> None:
     }
 
 
-def test_values_are_converted_where_nothing_is_lost() -> None:
+def test_values_are_converted_where_no_information_is_lost() -> None:
     settings = World(num_envs=8.0, tolerance=1).settings  # type: ignore[arg-type]
     assert (type(settings["num_envs"]), type(settings["tolerance"])) == (int, float)
 
@@ -92,14 +92,14 @@ def test_values_are_converted_where_nothing_is_lost() -> None:
         ("limits", 0.1, "valid list"),
     ],
 )
-def test_wrong_argument_is_named_with_the_reason(name: str, value: Any, reason: str) -> None:
+def test_an_invalid_argument_is_named_with_the_reason(name: str, value: Any, reason: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         World(**{name: value})
     assert message(caught).startswith(f"{name}={value}: ")
     assert reason in message(caught)
 
 
-def test_objects_are_handed_on_as_they_are_and_their_type_is_checked() -> None:
+def test_objects_pass_unchanged_and_their_type_is_checked() -> None:
     module = torch.nn.Linear(1, 1)
     agent = Agent(module, untyped="anything", gamma=0.9)
     assert agent.module is module
@@ -109,7 +109,7 @@ def test_objects_are_handed_on_as_they_are_and_their_type_is_checked() -> None:
         Agent(3)  # type: ignore[arg-type]
 
 
-def test_wrapped_function_keeps_its_name_and_signature() -> None:
+def test_a_checked_function_keeps_its_name_and_signature() -> None:
     assert World.__init__.__name__ == "__init__"
     with pytest.raises(TypeError, match="num_env"):
         World(num_env=3)  # type: ignore[call-arg]
@@ -118,13 +118,13 @@ def test_wrapped_function_keeps_its_name_and_signature() -> None:
 # One value
 
 
-def test_check_value_puts_the_prefix_before_the_name() -> None:
+def test_check_value_prepends_the_prefix_to_the_name() -> None:
     assert check_value(World.__init__, "num_envs", "8") == 8
     with pytest.raises(ConfigurationError, match=r"^env\.num_envs=0: "):
         check_value(World.__init__, "num_envs", 0, prefix="env.")
 
 
-def test_check_value_sees_through_decorators() -> None:
+def test_check_value_unwraps_decorated_functions() -> None:
     @functools.wraps(World.__init__)
     def wrapper(*args: Any, **kwargs: Any) -> None: ...
 
@@ -135,7 +135,7 @@ def test_check_value_sees_through_decorators() -> None:
 # Settings of a component
 
 
-def test_right_settings_are_returned_in_the_types_of_the_constructor() -> None:
+def test_valid_settings_are_converted_to_the_types_of_the_constructor() -> None:
     settings = {"num_envs": "32", "path": "robots/arm.urdf", "limits": [1, 2]}
     checked_settings = check_settings(World, settings, "env")
     assert checked_settings["num_envs"] == 32
@@ -144,25 +144,25 @@ def test_right_settings_are_returned_in_the_types_of_the_constructor() -> None:
     assert settings["num_envs"] == "32"
 
 
-def test_wrong_value_is_named_with_its_group() -> None:
+def test_an_invalid_value_is_named_with_its_group() -> None:
     with pytest.raises(ConfigurationError, match=r"^env\.num_envs=0: ") as caught:
         check_settings(World, {"num_envs": 0}, "env")
     message(caught)
 
 
-def test_unknown_setting_is_answered_with_the_closest_one() -> None:
+def test_an_unknown_setting_suggests_the_closest_one() -> None:
     with pytest.raises(ConfigurationError) as caught:
         check_settings(World, {"num_env": 3}, "env")
     assert message(caught) == "env.num_env: World has no such setting; did you mean num_envs?"
 
 
-def test_setting_like_no_other_is_answered_with_all_of_them() -> None:
+def test_a_setting_without_a_close_match_lists_all_settings() -> None:
     with pytest.raises(ConfigurationError, match="it has: limits, num_envs, path") as caught:
         check_settings(World, {"zzz": 3}, "env")
     message(caught)
 
 
-def test_missing_setting_is_named_unless_the_program_provides_it() -> None:
+def test_a_missing_setting_is_named_unless_the_program_provides_it() -> None:
     with pytest.raises(ConfigurationError, match=r"^agent\.module: Agent needs this setting"):
         check_settings(Agent, {}, "agent")
     settings = check_settings(Agent, {"sizes": [64]}, "agent", provided=["module"])
@@ -170,17 +170,17 @@ def test_missing_setting_is_named_unless_the_program_provides_it() -> None:
     assert "module" not in settings
 
 
-def test_setting_that_the_program_provides_cannot_be_set() -> None:
+def test_a_setting_that_the_program_provides_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"^agent\.module: "):
         check_settings(Agent, {"module": 3}, "agent", provided=["module"])
 
 
-def test_constructor_with_open_settings_takes_any_name() -> None:
+def test_a_constructor_with_keyword_arguments_accepts_any_name() -> None:
     settings = check_settings(Agent, {"gamma": 0.9}, "agent", provided=["module"])
     assert settings["gamma"] == 0.9
 
 
-def test_settings_that_were_not_set_are_returned_with_their_defaults() -> None:
+def test_missing_settings_are_returned_with_their_defaults() -> None:
     settings = check_settings(World, {"num_envs": 32}, "env")
     assert settings == World(num_envs=32).settings
 

@@ -1,4 +1,4 @@
-"""A wrapper around acting and learning sees every step of every agent."""
+"""An execution runs every action and every update of every agent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainers.trainer import TorchRLTrainer
 
 
 class Recording(Execution):
-    """Counts calls, and computes losses in half precision, as an example of a change."""
+    """Counts calls, and computes losses in half precision as an example of an override."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -61,7 +61,9 @@ class Recording(Execution):
 @pytest.mark.parametrize(
     "agent_class", [*AGENTS, example("my_robots/td3.py", "TD3")], ids=lambda c: c.__name__
 )
-def test_it_sees_every_step_of_an_agent(agent_class: type[Agent], tmp_path: Path) -> None:
+def test_an_execution_runs_every_step_of_a_training(
+    agent_class: type[Agent], tmp_path: Path
+) -> None:
     env = pair(IdentityWorld(num_envs=8), agent_class)
     agent = build_for(env, agent_class, rollout_length=8)
     execution = Recording()
@@ -76,7 +78,7 @@ def test_it_sees_every_step_of_an_agent(agent_class: type[Agent], tmp_path: Path
     assert all(value.isfinite().all() for value in agent.state_dict().values())
 
 
-def test_a_collector_acts_through_it() -> None:
+def test_a_collector_acts_through_its_execution() -> None:
     env = IdentityWorld(num_envs=4)
     agent = build_for(env, AGENTS[0])
     execution = Recording()

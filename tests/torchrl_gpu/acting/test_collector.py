@@ -34,7 +34,7 @@ CPU = torch.device("cpu")
 
 
 def policy() -> TensorDictModule:
-    """Act half of what is observed."""
+    """Return a policy whose action is half of the observation."""
     return TensorDictModule(lambda o: o / 2, in_keys=["observation"], out_keys=["action"])
 
 
@@ -42,7 +42,7 @@ def collect(collector: BatchCollector, steps: int) -> list[TensorDictBase]:
     return [collector.step(policy()).clone() for _ in range(steps)]
 
 
-def test_transitions_follow_one_another_and_end_with_the_true_last_observation() -> None:
+def test_transitions_are_consecutive_and_end_with_the_true_last_observation() -> None:
     world = IdentityWorld(num_envs=3, max_episode_steps=4)
     transitions = collect(BatchCollector(world, CPU, ["observation"]), 9)
     for step, (now, later) in enumerate(pairwise(transitions), start=1):
@@ -52,7 +52,7 @@ def test_transitions_follow_one_another_and_end_with_the_true_last_observation()
         assert torch.equal(now["next", "observation"], later["observation"]) == (not ends)
 
 
-def test_a_world_goes_on_from_a_saved_state() -> None:
+def test_episodes_continue_from_a_saved_state() -> None:
     first = BatchCollector(IdentityWorld(), CPU, ["observation"])
     collect(first, 5)
     state = first.state_dict()
@@ -96,7 +96,7 @@ def saved_and_loaded(state: dict[str, Any], path: Path) -> dict[str, Any]:
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_an_environment_goes_on_with_the_state_of_all_its_transforms(
+def test_the_state_of_all_transforms_is_restored(
     make: Callable[[], EnvBase], tmp_path: Path
 ) -> None:
     first, second = (BatchCollector(make(), CPU, ["observation"]) for _ in range(2))
@@ -115,7 +115,7 @@ def test_an_environment_goes_on_with_the_state_of_all_its_transforms(
 
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_running_statistics_go_on_where_the_environment_begins_anew(
+def test_running_statistics_are_restored_where_new_episodes_start(
     levels: int, tmp_path: Path
 ) -> None:
     def make() -> EnvBase:
@@ -137,11 +137,11 @@ def test_running_statistics_go_on_where_the_environment_begins_anew(
     again.restart()
     assert count(again) == count(collector) + 1
     again.step(random)
-    # With the reset and the step.
+    # One observation each from the reset and the step.
     assert count(again) == count(collector) + 2 > 50
 
 
-def test_environments_without_state_begin_anew(tmp_path: Path) -> None:
+def test_environments_without_state_start_new_episodes(tmp_path: Path) -> None:
     def make() -> BatchCollector:
         return BatchCollector(SerialEnv(2, PendulumEnv), CPU, ["th", "thdot"])
 
@@ -152,13 +152,13 @@ def test_environments_without_state_begin_anew(tmp_path: Path) -> None:
     second = make()
     assert not second.load_state_dict(saved_and_loaded(first.state_dict(), tmp_path))
     assert not second.step(random)["thdot"].equal(last)
-    # Of an older checkpoint, with a state of empty dictionaries.
+    # An older checkpoint has a state of empty dictionaries.
     old = {"world": {"worker0": {}, "worker1": {}}, "root": first.state_dict()}
     assert not make().load_state_dict(old)
     assert not make().load_state_dict({})
 
 
-def test_a_state_of_an_older_checkpoint_goes_on() -> None:
+def test_a_state_of_an_older_checkpoint_is_restored() -> None:
     def make() -> BatchCollector:
         env = TransformedEnv(IdentityWorld(), RewardScaling(loc=0.0, scale=10.0))
         return BatchCollector(env, CPU, ["observation"])

@@ -17,14 +17,14 @@ OBSERVATION_SPEC = Composite(observation=Unbounded((4, 2)), shape=(4,))
 
 
 class Echo(nn.Module):
-    """Acts what it observes; one more when it explores."""
+    """Returns the observation as action, plus 1 when it explores."""
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
         return observation["observation"] + (0.0 if deterministic else 1.0)
 
 
 class Larger(nn.Module):
-    """Chooses the larger of the components that it observes."""
+    """Chooses the index of the largest component of the observation."""
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
         return observation["observation"].argmax(-1)
@@ -57,7 +57,7 @@ def test_train_mode_explores_and_eval_mode_does_not() -> None:
     assert policy.eval()(observation.clone())["action"].eq(0.0).all()
 
 
-def test_bounds_and_the_frames_so_far_travel_with_the_module() -> None:
+def test_the_state_contains_bounds_and_frames() -> None:
     assert set(make([0.0, 0.0], [1.0, 1.0]).state_dict()) == {
         "action_center",
         "action_half_range",
@@ -66,7 +66,7 @@ def test_bounds_and_the_frames_so_far_travel_with_the_module() -> None:
 
 
 @pytest.mark.parametrize("batch", [(), (4,), (3, 5)])
-def test_discrete_actions_are_numbers(batch: tuple[int, ...]) -> None:
+def test_discrete_actions_are_integers(batch: tuple[int, ...]) -> None:
     policy = make_discrete(LinearSchedule(0.0, 0.0, 1)).train()
     observation = TensorDict({"observation": torch.tensor([0.0, 1.0]).expand(*batch, 2)}, batch)
     action = policy(observation)["action"]
@@ -75,7 +75,7 @@ def test_discrete_actions_are_numbers(batch: tuple[int, ...]) -> None:
     assert action.eq(1).all()
 
 
-def test_epsilon_is_the_share_of_random_actions_and_falls_with_the_frames() -> None:
+def test_epsilon_is_the_share_of_random_actions_and_decreases_with_the_frames() -> None:
     torch.manual_seed(0)
     policy = make_discrete(LinearSchedule(1.0, 0.1, 40_000)).train()
     observation = TensorDict({"observation": torch.tensor([0.0, 1.0]).expand(20_000, 2)}, [20_000])
@@ -99,7 +99,7 @@ def test_random_actions_are_drawn_uniformly() -> None:
     torch.testing.assert_close(shares, torch.full((5,), 0.2), atol=0.01, rtol=0.0)
 
 
-def test_noise_falls_with_the_frames_and_stays_within_the_bounds() -> None:
+def test_noise_decreases_with_the_frames_and_actions_stay_within_the_bounds() -> None:
     torch.manual_seed(0)
     spec = Bounded(torch.full((4, 2), 2.0), torch.full((4, 2), 6.0), (4, 2))
     noise = GaussianNoise(LinearSchedule(0.5, 0.1, 10_000))
@@ -113,14 +113,14 @@ def test_noise_falls_with_the_frames_and_stays_within_the_bounds() -> None:
     first, second = (policy(observation.clone())["action"] for _ in range(2))
     assert first.min() >= 2.0
     assert first.max() <= 6.0
-    # Half of the range is 2 wide; of the first draw, a twentieth was cut off at the bounds.
+    # Half the range is 2; the bounds clamp about a twentieth of the first draw.
     assert first.std().item() == pytest.approx(2 * 0.5, rel=0.1)
     assert second.std().item() == pytest.approx(2 * 0.1, rel=0.05)
     assert policy.eval()(observation)["action"].eq(4.0).all()
 
 
 @pytest.mark.parametrize("kind", ["continuous", "discrete"])
-def test_acting_reads_nothing_back(accelerator: torch.device, kind: str) -> None:
+def test_acting_needs_no_host_reads(accelerator: torch.device, kind: str) -> None:
     schedule = LinearSchedule(1.0, 0.1, 100)
     spec: TensorSpec = Categorical(2, shape=(4,))
     exploration: nn.Module = EpsilonGreedy(2, schedule)
@@ -135,13 +135,13 @@ def test_acting_reads_nothing_back(accelerator: torch.device, kind: str) -> None
     assert counter.host_reads == counter.copies == 0, counter.report()
 
 
-def test_it_tells_torchrl_what_it_reads_and_writes() -> None:
+def test_in_keys_and_out_keys_are_set_for_torchrl() -> None:
     policy = make([0.0, 0.0], [1.0, 1.0])
     assert policy.in_keys == ["observation"]
     assert policy.out_keys == ["action"]
 
 
 @pytest.mark.parametrize("spec", [Unbounded((4, 2)), OneHot(3, (4, 3))])
-def test_other_action_spaces_are_refused(spec: Unbounded | OneHot) -> None:
+def test_other_action_spaces_are_rejected(spec: Unbounded | OneHot) -> None:
     with pytest.raises(ConfigurationError, match=r"neither Bounded.*nor Categorical"):
         PolicyWrapper(Echo(), OBSERVATION_SPEC, spec, CPU)

@@ -24,7 +24,7 @@ def seas() -> MarineNavEnv:
     )
 
 
-def test_an_agent_sees_the_robots_as_a_batch_without_their_outcome(seas: MarineNavEnv) -> None:
+def test_specs_flatten_the_robots_and_omit_outcome_keys(seas: MarineNavEnv) -> None:
     spec = observation_spec(seas)
     assert set(spec.keys()) == {"observation", "objects", "objects_mask"}
     assert spec.shape == (SEAS * ROBOTS,)
@@ -32,7 +32,7 @@ def test_an_agent_sees_the_robots_as_a_batch_without_their_outcome(seas: MarineN
     assert action_spec(seas).shape == (SEAS * ROBOTS, 2)
 
 
-def test_a_world_without_a_group_is_seen_as_it_is() -> None:
+def test_an_environment_without_a_group_is_unchanged() -> None:
     world = IdentityWorld()
     assert Robots(world).group is None
     assert action_spec(world).shape == world.action_spec.shape
@@ -41,7 +41,7 @@ def test_a_world_without_a_group_is_seen_as_it_is() -> None:
     assert Robots(world).transition(root) is root
 
 
-def test_the_replay_has_every_step_of_a_moving_robot_and_no_other(seas: MarineNavEnv) -> None:
+def test_the_replay_holds_exactly_the_steps_of_active_robots(seas: MarineNavEnv) -> None:
     policy = StraightToGoal()
     collector = BatchCollector(seas, seas.device, policy.in_keys)
     replay = ReplayBuffer(
@@ -60,13 +60,13 @@ def test_the_replay_has_every_step_of_a_moving_robot_and_no_other(seas: MarineNa
     batch = replay.sample(40_000)
     share = batch["next", "terminated"].float().mean().item()
     assert share == pytest.approx(ends / moves, rel=0.15)
-    # Goals are reached and vessels collide: what robots are given at their ends is stored.
+    # Robots reach goals and collide: the rewards of their last steps are stored.
     rewards = batch["next", "reward"][batch["next", "terminated"]]
     assert rewards.max() > 8.0
     assert rewards.min() < -3.0
 
 
-def test_schedules_follow_the_steps_of_worlds_and_not_of_robots(seas: MarineNavEnv) -> None:
+def test_frames_count_environment_steps_and_not_robot_steps(seas: MarineNavEnv) -> None:
     agent = SAC(observation_spec(seas), action_spec(seas), seas.device, hidden_sizes=[8])
     collector = BatchCollector(seas, seas.device, agent.policy.in_keys)
     for _ in range(4):
@@ -74,7 +74,7 @@ def test_schedules_follow_the_steps_of_worlds_and_not_of_robots(seas: MarineNavE
     assert agent.policy.frames == 4 * SEAS
 
 
-def test_torchrl_calls_a_shared_policy_as_any_other(seas: MarineNavEnv) -> None:
+def test_a_shared_policy_works_in_a_torchrl_rollout(seas: MarineNavEnv) -> None:
     policy = SharedPolicy(StraightToGoal(), seas)
     assert ("robots", "observation") in policy.in_keys
     assert policy.out_keys == [("robots", "action")]
@@ -83,7 +83,7 @@ def test_torchrl_calls_a_shared_policy_as_any_other(seas: MarineNavEnv) -> None:
     assert torch.equal(steps["robots", "action"], expected)
 
 
-def test_a_world_that_takes_two_kinds_of_actions_is_refused() -> None:
+def test_an_environment_with_two_action_keys_is_rejected() -> None:
     world = IdentityWorld()
     shape = world.action_spec.shape
     world.action_spec = Composite(

@@ -26,10 +26,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "frames_000000000100.safetensors"
 
 
-# The folder of a run
+# Checkpoint folder of a run
 
 
-def test_newest_and_best_are_kept(tmp_path: Path) -> None:
+def test_the_newest_and_the_best_checkpoint_are_kept(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "checkpoints", keep=2)
     assert folder.latest() is None
     assert folder.best() is None
@@ -52,7 +52,7 @@ def test_newest_and_best_are_kept(tmp_path: Path) -> None:
     ]
 
 
-def test_of_equal_scores_the_later_is_best_and_nan_never(tmp_path: Path) -> None:
+def test_the_latest_of_equal_scores_is_best_and_nan_is_never_best(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     folder.save(100, {}, score=math.nan)
     assert folder.best() is None
@@ -62,7 +62,7 @@ def test_of_equal_scores_the_later_is_best_and_nan_never(tmp_path: Path) -> None
     assert folder.best() == best
 
 
-def test_replay_lies_beside_the_newest_checkpoint_only(tmp_path: Path) -> None:
+def test_only_the_newest_checkpoint_has_a_replay(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     first = folder.save(100, {"frames": 100}, {"size": 1}, score=1.0)
     assert load_state(replay_path(first)) == {"size": 1}
@@ -74,7 +74,7 @@ def test_replay_lies_beside_the_newest_checkpoint_only(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*_replay.safetensors")) == []
 
 
-def test_checkpoint_appears_only_after_its_replay(tmp_path: Path) -> None:
+def test_a_checkpoint_is_written_after_its_replay(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     first = folder.save(100, {"frames": 100}, {"size": 1})
     with pytest.raises(TypeError):
@@ -85,7 +85,7 @@ def test_checkpoint_appears_only_after_its_replay(tmp_path: Path) -> None:
     assert [file.name[:19] for file in tmp_path.glob("*_replay*")] == ["frames_000000000300"]
 
 
-def test_full_disk_loses_no_former_checkpoint(tmp_path: Path) -> None:
+def test_a_full_disk_loses_no_earlier_checkpoint(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, keep=1)
     folder.save(100, {"frames": 100}, {"size": 1}, score=1.0)
     before = names(tmp_path)
@@ -96,7 +96,7 @@ def test_full_disk_loses_no_former_checkpoint(tmp_path: Path) -> None:
     assert load_state(find_checkpoint(tmp_path, best=True)) == {"frames": 100}
 
 
-def test_folder_of_a_former_run_is_continued(tmp_path: Path) -> None:
+def test_the_folder_of_an_earlier_run_is_continued(tmp_path: Path) -> None:
     CheckpointFolder(tmp_path, keep=2).save(100, {"frames": 100}, score=1.0)
     resumed = CheckpointFolder(tmp_path, keep=2)
     assert resumed.best() == resumed.latest() == tmp_path / "frames_000000000100.safetensors"
@@ -108,7 +108,7 @@ def test_folder_of_a_former_run_is_continued(tmp_path: Path) -> None:
     assert (tmp_path / "notes.safetensors").exists()
 
 
-def test_checkpoint_just_written_stays_even_if_others_have_more_frames(tmp_path: Path) -> None:
+def test_a_new_checkpoint_is_kept_even_if_others_have_more_frames(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, keep=1)
     folder.save(300, {})
     assert folder.save(200, {"frames": 200}, {"size": 2}).exists()
@@ -117,7 +117,7 @@ def test_checkpoint_just_written_stays_even_if_others_have_more_frames(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"frames": "x", "score": 1}', "\x00"])
-def test_damaged_record_of_the_best_is_ignored(tmp_path: Path, text: str) -> None:
+def test_a_damaged_best_json_is_ignored(tmp_path: Path, text: str) -> None:
     folder = CheckpointFolder(tmp_path)
     (tmp_path / "best.json").write_text(text)
     assert folder.best() is None
@@ -131,7 +131,7 @@ def test_keep_must_be_positive(tmp_path: Path) -> None:
         CheckpointFolder(tmp_path, keep=0)
 
 
-def test_find_checkpoint(tmp_path: Path) -> None:
+def test_find_checkpoint_accepts_files_and_folders(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "checkpoints")
     best = folder.save(100, {}, score=1.0)
     latest = folder.save(200, {}, {"size": 1}, score=0.5)
@@ -143,12 +143,12 @@ def test_find_checkpoint(tmp_path: Path) -> None:
         find_checkpoint(replay_path(latest))
 
 
-def test_find_checkpoint_takes_the_newest_where_none_is_scored(tmp_path: Path) -> None:
+def test_find_checkpoint_returns_the_newest_without_scores(tmp_path: Path) -> None:
     latest = CheckpointFolder(tmp_path).save(100, {})
     assert find_checkpoint(tmp_path, best=True) == latest
 
 
-def test_find_checkpoint_says_what_it_looked_for(tmp_path: Path) -> None:
+def test_find_checkpoint_names_the_missing_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"checkpoint=.*none: there is no such") as caught:
         find_checkpoint(tmp_path / "none")
     one_line(caught)
@@ -157,7 +157,7 @@ def test_find_checkpoint_says_what_it_looked_for(tmp_path: Path) -> None:
         find_checkpoint(tmp_path)
 
 
-def test_reading_does_not_write(tmp_path: Path) -> None:
+def test_lookup_does_not_write(tmp_path: Path) -> None:
     stray = tmp_path / ".frames_000000000100.safetensors.1.partial"
     stray.write_bytes(b"a run still at work")
     folder = CheckpointFolder(tmp_path)
@@ -169,7 +169,7 @@ def test_reading_does_not_write(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ConfigurationError, match="cannot make") as caught:
         CheckpointFolder(tmp_path / "file" / "checkpoints").save(1, {})
@@ -177,7 +177,7 @@ def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_run_killed_while_writing_loses_nothing(tmp_path: Path) -> None:
+def test_a_run_killed_while_writing_loses_no_checkpoint(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     folder.save(100, {"frames": 100})
     code = """
@@ -188,7 +188,7 @@ CheckpointFolder(pathlib.Path(sys.argv[1])).save(200, {"a": torch.zeros(1000)})
 """
     killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=False)
     assert killed.returncode == 9
-    assert len(names(tmp_path)) == 2  # what the dead run left
+    assert len(names(tmp_path)) == 2  # the checkpoint and the partial file of the killed run
     latest = find_checkpoint(tmp_path)
     assert load_state(latest) == {"frames": 100}
     folder.save(200, {"frames": 200})

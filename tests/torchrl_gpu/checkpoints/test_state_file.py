@@ -53,19 +53,19 @@ def path(tmp_path: Path) -> Path:
         {"tensor": "a name", "dict": 1, "tuple": [1]},
     ],
 )
-def test_plain_values_come_back_equal_and_of_the_same_type(path: Path, value: object) -> None:
+def test_plain_values_keep_value_and_type(path: Path, value: object) -> None:
     save_state(path, {"value": value})
     assert repr(load_state(path)) == repr({"value": value})
 
 
-def test_nan_and_negative_zero_survive(path: Path) -> None:
+def test_nan_and_negative_zero_are_preserved(path: Path) -> None:
     save_state(path, {"nan": math.nan, "zero": -0.0})
     state = load_state(path)
     assert math.isnan(state["nan"])
     assert math.copysign(1, state["zero"]) == -1
 
 
-def test_subclasses_of_plain_types_come_back_as_the_plain_type(path: Path) -> None:
+def test_subclasses_of_plain_types_load_as_the_plain_type(path: Path) -> None:
     pair = collections.namedtuple("pair", "a b")
     state = {"pair": pair(1, 2), "float": np.float64(0.1), "dict": collections.OrderedDict(a=1)}
     save_state(path, state)
@@ -90,7 +90,7 @@ TENSORS = {
 }
 
 
-def test_tensors_come_back_bit_by_bit(path: Path) -> None:
+def test_tensors_load_bit_by_bit(path: Path) -> None:
     save_state(path, TENSORS)
     loaded = load_state(path)
     assert list(loaded) == list(TENSORS)
@@ -114,14 +114,14 @@ def test_tensors_that_share_memory_are_each_written_in_full(path: Path) -> None:
     assert torch.equal(loaded["again"], base)
 
 
-def test_keys_that_give_the_same_path_are_kept_apart(path: Path) -> None:
+def test_keys_with_the_same_path_stay_distinct(path: Path) -> None:
     one, two, three, four = torch.arange(4).unbind()
     state = {1: one, "1": two, "a/b": three, "a": {"b": four}, "__metadata__": one, "": two}
     save_state(path, state)
     assert load_state(path) == state
 
 
-def test_file_is_plain_safetensors(path: Path) -> None:
+def test_the_file_is_plain_safetensors(path: Path) -> None:
     save_state(path, {"agent": {"weight": torch.ones(2)}, "flags": torch.tensor([True] * 3)})
     tensors = safetensors.torch.load_file(path)
     assert torch.equal(tensors["/agent/weight"], torch.ones(2))
@@ -138,7 +138,7 @@ def test_every_tensor_in_the_file_is_aligned_to_its_element_size(path: Path) -> 
         assert header[f"/{name}"]["data_offsets"][0] % tensor.element_size() == 0, name
 
 
-def test_loaded_tensors_do_not_hang_on_the_file(path: Path) -> None:
+def test_loaded_tensors_do_not_depend_on_the_file(path: Path) -> None:
     tensor = torch.arange(10_000.0)
     save_state(path, {"a": tensor})
     loaded = load_state(path)["a"]
@@ -164,14 +164,14 @@ def test_loaded_tensors_do_not_hang_on_the_file(path: Path) -> None:
         ({"a": torch.zeros(2, device="meta")}, "/a"),
     ],
 )
-def test_anything_else_is_refused_by_its_path(path: Path, state: dict, where: str) -> None:
+def test_an_unsupported_value_is_rejected_by_its_path(path: Path, state: dict, where: str) -> None:
     save_state(path, {"before": 1})
     with pytest.raises(TypeError, match=f"^{where}: cannot save"):
         save_state(path, state)
     assert load_state(path) == {"before": 1}
 
 
-def test_training_with_adam_goes_on_bitwise_equal(path: Path) -> None:
+def test_training_with_adam_resumes_bitwise_equal(path: Path) -> None:
     def build() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
         return module, torch.optim.Adam(module.parameters(), lr=1e-2, amsgrad=True)
@@ -197,7 +197,7 @@ def test_training_with_adam_goes_on_bitwise_equal(path: Path) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_tensors_of_a_device_come_back_on_the_host(path: Path) -> None:
+def test_tensors_of_a_device_load_on_the_host(path: Path) -> None:
     tensor = torch.randn(3, 5, device="cuda").t()
     save_state(path, {"a": tensor})
     assert torch.equal(load_state(path)["a"], tensor.cpu())
@@ -226,16 +226,16 @@ print(peak() - before)
     path.unlink()
 
 
-# Files that cannot be used
+# Unusable files
 
 
-def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_rejected(tmp_path: Path) -> None:
     for missing in (tmp_path / "none.safetensors", tmp_path):
         with pytest.raises(ConfigurationError, match="no such file"):
             load_state(missing)
 
 
-def test_file_cut_short_is_refused_at_every_length(path: Path, tmp_path: Path) -> None:
+def test_a_truncated_file_is_rejected_at_every_length(path: Path, tmp_path: Path) -> None:
     save_state(path, {"a": torch.arange(100.0), "b": 1})
     whole = path.read_bytes()
     header = 8 + struct.unpack("<Q", whole[:8])[0]
@@ -247,7 +247,7 @@ def test_file_cut_short_is_refused_at_every_length(path: Path, tmp_path: Path) -
         assert str(cut) in one_line(caught)
 
 
-def test_one_changed_bit_is_noticed_wherever_it_is(path: Path) -> None:
+def test_one_changed_bit_is_detected_at_every_position(path: Path) -> None:
     save_state(path, {"a": torch.arange(8.0), "b": 1})
     whole = path.read_bytes()
     for position in range(len(whole)):
@@ -269,7 +269,7 @@ class _Bomb:
 
 @pytest.mark.parametrize("kind", ["torch.save", "legacy torch.save", "pickle", "zip"])
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-def test_pickle_is_refused_and_not_run(tmp_path: Path, kind: str, suffix: str) -> None:
+def test_a_pickle_is_rejected_without_being_loaded(tmp_path: Path, kind: str, suffix: str) -> None:
     ran = tmp_path / "ran"
     content = {"weights": torch.ones(2), "bomb": _Bomb(ran)}
     path = tmp_path / f"model{suffix}"
@@ -286,21 +286,21 @@ def test_pickle_is_refused_and_not_run(tmp_path: Path, kind: str, suffix: str) -
     assert not ran.exists()
 
 
-def test_pickle_without_a_mark_is_known_by_its_name(tmp_path: Path) -> None:
+def test_a_pickle_without_magic_bytes_is_recognised_by_its_suffix(tmp_path: Path) -> None:
     path = tmp_path / "model.pkl"
     path.write_bytes(pickle.dumps([1, 2], protocol=0))
     with pytest.raises(ConfigurationError, match="pickle"):
         load_state(path)
 
 
-def test_safetensors_of_another_program_is_refused(path: Path) -> None:
+def test_safetensors_of_another_program_are_rejected(path: Path) -> None:
     safetensors.torch.save_file({"a": torch.ones(1)}, path, metadata={"format": "pt"})
     with pytest.raises(ConfigurationError, match="no checkpoint of torchrl-gpu") as caught:
         load_state(path)
     one_line(caught)
 
 
-def test_newer_format_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_format_is_rejected(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("torchrl_gpu.checkpoints.state_file.VERSION", 2)
         save_state(path, {"a": 1})
@@ -319,7 +319,7 @@ def test_overwriting_replaces_the_whole_file(path: Path) -> None:
     assert names(path.parent) == [path.name]
 
 
-def test_full_disk_leaves_the_old_file_whole(path: Path) -> None:
+def test_a_full_disk_leaves_the_old_file_intact(path: Path) -> None:
     save_state(path, {"a": 1})
     with (
         files_limited_to(50_000),
@@ -331,7 +331,9 @@ def test_full_disk_leaves_the_old_file_whole(path: Path) -> None:
     assert names(path.parent) == [path.name]
 
 
-def test_disk_that_fills_at_the_last_moment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_fsync_leaves_the_old_file_intact(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_state(path, {"a": 1})
 
     def no_space(descriptor: int) -> None:
@@ -344,7 +346,9 @@ def test_disk_that_fills_at_the_last_moment(path: Path, monkeypatch: pytest.Monk
     assert names(path.parent) == [path.name]
 
 
-def test_file_that_cannot_be_replaced_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_replaced_is_unchanged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_state(path, {"a": 1})
 
     def in_use(source: Path, target: Path) -> None:
@@ -357,12 +361,12 @@ def test_file_that_cannot_be_replaced_stays(path: Path, monkeypatch: pytest.Monk
     assert names(path.parent) == [path.name]
 
 
-def test_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+def test_a_missing_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot write"):
         save_state(tmp_path / "none" / "a.safetensors", {})
 
 
-def test_exception_while_writing_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_an_exception_while_writing_leaves_the_file_unchanged(tmp_path: Path) -> None:
     target = tmp_path / "best.json"
     target.write_bytes(b"old")
 

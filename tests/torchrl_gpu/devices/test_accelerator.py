@@ -17,8 +17,8 @@ FUSED: AdamOptions = {"fused": True, "foreach": None, "capturable": False}
 FUSED_AND_CAPTURABLE: AdamOptions = {"fused": True, "foreach": None, "capturable": True}
 FOREACH_AND_CAPTURABLE: AdamOptions = {"fused": None, "foreach": True, "capturable": True}
 
-# By the name of a device: kind, pinned transfers, flags of Adam, graphs, generator of its own.
-# None of these devices has to be there.
+# By device name: kind, pinned transfers, flags of Adam, graphs, own random number generator.
+# None of these devices has to exist on the machine.
 KINDS: dict[str, tuple[str, bool, AdamOptions, bool, bool]] = {
     "cpu": ("cpu", False, FUSED, False, False),
     "cuda": ("cuda", True, FUSED_AND_CAPTURABLE, True, True),
@@ -30,7 +30,7 @@ KINDS: dict[str, tuple[str, bool, AdamOptions, bool, bool]] = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_each_kind_of_device(name: str) -> None:
+def test_capabilities_of_each_kind_of_device(name: str) -> None:
     kind, pinned_transfers, adam_options, graphs, has_generator = KINDS[name]
     accelerator = accelerator_of(torch.device(name))
     assert accelerator.kind == kind
@@ -50,7 +50,7 @@ def test_amd_appears_as_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_directml_has_no_fused_adam_and_no_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As in a process where no test has given the backend from outside torch another name.
+    # The default name: other tests may have renamed the out-of-tree backend of this process.
     monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "privateuseone")
     accelerator = accelerator_of(SimpleNamespace(type="privateuseone"))  # type: ignore[arg-type]
     assert accelerator.kind == "directml"
@@ -63,13 +63,13 @@ def test_directml_has_no_fused_adam_and_no_float64(monkeypatch: pytest.MonkeyPat
     assert accelerator.autocast_dtypes == ()
 
 
-def test_backend_that_this_library_does_not_know(accelerator: torch.device) -> None:
+def test_capabilities_of_an_unknown_backend(accelerator: torch.device) -> None:
     record = accelerator_of(accelerator)
     assert record.kind == "other"
     assert record.name == str(accelerator)
     assert record.total_memory is None
     assert record.free_memory is None
-    assert record.adam_options == FOREACH_AND_CAPTURABLE  # it brings no kernel of a whole step
+    assert record.adam_options == FOREACH_AND_CAPTURABLE  # it has no fused kernel
     assert not record.pinned_transfers
     assert record.float64
     assert record.autocast_dtypes == (torch.bfloat16,)
@@ -78,8 +78,8 @@ def test_backend_that_this_library_does_not_know(accelerator: torch.device) -> N
     assert record.has_generator
 
 
-def test_without_lists_of_tensors_torch_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As torch 2.4 has it for XPU: it refuses these lists with a learning rate on the device."""
+def test_torch_chooses_where_foreach_is_not_capturable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch 2.4 rejects foreach with a learning rate on the device for XPU."""
     for name in ("_get_fused_kernels_supported_devices", "_get_capturable_supported_devices"):
         monkeypatch.setattr(f"torchrl_gpu.devices.accelerator.{name}", lambda: ["cuda"])
     accelerator = accelerator_of(torch.device("xpu"))
@@ -98,7 +98,7 @@ def test_cpu() -> None:
     assert "cpu" in available_devices()
 
 
-def test_cpu_computes_in_the_autocast_dtypes() -> None:
+def test_the_cpu_supports_its_autocast_dtypes() -> None:
     dtypes = accelerator_of(CPU).autocast_dtypes
     assert torch.bfloat16 in dtypes
     for dtype in dtypes:
@@ -106,14 +106,14 @@ def test_cpu_computes_in_the_autocast_dtypes() -> None:
             assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the names of the compilers are others")
-def test_cpu_compiles_where_there_is_a_compiler() -> None:
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other compiler names")
+def test_the_cpu_compiles_if_a_compiler_exists() -> None:
     has_compiler = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
     assert accelerator_of(CPU).compile == has_compiler
 
 
 class _Xpu(SimpleNamespace):
-    """Stands in for `torch.xpu`, with an answer for one device only."""
+    """Stands in for `torch.xpu` with the properties of one device."""
 
     def __init__(self, has_fp64: bool, free: int | None) -> None:
         super().__init__(device_count=lambda: 2)
@@ -141,7 +141,9 @@ def test_xpu(has_fp64: bool, free: int | None, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("kind", ["cuda", "xpu"])
-def test_stream_is_that_of_the_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_current_stream_is_that_of_the_device(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch, kind, SimpleNamespace(current_stream=str, Event=lambda: "event"))
     accelerator = accelerator_of(torch.device(kind, 1))
     assert accelerator.pinned_transfers
@@ -155,7 +157,7 @@ def test_mps(monkeypatch: pytest.MonkeyPatch) -> None:
     mps = accelerator_of(torch.device("mps"))
     assert (mps.total_memory, mps.free_memory) == (10, 6)
     assert not mps.float64
-    monkeypatch.setattr(torch, "mps", SimpleNamespace())  # an older torch does not tell
+    monkeypatch.setattr(torch, "mps", SimpleNamespace())  # an older torch does not report memory
     assert (mps.total_memory, mps.free_memory) == (None, None)
 
 

@@ -23,7 +23,7 @@ def test_cpu() -> None:
     assert re.fullmatch(rf"cpu, {os.cpu_count()} cores, \d+ GiB", description)
 
 
-def test_auto_is_a_device_that_computes() -> None:
+def test_auto_returns_a_working_device() -> None:
     device = resolve_device("auto")
     assert torch.ones(2, device=device).sum().item() == 2.0
     assert (device.type == "cpu") == HAS_NO_ACCELERATOR
@@ -31,7 +31,7 @@ def test_auto_is_a_device_that_computes() -> None:
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "cuda:99", "cpu:1", "cuda:first", "npu"])
-def test_device_that_is_not_there_is_refused_in_one_line(name: str) -> None:
+def test_an_unavailable_device_is_rejected_in_one_line(name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"this machine has: auto, .*cpu$") as refusal:
         resolve_device(name)
     message = str(refusal.value)
@@ -41,7 +41,7 @@ def test_device_that_is_not_there_is_refused_in_one_line(name: str) -> None:
 
 @pytest.mark.skipif(not HAS_NO_ACCELERATOR, reason="this machine has an accelerator")
 @pytest.mark.parametrize("name", ["cuda", "cuda:0", "xpu", "mps"])
-def test_accelerator_is_refused_where_there_is_none(name: str) -> None:
+def test_an_accelerator_is_rejected_on_a_machine_without_one(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"device={name} .* has: auto, cpu$"):
         resolve_device(name)
 
@@ -52,7 +52,7 @@ def test_cuda() -> None:
     assert torch.cuda.get_device_name(0) in describe_device(torch.device("cuda", 0))
 
 
-def test_directml_is_tried_in_another_process(
+def test_directml_is_probed_in_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "torch_directml.py").write_text("import os; os.abort()")
@@ -61,7 +61,9 @@ def test_directml_is_tried_in_another_process(
         resolve_device("directml")
 
 
-def test_directml_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_available_directml_device_is_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "torch_directml.py").write_text(
         "import torch\ndef is_available(): return True\ndef device(): return torch.device('cpu')\n"
     )

@@ -28,7 +28,7 @@ devices = pytest.mark.parametrize("device", DEVICES, ids=str)
 
 
 def draw(device: torch.device) -> list[object]:
-    """Draw once from every generator; the normal draws come in pairs, one of them stored."""
+    """Draw from every generator; normal draws come in pairs, the second of which is cached."""
     return [
         random.random(),
         random.gauss(0, 1),
@@ -40,7 +40,7 @@ def draw(device: torch.device) -> list[object]:
 
 
 @devices
-def test_same_seed_same_numbers(device: torch.device) -> None:
+def test_equal_seeds_give_equal_numbers(device: torch.device) -> None:
     seed_everything(7)
     first = draw(device)
     second = draw(device)
@@ -52,7 +52,7 @@ def test_same_seed_same_numbers(device: torch.device) -> None:
 
 
 @devices
-def test_generators_go_on_from_a_saved_file(device: torch.device, tmp_path: Path) -> None:
+def test_generators_are_restored_from_a_file(device: torch.device, tmp_path: Path) -> None:
     seed_everything(3)
     draw(device)
     path = tmp_path / "random.safetensors"
@@ -63,7 +63,7 @@ def test_generators_go_on_from_a_saved_file(device: torch.device, tmp_path: Path
     assert [draw(device) for _ in range(3)] == expected
 
 
-def test_reading_the_state_draws_nothing() -> None:
+def test_reading_the_state_does_not_advance_generators() -> None:
     cpu = torch.device("cpu")
     seed_everything(3)
     expected = draw(cpu)
@@ -72,7 +72,7 @@ def test_reading_the_state_draws_nothing() -> None:
     assert draw(cpu) == expected
 
 
-def test_state_is_tensors_and_json() -> None:
+def test_the_state_consists_of_tensors_and_json() -> None:
     def check(value: object) -> None:
         if isinstance(value, dict):
             for entry in value.values():
@@ -84,7 +84,7 @@ def test_state_is_tensors_and_json() -> None:
 
 
 class _Backend:
-    """Stands in for `torch.xpu` or `torch.mps` and keeps what it is given."""
+    """Stands in for `torch.xpu` or `torch.mps` and records its arguments."""
 
     def __init__(self) -> None:
         self.state = torch.tensor([1, 2, 3], dtype=torch.uint8)
@@ -100,7 +100,9 @@ class _Backend:
 
 
 @pytest.mark.parametrize("name", ["xpu", "mps"])
-def test_generator_of_another_accelerator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_generator_of_another_accelerator_is_restored(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backend = _Backend()
     monkeypatch.setattr(torch, name, backend)
     device = torch.device(name)
@@ -111,7 +113,7 @@ def test_generator_of_another_accelerator(name: str, monkeypatch: pytest.MonkeyP
     assert backend.devices == ([()] * 2 if name == "mps" else [(device,)] * 2)
 
 
-def test_state_of_another_kind_of_device_is_used_as_far_as_it_goes(
+def test_a_state_of_another_kind_of_device_restores_the_host_generators(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cpu = torch.device("cpu")
@@ -130,13 +132,13 @@ def test_state_of_another_kind_of_device_is_used_as_far_as_it_goes(
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "abc"])
-def test_seed_out_of_range_is_refused(seed: object) -> None:
+def test_a_seed_out_of_range_is_rejected(seed: object) -> None:
     with pytest.raises(ConfigurationError, match=f"seed={seed}"):
         seed_everything(seed)  # type: ignore[arg-type]
 
 
-def test_streams_share_no_seed_whatever_the_seeds_of_the_runs() -> None:
-    """Each as wide as a large batch, whose environment number i is seeded by seed + i."""
+def test_streams_share_no_seed_for_any_run() -> None:
+    """Each stream covers a large batch whose environment i is seeded with seed + i."""
     batch = 16_384
     firsts = {
         stream: sorted(stream_seed(seed, stream, frames) for seed in range(20) for frames in (0, 9))
@@ -149,7 +151,7 @@ def test_streams_share_no_seed_whatever_the_seeds_of_the_runs() -> None:
     assert all(0 <= first < 2**31 - batch for first, _ in seeds)
 
 
-def test_a_stream_is_the_same_each_time_and_goes_on_elsewhere() -> None:
+def test_stream_seeds_are_reproducible_and_depend_on_the_position() -> None:
     assert stream_seed(3, "training") == stream_seed(3, "training", 0)
     seeds = {stream_seed(seed, "training", frames) for seed in (0, 1) for frames in (0, 64, 10**10)}
     assert len(seeds) == 6

@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 def step(seed: int, num_envs: int = 3) -> TensorDict:
-    """Values of many dtypes, in sizes that leave gaps between them."""
+    """Return values of many dtypes, in sizes that need padding."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> torch.Tensor:
@@ -44,7 +44,7 @@ def assert_same(result: TensorDict, expected: TensorDict) -> None:
         assert torch.equal(result[key], value), key
 
 
-def test_to_the_device_in_one_copy(accelerator: torch.device) -> None:
+def test_a_transfer_to_the_device_is_one_copy(accelerator: torch.device) -> None:
     to_device = PackedTransfer(accelerator)
     for seed in range(4):
         with count_host_reads() as counter:
@@ -54,7 +54,7 @@ def test_to_the_device_in_one_copy(accelerator: torch.device) -> None:
         assert_same(result.cpu(), step(seed))
 
 
-def test_to_the_host_in_one_copy(accelerator: torch.device) -> None:
+def test_a_transfer_to_the_host_is_one_copy(accelerator: torch.device) -> None:
     to_host = PackedTransfer(CPU)
     for seed in range(4):
         on_device = step(seed).to(accelerator)
@@ -66,7 +66,7 @@ def test_to_the_host_in_one_copy(accelerator: torch.device) -> None:
         assert_same(result, step(seed))
 
 
-def test_result_is_valid_until_the_call_after_the_next(accelerator: torch.device) -> None:
+def test_a_result_is_valid_until_the_call_after_the_next(accelerator: torch.device) -> None:
     to_device = PackedTransfer(accelerator)
     first = to_device(step(0))
     second = to_device(step(1))
@@ -76,14 +76,14 @@ def test_result_is_valid_until_the_call_after_the_next(accelerator: torch.device
     assert_same(first.cpu(), step(2))  # the buffer is reused
 
 
-def test_what_a_caller_adds_to_a_result_stays_with_it(accelerator: torch.device) -> None:
+def test_keys_added_to_a_result_are_not_in_later_results(accelerator: torch.device) -> None:
     to_device = PackedTransfer(accelerator)
     to_device(step(0)).set("action", torch.zeros(3, 2, device=accelerator))
     to_device(step(1))
     assert_same(to_device(step(2)).cpu(), step(2))
 
 
-def test_gradients_do_not_follow(accelerator: torch.device) -> None:
+def test_results_do_not_require_gradients(accelerator: torch.device) -> None:
     to_host = PackedTransfer(CPU)
     action = torch.ones(3, 2, device=accelerator, requires_grad=True) * 2
     for _ in range(3):
@@ -91,12 +91,12 @@ def test_gradients_do_not_follow(accelerator: torch.device) -> None:
         assert not result["action"].requires_grad
 
 
-def test_same_device_passes_through() -> None:
+def test_a_tensordict_on_the_destination_is_returned_unchanged() -> None:
     given = step(0)
     assert PackedTransfer(CPU)(given) is given
 
 
-def test_another_layout_is_refused_by_name(accelerator: torch.device) -> None:
+def test_another_layout_is_rejected_by_key(accelerator: torch.device) -> None:
     to_device = PackedTransfer(accelerator)
     to_device(step(0))
     with pytest.raises(ValueError, match=r"done.* as torch.bool \[3, 1\], but received .*\[4, 1\]"):
@@ -110,18 +110,18 @@ def test_another_layout_is_refused_by_name(accelerator: torch.device) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda_has_read_a_buffer_before_it_is_filled_again() -> None:
+def test_a_buffer_is_reused_only_after_cuda_has_read_it() -> None:
     to_device = PackedTransfer(torch.device("cuda"))
     sums = []
     for value in range(50):
-        torch.cuda._sleep(1_000_000)  # the copy waits for it, the host does not
+        torch.cuda._sleep(1_000_000)  # delays the copy, but not the host
         given = TensorDict({"observation": torch.full((2**20,), float(value))}, batch_size=[])
         sums.append(to_device(given)["observation"].mean())
     assert torch.stack(sums).tolist() == list(range(50))
 
 
 class _Event:
-    """Stands in for `torch.cuda.Event`: keeps the streams that it was recorded on."""
+    """Stands in for `torch.cuda.Event` and stores the streams that it was recorded on."""
 
     made: ClassVar[list[_Event]] = []
 
@@ -137,10 +137,10 @@ class _Event:
         self.waits += 1
 
 
-def test_read_of_a_buffer_is_marked_on_the_stream_of_the_copy(
+def test_the_event_is_recorded_on_the_stream_of_the_copy(
     accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the second device, while the first is the current one; its memory is only pretended."""
+    """The destination is a fake second device, while the first is the current one."""
     module = torch.get_device_module(accelerator)
     monkeypatch.setattr(_Event, "made", [])
     monkeypatch.setattr(module, "Event", _Event, raising=False)
