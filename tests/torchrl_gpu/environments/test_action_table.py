@@ -22,5 +22,5 @@ def test_an_index_becomes_the_row_of_the_table() -> None:
     assert transition["action"].tolist() == [0, 1, 2, 1]
 
 
-def test_torchrl_finds_nothing_wrong_with_it() -> None:
+def test_the_view_passes_check_env_specs() -> None:
     check_env_specs(with_action_table(IdentityWorld(num_envs=4)))

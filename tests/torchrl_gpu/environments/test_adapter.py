@@ -1,4 +1,4 @@
-"""Any TorchRL environment, with its transforms: seen, collected and learned from like our own."""
+"""Adapter for any TorchRL environment and its transforms, with agents and collectors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def limited_pendulums(steps: int = 6) -> EnvBase:
 
 
 def constant(action: torch.Tensor) -> TensorDictModule:
-    """Return a policy that always does the same."""
+    """Return a policy with a constant action."""
     return TensorDictModule(lambda: action, in_keys=[], out_keys=["action"])
 
 
@@ -75,7 +75,7 @@ class Odd(EnvBase):
     """Counts in unusual shapes and dtypes: a batch of two dimensions, float64, scalars.
 
     Args:
-        observation: spec of one further leaf, `[2, 3, ...]`.
+        observation: specs of additional leaves, `[2, 3, ...]`.
     """
 
     def __init__(self, **observation: Any) -> None:
@@ -122,7 +122,7 @@ class Odd(EnvBase):
         pass
 
 
-WORLDS: dict[str, Callable[[], EnvBase]] = {
+ENVIRONMENTS: dict[str, Callable[[], EnvBase]] = {
     "PendulumEnv": PendulumEnv,
     "four PendulumEnv": lambda: SerialEnv(4, PendulumEnv),
     "GymEnv": pendulum,
@@ -146,17 +146,17 @@ WORLDS: dict[str, Callable[[], EnvBase]] = {
         MarineNavEnv(num_envs=2, num_robots=2), RewardScaling(0.0, 0.5, [("robots", "reward")])
     ),
 }
-every_world = pytest.mark.parametrize("make", WORLDS.values(), ids=WORLDS.keys())
+every_environment = pytest.mark.parametrize("make", ENVIRONMENTS.values(), ids=ENVIRONMENTS.keys())
 
 
-@every_world
-def test_torchrl_finds_nothing_wrong_with_it(make: Callable[[], EnvBase]) -> None:
+@every_environment
+def test_an_adapted_environment_passes_check_env_specs(make: Callable[[], EnvBase]) -> None:
     check_env_specs(as_environment(make()))
 
 
-@every_world
+@every_environment
 @pytest.mark.parametrize("on_policy", [False, True])
-def test_an_agent_learns_from_it(
+def test_an_agent_trains_in_an_adapted_environment(
     make: Callable[[], EnvBase], on_policy: bool, tmp_path: Path
 ) -> None:
     env = make()
@@ -173,12 +173,12 @@ def test_an_agent_learns_from_it(
     assert all(parameter.isfinite().all() for parameter in agent.parameters())
 
 
-def test_an_environment_of_the_contract_stays_as_it_is() -> None:
+def test_an_environment_of_this_library_is_unchanged() -> None:
     world = IdentityWorld()
     assert as_environment(world) is world
 
 
-def test_batches_shapes_and_dtypes_become_those_that_agents_read() -> None:
+def test_batches_shapes_and_dtypes_are_converted_for_agents() -> None:
     env = Odd()
     collector = BatchCollector(env, CPU, ["count", "pair", "which"])
     assert action_spec(env).shape == (6, 1)
@@ -219,7 +219,7 @@ def test_next_is_the_true_last_observation_and_a_time_limit_truncates(
         root = following
 
 
-def test_a_transition_stays_as_it_was_until_the_next_call() -> None:
+def test_a_transition_is_unchanged_until_the_next_call() -> None:
     collector = BatchCollector(limited_pendulums(), CPU, ["th", "thdot"])
     action = torch.full((4, 1), 0.3)
     previous = None
@@ -239,15 +239,15 @@ def test_a_transition_stays_as_it_was_until_the_next_call() -> None:
         (InitTracker(), "is_init"),
     ],
 )
-def test_what_is_counted_or_made_of_rewards_is_not_observed(transform: Any, hidden: str) -> None:
+def test_counters_and_reward_sums_are_not_observed_by_default(transform: Any, hidden: str) -> None:
     env = TransformedEnv(two_cartpoles(), transform)
     assert hidden in as_environment(env).observation_spec.keys()  # noqa: SIM118
     assert list(observation_spec(env).keys()) == ["observation"]
-    # It can be asked for.
+    # Observation keys can still select it.
     assert set(observation_spec(env, ["observation", hidden]).keys()) == {"observation", hidden}
 
 
-def test_what_is_made_of_observations_is_observed() -> None:
+def test_transformed_observations_are_observed() -> None:
     numbers = ["th", "thdot"]
     env = TransformedEnv(
         PendulumEnv(),
@@ -256,7 +256,7 @@ def test_what_is_made_of_observations_is_observed() -> None:
     assert observation_spec(env)["both"].shape == (1, 2)
 
 
-def test_transforms_apply_to_an_environment_of_the_contract() -> None:
+def test_transforms_apply_to_an_environment_of_this_library() -> None:
     plain, scaled = (
         as_environment(env)
         for env in (
@@ -271,31 +271,31 @@ def test_transforms_apply_to_an_environment_of_the_contract() -> None:
         for env, root in zip((plain, scaled), roots, strict=True)
     ]
     torch.testing.assert_close(10 * steps[0]["next", "reward"], steps[1]["next", "reward"])
-    # What it declares is that of the environment within.
+    # The view has the capabilities of the wrapped environment.
     assert scaled.has_state
     assert scaled.discrete_actions is not None
 
 
-def test_one_hot_actions_are_refused_with_a_hint() -> None:
+def test_one_hot_actions_are_rejected_with_a_hint() -> None:
     env = GymEnv("CartPole-v1")
     with pytest.raises(ConfigurationError, match="categorical_action_encoding=True"):
         DQN(observation_spec(env), action_spec(env), CPU)
 
 
-def test_an_observation_that_no_agent_can_read_is_refused_in_one_line() -> None:
+def test_an_unsupported_observation_is_rejected_in_one_line() -> None:
     env = Odd(picture=Unbounded((2, 3, 3, 32, 32)))
     with pytest.raises(ConfigurationError, match=r"observation picture of shape \[3, 32, 32\]"):
         observation_spec(env)
 
 
-def test_an_environment_that_loses_its_last_observations_is_refused() -> None:
+def test_an_environment_that_loses_last_observations_is_rejected() -> None:
     env = GymEnv("Pendulum-v1", num_envs=2)
     with pytest.raises(ConfigurationError, match="loses the last observation"):
         as_environment(env)
     env.close()
 
 
-def test_a_raw_environment_can_be_evaluated(tmp_path: Path) -> None:
+def test_a_torchrl_environment_can_be_evaluated(tmp_path: Path) -> None:
     env = limited_pendulums()
     agent = build_for(env, SAC)
     result = evaluate(env, agent.policy, CPU, episodes=8)
@@ -303,7 +303,7 @@ def test_a_raw_environment_can_be_evaluated(tmp_path: Path) -> None:
     assert result.success is None
 
 
-def test_environments_in_processes_are_one_batch() -> None:
+def test_a_parallel_env_becomes_one_batch() -> None:
     env = ParallelEnv(2, pendulum)
     try:
         agent = build_for(env, SAC)

@@ -1,4 +1,4 @@
-"""The contract of an environment, and the step that all environments of the contract share."""
+"""Capabilities of environments, and their shared `step_and_maybe_reset`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment, Mode
 from torchrl_gpu.errors import ConfigurationError
 
-WORLDS: dict[str, Callable[[], Environment]] = {
+ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
     "identity": lambda: IdentityWorld(num_envs=3, max_episode_steps=4),
     "match": lambda: MatchWorld(num_envs=3, max_episode_steps=4),
     "gym": lambda: GymWorld(name="CartPole-v1", num_envs=3),
     "marinenav": lambda: MarineNavEnv(num_envs=3, num_robots=2, max_episode_steps=7),
     "with a table": lambda: with_action_table(MarineNavEnv(num_envs=3, max_episode_steps=7)),
 }
-every_world = pytest.mark.parametrize("make", WORLDS.values(), ids=WORLDS.keys())
+every_environment = pytest.mark.parametrize("make", ENVIRONMENTS.values(), ids=ENVIRONMENTS.keys())
 
 
 class Switching(IdentityWorld):
-    """Says in which mode it is."""
+    """Reports its mode as a metric."""
 
     can_switch_mode = True
     can_render = True
@@ -51,13 +51,13 @@ def scaled(env: EnvBase) -> Environment:
     return as_environment(TransformedEnv(env, RewardScaling(0.0, 2.0)))
 
 
-@every_world
-def test_torchrl_finds_nothing_wrong_with_it(make: Callable[[], Environment]) -> None:
+@every_environment
+def test_the_environment_passes_check_env_specs(make: Callable[[], Environment]) -> None:
     check_env_specs(make())
 
 
-@every_world
-def test_the_shared_step_equals_that_of_torchrl(make: Callable[[], Environment]) -> None:
+@every_environment
+def test_step_and_maybe_reset_equals_that_of_torchrl(make: Callable[[], Environment]) -> None:
     def collect(step: Callable[[Environment, TensorDictBase], Any]) -> list[TensorDictBase]:
         env = make()
         env.set_seed(3)
@@ -76,15 +76,15 @@ def test_the_shared_step_equals_that_of_torchrl(make: Callable[[], Environment])
         assert (left == right).all()
 
 
-@every_world
-def test_keys_that_it_does_not_know_are_carried_over(make: Callable[[], Environment]) -> None:
+@every_environment
+def test_unknown_keys_are_carried_over(make: Callable[[], Environment]) -> None:
     env = make()
     root = env.rand_action(env.reset()).set("hidden", torch.ones(3, 2))
     _, root = env.step_and_maybe_reset(root)
     assert root["hidden"].equal(torch.ones(3, 2))
 
 
-def test_what_is_not_declared_is_not_there() -> None:
+def test_capabilities_default_to_none() -> None:
     env = GymWorld(name="CartPole-v1", num_envs=1)
     assert env.discrete_actions is None
     assert [env.has_state, env.renders_several, env.can_switch_mode] == [False] * 3
@@ -99,7 +99,7 @@ def test_what_is_not_declared_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("view", [scaled, with_action_table])
-def test_a_view_declares_what_the_environment_within_declares(
+def test_a_view_has_the_capabilities_of_the_wrapped_environment(
     view: Callable[[Environment], Environment],
 ) -> None:
     base = Switching()
@@ -118,12 +118,12 @@ def test_one_instance_serves_training_and_evaluation(
     view: Callable[[Environment], Environment],
 ) -> None:
     env, undisturbed = view(Switching()), view(Switching())
-    roots = [world.reset() for world in (env, undisturbed)]
+    roots = [each.reset() for each in (env, undisturbed)]
     actions = [env.rand_action(roots[0])["action"] for _ in range(6)]
     for action in actions[:3]:
         roots = [
-            world.step_and_maybe_reset(root.set("action", action))[1]
-            for world, root in zip((env, undisturbed), roots, strict=True)
+            each.step_and_maybe_reset(root.set("action", action))[1]
+            for each, root in zip((env, undisturbed), roots, strict=True)
         ]
     state = env.state_dict()
     env.set_mode("eval")
@@ -134,14 +134,14 @@ def test_one_instance_serves_training_and_evaluation(
     env.load_state_dict(state)
     for action in actions[3:]:
         (step, roots[0]), (expected, roots[1]) = (
-            world.step_and_maybe_reset(root.set("action", action))
-            for world, root in zip((env, undisturbed), roots, strict=True)
+            each.step_and_maybe_reset(root.set("action", action))
+            for each, root in zip((env, undisturbed), roots, strict=True)
         )
         assert (step == expected).all()
 
 
 @pytest.mark.parametrize("view", [scaled, with_action_table])
-def test_a_view_closes_the_environment_within(
+def test_a_view_closes_the_wrapped_environment(
     view: Callable[[Environment], Environment],
 ) -> None:
     closed = []
@@ -157,7 +157,7 @@ def test_a_view_closes_the_environment_within(
     assert base in closed
 
 
-def test_torchrl_compiles_the_shared_step() -> None:
+def test_step_and_maybe_reset_compiles() -> None:
     eager, compiled = (MarineNavEnv(num_envs=3, max_episode_steps=2, seed=3) for _ in range(2))
     compiled.compile(fullgraph=True, backend="eager")
     roots = [env.reset() for env in (eager, compiled)]

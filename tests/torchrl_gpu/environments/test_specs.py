@@ -15,11 +15,11 @@ def keys_of(*arguments: Any) -> set[Any]:
     return set(observation_spec(*arguments).keys(include_nested=True, leaves_only=True))
 
 
-def test_an_agent_sees_everything_but_the_outcome() -> None:
+def test_all_observations_but_the_outcome_keys_are_read_by_default() -> None:
     assert keys_of(IdentityWorld()) == {"observation"}
 
 
-def test_observation_keys_choose() -> None:
+def test_observation_keys_select_observations() -> None:
     seas = MarineNavEnv(num_envs=2, num_robots=2)
     assert keys_of(seas, ["observation"]) == {"observation"}
     assert keys_of(seas, ["objects"]) == {"objects", "objects_mask"}
@@ -27,20 +27,20 @@ def test_observation_keys_choose() -> None:
 
 
 @pytest.mark.parametrize("key", ["params.g", ("params", "g")])
-def test_a_nested_key_is_a_tuple_or_has_dots(key: Any) -> None:
+def test_a_nested_key_is_a_tuple_or_joined_by_dots(key: Any) -> None:
     env = PendulumEnv()
     assert keys_of(env, ["th", key]) == {"th", ("params", "g")}
     assert keys_of(env, ["th", "thdot"]) == {"th", "thdot"}
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         (["obs"], "there is no observation obs; this environment has: observation, objects"),
         (["observation", "y", "x"], "there is no observation x, y;"),
         ([], "there is no observation chosen;"),
     ],
 )
-def test_a_wrong_key_is_answered_by_those_that_there_are(keys: list[str], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_an_unknown_key_lists_the_existing_ones(keys: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         observation_spec(MarineNavEnv(num_envs=2), keys)

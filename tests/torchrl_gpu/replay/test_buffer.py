@@ -23,7 +23,7 @@ def vector_spec(num_envs: int) -> Composite:
 
 
 def rich_spec(num_envs: int) -> Composite:
-    """Everything that a world may show, nested keys among it."""
+    """Return a spec with all kinds of observations, nested keys included."""
     return Composite(
         pixels=Bounded(0, 255, (num_envs, 3, 4, 4), dtype=torch.uint8),
         sensors=Composite(
@@ -47,10 +47,10 @@ def vector_buffer(
 
 
 class Stream:
-    """Transitions of a batched world whose episodes end at random, and all of them by number.
+    """Random transitions of a batched environment, with a record of all of them.
 
-    The reward of a transition is its number, by which a sample is looked up. Now and then
-    collection is interrupted: all environments start anew without having been done.
+    The reward of a transition is its number, which identifies it in a sample. Episodes end at
+    random. Interruptions at random restart all environments without a done flag.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Stream:
         return torch.rand(self.num_envs, 1, generator=self.generator) < probability
 
     def everything(self) -> TensorDict:
-        """Every transition so far, root and next observation each stored in full."""
+        """Return all transitions so far, with root and next observations."""
         return torch.cat(self.steps)
 
 
@@ -106,7 +106,7 @@ def assert_same(batch: TensorDict, expected: TensorDict) -> None:
 
 @pytest.mark.parametrize("done_probability", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize(("num_envs", "capacity"), [(1, 3), (1, 20), (4, 13), (7, 64)])
-def test_the_newest_transitions_are_there_bit_for_bit(
+def test_the_newest_transitions_are_stored_bit_for_bit(
     num_envs: int, capacity: int, done_probability: float
 ) -> None:
     torch.manual_seed(0)
@@ -123,7 +123,7 @@ def test_the_newest_transitions_are_there_bit_for_bit(
 
 
 @pytest.mark.parametrize(("num_envs", "capacity"), [(1, 30), (4, 120), (7, 210)])
-def test_capacity_is_used(num_envs: int, capacity: int) -> None:
+def test_the_number_of_transitions_matches_the_capacity(num_envs: int, capacity: int) -> None:
     for done_probability in (0.0, 0.1, 1.0):
         torch.manual_seed(0)
         stream = Stream(vector_spec(num_envs), done_probability)
@@ -135,7 +135,7 @@ def test_capacity_is_used(num_envs: int, capacity: int) -> None:
         assert len(buffer) <= 1.1 * capacity / rows_per_transition
 
 
-def test_truncated_transition_keeps_its_true_last_observation() -> None:
+def test_a_truncated_transition_keeps_its_true_last_observation() -> None:
     buffer = vector_buffer(num_envs=1)
     observations = torch.arange(5.0).reshape(5, 1, 1).expand(5, 1, OBSERVATION_DIM)
     start, last, reset, after_reset, _ = observations
@@ -160,7 +160,7 @@ def test_truncated_transition_keeps_its_true_last_observation() -> None:
     assert torch.equal(sample["next", "done"], sample["next", "truncated"])
 
 
-def test_pixels_sets_and_nested_keys() -> None:
+def test_pixels_sets_and_nested_keys_are_stored() -> None:
     torch.manual_seed(0)
     stream = Stream(rich_spec(3), done_probability=0.2)
     buffer = ReplayBuffer(50, rich_spec(3), action_spec(3), 3, CPU)
@@ -173,7 +173,7 @@ def test_pixels_sets_and_nested_keys() -> None:
     assert_same(sample, stream.everything()[numbers(sample)])
 
 
-def test_time_after_batch_is_stored_step_by_step() -> None:
+def test_a_rollout_with_time_last_is_stored_step_by_step() -> None:
     torch.manual_seed(0)
     stream = Stream(vector_spec(4), done_probability=0.2)
     steps = [stream.step() for _ in range(30)]
@@ -214,7 +214,7 @@ def test_sampling_is_uniform() -> None:
     assert abs(chi_square - freedom) < 4 * (2 * freedom) ** 0.5
 
 
-def test_size_is_known_and_said_before(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_size_is_exact_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     for spec, capacity in [(vector_spec(4), 41), (rich_spec(4), 1000)]:
         with caplog.at_level(logging.INFO):
             buffer = ReplayBuffer(capacity, spec, action_spec(4), 4, CPU)
@@ -225,14 +225,14 @@ def test_size_is_known_and_said_before(caplog: pytest.LogCaptureFixture) -> None
     assert re.search(r"1000 observations on cpu: \d+(\.\d+)? KiB", caplog.text)
 
 
-def test_pixels_cost_half_of_storing_them_twice() -> None:
+def test_pixels_need_half_the_memory_of_storing_them_twice() -> None:
     spec = Composite(pixels=Bounded(0, 255, (8, 3, 64, 64), dtype=torch.uint8), shape=(8,))
     once = ReplayBuffer.bytes_needed(100_000, spec, action_spec(8), 8)
     twice = 100_000 * 2 * 3 * 64 * 64
     assert 0.5 < once / twice < 0.51
 
 
-def test_what_does_not_fit_is_refused_with_what_would() -> None:
+def test_a_capacity_that_does_not_fit_is_rejected_with_one_that_fits() -> None:
     with pytest.raises(ConfigurationError, match=r"^capacity=10+: .* GiB.* would fit$") as refusal:
         vector_buffer(capacity=10**13)
     fitting = int(re.findall(r"capacity=(\d+) would fit", str(refusal.value))[0])
@@ -244,7 +244,7 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
     assert 0.5 * free < needed(fitting) < 1.5 * free
 
 
-def test_arguments_that_cannot_work_are_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"capacity=11: .* 4 environments .* least 12"):
         vector_buffer(capacity=11, num_envs=4)
     with pytest.raises(ConfigurationError, match=r"action .* num_envs=4"):
@@ -255,7 +255,7 @@ def test_arguments_that_cannot_work_are_refused() -> None:
         vector_buffer(capacity=0)
 
 
-def test_wrong_use_says_what_is_wrong() -> None:
+def test_sampling_from_an_empty_buffer_and_a_wrong_batch_size_raise_errors() -> None:
     buffer = vector_buffer()
     with pytest.raises(RuntimeError, match="empty"):
         buffer.sample(1)
@@ -264,7 +264,7 @@ def test_wrong_use_says_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("steps", [3, 100])
-def test_state_restores_what_is_sampled_and_what_follows(steps: int) -> None:
+def test_a_restored_buffer_samples_and_extends_alike(steps: int) -> None:
     torch.manual_seed(0)
     stream = Stream(vector_spec(4), done_probability=0.2)
     buffer, restored = vector_buffer(), vector_buffer()
@@ -283,7 +283,7 @@ def test_state_restores_what_is_sampled_and_what_follows(steps: int) -> None:
         restored.extend(transition)
 
 
-def test_state_holds_all_that_is_sampled_from_a_world_that_starts_at_zero() -> None:
+def test_the_state_contains_observations_that_are_zero() -> None:
     stream = Stream(vector_spec(4), done_probability=0.2)
     buffer, used = vector_buffer(), vector_buffer()
     for _ in range(50):
@@ -295,7 +295,7 @@ def test_state_holds_all_that_is_sampled_from_a_world_that_starts_at_zero() -> N
     assert (used.sample(64)["observation"] == 0.0).all()
 
 
-def test_state_of_a_buffer_that_is_not_full_is_small() -> None:
+def test_the_state_of_a_nearly_empty_buffer_is_small() -> None:
     stream = Stream(vector_spec(4), done_probability=0.2)
     buffer = vector_buffer(capacity=100_000)
     empty = vector_buffer(capacity=100_000)
@@ -306,7 +306,7 @@ def test_state_of_a_buffer_that_is_not_full_is_small() -> None:
     assert sum(tensor.nbytes for tensor in buffer.state_dict().values()) < 1000
 
 
-def test_state_of_another_buffer_is_refused() -> None:
+def test_the_state_of_a_different_buffer_is_rejected() -> None:
     state = vector_buffer(capacity=40).state_dict()
     with pytest.raises(ConfigurationError, match=r"capacity=40, this one 41"):
         vector_buffer(capacity=41).load_state_dict(state)
@@ -316,7 +316,7 @@ def test_state_of_another_buffer_is_refused() -> None:
         ReplayBuffer(40, rich_spec(4), action_spec(4), 4, CPU).load_state_dict(state)
 
 
-def test_nothing_is_read_back(accelerator: torch.device) -> None:
+def test_extending_and_sampling_need_no_host_reads(accelerator: torch.device) -> None:
     torch.manual_seed(0)
     stream = Stream(rich_spec(4), done_probability=0.2)
     buffer = ReplayBuffer(40, rich_spec(4), action_spec(4), 4, accelerator)

@@ -1,4 +1,4 @@
-"""Transitions over several steps, and rows that are no transitions."""
+"""N-step transitions, and inactive rows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def step(
 
 
 def by_root(replay: ReplayBuffer) -> dict[float, tuple[float, float, bool, bool, int]]:
-    """Return what a sample says, by the root observation that it begins with."""
+    """Return next observation, reward, flags and steps of a sample by root observation."""
     torch.manual_seed(0)
     batch = replay.sample(1000)
     steps = batch.get("steps_to_next_obs", torch.ones(1000, 1, dtype=torch.int64))
@@ -69,11 +69,11 @@ def by_root(replay: ReplayBuffer) -> dict[float, tuple[float, float, bool, bool,
 
 
 @pytest.mark.parametrize("kind", BUFFERS)
-def test_rewards_are_summed_up_to_n_steps_but_not_over_the_end_of_an_episode(
+def test_rewards_are_summed_over_n_steps_but_not_past_the_end_of_an_episode(
     kind: type[ReplayBuffer],
 ) -> None:
     replay = make(kind, n_step=3)
-    # Environment 0 terminates in step 2; environment 1 runs into its time limit in step 3.
+    # Environment 0 terminates in step 2; environment 1 is truncated in step 3.
     replay.extend(step([1.0, 11.0], [2.0, 12.0], [1.0, 10.0]))
     replay.extend(step([2.0, 12.0], [3.0, 13.0], [2.0, 20.0]))
     replay.extend(step([3.0, 13.0], [4.0, 14.0], [4.0, 40.0], terminated=(True, False)))
@@ -83,7 +83,7 @@ def test_rewards_are_summed_up_to_n_steps_but_not_over_the_end_of_an_episode(
         1.0: (4.0, 1.0 + 0.5 * 2.0 + 0.25 * 4.0, True, False, 3),
         2.0: (4.0, 2.0 + 0.5 * 4.0, True, False, 2),
         3.0: (4.0, 4.0, True, False, 1),
-        5.0: (7.0, 8.0 + 0.5 * 16.0, False, False, 2),  # more is not stored yet
+        5.0: (7.0, 8.0 + 0.5 * 16.0, False, False, 2),  # the third step is not stored
         6.0: (7.0, 16.0, False, False, 1),
         11.0: (14.0, 10.0 + 0.5 * 20.0 + 0.25 * 40.0, False, False, 3),
         12.0: (15.0, 20.0 + 0.5 * 40.0 + 0.25 * 80.0, False, True, 3),
@@ -107,7 +107,7 @@ def test_rewards_are_not_summed_over_an_interruption_of_collection(
 
 @pytest.mark.parametrize("kind", BUFFERS)
 @pytest.mark.parametrize("steps", [5, 19, 23, 200])
-def test_n_steps_agree_with_a_plain_sum_when_the_buffer_wraps(
+def test_n_step_rewards_equal_a_plain_sum_when_the_buffer_wraps(
     kind: type[ReplayBuffer], steps: int
 ) -> None:
     n_step = 4
@@ -145,9 +145,7 @@ def test_n_steps_agree_with_a_plain_sum_when_the_buffer_wraps(
 
 @pytest.mark.parametrize("kind", BUFFERS)
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_rows_that_are_no_transitions_are_not_sampled(
-    kind: type[ReplayBuffer], n_step: int
-) -> None:
+def test_inactive_rows_are_not_sampled(kind: type[ReplayBuffer], n_step: int) -> None:
     replay = make(kind, n_step)
     replay.extend(step([1.0, 11.0], [2.0, 12.0], [1.0, 1.0], (True, False), active=(True, True)))
     replay.extend(step([2.0, 12.0], [5.0, 13.0], [0.0, 1.0], active=(False, True)))
@@ -159,7 +157,7 @@ def test_rows_that_are_no_transitions_are_not_sampled(
 
 
 @pytest.mark.parametrize("kind", BUFFERS)
-def test_rows_that_are_no_transitions_stay_out_when_the_buffer_wraps(
+def test_inactive_rows_are_not_sampled_when_the_buffer_wraps(
     kind: type[ReplayBuffer],
 ) -> None:
     replay = make(kind, n_step=1, capacity=20)

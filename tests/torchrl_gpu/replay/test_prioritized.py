@@ -24,7 +24,7 @@ def make(
 
 
 def step(number: int, device: torch.device = CPU) -> TensorDict:
-    """Step `number` of two environments, whose observations count up from 0 and from 1000."""
+    """Return step `number` of two environments; observations count up from 0 and from 1000."""
     root = torch.tensor([[float(number)], [1000.0 + number]])
     return TensorDict(
         {
@@ -49,7 +49,7 @@ def set_priorities(replay: PrioritizedReplayBuffer, priorities: dict[float, floa
         replay.update_priorities(batch, torch.tensor([priorities[root] for root in roots]))
 
 
-def test_transitions_are_drawn_in_proportion_to_their_priorities_to_the_exponent() -> None:
+def test_transitions_are_sampled_in_proportion_to_powers_of_their_priorities() -> None:
     torch.manual_seed(0)
     replay = make(priority_exponent=0.5)
     for number in range(3):
@@ -63,7 +63,7 @@ def test_transitions_are_drawn_in_proportion_to_their_priorities_to_the_exponent
         assert share == pytest.approx(priority**0.5 / total, abs=1e-3), root
 
 
-def test_weights_undo_the_bias_of_the_draw_by_hand() -> None:
+def test_importance_weights_match_values_by_hand() -> None:
     torch.manual_seed(0)
     replay = make(priority_exponent=1.0, weight_exponent=lambda: torch.tensor(0.5))
     replay.extend(step(0))
@@ -86,14 +86,14 @@ def test_the_weight_exponent_may_change_from_batch_to_batch() -> None:
         assert weight == pytest.approx((1.0 / 3.0) ** value, rel=1e-4)
 
 
-def test_missing_priorities_are_refused() -> None:
+def test_missing_priorities_are_rejected() -> None:
     replay = make()
     replay.extend(step(0))
     with pytest.raises(ConfigurationError, match="prioritized replay needs priorities"):
         replay.update_priorities(replay.sample(4), None)
 
 
-def test_new_transitions_have_the_largest_priority_so_far() -> None:
+def test_new_transitions_get_the_largest_priority_so_far() -> None:
     torch.manual_seed(0)
     replay = make(priority_exponent=1.0)
     replay.extend(step(0))
@@ -104,7 +104,7 @@ def test_new_transitions_have_the_largest_priority_so_far() -> None:
     assert shares == pytest.approx([7 / 24, 3 / 24, 7 / 24, 7 / 24], abs=2e-3)
 
 
-def test_what_was_overwritten_is_not_drawn_any_more_nor_brought_back_to_life() -> None:
+def test_overwritten_transitions_are_never_sampled() -> None:
     torch.manual_seed(0)
     replay = make(capacity=16)
     for number in range(6):
@@ -118,7 +118,7 @@ def test_what_was_overwritten_is_not_drawn_any_more_nor_brought_back_to_life() -
     assert drawn.max() == 9.0
 
 
-def test_a_saved_state_samples_the_same() -> None:
+def test_a_restored_buffer_gives_the_same_samples() -> None:
     torch.manual_seed(0)
     replay = make(n_step=2, gamma=0.9)
     for number in range(5):
@@ -136,16 +136,16 @@ def test_a_saved_state_samples_the_same() -> None:
     assert (other.sample(100) == expected).all()
 
 
-def test_size_is_known_before() -> None:
+def test_bytes_needed_covers_the_allocated_size() -> None:
     replay = make(capacity=1000)
-    told = PrioritizedReplayBuffer.bytes_needed(1000, SPEC, ACTION_SPEC, NUM_ENVS)
+    needed = PrioritizedReplayBuffer.bytes_needed(1000, SPEC, ACTION_SPEC, NUM_ENVS)
     tensors = {id(t): t for t in replay._tensors.values()}
     held = sum(t.numel() * t.element_size() for t in tensors.values())
-    assert told >= held
-    assert told - held < 4 * 1000
+    assert needed >= held
+    assert needed - held < 4 * 1000
 
 
-def test_nothing_is_read_back(accelerator: torch.device) -> None:
+def test_a_replay_cycle_needs_no_host_reads(accelerator: torch.device) -> None:
     replay = make(device=accelerator, n_step=3, gamma=0.9)
     transition = step(0, accelerator)
     replay.extend(transition)
@@ -161,6 +161,6 @@ def test_nothing_is_read_back(accelerator: torch.device) -> None:
     assert counter.host_reads == counter.copies == 0, counter.report()
 
 
-def test_exponents_out_of_range_are_refused() -> None:
+def test_an_exponent_out_of_range_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="priority_exponent"):
         make(priority_exponent=1.5)

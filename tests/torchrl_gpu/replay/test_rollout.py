@@ -33,7 +33,7 @@ def step(number: int, **root: torch.Tensor) -> TensorDict:
     )
 
 
-def test_steps_come_back_time_first() -> None:
+def test_a_rollout_has_time_first() -> None:
     buffer = RolloutBuffer(4, SPEC, CPU)
     for number in range(4):
         assert not buffer.is_full
@@ -47,7 +47,7 @@ def test_steps_come_back_time_first() -> None:
     assert "unseen" not in rollout.keys()  # noqa: SIM118
 
 
-def test_a_full_buffer_starts_anew_and_keeps_copies() -> None:
+def test_a_full_buffer_starts_over_and_stores_copies() -> None:
     buffer = RolloutBuffer(2, SPEC, CPU)
     transition = step(0)
     for number in range(5):
@@ -57,14 +57,14 @@ def test_a_full_buffer_starts_anew_and_keeps_copies() -> None:
     assert not buffer.is_full
 
 
-def test_what_a_world_tells_of_rows_is_kept() -> None:
+def test_active_flags_are_stored() -> None:
     buffer = RolloutBuffer(1, SPEC, CPU)
     active = torch.tensor([[True], [False], [True]])
     buffer.extend(step(0, active=active))
     assert torch.equal(buffer.rollout()["active"][0], active)
 
 
-def test_a_rollout_goes_on_from_its_state() -> None:
+def test_a_rollout_is_restored_from_its_state() -> None:
     buffer = RolloutBuffer(3, SPEC, CPU)
     empty = buffer.state_dict()
     for number in range(2):
@@ -79,7 +79,7 @@ def test_a_rollout_goes_on_from_its_state() -> None:
     assert other.rollout()["observation"][:, 0, 0].tolist() == [7.0]
 
 
-def test_a_saved_rollout_goes_on_on_an_accelerator(accelerator: torch.device) -> None:
+def test_a_saved_rollout_is_restored_on_an_accelerator(accelerator: torch.device) -> None:
     buffer = RolloutBuffer(3, SPEC, CPU)
     buffer.extend(step(0))
     other = RolloutBuffer(3, SPEC, accelerator)
@@ -89,7 +89,7 @@ def test_a_saved_rollout_goes_on_on_an_accelerator(accelerator: torch.device) ->
     assert other.rollout()["observation"][:, 0, 0].tolist() == [0.0, 1.0]
 
 
-def test_extending_reads_nothing_back(accelerator: torch.device) -> None:
+def test_extending_needs_no_host_reads(accelerator: torch.device) -> None:
     buffer = RolloutBuffer(4, SPEC, accelerator)
     transition = step(0).to(accelerator)
     buffer.extend(transition)

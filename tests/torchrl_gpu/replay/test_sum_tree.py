@@ -19,7 +19,7 @@ def filled(priorities: torch.Tensor) -> SumTree:
 
 
 def some_priorities(size: int, seed: int = 0) -> torch.Tensor:
-    """Small whole numbers, so that every sum is exact; a third of them 0, the first not."""
+    """Return small integers, so that sums are exact; a third of them 0, but not the first."""
     generator = torch.Generator().manual_seed(seed)
     priorities = torch.randint(1, 100, (size,), generator=generator).to(torch.float32)
     priorities[torch.rand(size, generator=generator) < 1 / 3] = 0.0
@@ -28,7 +28,7 @@ def some_priorities(size: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_finds_what_a_cumulative_sum_finds(size: int) -> None:
+def test_find_equals_a_search_in_the_cumulative_sum(size: int) -> None:
     priorities = some_priorities(size)
     tree = filled(priorities)
     ends = np.cumsum(priorities.numpy(), dtype=np.float64)
@@ -40,7 +40,7 @@ def test_finds_what_a_cumulative_sum_finds(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_stays_equal_to_a_tree_built_anew_however_often_it_is_updated(size: int) -> None:
+def test_an_updated_tree_equals_a_rebuilt_one(size: int) -> None:
     torch.manual_seed(0)
     tree = SumTree(size, CPU)
     expected = np.zeros(size, dtype=np.float32)
@@ -60,14 +60,14 @@ def test_stays_equal_to_a_tree_built_anew_however_often_it_is_updated(size: int)
     assert torch.equal(rebuilt.find(masses), tree.find(masses))
 
 
-def test_the_largest_priority_of_a_leaf_given_several_times_counts() -> None:
+def test_a_repeated_leaf_gets_the_largest_of_its_priorities() -> None:
     tree = filled(torch.tensor([1.0, 9.0, 1.0]))
     tree.update(torch.tensor([1, 2, 1, 1]), torch.tensor([0.5, 4.0, 3.0, 2.0]))
     assert tree.leaves.tolist() == [1.0, 3.0, 4.0]
     assert tree.total.item() == 8.0
 
 
-def test_draws_in_proportion_to_the_priorities() -> None:
+def test_leaves_are_found_in_proportion_to_their_priorities() -> None:
     torch.manual_seed(0)
     priorities = some_priorities(200)
     tree = filled(priorities)
@@ -80,7 +80,7 @@ def test_draws_in_proportion_to_the_priorities() -> None:
 
 @pytest.mark.parametrize("size", [3, 100, 5000])
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
-def test_never_finds_an_empty_leaf_even_beyond_the_total(size: int, scale: float) -> None:
+def test_an_empty_leaf_is_never_found_even_beyond_the_total(size: int, scale: float) -> None:
     torch.manual_seed(0)
     for _ in range(20):
         priorities = scale * torch.rand(size) * (torch.rand(size) < 0.3)
@@ -90,13 +90,13 @@ def test_never_finds_an_empty_leaf_even_beyond_the_total(size: int, scale: float
         assert (tree.priorities(tree.find(masses)) > 0.0).all()
 
 
-def test_the_only_leaf_that_is_not_empty_is_always_found() -> None:
+def test_the_only_nonempty_leaf_is_always_found() -> None:
     tree = SumTree(5000, CPU)
     tree.update(torch.tensor([4321]), torch.tensor([0.1]))
     assert tree.find(torch.linspace(0.0, 1.0, 100)).eq(4321).all()
 
 
-def test_a_million_leaves_with_tiny_priorities_beside_large_ones() -> None:
+def test_tiny_priorities_beside_large_ones_in_a_million_leaves() -> None:
     torch.manual_seed(0)
     priorities = torch.full((1_000_000,), 1e-8)
     large = torch.tensor([0, 500_000, 999_999])
@@ -111,7 +111,7 @@ def test_a_million_leaves_with_tiny_priorities_beside_large_ones() -> None:
     assert abs(tiny.float().mean().item() / 500_000 - 1.0) < 0.05
 
 
-def test_updates_and_finds_without_a_host_read(accelerator: torch.device) -> None:
+def test_update_and_find_need_no_host_reads(accelerator: torch.device) -> None:
     tree = SumTree(40_000, accelerator)
     index = torch.randint(40_000, (64,), device=accelerator)
     priority = torch.rand(64, device=accelerator)
@@ -122,6 +122,6 @@ def test_updates_and_finds_without_a_host_read(accelerator: torch.device) -> Non
     assert counter.host_reads == counter.copies == 0, counter.report()
 
 
-def test_a_tree_without_leaves_is_refused() -> None:
+def test_a_tree_without_leaves_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="capacity"):
         SumTree(0, CPU)
