@@ -22,7 +22,7 @@ from pydantic import Field
 
 from benchmarks.arguments import call_with_arguments
 from benchmarks.extra import require
-from benchmarks.tasks import TASKS, Task
+from benchmarks.learning.tasks import TASKS, Task
 from torchrl_gpu.devices.seeding import Stream, stream_seed
 from torchrl_gpu.errors import ConfigurationError
 

@@ -22,12 +22,13 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("fanuc",): ("stable_baselines3",),
     ("fanuc_learning",): ("matplotlib",),
     ("learning", *LEARN): ("matplotlib",),
-    ("learning_report",): ("matplotlib",),
+    ("learning.report",): ("matplotlib",),
     ("stable_baselines", *TRAIN): ("stable_baselines3", "sb3_contrib"),
 }
+FOLDER = Path(benchmarks.__file__).parent
 COMMANDS = sorted(
-    path.stem
-    for path in Path(benchmarks.__file__).parent.glob("*.py")
+    ".".join(path.relative_to(FOLDER).with_suffix("").parts).removesuffix(".__main__")
+    for path in FOLDER.rglob("*.py")
     if 'if __name__ == "__main__"' in path.read_text()
 )
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.learning_results import Result, Run, Series, read_results, write_result
+from benchmarks.learning.results import Result, Run, Series, read_results, write_result
 
 
 def series(algorithm: str, score: float) -> Series:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from benchmarks.tasks import GATES
+from benchmarks.learning.tasks import GATES
 from torchrl_gpu.checkpoints.files import atomic_file
 from torchrl_gpu.errors import ConfigurationError
 

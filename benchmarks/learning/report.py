@@ -1,6 +1,6 @@
 """From the files of the learning benchmark to a table and a picture, for people.
 
-    python -m benchmarks.learning_report
+    python -m benchmarks.learning.report
 
 writes `docs/results/learning.md` and `docs/results/learning.png` from `docs/results/learning/`.
 """
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.arguments import call_with_arguments
 from benchmarks.extra import require
-from benchmarks.learning_results import Point, Result, Run, Series, read_results
-from benchmarks.tasks import GATES, TASKS
+from benchmarks.learning.results import Point, Result, Run, Series, read_results
+from benchmarks.learning.tasks import GATES, TASKS
 from torchrl_gpu.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def markdown(results: Sequence[Result], picture: Path) -> str:
     lines = [
         "# Learning, and Stable-Baselines3 beside it",
         "",
-        "Written by `python -m benchmarks.learning_report` from the files in"
+        "Written by `python -m benchmarks.learning.report` from the files in"
         f" [{picture.stem}/]({picture.stem}/).",
         "",
         "Score: the mean return (fanuc: share of targets reached) of 100 deterministic episodes,"

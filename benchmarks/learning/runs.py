@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.learning_results import Point, Run
-from benchmarks.tasks import Gate
+from benchmarks.learning.results import Point, Run
+from benchmarks.learning.tasks import Gate
 
 CLOSING_EPISODES = 100
 _TAIL_LINES = 20

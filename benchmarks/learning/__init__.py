@@ -1,0 +1,1 @@
+"""Measures how well and how fast each agent learns, beside Stable-Baselines3."""
