@@ -1,4 +1,4 @@
-"""Words in and out of the command line: completed arguments, readable help, one-line errors."""
+"""Arguments, help text and error messages of the command line."""
 
 from __future__ import annotations
 
@@ -30,37 +30,40 @@ Train, evaluate and show robot policies.
   python -m trainers.run agent=AGENT env=ENV [setting=value ...]
   python -m trainers.run mode=eval checkpoint=runs/...
   python -m trainers.run mode=demo checkpoint=runs/...
-  python -m trainers.run checkpoint=runs/...            go on training
+  python -m trainers.run checkpoint=runs/...            resume training
 
 Choices
   agent       {agents}
   env         {envs}
   experiment  {experiments}
-              (found by itself for a tuned pair of agent and env)
-  agent._target_=package.Class, env._target_=package.Class: a class of your own
+              (selected automatically if there is one for agent and env)
+  agent._target_=package.Class, env._target_=package.Class: your own class
 
 General settings
-  mode        train, eval or demo (train)
-  seed        of everything random (0)
-  device      auto, cpu, cuda, cuda:1, xpu, mps, directml (auto)
-  threads     of PyTorch on the CPU (null: one per core)
+  mode        train, eval to evaluate a checkpoint, or demo to film one (train)
+  seed        seed of all random numbers, at least 0 (0)
+  device      compute device: auto, cpu, cuda, cuda:1, xpu, mps, directml (auto)
+  threads     number of CPU threads of PyTorch, at least 1 (null: one per core)
   observation_keys
-              observations that the agent sees, [observation] (null: all of them)
-  checkpoint  a run folder or a checkpoint file
-  runs        folder of all runs (runs)
+              observations that the agent receives, as in [observation] (null: all of them)
+  checkpoint  run folder or checkpoint file to resume, evaluate or film (null)
+  runs        folder of all runs; each run writes to runs/<env>/<agent>/<time> (runs)
 """
 
 
 def complete(arguments: list[str]) -> list[str]:
-    """Return the arguments as Hydra takes them.
+    """Return the arguments in the form that Hydra accepts.
 
-    The agent and the world of a checkpoint need not be named again; a class of the user's own
-    (`agent._target_=package.Class`) takes the place of a choice; a world that goes by a name of its
-    own (`env.name=CartPole-v1`) has its tuned settings under that name; and a setting of a
-    component need not be listed in its YAML file: the constructor is what knows it.
+    * A checkpoint selects its agent and its environment.
+    * The user's own class (`agent._target_=package.Class`) replaces a choice of the group.
+    * `env.name=CartPole-v1` selects the tuned settings of that name.
+    * Any setting of a constructor is accepted, also one that its YAML file does not list.
+
+    Args:
+        arguments: arguments as typed.
 
     Raises:
-        ConfigurationError: `checkpoint=` names no checkpoint.
+        ConfigurationError: there is no checkpoint at `checkpoint=`.
     """
     values = dict(a.split("=", 1) for a in arguments if "=" in a)
     completed = [_with_quotes(_with_force(argument)) for argument in arguments]
@@ -88,7 +91,7 @@ def _with_force(argument: str) -> str:
 
 
 def _with_quotes(argument: str) -> str:
-    """Return a path as Hydra takes it: spaces, commas and brackets mean something to it."""
+    """Quote a path for Hydra, whose grammar gives spaces, commas and brackets a meaning."""
     name, _, path = argument.partition("=")
     if name not in PATHS or path in ("", "null") or path[0] in "'\"":
         return argument
@@ -97,7 +100,7 @@ def _with_quotes(argument: str) -> str:
 
 
 def explain(error: Exception) -> str:
-    """Say in one line what Hydra found wrong."""
+    """Return an error of Hydra as one line of text."""
     text = str(error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = error.missing_cfg_file.rpartition("/")
@@ -113,7 +116,11 @@ def explain(error: Exception) -> str:
 
 
 def help_text(arguments: list[str]) -> str:
-    """Return the help: how to call the program, and every setting of what was chosen."""
+    """Return the help text: usage, and every setting of the chosen components.
+
+    Args:
+        arguments: arguments as typed; `agent=` and `env=` choose the components.
+    """
     chosen = dict(a.split("=", 1) for a in arguments if "=" in a)
     parts = [
         USAGE.format(
@@ -140,7 +147,7 @@ def help_text(arguments: list[str]) -> str:
 
 
 def _settings_text(group: str, component: Callable[..., Any]) -> str:
-    """List the settings of a component: name, default and the words of its docstring."""
+    """List the settings of a component: name, text of the docstring, default."""
     words = _argument_words(inspect.getdoc(component) or "")
     lines = [f"Settings of {group} ({component.__name__})"]
     for name, parameter in parameters_of(component).items():
@@ -151,7 +158,7 @@ def _settings_text(group: str, component: Callable[..., Any]) -> str:
         if default is inspect.Parameter.empty:
             shown: Any = "required"
         elif isinstance(default, Configurable):
-            shown = f"settings of its own below; a class of yours: {group}.{name}._target_="
+            shown = f"settings below; your own class: {group}.{name}._target_=package.Class"
         else:
             shown = list(default) if isinstance(default, tuple) else default
         text = f"{words.get(name, '')} ({shown})"
@@ -165,7 +172,7 @@ def _settings_text(group: str, component: Callable[..., Any]) -> str:
 
 
 def _argument_words(docstring: str) -> dict[str, str]:
-    """Return what the `Args:` section of a docstring says of each argument."""
+    """Return the text of each argument in the `Args:` section of a docstring."""
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", docstring, flags=re.M | re.S)
     if section is None:
         return {}

@@ -1,4 +1,4 @@
-"""Classes with the checked settings to build them with."""
+"""Components: classes together with the checked settings of their constructors."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from trainers.registry import find_class
 
 TARGET = "_target_"
 
-# A setting that follows another one that is saved with it.
+# An interpolation of a setting that is saved in the same checkpoint.
 _FOLLOWS = re.compile(r"\$\{(agent|env|trainer)\.")
 
 
 @dataclass(frozen=True)
 class Component:
-    """A class and the checked settings to build it with.
+    """A class and the checked settings of its constructor.
 
     Attributes:
-        path: dotted path of the class, as it was asked for.
-        target: the class.
-        settings: arguments of its constructor by name; those that are components themselves, such
-            as the encoder of an agent, are built with it.
+        path: dotted path of the class, as in the configuration.
+        target: class to build.
+        settings: constructor arguments by name; nested components, such as the encoder of an
+            agent, are built together with the class.
     """
 
     path: str
@@ -33,13 +33,19 @@ class Component:
     settings: dict[str, Any]
 
     def replaced(self, **settings: Any) -> Component:
-        """Return the same with other settings, as far as its constructor takes them."""
+        """Return a copy with other settings; drop those that the constructor does not take."""
         takes = parameters_of(self.target)
         fitting = {name: value for name, value in settings.items() if name in takes}
         return Component(self.path, self.target, {**self.settings, **fitting})
 
     def build(self, *args: Any, **provided: Any) -> Any:
-        """Build the class; the program provides those arguments that its constructor takes."""
+        """Build the class.
+
+        Args:
+            *args: positional arguments of the constructor.
+            **provided: arguments of the program; those that the constructor does not take are
+                dropped.
+        """
         takes = parameters_of(self.target)
         fitting = {name: value for name, value in provided.items() if name in takes}
         settings = {
@@ -49,10 +55,10 @@ class Component:
         return self.target(*args, **settings, **fitting)
 
     def config(self, unresolved: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings as plain values, from which `read_component` makes the same again.
+        """Return the settings as plain values, from which `read_component` restores the component.
 
         Args:
-            unresolved: the section that the component was read from. Its interpolations, such as
+            unresolved: configuration section of the component. Its interpolations, such as
                 `${trainer.total_frames}`, are kept, so that they follow later changes.
         """
         config: dict[str, Any] = {TARGET: self.path}
@@ -69,16 +75,17 @@ class Component:
 def read_component(
     group: str, section: Any, provided: Iterable[str] = (), kind: type | None = None
 ) -> Component:
-    """Find the class of a section and check its settings against the class's constructor.
+    """Import the class of a configuration section and check the settings against its constructor.
 
     Args:
-        group: the name of the section, used in messages, as in `agent` or `agent.encoder`.
-        section: `_target_` and the settings.
-        provided: arguments that the program passes itself and that no setting may name.
-        kind: the class that the target has to derive from; None for that of the config group.
+        group: name of the section, used in messages, as in `agent` or `agent.encoder`.
+        section: mapping of `_target_` and the settings.
+        provided: names of arguments that the program passes and that settings must not contain.
+        kind: required base class; None for the base class of the config group.
 
     Raises:
-        ConfigurationError: the class cannot be used, or a setting is wrong.
+        ConfigurationError: the class cannot be imported, or a setting is unknown, missing or out of
+            range.
     """
     if not isinstance(section, Mapping) or section.get(TARGET) is None:
         raise ConfigurationError(f"{group}: it needs a class, {group}._target_=package.Class")
@@ -97,8 +104,7 @@ def parts_of(target: type) -> dict[str, tuple[type, type]]:
     """Return the settings of a class that are components themselves.
 
     Returns:
-        By the name of the setting: its class unless another one is asked for, and the class that
-        all of them derive from.
+        By name of the setting: its default class and the base class of all choices.
     """
     defaults = {
         name: parameter.default
@@ -112,7 +118,7 @@ def parts_of(target: type) -> dict[str, tuple[type, type]]:
 def _read_part(group: str, default: type, section: Any, kind: type) -> Component:
     if section is not None and not isinstance(section, Mapping):
         raise ConfigurationError(
-            f"{group}={section}: it takes settings, {group}.NAME=..., or a class of your own, "
+            f"{group}={section}: it takes settings, {group}.NAME=..., or your own class, "
             f"{group}._target_=package.Class"
         )
     path = f"{default.__module__}.{default.__qualname__}"

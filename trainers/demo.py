@@ -1,4 +1,4 @@
-"""Show a trained policy: a film of it, also without a display."""
+"""Film a trained policy, with or without a display."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from torchrl_gpu.execution import EAGER, Execution
 Picture = npt.NDArray[np.uint8]
 Video = Literal["mp4", "gif"]
 
-# Of an environment that knows no time.
+# Step duration of an environment that does not declare one.
 _USUAL_STEP_SECONDS = 1 / 30
-# Frames per second. A GIF stores whole pictures, and many programs slow down a faster one.
+# Frames per second. Many programs slow down a GIF of a higher rate.
 _MOST_FRAMES = {"mp4": 60, "gif": 25}
 
 
@@ -52,24 +52,26 @@ def film(
     """Film the greedy policy.
 
     Args:
-        env: an environment that can render; for several worlds at once, one that renders several.
-        policy: is put in eval mode.
-        device: where the policy lives.
-        folder: where the film goes.
-        execution: carries out acting.
-        seed: the same seed gives the same film.
-        episodes: number of episodes, one after the other.
-        worlds: how many are shown side by side; an episode lasts until it is over in all of them.
-        video: file format.
-        speed: multiple of real time, above 0; a step without a time of its own takes 1/30 s.
-            Steps that would make more than 60 frames per second (GIF: 25) are left out.
-        seconds_between: rest at the end of each episode, in seconds of film.
+        env: environment that can render; with `worlds` above 1, one that renders several of its
+            batch together.
+        policy: policy to film; it is left in eval mode.
+        device: device of the policy.
+        folder: folder of the film; it is created if necessary.
+        execution: executes the policy steps.
+        seed: seed of the environment; equal seeds give equal films.
+        episodes: number of consecutive episodes, at least 1.
+        worlds: number of environments shown side by side, 1 to 64; an episode ends when it has
+            ended in all of them.
+        video: file format, `mp4` or `gif`.
+        speed: playback speed as a multiple of real time, above 0; a step without a declared
+            duration takes 1/30 s. Steps beyond 60 frames per second (GIF: 25) are skipped.
+        seconds_between: pause on the last frame of each episode, in seconds of film, at least 0.
 
     Returns:
-        The path of the film, a new file.
+        Path of the film, a new file.
 
     Raises:
-        ConfigurationError: the world cannot draw itself, or not so many at once, or the film
+        ConfigurationError: the environment cannot render, or not so many at once, or the film
             cannot be written.
     """
     env = as_environment(env)
@@ -98,20 +100,20 @@ def film(
 
 
 def _artist(env: Environment, worlds: int) -> Callable[[], Picture]:
-    """Return the function that draws the environments as they are."""
+    """Return a function that draws the present state of the environments."""
     if not env.can_render:
         raise ConfigurationError(f"mode=demo: {name_of(env)} cannot draw itself")
     if worlds == 1:
         return lambda: env.render(0).numpy()
     if not env.renders_several:
-        raise ConfigurationError(f"demo.worlds={worlds}: {name_of(env)} draws one world at a time")
+        raise ConfigurationError(f"demo.worlds={worlds}: {name_of(env)} draws one at a time")
     return lambda: env.render(list(range(worlds))).numpy()
 
 
 def _frame_seconds(step_seconds: float, video: Video) -> float:
-    """Return the time from one frame to the next: that of one step, or of several.
+    """Return the duration of a frame in seconds: that of one step, or of several.
 
-    That of a GIF is a whole number of hundredths of a second.
+    The duration of a GIF frame is a whole number of hundredths of a second.
     """
     steps = max(1, math.ceil(1 / (_MOST_FRAMES[video] * step_seconds) - 1e-6))
     seconds = steps * step_seconds
@@ -127,10 +129,10 @@ def _episode(
     draw: Callable[[], Picture],
     steps_per_frame: float,
 ) -> Iterator[Picture]:
-    """Play one episode, yielding a picture at each frame, the first and last state included.
+    """Play one episode and yield a picture for each frame, the first and last state included.
 
-    Where `steps_per_frame`, at least 1, is no whole number, some frames lie a step further apart
-    than others, so that the film keeps time.
+    `steps_per_frame` is at least 1. If it is no whole number, the number of steps between two
+    frames varies by one, so that the film keeps time.
     """
     robots = Robots(env)
     state = env.reset()

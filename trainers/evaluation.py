@@ -1,4 +1,4 @@
-"""How good is a policy: many episodes in parallel, success with its confidence interval."""
+"""Policy evaluation: parallel episodes, mean return, success rate with a confidence interval."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ from torchrl_gpu.execution import EAGER, Execution
 from torchrl_gpu.intervals import wilson_interval
 from trainers.metrics import EpisodeStatistics
 
+# The count of finished episodes lives on the device: reading it back stalls the pipeline.
 _STEPS_BETWEEN_LOOKS = 10
-# Without an end of any episode: many times the longest that people use.
+# Steps without the end of any episode: many times the usual length of an episode.
 _MOST_STEPS = 100_000
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation found.
+    """Result of an evaluation.
 
     Attributes:
         episodes: number of episodes.
-        mean_return: mean undiscounted return; in a world of several robots, their mean.
-        mean_length: mean length in environment steps.
-        success: share of successful episodes, 0 to 1; None where the world knows no success.
-        success_low: lower end of the 95 % confidence interval (Wilson).
-        success_high: its upper end.
+        mean_return: mean undiscounted return of an episode, averaged over the robots of an
+            environment.
+        mean_length: mean length of an episode in environment steps.
+        success: success rate, 0 to 1; None if the environment does not report success.
+        success_low: lower bound of the 95 % confidence interval of the success rate (Wilson).
+        success_high: upper bound of the 95 % confidence interval of the success rate (Wilson).
     """
 
     episodes: int
@@ -46,20 +48,20 @@ class Evaluation:
 
     @property
     def score(self) -> float:
-        """What the best checkpoint is chosen by: success where there is one, else the return."""
+        """Criterion of the best checkpoint: the success rate, or the mean return without one."""
         return self.mean_return if self.success is None else self.success
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures by name."""
+        """Return all attributes by name."""
         return asdict(self)
 
     def as_metrics(self) -> dict[str, float]:
-        """Return the figures as metrics under `evaluation/`."""
+        """Return success, return and length as metrics with the prefix `evaluation/`."""
         names = {"success": self.success, "return": self.mean_return, "length": self.mean_length}
         return {f"evaluation/{k}": v for k, v in names.items() if v is not None}
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return the result as one line of text."""
         line = f"return {self.mean_return:.2f}, {self.mean_length:.1f} steps"
         if self.success is not None:
             line = (
@@ -82,18 +84,21 @@ def evaluate(
 ) -> Evaluation:
     """Run the greedy policy for a number of episodes.
 
-    Each environment of the batch plays its share of the episodes and its surplus is not counted:
-    to take whichever end first would favour the short ones.
+    Each environment of the batch plays an equal share of the episodes; its further episodes do not
+    count. Counting the first episodes to end would bias the means towards short episodes.
 
     Args:
-        env: a batched environment in its evaluation mode; it is seeded and reset.
-        policy: is put in eval mode, and left in the mode it was in.
-        device: where the policy lives.
-        episodes: number of episodes.
-        seed: the same seed gives the same episodes.
-        progress: called now and then with the number of episodes done, and with all of them at
-            the end.
-        execution: carries out acting.
+        env: batched environment in its evaluation mode; it is seeded and reset.
+        policy: policy to evaluate, in eval mode; its previous mode is restored afterwards.
+        device: device of the policy.
+        episodes: number of episodes, at least 1.
+        seed: seed of the environment; equal seeds give equal episodes.
+        progress: function that is called at intervals with the number of finished episodes, and
+            at the end with all of them.
+        execution: executes the policy steps.
+
+    Raises:
+        ConfigurationError: no episode ends within 100,000 steps.
     """
     env = as_environment(env)
     was_training = policy.training
@@ -113,7 +118,7 @@ def _play(
     progress: Callable[[int], object] | None,
     execution: Execution,
 ) -> Evaluation:
-    """Play the episodes and return what they came to."""
+    """Play the episodes and return their means."""
     env.set_seed(seed)
     collector = BatchCollector(env, device, policy.in_keys, execution)
     num_envs = env.batch_size.numel()
@@ -137,8 +142,8 @@ def _play(
                 progress(done)
         if done == 0 and step >= _MOST_STEPS:
             raise ConfigurationError(
-                f"env: no episode has ended within {_MOST_STEPS:,} steps of an evaluation, which "
-                "needs a time limit, that of TorchRL's StepCounter for instance"
+                f"env: no episode ended within {_MOST_STEPS:,} steps of an evaluation; the "
+                "environment needs a time limit, for instance TorchRL's StepCounter"
             )
 
     means = statistics.flush()

@@ -1,4 +1,4 @@
-"""Where policies are evaluated: in an environment for it, or in the one of training."""
+"""Evaluation environments: built on demand, or the training environment in evaluation mode."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ _MOST_ENVS = 256
 
 
 class Evaluator:
-    """Evaluates policies in an environment that is built when it is first needed.
+    """Evaluates policies in an environment that is built on first use.
 
-    The environment is kept for later evaluations. One that needs another number of environments
-    builds anew, so that the same arguments always play the same episodes.
+    Later evaluations reuse the environment. An evaluation that needs another batch size builds a
+    new one, so that equal arguments always play equal episodes.
 
     Args:
-        env: an environment in its evaluation mode, which remains the caller's; or a function that
-            builds one, given `num_envs`.
-        episodes: of the evaluation at the end of training, and with mode=eval.
-        num_envs: environments that play them at the same time; None for as many as there are
-            episodes, at most 256, and no more worker processes than training has.
-        limit: the most that `env` can build by itself, without a number from the user; None for
-            any number.
+        env: environment in its evaluation mode, which the caller closes; or a function that takes
+            `num_envs` and builds one.
+        episodes: number of episodes of the evaluation after training and of mode=eval, at least 1.
+        num_envs: number of environments evaluated in parallel, at least 1; None for one per
+            episode, at most 256, and with no more worker processes than training uses.
+        limit: upper limit of the default `num_envs`, at least 1; None for no limit but 256.
     """
 
     @checked
@@ -62,12 +61,12 @@ class Evaluator:
         """Run the greedy policy for a number of episodes; see `trainers.evaluation.evaluate`.
 
         Args:
-            policy: left in the mode that it was in.
-            device: where the policy lives.
-            seed: the same seed gives the same episodes.
-            episodes: None for those of the constructor.
-            progress: called now and then with the number of episodes done.
-            execution: carries out acting.
+            policy: policy to evaluate; its train or eval mode is restored afterwards.
+            device: device of the policy.
+            seed: seed of the environment; equal seeds give equal episodes.
+            episodes: number of episodes, at least 1; None for the number of the constructor.
+            progress: function that is called at intervals with the number of finished episodes.
+            execution: executes the policy steps.
         """
         episodes = self.episodes if episodes is None else episodes
         return evaluate(
@@ -82,11 +81,11 @@ class Evaluator:
 
     @property
     def env(self) -> EnvBase:
-        """The environment of an evaluation of `episodes` episodes."""
+        """The environment for an evaluation of `episodes` episodes, built if necessary."""
         return self._env(self.episodes)
 
     def close(self) -> None:
-        """Close the environment that was built here, if any."""
+        """Close the environment if this evaluator has built it."""
         if self._built is not None:
             self._built[1].close(raise_if_closed=False)
             self._built = None
@@ -103,7 +102,7 @@ class Evaluator:
 
 @contextmanager
 def evaluation_mode(env: Any) -> Iterator[EnvBase]:
-    """Switch an environment that can to its evaluation mode, and back to training at the end."""
+    """Switch an environment to its evaluation mode, and back to its training mode at the end."""
     env.set_mode("eval")
     try:
         yield env

@@ -1,4 +1,4 @@
-"""Collected transitions, kept until the agent has learned from them: a replay, or a rollout."""
+"""Storage of transitions between collector and agent: a replay buffer or a rollout."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from torchrl_gpu.replay.rollout import RolloutBuffer
 
 
 class Experience(Protocol):
-    """Takes in every transition and hands out the batches that are due for a gradient step."""
+    """Stores every transition and yields the batches that are due for an update."""
 
     random_frames: int
 
     def batches(self, transition: TensorDictBase) -> Iterator[TensorDictBase]:
-        """Store a batched step of all robots; yield the batches that are due for learning."""
+        """Store the transitions `[R]` of one step and yield the batches that are due."""
         ...
 
     def learned(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
-        """Take note of a gradient step.
+        """Record the result of an update.
 
         Args:
-            batch: the batch of the step, as `batches` yielded it.
-            priorities: of its transitions `[B]`; None where the agent computes none.
+            batch: batch of the update, as `batches` yielded it.
+            priorities: priorities of its transitions `[B]`; None if the agent computes none.
         """
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the progress of learning, as plain values."""
+        """Return the progress of training as plain values."""
         ...
 
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
-        """Go on from a state and the stored transitions; None where these were not kept."""
+        """Restore a state and the stored transitions; `stored` is None if they were not saved."""
         ...
 
     def stored(self) -> dict[str, Any]:
-        """Return all that is stored."""
+        """Return the stored transitions."""
         ...
 
     def forget_episodes(self) -> None:
-        """Drop transitions that cannot be used without the rest of their episodes."""
+        """Drop transitions that are unusable without the rest of their episodes."""
         ...
 
 
 class ReplayExperience:
-    """Keeps the newest transitions and samples from all of them, at a fixed ratio of updates.
+    """Experience of an off-policy agent: a replay buffer, with a fixed ratio of updates to frames.
 
     Args:
-        agent: samples its batches from this replay.
-        num_envs: environments that act at the same time.
-        capacity: observations to keep.
-        random_frames: environment steps that are stored before learning starts.
+        agent: agent that builds the replay buffer.
+        num_envs: number of environments in the batch.
+        capacity: maximum number of observations in the replay buffer.
+        random_frames: number of environment steps before the first update.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class ReplayExperience:
         self.num_envs = num_envs
         self.random_frames = random_frames
         self.replay = agent.build_replay(capacity, agent.action_spec.shape[0])
-        # Since learning started: below 0 while it has not.
+        # Frames since the first update was due; below 0 before it.
         self._frames = -random_frames
         self._updates = 0
 
     def batches(self, transition: TensorDictBase) -> Iterator[TensorDictBase]:
-        """Store a step; yield as many batches as keep updates in proportion to frames."""
+        """Store a step and yield as many batches as the ratio of updates to frames demands."""
         self.replay.extend(transition)
         self._frames += self.num_envs
         due = self._updates_due() - self._updates
@@ -81,37 +81,37 @@ class ReplayExperience:
             yield self.replay.sample(self.agent.batch_size)
 
     def learned(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
-        """Hand the priorities of a batch to the replay."""
+        """Pass the priorities of a batch to the replay buffer."""
         self.replay.update_priorities(batch, priorities)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the frames since learning started."""
+        """Return the number of frames since the first update was due."""
         return {"frames": self._frames}
 
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
-        """Go on; without its replay, a new one is filled before learning goes on."""
+        """Restore the replay buffer; without one, `random_frames` new steps come first."""
         if stored is not None:
             self.replay.load_state_dict(stored)
-            # All that was due is done, also where another ratio holds from here on.
+            # No update is owed, even if the ratio differs from that of the saved run.
             self._frames = state["frames"]
             self._updates = self._updates_due()
 
     def stored(self) -> dict[str, Any]:
-        """Return the replay."""
+        """Return the state of the replay buffer."""
         return self.replay.state_dict()
 
     def forget_episodes(self) -> None:
-        """Keep all transitions: the replay finds out by itself where an episode breaks off."""
+        """Keep all transitions: the replay buffer detects where an episode breaks off."""
 
     def _updates_due(self) -> int:
         return max(0, int(self._frames * self.agent.utd_ratio))
 
 
 class RolloutExperience:
-    """Keeps the steps of the present policy until there are enough, and learns from each alike.
+    """Experience of an on-policy agent: one rollout of the present policy at a time.
 
     Args:
-        agent: learns from these rollouts.
+        agent: agent that learns from the rollouts.
     """
 
     random_frames = 0
@@ -121,11 +121,11 @@ class RolloutExperience:
         self.buffer = RolloutBuffer(agent.rollout_length, agent.observation_spec, agent.device)
 
     def batches(self, transition: TensorDictBase) -> Iterator[TensorDictBase]:
-        """Store a step; at the end of a rollout, yield it in minibatches, some epochs long.
+        """Store a step; at the end of a rollout, yield its minibatches for each epoch.
 
-        All minibatches have the same size, so that an update is the same computation each time:
-        `batch_size`, or as little less as divides the rollout. The few transitions that are left
-        over differ from epoch to epoch.
+        All minibatches have one size, so that every update is the same computation: the rollout
+        divided into the fewest equal parts of at most `batch_size`. The few transitions of the
+        remainder differ from epoch to epoch.
         """
         self.buffer.extend(transition)
         if not self.buffer.is_full:
@@ -139,36 +139,42 @@ class RolloutExperience:
                 yield rollout[index]
 
     def learned(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
-        """Do nothing: each minibatch is used once in an epoch, whatever came of it."""
+        """Do nothing: a rollout has no priorities."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: between rollouts there is nothing to know."""
+        """Return an empty state: the open rollout is all there is."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
-        """Go on within the rollout that was under way, or begin a new one."""
+        """Restore the open rollout, or begin a new one."""
         if stored:
             self.buffer.load_state_dict(stored)
 
     def stored(self) -> dict[str, Any]:
-        """Return the rollout under way."""
+        """Return the open rollout."""
         return self.buffer.state_dict() if not self.buffer.is_full else {}
 
     def forget_episodes(self) -> None:
-        """Drop the rollout under way: its next step would belong to another episode."""
+        """Drop the open rollout: its next step would belong to another episode."""
         self.buffer.clear()
 
 
 def experience_of(agent: Agent, num_envs: int, capacity: int, random_frames: int) -> Experience:
-    """Return the experience that an agent learns from.
+    """Build the experience of an agent: a replay buffer if it is off-policy, else a rollout.
+
+    Args:
+        agent: off-policy or on-policy agent.
+        num_envs: number of environments in the batch.
+        capacity: maximum number of observations in a replay buffer.
+        random_frames: number of environment steps before the first update of an off-policy agent.
 
     Raises:
-        ConfigurationError: the agent is of neither kind.
+        ConfigurationError: the agent is neither off-policy nor on-policy.
     """
     if isinstance(agent, OnPolicyAgent):
         return RolloutExperience(agent)
     if isinstance(agent, OffPolicyAgent):
         return ReplayExperience(agent, num_envs, capacity, random_frames)
     raise ConfigurationError(
-        f"agent: {type(agent).__name__} has to be an OffPolicyAgent or an OnPolicyAgent"
+        f"agent: {type(agent).__name__} must derive from OffPolicyAgent or OnPolicyAgent"
     )

@@ -1,4 +1,4 @@
-"""Where the program writes, and whether it can."""
+"""Output folders of the program, and checks that they are writable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from trainers.settings import Settings
 
 
 def run_folder(settings: Settings) -> Path:
-    """Return the folder of a run: the checkpoint's if that is the newest there, else a new one."""
+    """Return the folder of a run.
+
+    It is the folder of `checkpoint` if that is the newest checkpoint there, otherwise a new one.
+    """
     checkpoint = settings.checkpoint
     if checkpoint is not None and checkpoint == CheckpointFolder(checkpoint.parent).latest():
         return checkpoint.parent.parent
@@ -28,9 +31,10 @@ def run_folder(settings: Settings) -> Path:
 
 
 def results_folder(settings: Settings) -> Path:
-    """Return the folder for what is made from a checkpoint: its run, else one among the runs.
+    """Return the folder for evaluations and films of a checkpoint.
 
-    A policy file lies in no run, and the run of someone else may not be written to.
+    It is the run folder of the checkpoint. A policy file, which belongs to no run, and a read-only
+    run have a folder below `runs` instead.
     """
     checkpoint = settings.checkpoint
     assert checkpoint is not None
@@ -42,10 +46,10 @@ def results_folder(settings: Settings) -> Path:
 
 
 def check_writable(folder: Path) -> None:
-    """Find out before anything is built whether a folder can be made and written to.
+    """Check, before anything is built, that a folder can be created and written to.
 
     Raises:
-        ConfigurationError: there is no right or no space to write there.
+        ConfigurationError: the permission or the space to write is missing.
     """
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     try:
@@ -56,15 +60,15 @@ def check_writable(folder: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file in one piece; its folder is made.
+    """Write a text file atomically, and create its folder.
 
     Raises:
-        ConfigurationError: the folder cannot be made.
+        ConfigurationError: the folder cannot be created or the file not be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"cannot make {path.parent}: {error.strerror}") from None
+        raise ConfigurationError(f"cannot create {path.parent}: {error.strerror}") from None
     with atomic_file(path) as file:
         file.write(text.encode())
 

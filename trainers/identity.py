@@ -1,4 +1,4 @@
-"""What a checkpoint is of: so that it is never loaded into something else."""
+"""Identity of a checkpoint: its agent and spaces, checked before it is loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchrl_gpu.errors import ConfigurationError
 
 
 def identity(agent: Agent) -> dict[str, Any]:
-    """Return the name of the agent's class and the spaces that it was built for."""
+    """Return the class name of the agent, and shape and dtype of each observation and action."""
     spaces = Composite({"observation": agent.observation_spec, "action": agent.action_spec})
     return {
         "agent_name": type(agent).__name__,
@@ -25,10 +25,10 @@ def identity(agent: Agent) -> dict[str, Any]:
 
 
 def check_identity(state: Mapping[str, Any], agent: Agent, checkpoint: Path) -> None:
-    """Refuse a checkpoint of another agent, or one that saw or did other things.
+    """Refuse a checkpoint of another agent class or of other observations or actions.
 
     Raises:
-        ConfigurationError: the checkpoint does not belong to this agent.
+        ConfigurationError: the checkpoint does not match the agent.
     """
     expected = identity(agent)
     if state.get("agent_name") != expected["agent_name"]:
@@ -38,21 +38,21 @@ def check_identity(state: Mapping[str, Any], agent: Agent, checkpoint: Path) -> 
         )
     if state["spaces"] != expected["spaces"]:
         raise ConfigurationError(
-            f"checkpoint={checkpoint}: it belongs to another world, with {state['spaces']}; "
+            f"checkpoint={checkpoint}: it belongs to another environment, with {state['spaces']}; "
             f"this one has {expected['spaces']}"
         )
 
 
 def check_trainable(state: Mapping[str, Any], checkpoint: Path) -> None:
-    """Refuse to train on from what holds a policy alone.
+    """Refuse to resume training from a policy file.
 
     Raises:
-        ConfigurationError: the file is no checkpoint of a run.
+        ConfigurationError: the file is not the checkpoint of a run.
     """
     if "agent" not in state:
         raise ConfigurationError(
-            f"checkpoint={checkpoint}: it holds a policy alone, to be evaluated or shown; "
-            "to train on, name a checkpoint of a run"
+            f"checkpoint={checkpoint}: it holds a policy alone, to evaluate or film; "
+            "to resume training, name a checkpoint of a run"
         )
 
 

@@ -1,4 +1,4 @@
-"""Sinks of metrics: files, TensorBoard and W&B, which a resumed run continues."""
+"""Metric logging to CSV files, TensorBoard and W&B, which a resumed run continues."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from torchrl_gpu.errors import ConfigurationError
 
 
 class MetricLogger:
-    """Write metrics to the run folder, by frames.
+    """Logs metrics by frames to the sinks of a run.
 
     Args:
-        folder: of the run; made if it is not there. What was logged there before is continued.
+        folder: run folder; it is created if necessary, and existing logs in it are continued.
         sinks: any of `csv` (`metrics.csv`), `tensorboard` (event files) and `wandb`.
 
     Raises:
-        ConfigurationError: the folder cannot be written, holds a `metrics.csv` of another program,
-            or a sink is unknown or not installed.
+        ConfigurationError: the folder cannot be created, its `metrics.csv` is that of another
+            program, or a sink is unknown or not installed.
     """
 
     def __init__(self, folder: Path, sinks: Sequence[str] = ("csv", "tensorboard")) -> None:
@@ -39,19 +39,19 @@ class MetricLogger:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigurationError(f"cannot make {folder}: {error.strerror}") from error
+            raise ConfigurationError(f"cannot create {folder}: {error.strerror}") from error
         self._folder = folder
         self._sinks = [_SINKS[name](folder) for name in dict.fromkeys(sinks)]
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
-        """Write one row.
+        """Log one row of metrics.
 
         Args:
             frames: environment steps so far.
-            metrics: values by name; the names may differ from one call to the next.
+            metrics: values by name; the names may differ from call to call.
 
         Raises:
-            ConfigurationError: the disk is full or the right to write is gone.
+            ConfigurationError: the disk is full or the permission to write is missing.
         """
         try:
             for sink in self._sinks:
@@ -62,12 +62,12 @@ class MetricLogger:
             ) from error
 
     def resume_from(self, frames: int) -> None:
-        """Drop what was logged after `frames`, because the run goes on from there.
+        """Drop all rows after `frames`, from which the run resumes.
 
-        W&B cannot take back what was sent: there, a resumed run is a new one of the same name.
+        W&B cannot delete rows: there, a resumed run is a new run of the same name.
 
         Args:
-            frames: environment steps of the checkpoint that the run goes on from.
+            frames: environment steps of the checkpoint from which the run resumes.
 
         Raises:
             ConfigurationError: `metrics.csv` cannot be read or written.
@@ -76,7 +76,7 @@ class MetricLogger:
             sink.resume_from(frames)
 
     def close(self) -> None:
-        """Write out what is still buffered."""
+        """Write out buffered rows and close the sinks."""
         for sink in self._sinks:
             sink.close()
 
@@ -89,7 +89,7 @@ class _Sink(Protocol):
 
 
 class _CsvSink:
-    """Keeps no file open, so that the file can be replaced, moved and read at any time."""
+    """Keeps no file open, so that other programs can replace, move and read it at any time."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "metrics.csv"
@@ -130,7 +130,7 @@ class _CsvSink:
         pass
 
     def _read(self) -> tuple[list[str], list[dict[str, str]], bool]:
-        """Return header, rows, and whether all is whole: a kill can cut the last row short."""
+        """Return header, rows, and whether the last row is complete: a kill can truncate it."""
         lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
         complete = [line for line in lines if line.endswith("\n")]
         reader = csv.DictReader(complete, restval="")
@@ -162,7 +162,7 @@ class _TensorBoardSink:
         self._writer.flush()
 
     def resume_from(self, frames: int) -> None:
-        # TensorBoard hides what older files hold at this step and after.
+        # TensorBoard hides the rows of older files from this step on.
         self.close()
         self._purge_step = frames + 1
 

@@ -1,4 +1,4 @@
-"""Metrics of updates and episodes, summed on the device and read back together."""
+"""Metrics of updates and episodes, summed on the device and read back in one transfer."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torchrl_gpu.errors import ConfigurationError
 
 
 class MetricAccumulator:
-    """Means of the metrics of many updates, summed on the device and read back in one transfer."""
+    """Averages the metrics of many updates on the device."""
 
     def __init__(self) -> None:
-        # One running sum per set of names: an algorithm may report some only every few updates.
+        # One running sum per set of names: an agent may report some metrics only every few updates.
         self._sums: dict[tuple[str, ...], Tensor] = {}
         self._counts: dict[tuple[str, ...], int] = {}
 
     def add(self, metrics: Mapping[str, Tensor]) -> None:
-        """Add the metrics of one update. Reads nothing back.
+        """Add the metrics of one update, without a transfer to the host.
 
         Args:
-            metrics: detached scalars `[]` by name, all on one device; copied, so that the next
-                update may overwrite them.
+            metrics: detached scalars `[]` by name, all on one device; they are copied, so that the
+                next update may overwrite them.
         """
         names = tuple(metrics)
         values = torch.stack(tuple(metrics.values())).to(torch.float32)
@@ -36,7 +36,7 @@ class MetricAccumulator:
             self._counts[names] = 1
 
     def flush(self) -> dict[str, float]:
-        """Return the mean of each metric over the updates that reported it, and start anew."""
+        """Return the mean of each metric over the updates that reported it, and reset all sums."""
         if not self._sums:
             return {}
         totals: dict[str, float] = {}
@@ -52,20 +52,20 @@ class MetricAccumulator:
 
 
 class EpisodeStatistics:
-    """Return, length and success of the episodes of a batch of environments, kept on the device.
+    """Averages return, length and success of the episodes of a batch, on the device.
 
     Args:
-        num_envs: N, at least 1.
-        device: where rewards and dones come from.
+        num_envs: number N of environments (or robots) in the batch, at least 1.
+        device: device of rewards and done flags.
     """
 
     def __init__(self, num_envs: int, device: torch.device | str) -> None:
-        # Rows: return and length of the open episodes, success of the last step, 1 to count with.
+        # Rows: return and length of the open episodes, success of the last step, and 1 as counter.
         self._running = torch.zeros(4, num_envs, device=device)
         self._running[3].fill_(1)
         self._return, self._length, self._success, _ = self._running.unbind()
         self._open = self._running[:2]
-        self._totals = torch.zeros_like(self._running)  # the same, summed over ended episodes
+        self._totals = torch.zeros_like(self._running)  # sums over ended episodes
         self._zero = torch.zeros((), device=device)
         self._has_success = False
 
@@ -77,17 +77,17 @@ class EpisodeStatistics:
         active: Tensor | None = None,
         counted: Tensor | None = None,
     ) -> None:
-        """Add one batched step. Reads nothing back.
+        """Add one batched step, without a transfer to the host.
 
         Args:
             reward: float `[N, 1]`.
             done: bool `[N, 1]`, terminated or truncated.
-            success: bool `[N, 1]`; an episode succeeds if it holds at its last step. None for a
-                world that knows no success.
+            success: bool `[N, 1]`; the value at the last step decides whether the episode is
+                successful. None if the environment does not report success.
             active: bool `[N, 1]`, false where the row is no step of an episode (its reward is 0);
-                None where each one is.
-            counted: bool `[N]`, false where an episode that ends with this step is left out of
-                the means; None to count each one.
+                None if every row is one.
+            counted: bool `[N]`, false where an episode that ends with this step is excluded from
+                the means; None to count every episode.
         """
         ended = done.reshape(-1)
         if active is not None:
@@ -97,7 +97,7 @@ class EpisodeStatistics:
         if success is not None:
             self._has_success = True
             self._success.copy_(success.reshape(-1))
-        # Not a product with `ended`: a return of nan or inf elsewhere must not leak in.
+        # A product with `taken` would spread the nan or inf of other rows: nan * 0 is nan.
         taken = ended if counted is None else ended & counted
         self._totals.add_(torch.where(taken, self._running, self._zero))
         self._open.masked_fill_(ended, 0)
@@ -106,8 +106,9 @@ class EpisodeStatistics:
         """Return means over the episodes that ended since the last flush, in one transfer.
 
         Returns:
-            `episode/return`, `episode/length` (frames), `episode/success` (0 to 1, if known) and
-            `episode/count`; nothing when no episode ended. Open episodes go on.
+            `episode/return`, `episode/length` (environment steps), `episode/success` (0 to 1, if
+            the environment reports it) and `episode/count`; an empty dict if no episode ended.
+            Open episodes continue.
         """
         total_return, total_length, successes, count = self._totals.sum(dim=1).tolist()
         self._totals.zero_()
@@ -119,11 +120,11 @@ class EpisodeStatistics:
         return means | {"episode/count": count}
 
     def forget_open(self) -> None:
-        """Leave the open episodes out: each environment begins a new one."""
+        """Discard the open episodes: each environment begins a new one."""
         self._open.zero_()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what determines all later results, tensors on the device."""
+        """Return the complete state, as copies of tensors on the device."""
         return {
             "running": self._running.clone(),
             "totals": self._totals.clone(),
@@ -131,13 +132,13 @@ class EpisodeStatistics:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state.
+        """Restore a saved state.
 
         Args:
-            state: what `state_dict` returned, on any device.
+            state: result of `state_dict`, on any device.
 
         Raises:
-            ConfigurationError: it is of another number of environments.
+            ConfigurationError: the state belongs to another number of environments.
         """
         saved, own = state["running"].shape[1], self._running.shape[1]
         if saved != own:

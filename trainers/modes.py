@@ -1,4 +1,4 @@
-"""What the program can be asked to do: train, evaluate, show."""
+"""Modes of the program: train, evaluate, demonstrate."""
 
 from __future__ import annotations
 
@@ -36,7 +36,12 @@ COMMAND = "python -m trainers.run"
 
 
 def train(settings: Settings) -> None:
-    """Train from scratch or go on; evaluate the best checkpoint and say what was reached."""
+    """Train from scratch or resume; evaluate the best checkpoint and print a summary.
+
+    Raises:
+        ConfigurationError: a setting or a checkpoint does not fit.
+        KeyboardInterrupt: Ctrl-C or SIGTERM ended the run; its checkpoint is saved.
+    """
     started = time.perf_counter()
     folder = run_folder(settings)
     check_writable(folder)
@@ -63,7 +68,7 @@ def train(settings: Settings) -> None:
         with _stop_on_signal(trainer):
             trainer.train()
         if trainer.stop_requested:
-            print(f"\nStopped at {trainer.frames:,} frames; saved. To go on:")
+            print(f"\nStopped at {trainer.frames:,} frames; saved. To resume:")
             print(f"  {_command(f'checkpoint={folder}')}")
             raise KeyboardInterrupt
         best = trainer.checkpoints.best() or trainer.save()
@@ -89,7 +94,7 @@ def train(settings: Settings) -> None:
 
 
 def evaluate_checkpoint(settings: Settings) -> None:
-    """Evaluate a trained policy in the evaluation mode of its environment; write the figures."""
+    """Evaluate a trained policy in the evaluation mode of its environment; write the result."""
     folder = results_folder(settings) / "evaluations"
     check_writable(folder)
     seed = stream_seed(settings.seed, "evaluation")
@@ -106,7 +111,7 @@ def evaluate_checkpoint(settings: Settings) -> None:
 
 
 def show_checkpoint(settings: Settings) -> None:
-    """Film a trained policy, and show it live where there is a display."""
+    """Film a trained policy; an environment may also show it live if there is a display."""
     folder = results_folder(settings) / "videos"
     check_writable(folder)
     seed = stream_seed(settings.seed, "demo")
@@ -126,7 +131,7 @@ _STREAMS: dict[Mode, Stream] = {"train": "training", "eval": "evaluation", "demo
 
 
 def _build_env(settings: Settings, mode: Mode, num_envs: int | None = None) -> EnvBase:
-    """Build the environment, with another number of environments if one is given."""
+    """Build the environment for a mode; `num_envs` replaces the setting of that name."""
     component = settings.env
     if num_envs is not None:
         component = component.replaced(num_envs=num_envs)
@@ -170,7 +175,7 @@ def _command(*arguments: str) -> str:
 
 @contextmanager
 def _stop_on_signal(trainer: TorchRLTrainer) -> Iterator[None]:
-    """Let Ctrl-C or SIGTERM end training after the step under way; a second one ends it at once."""
+    """End training after the current step on Ctrl-C or SIGTERM, and at once on a second one."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         trainer.stop_requested = True

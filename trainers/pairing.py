@@ -1,4 +1,4 @@
-"""Which agent can act in which environment."""
+"""Compatibility of agents and environments: kinds of actions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ from trainers.registry import choices_of, class_of
 
 
 def pair(env: EnvBase, agent: type[Agent]) -> Environment:
-    """Return an environment as an agent of some class can act in it.
+    """Return an environment whose actions an agent class can produce.
 
-    A continuous environment with a table of discrete actions takes discrete agents too.
+    A discrete agent can act in a continuous environment that declares a table of discrete actions:
+    the returned environment then applies the table.
+
+    Args:
+        env: environment to act in.
+        agent: class of the agent.
 
     Raises:
-        ConfigurationError: the agent cannot act in this environment; those that can are named.
+        ConfigurationError: the agent cannot act in this environment; the message lists the agents
+            that can.
     """
     env = as_environment(env)
     kind = action_kind(action_spec(env))
@@ -32,6 +38,6 @@ def pair(env: EnvBase, agent: type[Agent]) -> Environment:
     agents: dict[str, Any] = {name: class_of("agent", name) for name in choices_of("agent")}
     able = [name for name, other in agents.items() if kind in other.actions]
     raise ConfigurationError(
-        f"agent={agent.__name__}: this world takes {kind} actions, which it does not produce; "
+        f"agent={agent.__name__}: it does not produce the {kind} actions of this environment; "
         f"agents that do: {', '.join(able)}"
     )

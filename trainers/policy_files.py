@@ -1,4 +1,4 @@
-"""Trained policies: what of a checkpoint is needed to act, and agents made of it."""
+"""Policy files: save the policy of a checkpoint, and load agents from policy files."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from trainers.layout import load_checkpoint
 from trainers.pairing import pair
 from trainers.settings import PROVIDED
 
-# What a policy file keeps of a checkpoint, besides the policy.
+# Entries of a checkpoint that a policy file keeps, besides the policy.
 _KEPT = ("layout", "agent_name", "spaces", "config", "frames", "seconds")
 
 
 def save_policy(checkpoint: Path, path: Path) -> None:
-    """Write a file from which the agent of a checkpoint can act, but not learn on.
+    """Write a policy file: the part of a checkpoint that acting needs.
 
-    It lacks critics, targets, optimizers and the world's state, and is small enough to be shipped;
-    `mode=eval` and `mode=demo` take it like a checkpoint.
+    It lacks critics, target networks, optimizers and the environment's state, so it cannot resume
+    training and is small enough to be shipped. `mode=eval` and `mode=demo` accept it like a
+    checkpoint.
 
     Args:
-        checkpoint: the file of a checkpoint.
-        path: `*.safetensors`; its folder is made.
+        checkpoint: path of a checkpoint file.
+        path: path of the new file, `*.safetensors`; its folder is created.
 
     Raises:
         ConfigurationError: a file cannot be read or written.
@@ -45,14 +46,14 @@ def save_policy(checkpoint: Path, path: Path) -> None:
 
 
 def load_policy(path: Path, agent: Agent) -> None:
-    """Let an agent act as that of a checkpoint, or of a policy file.
+    """Load the policy of a checkpoint or a policy file into an agent.
 
     Args:
-        path: of either.
-        agent: of the same class, settings and spaces.
+        path: path of a checkpoint or policy file.
+        agent: agent of the same class, network settings, observations and actions.
 
     Raises:
-        ConfigurationError: the file cannot be read or belongs to another agent or world.
+        ConfigurationError: the file cannot be read, or belongs to another agent or environment.
     """
     state = load_checkpoint(path)
     check_identity(state, agent, path)
@@ -60,32 +61,32 @@ def load_policy(path: Path, agent: Agent) -> None:
 
 
 def trained_agent(path: Path, env: EnvBase, device: torch.device) -> tuple[Agent, EnvBase]:
-    """Return the agent of a checkpoint or a policy file, and the world as it can act in it.
+    """Build the agent of a checkpoint or a policy file, ready to act.
 
     Args:
-        path: of either.
-        env: a world that shows what the agent was trained to see, any number at a time.
-        device: where the agent shall live.
+        path: path of a checkpoint or policy file.
+        env: environment with the observations that the agent was trained on, of any batch size.
+        device: device of the agent.
 
     Returns:
-        The agent, and the world, with the action table that an agent with discrete actions needs
-        in a continuous world.
+        The agent and its environment: `env`, with the action table that an agent with discrete
+        actions needs in a continuous environment.
 
     Raises:
-        ConfigurationError: the file cannot be read or belongs to another world.
+        ConfigurationError: the file cannot be read, or belongs to another environment.
     """
     resolved: Any = OmegaConf.create(load_checkpoint(path)["config"])
     config: Any = OmegaConf.to_container(resolved, resolve=True)
     component = read_component("agent", config["agent"], PROVIDED["agent"])
-    world = pair(env, component.target)
-    seen = observation_spec(world, config.get("observation_keys"))
-    agent: Agent = component.build(seen, action_spec(world), device)
+    paired = pair(env, component.target)
+    observed = observation_spec(paired, config.get("observation_keys"))
+    agent: Agent = component.build(observed, action_spec(paired), device)
     load_policy(path, agent)
-    return agent, world
+    return agent, paired
 
 
 def _policy_of(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the networks that act, out of the state of a policy file or of a checkpoint."""
+    """Return the policy networks in the state of a checkpoint or a policy file."""
     if "policy" in state:
         return dict(state["policy"])
     networks = state["agent"]["networks"]

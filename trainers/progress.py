@@ -1,4 +1,4 @@
-"""The live display of a run: a bar in a terminal, a plain line now and then in a log."""
+"""Progress display of a run: a bar in a terminal, plain lines at intervals in a log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TextIO
 from tqdm import tqdm
 
 _RATE_SECONDS = 30.0
-# Long enough to hold evaluations and what lies between them.
+# Longer than the interval between evaluations, so that the estimate includes them.
 _ESTIMATE_SECONDS = 600.0
 _SAMPLE_SECONDS = 0.5
 _BAR_SECONDS = 0.2
@@ -21,18 +21,18 @@ _LINE_SECONDS = 10.0
 
 
 class ProgressDisplay:
-    """Show how much is done, at what rate, and the time left; in training also what is reached.
+    """Displays progress, rate and remaining time, and in training success and return.
 
-    Cheap to call at every step: most calls show nothing.
+    Calls are cheap enough for every step: most of them display nothing.
 
     Args:
-        total: number of frames, or of another unit, at the end.
-        initial: number at the start, more than 0 when resumed.
-        unit: name of what is counted, in the plural.
-        file: where to show it; a bar if that is a terminal, else a line at most every 10 s and one
-            at the end. Standard error by default.
-        enabled: whether to show progress; messages are shown all the same.
-        clock: seconds, never going back.
+        total: number of frames (or of another unit) at the end.
+        initial: number of frames at the start, above 0 in a resumed run.
+        unit: name of the counted unit, in the plural.
+        file: output stream: a bar if it is a terminal, otherwise a line at most every 10 s and one
+            at the end. None for standard error.
+        enabled: display progress; messages are printed in either case.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class ProgressDisplay:
         mean_return: float | None = None,
         stage: str | None = None,
     ) -> None:
-        """Show the state of the run. A fact that is None keeps its value.
+        """Update the display. An argument that is None keeps its previous value.
 
         Args:
-            frames: number so far, `initial` included.
-            success: rate of the latest episodes, 0 to 1.
+            frames: number of frames so far, `initial` included.
+            success: success rate of the latest episodes, 0 to 1.
             mean_return: mean return of the latest episodes.
-            stage: the activity under way, as in `evaluating 120/500 episodes`; empty for none.
+            stage: current activity, as in `evaluating 120/500 episodes`; empty for none.
         """
         self._frames = frames
         if success is not None:
@@ -102,14 +102,14 @@ class ProgressDisplay:
             self._show(rate, f"{human_time(left)} left" if math.isfinite(left) else "")
 
     def message(self, text: str) -> None:
-        """Print a line above the bar."""
+        """Print a line of text, above the bar if there is one."""
         if self._bar is None:
             print(text, file=self._file, flush=True)
         else:
             tqdm.write(text, file=self._file)
 
     def close(self) -> None:
-        """Show the end: the mean rate and the time taken. Later calls do nothing."""
+        """Display mean rate and elapsed time. Later calls do nothing."""
         if not self._open:
             return
         self._open = False
@@ -142,7 +142,7 @@ class ProgressDisplay:
 
 
 class _MovingRate:
-    """What is done per second, over the last `window` seconds."""
+    """Mean rate in frames per second over the last `window` seconds."""
 
     def __init__(self, window: float, now: float, frames: int) -> None:
         self._window = window
@@ -160,7 +160,7 @@ class _MovingRate:
 
 
 def human_time(seconds: float) -> str:
-    """Return a duration to read: `45 s`, `2 min 01 s`, `3 h 05 min`, `2 d 04 h`."""
+    """Return a readable duration: `45 s`, `2 min 01 s`, `3 h 05 min`, `2 d 04 h`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -174,7 +174,7 @@ def human_time(seconds: float) -> str:
 
 
 def human_bytes(count: float) -> str:
-    """Return a size to read, in units of 1,024: `512 B`, `1.5 KiB`, `477 MiB`, `2.0 GiB`."""
+    """Return a readable size in units of 1,024: `512 B`, `1.5 KiB`, `477 MiB`, `2.0 GiB`."""
     if count < 1024:
         return f"{count:.0f} B"
     units = ("KiB", "MiB", "GiB", "TiB")

@@ -1,4 +1,4 @@
-"""What there is to choose from, by name: the files of the config groups and their classes."""
+"""Choices of each config group by name, and the classes that they refer to."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from trainers.trainer import TorchRLTrainer
 
 _KINDS: dict[str, type] = {"agent": Agent, "env": EnvBase, "trainer": TorchRLTrainer}
 GROUPS = tuple(_KINDS)
-CUSTOM = "custom"  # stands in a config group for a class of the user's own
+CUSTOM = "custom"  # the choice of a config group that stands for the user's own class
 
 
 def choices_of(group: str) -> list[str]:
-    """Return what can be chosen for a config group, by name."""
+    """Return the sorted names of all choices of a config group."""
     files = [file.name for file in (resources.files("configs") / group).iterdir()]
     names = {file.removesuffix(".yaml") for file in files if file.endswith(".yaml")}
     return sorted(names - {CUSTOM})
 
 
 def class_of(group: str, choice: str) -> type:
-    """Return the class that a choice of a config group names.
+    """Return the class of a choice of a config group.
 
     Raises:
-        ConfigurationError: it cannot be imported.
+        ConfigurationError: the class cannot be imported.
     """
     section = OmegaConf.load(str(resources.files("configs") / group / f"{choice}.yaml"))
     return find_class(group, OmegaConf.select(section, "_target_"))
@@ -40,12 +40,13 @@ def find_class(group: str, path: Any, kind: type | None = None) -> type:
     """Import the class of a group by its dotted path.
 
     Args:
-        group: the config group, or the name of a setting that is a component.
-        path: `package.Class`.
-        kind: the class that it has to derive from; None for that of the config group.
+        group: config group, or name of a setting that is a component.
+        path: dotted path of the class, `package.Class`.
+        kind: required base class; None for the base class of the config group.
 
     Raises:
-        ConfigurationError: it cannot be imported, or is not of the kind that the group needs.
+        ConfigurationError: the class cannot be imported, is abstract, or does not derive from the
+            base class.
     """
     module, _, name = str(path).rpartition(".")
     try:

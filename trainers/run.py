@@ -24,9 +24,9 @@ _INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
 def main() -> int:
-    """Do what the command line asks for, and return the exit code."""
+    """Run the command line and return the exit code: 0, 2 after bad input, 130 after Ctrl-C."""
     arguments = sys.argv[1:]
-    # Errors of Hydra come to us, to be said in one line.
+    # Hydra raises its errors instead of printing them, so that they can be shortened to one line.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     try:
         if "--help" in arguments or "-h" in arguments:
@@ -45,7 +45,7 @@ def main() -> int:
 
 @hydra.main(version_base="1.3", config_path="pkg://configs", config_name="config")
 def run(config: DictConfig) -> None:
-    """Check what was asked for and do it."""
+    """Check the composed configuration and run its mode."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     composed = HydraConfig.get()
     try:
@@ -61,13 +61,13 @@ def run(config: DictConfig) -> None:
 
 
 def refuse(reason: str) -> int:
-    """Say in one line why nothing is done, and return the exit code for it."""
+    """Print an error as one line and return the exit code of bad input."""
     print(f"error: {reason}", file=sys.stderr)
     return 2
 
 
 def _check_experiment(choice: str | None, overrides: list[str]) -> None:
-    """Refuse an unknown experiment: Hydra passes over one, because the tuned pairs are optional."""
+    """Refuse an unknown experiment, which Hydra ignores because `experiment` is optional."""
     known = GlobalHydra.instance().config_loader().get_group_options("experiment")
     if f"experiment={choice}" in overrides and choice not in known:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""From what the user typed to checked settings, before anything is built."""
+"""Settings of the program, checked before anything is built."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainers.registry import GROUPS
 
 Mode = Literal["train", "eval", "demo"]
 
-# What the program itself passes to the constructors, and no setting may name.
+# Arguments that the program itself passes to the constructors; settings must not contain them.
 PROVIDED = {
     "agent": ("observation_spec", "action_spec", "device"),
     "env": ("mode", "device", "seed"),
@@ -36,7 +36,23 @@ PROVIDED = {
 
 @dataclass(frozen=True)
 class Settings:
-    """All that one run of the program was asked to do, checked."""
+    """Checked settings of one call of the program.
+
+    Attributes:
+        mode: train, eval or demo.
+        seed: seed of all random numbers.
+        device: compute device.
+        threads: number of CPU threads of PyTorch; None for one per core.
+        observation_keys: observations that the agent receives; None for all.
+        runs: folder of all runs.
+        checkpoint: file to resume, evaluate or film; None to train from scratch.
+        agent: agent class and its settings.
+        env: environment class and its settings.
+        trainer: trainer class and its settings.
+        evaluation: arguments of `Evaluator`.
+        demo: arguments of `film`.
+        config: all settings as plain values, to save with the run.
+    """
 
     mode: Mode
     seed: int
@@ -57,13 +73,14 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
     """Check a composed configuration.
 
     Args:
-        config: what Hydra composed.
-        choices: the choice of each config group, as in `{"agent": "sac", "env": "fanuc"}`; None
-            where a class of the user's own is in its place.
-        overrides: what the user typed; it wins over what a checkpoint was trained with.
+        config: configuration composed by Hydra.
+        choices: choice of each config group, as in `{"agent": "sac", "env": "fanuc"}`; None for
+            the user's own class.
+        overrides: arguments as typed; they take precedence over the settings of a checkpoint.
 
     Raises:
-        ConfigurationError: anything in it is wrong.
+        ConfigurationError: a setting is unknown, missing or out of range, or the checkpoint cannot
+            be used.
     """
     mode, seed, device, threads, checkpoint, runs = (
         check_value(_general, name, config[name])
@@ -125,7 +142,7 @@ def _general(
     checkpoint: str | None,
     runs: str,
 ) -> None:
-    """State the types of the general settings."""
+    """Declare types and ranges of the general settings, as a schema for `check_value`."""
 
 
 def _with_settings_of(
@@ -135,7 +152,7 @@ def _with_settings_of(
     choices: Mapping[str, str | None],
     overrides: list[str],
 ) -> DictConfig:
-    """Return the configuration with the settings that the checkpoint was trained with."""
+    """Return the configuration with the settings of the run that wrote the checkpoint."""
     trained = state.get("config") or {}
     for group in ("agent", "env"):
         of_checkpoint = trained.get("choices", {}).get(group)
@@ -157,7 +174,7 @@ def _with_settings_of(
 
 
 def _drop_settings_of_other_classes(sections: dict[str, Any], typed: list[str]) -> None:
-    """Drop the saved settings of a component for which another class was typed."""
+    """Drop the saved settings of each component whose class the user has replaced."""
     for override in typed:
         name, _, path = override.partition("=")
         *groups, last = name.split(".")

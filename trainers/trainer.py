@@ -1,4 +1,4 @@
-"""The training loop: collect, learn, log, evaluate, checkpoint."""
+"""The training loop: collect transitions, update the agent, log, evaluate, save checkpoints."""
 
 from __future__ import annotations
 
@@ -36,34 +36,38 @@ logger = logging.getLogger(__name__)
 
 
 class _StopError(Exception):
-    """Ends an evaluation that is no longer waited for."""
+    """Ends an evaluation after a request to stop the run."""
 
 
 class TorchRLTrainer:
     """Trains any agent in any batched TorchRL environment.
 
     Args:
-        env: the environment to learn in: any of TorchRL's, see `as_environment`.
-        agent: the agent that learns, on its own device.
-        folder: where metrics and checkpoints go.
-        evaluation_env: an environment in its evaluation mode, or an `Evaluator`, which builds one
-            when it is needed. It is not needed where `env` can switch its mode: evaluations then
-            happen there. None otherwise: no evaluations.
-        config: what was configured, kept in every checkpoint (JSON values).
-        execution: carries out acting and gradient steps.
-        seed: of the run; it decides which episodes the evaluations play.
-        total_frames: environment steps in all.
-        random_frames: environment steps with uniformly random actions before learning starts, for
-            agents that learn from a replay.
-        replay_capacity: observations that the replay holds.
-        log_interval: environment steps between two lines of metrics.
-        evaluation_interval: environment steps between two evaluations.
-        evaluation_episodes: episodes of each evaluation on the way.
-        checkpoint_interval: environment steps between two checkpoints.
-        checkpoints_kept: newest checkpoints that are kept; the best one is kept besides.
-        save_replay: keep the replay beside the newest checkpoint, so that training goes on with it.
-        loggers: where metrics go: `csv`, `tensorboard`, `wandb`.
-        show_progress: whether a progress bar is shown.
+        env: training environment, any TorchRL environment that `as_environment` accepts.
+        agent: agent to train; its device holds the networks and the replay buffer.
+        folder: run folder, which receives metrics and checkpoints.
+        evaluation_env: environment in its evaluation mode, or an `Evaluator`, which builds one on
+            demand. With None, evaluations use `env` if it can switch its mode
+            (`can_switch_mode`); otherwise there are no evaluations.
+        config: configuration of the run, saved in every checkpoint (JSON values).
+        execution: executes policy steps and gradient steps.
+        seed: seed of the run, at least 0; it determines the episodes of the evaluations.
+        total_frames: number of environment steps to train for, at least 1.
+        random_frames: number of environment steps with uniformly random actions before the first
+            update, at least 0; without effect on on-policy agents (PPO).
+        replay_capacity: maximum number of observations in the replay buffer, at least 1; without
+            effect on on-policy agents (PPO).
+        log_interval: environment steps between two rows of logged metrics, at least 1.
+        evaluation_interval: environment steps between two evaluations during training, at least
+            1.
+        evaluation_episodes: number of episodes of each evaluation during training, at least 1.
+        checkpoint_interval: environment steps between two checkpoints, at least 1.
+        checkpoints_kept: number of newest checkpoints to keep, at least 1; the best checkpoint is
+            always kept as well.
+        save_replay: save the replay buffer beside the newest checkpoint, so that a resumed run
+            continues with it.
+        loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
+        show_progress: show a progress bar.
     """
 
     @checked
@@ -126,9 +130,9 @@ class TorchRLTrainer:
         self._logged_frames = 0
 
     def train(self) -> None:
-        """Train until `total_frames`, or until `stop_requested` is set; evaluate and save.
+        """Train until `total_frames` or until `stop_requested` is set; evaluate and save.
 
-        Calling it again goes on.
+        A further call continues the training.
         """
         self.agent.policy.train()
         self._logged_at, self._logged_frames = time.perf_counter(), self.frames
@@ -151,11 +155,17 @@ class TorchRLTrainer:
         self.save()
 
     def close(self) -> None:
-        """Write out the metrics that are still buffered."""
+        """Write out buffered metrics and close the loggers."""
         self.metric_logger.close()
 
     def collect(self) -> TensorDictBase:
-        """Act once in every world, at random at first; return the transitions of who acts."""
+        """Step every environment of the batch once and count its frames.
+
+        The first `random_frames` actions are uniformly random, all later ones the policy's.
+
+        Returns:
+            The transitions `[R]` on the agent's device, one for each robot of the batch.
+        """
         is_random = self.frames < self.experience.random_frames
         step = self.collector.step(self.random_policy if is_random else self.agent.policy)
         self.frames += self.num_envs
@@ -177,13 +187,16 @@ class TorchRLTrainer:
     ) -> Evaluation:
         """Run the greedy policy of the agent in the evaluation environment.
 
-        Where the training environment is used for it, training then goes on from the state that it
-        had, or from new episodes if it tells no state.
+        If the training environment serves as the evaluation environment, its state is restored
+        afterwards; an environment without a saved state begins new episodes.
 
         Args:
-            episodes: at least 1.
-            stream: the use, which decides the episodes, see `stream_seed`.
-            progress: called now and then with the number of episodes done.
+            episodes: number of episodes, at least 1.
+            stream: random stream that determines the episodes, see `stream_seed`.
+            progress: function that is called at intervals with the number of finished episodes.
+
+        Returns:
+            Mean return, mean length and success rate of the episodes.
 
         Raises:
             ConfigurationError: the trainer has no evaluation environment.
@@ -198,9 +211,9 @@ class TorchRLTrainer:
         }
         if not self._evaluates_in_training_env:
             if self._evaluator is None:
-                raise ConfigurationError("evaluation_env: an evaluation needs one")
+                raise ConfigurationError("evaluation_env is missing: an evaluation needs one")
             return self._evaluator.evaluate(**run)
-        # A copy, because the environment goes on to write to the tensors of its state.
+        # A copy, because the environment keeps writing to the tensors of its state.
         state = copy.deepcopy(self.collector.state_dict())
         try:
             with evaluation_mode(self.env) as env:
@@ -210,7 +223,7 @@ class TorchRLTrainer:
                 self._begin_new_episodes()
 
     def save(self) -> Path:
-        """Write a checkpoint of everything that the rest of the training depends on."""
+        """Write a checkpoint with the complete state of training, and return its path."""
         state = {
             "layout": LAYOUT,
             **identity(self.agent),
@@ -231,13 +244,18 @@ class TorchRLTrainer:
         return self.checkpoints.save(self.frames, state, stored, score)
 
     def load(self, checkpoint: Path) -> None:
-        """Go on from a checkpoint: frames, networks, optimizers, replay, world and random numbers.
+        """Resume from a checkpoint.
 
-        Where the replay was not kept, it is filled anew by `random_frames` steps of the policy
-        before learning goes on.
+        It restores frames, networks, optimizers, replay buffer, environment and random state.
+        If the replay buffer was not saved, the policy fills a new one for `random_frames`
+        environment steps before the next update.
+
+        Args:
+            checkpoint: path of a checkpoint file.
 
         Raises:
-            ConfigurationError: the file cannot be used, or belongs to another agent or world.
+            ConfigurationError: the file cannot be read, or belongs to another agent or
+                environment.
         """
         state = load_checkpoint(checkpoint)
         check_identity(state, self.agent, checkpoint)
@@ -252,7 +270,7 @@ class TorchRLTrainer:
         if replay_path(checkpoint).exists():
             stored = load_state(replay_path(checkpoint))
         else:
-            logger.info("no replay beside %s: it is filled anew", checkpoint)
+            logger.info("no replay buffer beside %s: the policy fills a new one", checkpoint)
         self.experience.load_state_dict(state["experience"], stored)
         self.metric_logger.resume_from(self.frames)
         set_rng_state(state["random"], self.agent.device)
@@ -260,10 +278,10 @@ class TorchRLTrainer:
             self._begin_new_episodes()
 
     def _begin_new_episodes(self) -> None:
-        """Leave the episodes under way, of an environment without a state to go on from.
+        """Abandon the open episodes of an environment whose state cannot be restored.
 
-        The seed depends on the frames, so that the new episodes are not those with which the run
-        has begun.
+        The seed depends on the frames, so that the new episodes differ from the first episodes of
+        the run.
         """
         self.env.set_seed(stream_seed(self.seed, "training", self.frames))
         self.collector.restart()
@@ -310,5 +328,5 @@ class TorchRLTrainer:
         display.message(f"{self.frames:,} frames: {self.evaluation}")
 
     def _passed(self, interval: int) -> bool:
-        """Return whether the last step passed a multiple of `interval` frames."""
+        """Return whether the last step reached or passed a multiple of `interval` frames."""
         return self.frames // interval != (self.frames - self.num_envs) // interval

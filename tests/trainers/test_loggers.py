@@ -175,5 +175,5 @@ def test_unknown_sink_is_refused(tmp_path: Path) -> None:
 
 def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigurationError, match="cannot make"):
+    with pytest.raises(ConfigurationError, match="cannot create"):
         MetricLogger(tmp_path / "file" / "run")

@@ -111,6 +111,6 @@ def test_training_on_from_it_is_refused_before_anything_is_built(
     assert not told.out
 
 
-def test_another_world_is_refused(policy: Path) -> None:
-    with pytest.raises(ConfigurationError, match="another world"):
+def test_checkpoint_of_another_environment_is_refused(policy: Path) -> None:
+    with pytest.raises(ConfigurationError, match="another environment"):
         trained_agent(policy, IdentityWorld(), CPU)

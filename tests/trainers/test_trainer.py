@@ -151,7 +151,7 @@ def test_a_checkpoint_of_another_agent_or_world_is_refused(tmp_path: Path) -> No
 
     world = IdentityWorld(action_dim=3)
     other_world = TorchRLTrainer(world, make_agent(world), tmp_path / "b", show_progress=False)
-    with pytest.raises(ConfigurationError, match="another world"):
+    with pytest.raises(ConfigurationError, match="another environment"):
         other_world.load(latest)
     world = IdentityWorld()
     other = Other(observation_spec(world), world.action_spec, CPU)
