@@ -1,1 +1,1 @@
-"""Measurements beside peers, in one run each: `python -m benchmarks.NAME`."""
+"""Benchmarks against other programs, one command each: `python -m benchmarks.NAME`."""

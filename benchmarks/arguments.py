@@ -1,4 +1,4 @@
-"""Arguments of a benchmark as the program itself takes them: `name=value`."""
+"""Command-line arguments of benchmarks, in the `name=value` form of the main program."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from torchrl_gpu.arguments import check_value, parameters_of, suggest
 from torchrl_gpu.errors import ConfigurationError
 
-_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+_INTERRUPTED = 130  # exit code of a program that Ctrl-C ended, by the convention of shells
 
 
 def call_with_arguments(function: Callable[..., int]) -> int:
     """Call a function with the arguments of the command line, and return the exit code.
 
     Args:
-        function: its signature is the schema, its docstring the help; returns the exit code.
+        function: function to call; its signature is the schema of the arguments, its docstring
+            the text of `--help`, and its result the exit code.
 
     Returns:
-        What the function returned; 2 after one line that says what is wrong with an argument; 130
-        after Ctrl-C.
+        The result of the function; 2 after a one-line error about an argument; 130 after Ctrl-C.
     """
     arguments = sys.argv[1:]
     if "--help" in arguments or "-h" in arguments:
@@ -37,11 +37,11 @@ def call_with_arguments(function: Callable[..., int]) -> int:
 
 
 def read_arguments(function: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the values of `name=value` arguments, as a function takes them.
+    """Return the values of `name=value` arguments, converted to the types of a function.
 
     Args:
-        function: its signature is the schema.
-        arguments: as typed.
+        function: function whose signature is the schema.
+        arguments: arguments as typed.
 
     Raises:
         ConfigurationError: a name is unknown or missing, or a value is of another type or range.

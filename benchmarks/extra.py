@@ -1,4 +1,4 @@
-"""The packages that only benchmarks need: they come with the extra `benchmark`."""
+"""Optional packages of benchmarks, which the extra `benchmark` installs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from torchrl_gpu.errors import ConfigurationError
 
 
 def require(*packages: str) -> None:
-    """Refuse to begin without packages of the extra.
+    """Check that packages of the extra are installed.
 
-    A benchmark calls this first and imports these packages where it uses them, so that it can be
-    imported, and can say what is missing, without them.
+    A benchmark calls this first and imports the packages where it uses them, so that its module can
+    be imported and its `--help` printed without them.
 
     Args:
-        packages: the names by which they are imported.
+        packages: import names of the packages.
 
     Raises:
-        ConfigurationError: some are not installed.
+        ConfigurationError: a package is not installed; the message names the extra.
     """
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:

@@ -1,12 +1,11 @@
-"""What the pipeline costs on top of PyBullet, and what it gains over the usual way.
+"""Measure the overhead over plain PyBullet and the speed-up over Stable-Baselines3.
 
-Two questions, on the same arm and physics, in the same run:
+Two comparisons, with the same arm and physics, in one run:
 
-1. Of the speed of a bare PyBullet loop on all cores, how much is left for the environment alone,
-   with SAC's policy acting, and with training at the default ratio?
-2. How does that compare with one process and one Gymnasium environment through Stable-Baselines3,
-   acting and storing, and training at the same number of updates per frame? Ours runs as many arms
-   as batching is for (`many`).
+1. Speed of the environment alone, with SAC's policy acting, and with training at the default ratio,
+   as a share of the speed of a plain PyBullet loop on all cores.
+2. Speed of acting with storing, and of training, beside Stable-Baselines3 with one process and one
+   Gymnasium environment at the same number of updates per frame. This library runs `many` arms.
 
     python -m benchmarks.fanuc
 """
@@ -45,7 +44,7 @@ NEVER = 10**9
 
 
 def default_settings() -> Settings:
-    """Return what `agent=sac env=fanuc` stands for."""
+    """Return the settings of `agent=sac env=fanuc`."""
     choices = {"agent": "sac", "env": "fanuc"}
     overrides = [f"{group}={choice}" for group, choice in choices.items()] + ["device=cpu"]
     with initialize_config_module("configs", version_base="1.3"):
@@ -53,7 +52,7 @@ def default_settings() -> Settings:
 
 
 class Ours:
-    """The pipeline as the README's command builds it, in pieces that can be measured."""
+    """The training pipeline of the README's command, in parts that can be measured."""
 
     def __init__(self, settings: Settings, num_envs: int) -> None:
         self.env = FanucEnv(num_envs=num_envs)
@@ -89,17 +88,17 @@ class Ours:
             self.collector.step(self.agent.policy)
 
     def act_and_store(self, steps: int) -> None:
-        """Step the environment with the policy's actions, and keep every transition."""
+        """Step the environment with the policy's actions, and store every transition."""
         for _ in range(steps):
             self.replay.extend(self.collector.step(self.agent.policy))
 
     def train(self, steps: int) -> None:
-        """Train as the program does, with its default ratio of updates to frames."""
+        """Train with the default ratio of updates to frames."""
         self._trainer.total_frames = self._trainer.frames + steps * self.num_envs
         self._trainer.train()
 
     def close(self) -> None:
-        """End the workers."""
+        """Close the environment and the trainer."""
         self._trainer.close()
         self.env.close()
         self._folder.cleanup()
@@ -133,23 +132,23 @@ class Theirs:
         self._learner.learn(1_000)
 
     def act_and_store(self, steps: int) -> None:
-        """Act by the policy and store, without updates."""
+        """Step with the policy's actions and store every transition, without updates."""
         self._collector.learn(steps, reset_num_timesteps=True)
 
     def train(self, steps: int) -> None:
-        """Act, store and update at the same ratio as ours."""
+        """Train with the same ratio of updates to frames as `Ours`."""
         self._learner.learn(steps, reset_num_timesteps=True)
 
 
 def rate(run: Callable[[int], object], steps: int, arms: int) -> float:
-    """Return arm-steps per second of `run(steps)`."""
+    """Return the arm-steps per second of `run(steps)`."""
     start = time.perf_counter()
     run(steps)
     return arms * steps / (time.perf_counter() - start)
 
 
 def measures_of(ours: Ours, raw: RawLoop, steps: int) -> dict[str, Callable[[], float]]:
-    """Return what is measured of one number of arms, by name."""
+    """Return the measurements for one number of arms, by name."""
     arms = ours.num_envs
     return {
         "raw": lambda: raw.arm_steps_per_second(steps),
@@ -167,13 +166,13 @@ def measure(
     rounds: Annotated[int, Field(ge=1)] = 3,
     frames: Annotated[int, Field(ge=10)] = 25_000,
 ) -> int:
-    """Measure all of it in turns, several rounds, and print the medians.
+    """Run all measurements in turns, for several rounds, and print the medians.
 
     Args:
-        arms: to compare with a bare PyBullet loop (64).
-        many: arms to compare with Stable-Baselines3, which has one (512).
-        rounds: of all measurements, after one that warms up (3).
-        frames: arm-steps in each measurement (25000).
+        arms: number of arms for the comparison with plain PyBullet, at least 1 (64).
+        many: number of arms for the comparison with Stable-Baselines3, at least 1 (512).
+        rounds: number of rounds after a first one that warms up, at least 1 (3).
+        frames: number of arm-steps per measurement, at least 10 (25000).
 
     Raises:
         ConfigurationError: Stable-Baselines3 is not installed.
@@ -211,7 +210,7 @@ def measure(
 
 
 def report(speeds: dict[tuple[str, int], float], arms: int, many: int) -> None:
-    """Print both comparisons and the closing JSON object."""
+    """Print both comparisons and a final JSON object."""
     words = {
         "raw": "PyBullet alone, all cores",
         "env": "EnvBase, random actions",

@@ -1,7 +1,7 @@
-"""How well and how fast the README's command learns, from scratch, over several seeds.
+"""Measure success and wall-clock time of the README's training command over several seeds.
 
-Runs `python -m trainers.run agent=sac env=fanuc seed=...` as it stands, one seed after another, and
-reads what it wrote. `seconds` is the time of the whole command, from its start to its end.
+It runs `python -m trainers.run agent=sac env=fanuc seed=...` for one seed after another and reads
+the files of the run. `seconds` is the time of the whole command, from its start to its end.
 
     python -m benchmarks.fanuc_learning
 """
@@ -31,15 +31,15 @@ PICTURE = Path("docs/results/fanuc_learning.png")
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of the command reached.
+    """Result of one run of the command.
 
     Attributes:
-        success: share of successful episodes of the closing evaluation.
-        interval: its 95 % confidence interval.
-        episodes: number of episodes of that evaluation.
-        seconds: time of the whole command.
+        success: success rate of the closing evaluation, 0 to 1.
+        interval: 95 % confidence interval of the success rate.
+        episodes: number of episodes of the closing evaluation.
+        seconds: wall clock of the whole command.
         frames: environment steps of training.
-        curve: evaluations on the way: seconds since training began, and success.
+        curve: evaluations during training: seconds since training began, and success rate.
     """
 
     success: float
@@ -50,12 +50,12 @@ class Run:
     curve: list[tuple[float, float]]
 
     def seconds_to(self, success: float) -> float | None:
-        """Return the time of the first evaluation on the way with at least that success."""
+        """Return the time of the first evaluation with at least that success rate, if any."""
         return next((seconds for seconds, reached in self.curve if reached >= success), None)
 
 
 def train(seed: int, runs: Path, frames: int | None) -> Run:
-    """Run the command with a seed and read what it wrote."""
+    """Run the command with a seed and read its result."""
     command = [sys.executable, "-m", "trainers.run", "agent=sac", "env=fanuc", f"seed={seed}"]
     if frames is not None:
         command.append(f"trainer.total_frames={frames}")
@@ -81,7 +81,7 @@ def train(seed: int, runs: Path, frames: int | None) -> Run:
 
 
 def draw(results: dict[int, Run], path: Path) -> None:
-    """Draw success over time, a line for each seed."""
+    """Draw success rate over time, one line per seed."""
     figure, axes = pkgutil.resolve_name("matplotlib.pyplot:subplots")(figsize=(7, 4))
     for seed, result in results.items():
         axes.plot(
@@ -112,21 +112,22 @@ def learn(
     runs: Path = Path("runs/benchmark"),
     picture: Path | None = None,
 ) -> int:
-    """Train each seed, print the table and the closing JSON object, and draw the curves.
+    """Train each seed, draw the learning curves, and print a table and a final JSON object.
 
     Args:
-        seeds: how many, from 0 (3).
-        frames: another budget than the command's own, for a trial; it needs a `picture` of its own.
-        runs: where the runs themselves are kept (runs/benchmark).
-        picture: file of the curves (docs/results/fanuc_learning.png).
+        seeds: number of seeds, starting at 0, at least 1 (3).
+        frames: environment steps of each run, at least 1, instead of the command's own budget;
+            needs `picture`.
+        runs: folder of the runs (runs/benchmark).
+        picture: file of the learning curves (docs/results/fanuc_learning.png).
 
     Raises:
-        ConfigurationError: matplotlib is not installed, or a trial has no picture.
+        ConfigurationError: matplotlib is not installed, or `frames` is given without `picture`.
     """
     require("matplotlib")
     if frames is not None and picture is None:
         raise ConfigurationError(
-            f"frames={frames}: not the command's own budget; say where its curves go: picture=..."
+            f"frames={frames}: not the command's own budget; name a picture for it: picture=..."
         )
     picture = picture or PICTURE
     print_machine()

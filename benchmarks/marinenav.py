@@ -1,9 +1,9 @@
-"""How many robots a second the seas step, and what TorchRL's environment costs on top.
+"""Measure robot-steps per second of the marine environment, and the overhead of TorchRL.
 
-The yardstick is the paper's NumPy environment, one sea at a time on one core: 871 active
-robot-steps/s at 5 robots, 4 obstacles and random actions. Only active robots count here too: how
-many of the 5 are, is measured over whole episodes of random actions, because a robot that has
-collided costs as much as one under way.
+The reference is the paper's NumPy environment, one sea at a time on one core: 871 active
+robot-steps/s at 5 robots, 4 obstacles and random actions. Only active robots count in both cases.
+Their mean number is measured over whole episodes of random actions, because an inactive robot costs
+as much time as an active one.
 
     python -m benchmarks.marinenav
     python -m benchmarks.marinenav device=cuda sizes=[4096,65536,1048576]
@@ -27,7 +27,7 @@ from envs.marinenav import MarineNavEnv
 from envs.marinenav.world import World, flatten
 from torchrl_gpu.devices.device import resolve_device
 
-REFERENCE = 871.0  # active robot-steps/s, facts of the paper's environment on one core
+REFERENCE = 871.0  # active robot-steps/s of the paper's environment on one core
 OVERHEAD_SEAS = 1024
 EPISODE_STEPS = 1001
 
@@ -35,7 +35,7 @@ Sizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
 
 
 class Seas:
-    """An environment with random actions prepared, and the bare tensor loop beneath it."""
+    """An environment with prepared random actions, and its plain tensor loop without TorchRL."""
 
     def __init__(self, seas: int, device: str, compile_step: bool) -> None:
         self.env = MarineNavEnv(num_envs=seas, device=device, compile_step=compile_step)
@@ -57,12 +57,12 @@ class Seas:
 
     @property
     def world(self) -> World:
-        """The state."""
+        """The state of all seas."""
         return self.env.tensor_loop()[1]
 
 
 def seconds_of_step(run: Callable[[int], None], steps: int, device: str) -> float:
-    """Return how long a step takes."""
+    """Return the mean duration of a step in seconds."""
     wait(device)
     start = time.perf_counter()
     run(steps)
@@ -71,18 +71,18 @@ def seconds_of_step(run: Callable[[int], None], steps: int, device: str) -> floa
 
 
 def wait(device: str) -> None:
-    """Wait for an accelerator."""
+    """Wait until an accelerator has finished its queued work."""
     if device != "cpu":
         torch.get_device_module(device).synchronize()
 
 
 def size_in_bytes(tensors: dict[str, Tensor]) -> int:
-    """Return how much memory tensors take."""
+    """Return the memory of tensors in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def copy_speed(device: str) -> float:
-    """Return how many bytes a second the device can read and write."""
+    """Return the memory bandwidth of the device in bytes read and written per second."""
     source = torch.ones(2**26, device=device)
     target = torch.empty_like(source)
 
@@ -95,7 +95,7 @@ def copy_speed(device: str) -> float:
 
 
 def active_robots(device: str, compile_step: bool, seas: int = 128) -> float:
-    """Return how many robots of a sea are active, on average over episodes of random actions."""
+    """Return the mean number of active robots in a sea over episodes of random actions."""
     advance, world = Seas(seas, device, compile_step).env.tensor_loop()
     shape = (2, *world.now.sea.active.shape)
     active = 0.0
@@ -114,18 +114,18 @@ def measure(
     seconds: Annotated[float, Field(gt=0.0)] = 1.0,
     compile_step: bool = False,
 ) -> int:
-    """Measure all of it and print the medians.
+    """Measure each batch size and the overhead of TorchRL, and print the medians.
 
     Args:
-        sizes: numbers of seas side by side ([1,16,256,4096,16384]).
-        device: cpu, cuda, ... (cpu).
-        threads: of torch on the CPU (2).
-        rounds: measurements of each size (5).
-        seconds: of each measurement (1).
-        compile_step: whether torch.compile fuses the step (false).
+        sizes: numbers of seas in the batch, each at least 1 ([1,16,256,4096,16384]).
+        device: compute device: auto, cpu, cuda, ... (cpu).
+        threads: number of CPU threads of PyTorch, at least 1 (2).
+        rounds: number of measurements of each size, at least 1 (5).
+        seconds: duration of each measurement in seconds, above 0 (1).
+        compile_step: fuse the step with torch.compile (false).
 
     Raises:
-        ConfigurationError: there is no such device.
+        ConfigurationError: the device is not available.
     """
     device = str(resolve_device(device))
     torch.set_num_threads(threads)
@@ -137,7 +137,7 @@ def measure(
     rows, speeds, memory = [], {}, 0.0
     for size in sizes:
         fleet = Seas(size, device, compile_step)
-        fleet.step(3)  # what is built once, is built here
+        fleet.step(3)  # warms up: the first steps build kernels and caches
         steps = max(3, round(seconds / seconds_of_step(fleet.step, 3, device)))
         times = [seconds_of_step(fleet.step, steps, device) for _ in range(rounds)]
         step = statistics.median(times)

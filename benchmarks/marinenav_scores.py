@@ -1,11 +1,11 @@
-"""How well the policies in `pretrained/marinenav` sail, beside the paper's agents and baselines.
+"""Evaluate the policies in `pretrained/marinenav`, beside the paper's agents and baselines.
 
-The protocol is the paper's: default noise, 100 episodes at each of the six levels of its schedule,
-an episode ends with the first collision, the last arrival or after 1,001 steps, and it is a success
-if all robots are at their goals. All policies sail the same seas.
+The protocol is the paper's: default noise and 100 episodes at each of the six levels of its
+schedule. An episode ends with the first collision, the last arrival or after 1,001 steps, and is
+successful if all robots have reached their goals. All policies play the same episodes.
 
     python -m benchmarks.marinenav_scores
-    python -m benchmarks.marinenav_scores agent=ac_iqn train=true    # trains it anew and keeps it
+    python -m benchmarks.marinenav_scores agent=ac_iqn train=true    # replaces the shipped policy
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ HEADER: Final = (
     *("frames", "trained, min"),
 )
 
-# The authors' released checkpoints in their environment, 100 episodes a level: success at each
-# level and overall, discounted return, time (s), energy.
+# The authors' released checkpoints in their environment, 100 episodes per level: success rate at
+# each level and overall, discounted return, time (s), energy.
 REFERENCE: Final[dict[str, tuple[float, ...]]] = {
     "ac_iqn": (0.92, 0.94, 0.85, 0.67, 0.58, 0.69, 0.775, 33.02, 19.4, 30398.0),
     "sac": (0.98, 0.90, 0.80, 0.52, 0.66, 0.55, 0.735, 29.38, 29.3, 39215.0),
@@ -68,21 +68,21 @@ def scores(
     device: str = "auto",
     seed: Annotated[int, Field(ge=0)] = 0,
 ) -> int:
-    """Evaluate shipped policies and baselines on the same seas; train policies first if asked to.
+    """Evaluate shipped policies and baselines on the same episodes, after training on request.
 
     Args:
-        agent: one of the seven, or all.
-        train: train by `python -m trainers.run agent=... env=marinenav`, with the settings of
-            configs/experiment, and keep the best checkpoint's policy in pretrained/marinenav.
-        episodes: at each of the six levels.
-        device: auto, cpu, cuda, ...
-        seed: of the seas.
+        agent: agent to evaluate: ac_iqn, sac, iqn, ddpg, dqn, ppo, rainbow or all (all).
+        train: first train by `python -m trainers.run agent=... env=marinenav` with its tuned
+            settings, and save the policy of the best checkpoint in pretrained/marinenav (false).
+        episodes: number of episodes at each of the six levels, at least 1 (100).
+        device: compute device: auto, cpu, cuda, ... (auto).
+        seed: seed of the episodes, at least 0 (0).
 
     Returns:
         0.
 
     Raises:
-        ConfigurationError: the one policy that was asked for is not there.
+        ConfigurationError: there is no policy file of the agent, or the device is not available.
     """
     names = AGENTS if agent == "all" else (agent,)
     place = resolve_device(device)
@@ -127,8 +127,8 @@ def scores(
         }
     print_table(HEADER, rows)
     print(
-        f"\nsuccess by level and overall with its 95 % interval, {episodes} episodes a level; "
-        "frames are steps of single seas, until the checkpoint that is shown"
+        f"\nsuccess rate by level and overall with 95 % interval, {episodes} episodes per level; "
+        "frames are steps of single seas until the evaluated checkpoint"
     )
     print_figures(figures)
     return 0
@@ -139,7 +139,7 @@ def _file(agent: str) -> Path:
 
 
 def _train(agent: str, device: str) -> None:
-    """Make a run as a user would, and keep its best policy."""
+    """Train by the command of a user, and save the policy of the best checkpoint."""
     runs = Path("runs") / f"marinenav_{time.strftime('%Y%m%d_%H%M%S')}"
     arguments = ("-m", "trainers.run", f"agent={agent}", "env=marinenav", f"device={device}")
     command = ("python", *arguments)

@@ -1,8 +1,8 @@
-"""What acting for a whole batch at once gains over acting for one observation after another.
+"""Measure the speed-up of batched acting over acting for one observation at a time.
 
-`PolicyWrapper` against the loop that many programs have: each observation goes to the host as a
-NumPy array, back to the device as a batch of one, through the network, and its action to the host,
-where it is explored with and collected. Same network, same observations, in turns, in one run.
+`PolicyWrapper` is compared with a common loop: each observation goes to the host as a NumPy array
+and back to the device as a batch of one; the action of the network goes to the host, where noise or
+epsilon is applied. Both use the same network and observations and are measured in turns.
 
     python -m benchmarks.policy
 """
@@ -31,9 +31,9 @@ from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.devices.device import describe_device, resolve_device
 
 BATCHES = (1, 64, 1_024, 16_384)
-OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = 21, 6, 13  # those of the world fanuc
+OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = 21, 6, 13  # those of the environment fanuc
 EPSILON, NOISE = 0.1, 0.1
-_SHORTEST_SECONDS = 0.02  # of one measurement: what is shorter than that is repeated within it
+_SHORTEST_SECONDS = 0.02  # of one measurement, which repeats shorter calls
 
 Act = Callable[[Tensor], Tensor]
 
@@ -47,7 +47,7 @@ def build_agents(device: torch.device) -> dict[str, Agent]:
 
 
 def batched(agent: Agent) -> Act:
-    """Return what acts by one call of the agent's policy."""
+    """Return a function that acts by one call of the agent's policy."""
 
     def act(observation: Tensor) -> Tensor:
         seen = TensorDict({"observation": observation}, observation.shape[:1])
@@ -58,13 +58,13 @@ def batched(agent: Agent) -> Act:
 
 
 def one_by_one(agent: Agent) -> Act:
-    """Return what acts by a loop over the observations."""
+    """Return a function that acts by a loop over the observations."""
     device = agent.device
     generator = np.random.default_rng(0)
 
     def greedy(observation: Tensor) -> Tensor:
         state = torch.from_numpy(observation.cpu().numpy()).unsqueeze(0).to(device)
-        # A plain dictionary: the loop is not to pay for a TensorDict with each observation.
+        # A plain dictionary spares the loop the cost of a TensorDict per observation.
         seen = cast(TensorDictBase, {"observation": state})
         return agent.policy.actor.act(seen, deterministic=True)
 
@@ -87,7 +87,7 @@ def one_by_one(agent: Agent) -> Act:
 
 
 def seconds_of(act: Act, observation: Tensor) -> float:
-    """Return the time of one call, its actions on the host included: a world waits for them."""
+    """Return the seconds of one call, including the copy of its actions to the host."""
     calls, start, elapsed = 0, time.perf_counter(), 0.0
     while elapsed < _SHORTEST_SECONDS:
         act(observation).cpu()
@@ -97,7 +97,7 @@ def seconds_of(act: Act, observation: Tensor) -> float:
 
 
 def measure(ours: Act, theirs: Act, observation: Tensor, seconds: float) -> tuple[float, float]:
-    """Return the median times of one call of both, measured in turns for so many seconds."""
+    """Return the median seconds of one call of each, measured in turns for `seconds` in all."""
     ours(observation), theirs(observation[:1])  # warms up
     samples: list[tuple[float, float]] = []
     end = time.perf_counter() + seconds
@@ -108,11 +108,11 @@ def measure(ours: Act, theirs: Act, observation: Tensor, seconds: float) -> tupl
 
 @torch.no_grad()
 def compare(*, device: str = "auto", seconds: Annotated[float, Field(gt=0.0)] = 3.0) -> int:
-    """Measure both ways to act at every batch size and print the medians.
+    """Measure batched and single acting at every batch size and print the medians.
 
     Args:
-        device: as everywhere: auto, cpu, cuda, ... (auto).
-        seconds: of measuring, for each agent and batch size; each way runs at least once (3).
+        device: compute device: auto, cpu, cuda, ... (auto).
+        seconds: duration of the measurements of each agent and batch size in seconds, above 0 (3).
     """
     resolved = resolve_device(device)
     print_machine()

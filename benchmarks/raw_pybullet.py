@@ -1,6 +1,6 @@
-"""The yardstick: a bare PyBullet loop over the same arms, with nothing of ours in it.
+"""Reference for speed: a plain PyBullet loop over the same arms, without this library.
 
-Without torch, because each of its processes imports this module.
+The module does not import torch, because each of its processes imports the module.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ EPISODE_STEPS = 150  # as long as the environment's episodes last under random a
 
 
 class RawLoop:
-    """Arms in processes of their own that only set motors, step, and read joints and flange.
+    """Worker processes that set motors, step the physics, and read joints and flange.
 
     Args:
-        robot: the arm.
-        solver_iterations: of the constraint solver, per substep.
+        robot: arm to simulate.
+        solver_iterations: number of iterations of the constraint solver per substep.
         start: joint angles at the start of each episode, rad.
-        shares: for each process, the arms in each of its clients.
+        shares: number of arms in each PyBullet client, for each process.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RawLoop:
             pipe.recv()
 
     def arm_steps_per_second(self, steps: int) -> float:
-        """Run all processes side by side for a number of steps."""
+        """Return the arm-steps per second of all processes in parallel over `steps` steps."""
         start = time.perf_counter()
         for pipe in self._pipes:
             pipe.send(steps)

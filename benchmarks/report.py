@@ -1,4 +1,4 @@
-"""How every benchmark tells its figures: a table for people, one JSON object for programs."""
+"""Output of benchmarks: a table for people and a JSON object for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under their header: the first column to the left, the others to the right."""
+    """Print a table: the first column aligned to the left, the others to the right."""
     widths = [max(len(line[i]) for line in (header, *rows)) for i in range(len(header))]
     for line in (header, ["-" * width for width in widths], *rows):
         first, *others = (
@@ -23,7 +23,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_machine() -> None:
-    """Say what the figures were measured on."""
+    """Print a description of the machine."""
     print(
         f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, "
         f"Python {platform.python_version()}, torch {torch.__version__}, "
@@ -32,5 +32,5 @@ def print_machine() -> None:
 
 
 def print_figures(figures: Mapping[str, Any]) -> None:
-    """Print the closing line: all figures as one JSON object."""
+    """Print the last line: all figures as one JSON object."""
     print(json.dumps(figures), flush=True)

@@ -1,4 +1,4 @@
-"""The way the seeds did it: one arm, one process, one Gymnasium environment, NumPy throughout."""
+"""A conventional environment: one arm, one process, Gymnasium and NumPy."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class SingleArm(gymnasium.Env[Observation, NDArray[np.float32]]):
     """Reach a target with the flange, as a plain Gymnasium environment.
 
     Args:
-        robot: the arm; the same as the batched world's.
-        solver_iterations: of the constraint solver, per substep; likewise.
+        robot: arm to simulate, equal to that of the batched environment.
+        solver_iterations: number of iterations of the constraint solver per substep, equal to that
+            of the batched environment.
         targets: reachable positions `[T, 3]`, metres.
         starts: joint angles to start from `[S, 6]`, rad.
     """
@@ -41,7 +42,7 @@ class SingleArm(gymnasium.Env[Observation, NDArray[np.float32]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Put the arm at its start and draw a target."""
+        """Put the arm at a random start and draw a random target."""
         super().reset(seed=seed)
         self._steps = 0
         self._target = self._targets[self.np_random.integers(len(self._targets))]

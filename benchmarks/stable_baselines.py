@@ -1,7 +1,7 @@
-"""Stable-Baselines3 as it is meant to be used, under the same rule as our own runs.
+"""Train with Stable-Baselines3 under the same rules as the runs of this library.
 
-The rule: so many evaluations on the way, the last of them at the end; the best of the policies so
-evaluated is the result, and its score is that of 100 deterministic episodes of another stream.
+The rules: a number of evaluations during training, the last one at the end; the policy of the best
+evaluation is the result, and its score is the mean return of 100 other deterministic episodes.
 
     python -m benchmarks.stable_baselines algorithm=dqn task=cartpole seed=0 frames=50000 out=a.json
 """
@@ -59,9 +59,9 @@ _CARTPOLE_DQN: dict[str, Any] = {
     "exploration_final_eps": 0.04,
 }
 
-# The tuned settings of RL Zoo (github.com/DLR-RM/rl-baselines3-zoo, hyperparams/*.yml), complete;
-# `n_envs` is the number of environments, `noise_std` that of the noise on actions of one dimension.
-# What is not named is the default of Stable-Baselines3.
+# The complete tuned settings of RL Zoo (github.com/DLR-RM/rl-baselines3-zoo, hyperparams/*.yml).
+# `n_envs` is the number of environments, `noise_std` the standard deviation of the action noise.
+# All other settings are the defaults of Stable-Baselines3.
 SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
     ("ppo", "cartpole"): {
         "n_envs": 8,
@@ -106,12 +106,13 @@ SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
 
 
 class Judge:
-    """Evaluates the policy on the way and keeps the best; called after each step of training.
+    """Evaluates the policy during training and keeps the best; called after each step.
 
     Args:
-        model: an algorithm of Stable-Baselines3.
-        task: that it learns.
+        model: algorithm of Stable-Baselines3.
+        task: task to learn.
         frames: environment steps of training.
+        seed: seed of the run, which determines the episodes of the evaluations.
 
     Attributes:
         curve: frames, seconds since training began and score of each evaluation.
@@ -130,30 +131,30 @@ class Judge:
         self._started = time.perf_counter()
 
     def __call__(self, _locals: dict[str, Any], _globals: dict[str, Any]) -> bool:
-        """Evaluate the policy if it is time, and let training go on."""
+        """Evaluate the policy if an evaluation is due, and continue training."""
         due = (len(self.curve) + 1) * self._interval
         if due <= self._model.num_timesteps < self._frames:
             self.judge()
         return True
 
     def judge(self) -> None:
-        """Evaluate the policy as it is now."""
+        """Evaluate the present policy, and keep it if it is the best so far."""
         score = self.score(self._episodes, "selection")
         seconds = time.perf_counter() - self._started
         self.curve.append({"frames": self._model.num_timesteps, "seconds": seconds, "score": score})
-        if score >= self._best_score:  # the later of equals, as for ours
+        if score >= self._best_score:  # of equal scores the latest, as in this library
             self._best_score = score
             self._best = copy.deepcopy(self._model.policy.state_dict())
 
     def score(self, episodes: int, stream: Stream) -> float:
-        """Return the mean return of so many deterministic episodes."""
+        """Return the mean return of a number of deterministic episodes."""
         self._env.seed(stream_seed(self._seed, stream))
         evaluate = pkgutil.resolve_name(_EVALUATE)
         mean, _ = evaluate(self._model, self._env, n_eval_episodes=episodes)
         return float(mean)
 
     def best_score(self, episodes: int) -> float:
-        """Return the mean return of the best policy there was, in episodes that chose nothing."""
+        """Return the mean return of the best policy, in episodes that did not select it."""
         self._model.policy.load_state_dict(self._best)
         return self.score(episodes, "evaluation")
 
@@ -166,18 +167,18 @@ def train(
     frames: Annotated[int, Field(ge=10)],
     out: Path,
 ) -> int:
-    """Train one seed and write what was reached.
+    """Train one seed and write its result.
 
     Args:
-        algorithm: ppo, sac, ddpg, dqn or qrdqn.
-        task: cartpole (ppo, dqn, qrdqn) or pendulum (ppo, sac, ddpg).
-        seed: of everything random.
-        frames: environment steps of training.
-        out: a JSON file to write: score, frames and the curve of evaluations on the way.
+        algorithm: algorithm of Stable-Baselines3: ppo, sac, ddpg, dqn or qrdqn.
+        task: task to learn: cartpole (ppo, dqn, qrdqn) or pendulum (ppo, sac, ddpg).
+        seed: seed of all random numbers, at least 0.
+        frames: environment steps of training, at least 10.
+        out: JSON file for the result: score, frames and curve of the evaluations during training.
 
     Raises:
-        ConfigurationError: RL Zoo's settings for this algorithm and task are not here, or
-            Stable-Baselines3 is not installed.
+        ConfigurationError: there are no settings for this algorithm and task, or Stable-Baselines3
+            is not installed.
     """
     require("stable_baselines3", "sb3_contrib")
     if (algorithm, task) not in SETTINGS:
@@ -192,7 +193,7 @@ def train(
     env = make_env(TASKS[task].title, n_envs=settings.pop("n_envs", 1))
     build = pkgutil.resolve_name(ALGORITHMS[algorithm])
     model = build("MlpPolicy", env, seed=seed, device="cpu", **settings)
-    env.seed(stream_seed(seed, "training"))  # after the model, which seeds its environment too
+    env.seed(stream_seed(seed, "training"))  # after the model, which also seeds its environment
     judge = Judge(model, TASKS[task], frames, seed)
     model.learn(frames, callback=judge)
     judge.judge()

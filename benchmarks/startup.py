@@ -1,7 +1,7 @@
-"""How long the README's command takes from its start to its first gradient step.
+"""Measure the time of the README's command from its start to its first update.
 
-Imports, worker processes, the warm-up with random actions and the first update are all in it; the
-targets come from the cache, as they do from the second run on.
+The time includes imports, worker processes, the frames with random actions and the first update.
+The targets come from the cache, as in every run but the first.
 
     python -m benchmarks.startup
 """
@@ -20,7 +20,7 @@ from pydantic import Field
 from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
 
-# Runs the command, and ends it by force when the first update is done.
+# Runs the command, and exits the process after the first update.
 COMMAND = """
 import os, sys, time
 from agents import SAC
@@ -55,7 +55,7 @@ def measure(*, starts: Annotated[int, Field(ge=1)] = 5) -> int:
     """Measure several starts and print the median.
 
     Args:
-        starts: how many (5).
+        starts: number of starts, at least 1 (5).
     """
     print_machine()
     seconds_to_first_update()  # fills the cache of targets

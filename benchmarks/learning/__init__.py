@@ -1,1 +1,1 @@
-"""Measures how well and how fast each agent learns, beside Stable-Baselines3."""
+"""Learning benchmark: score and speed of every agent on known tasks, and Stable-Baselines3."""

@@ -1,12 +1,12 @@
-"""How well and how fast each agent learns what it is known to learn, and Stable-Baselines3 beside.
+"""Measure score and wall-clock time of every agent on known tasks, and of Stable-Baselines3.
 
-Every run is a command as a user would type it, in a process of its own with one torch thread. Its
-score is that of its closing evaluation, its time the wall clock from start to end. Ours and theirs
-take turns, so that both see the same load of the machine.
+Every run is a command as a user would type it, in its own process with one torch thread. Its score
+is the score of its closing evaluation, its time the wall clock from start to end. Runs of this
+library and of Stable-Baselines3 take turns, so that both see the same load of the machine.
 
     python -m benchmarks.learning agent=dqn task=cartpole seeds=3
 
-writes docs/results/learning/dqn_cartpole.json and renders docs/results/learning.md and .png anew.
+writes docs/results/learning/dqn_cartpole.json and renders docs/results/learning.md and .png.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _agent(name: str) -> str:
 
 
 def _task(name: str) -> str:
-    """Return the task's own name for it or for the id of its Gymnasium environment."""
+    """Return the name of a task, given its name or the id of its Gymnasium environment."""
     titles = {task.title: task.name for task in TASKS.values()}
     name = titles.get(name, name)
     if name not in (*TASKS, "all"):
@@ -63,27 +63,29 @@ def learn(
     results: Path | None = None,
     runs: Path = Path("runs/learning"),
 ) -> int:
-    """Measure how agents learn, write what they reached and render all results anew.
+    """Measure how agents learn, write their results and render the table and picture of all.
 
     Args:
-        agent: ppo, sac, ddpg, ac_iqn, dqn, iqn, rainbow or all.
-        task: cartpole, pendulum, acrobot, lunarlander, lunarlander_continuous, fanuc, the id of
-            one of these Gymnasium environments, or all.
-        seeds: how many, from 0 (3; LunarLander and FANUC 1).
-        peers: true, false or only: whether Stable-Baselines3 runs beside, where it is compared with
-            (true).
-        jobs: runs at a time, each with one torch thread; FANUC always runs alone (2).
-        frames: another budget than the published one, for a trial; it needs a `results` of its own.
-        results: folder of the JSON files; table and picture come to lie beside it
+        agent: agent to measure: ppo, sac, ddpg, ac_iqn, dqn, iqn, rainbow or all.
+        task: task to learn: cartpole, pendulum, acrobot, lunarlander, lunarlander_continuous,
+            fanuc, the id of one of these Gymnasium environments, or all.
+        seeds: number of seeds, starting at 0, at least 1 (3; LunarLander and FANUC 1).
+        peers: runs of Stable-Baselines3 on the tasks that compare with it: true, false, or only
+            to run nothing else (true).
+        jobs: number of parallel runs, each with one torch thread, at least 1; FANUC always runs
+            alone (2).
+        frames: environment steps of each run, at least 10, instead of the published budget; needs
+            `results`.
+        results: folder of the JSON files; table and picture are written beside it
             (docs/results/learning).
-        runs: where the runs themselves are kept (runs/learning).
+        runs: folder of the runs (runs/learning).
 
     Returns:
-        0, or 1 if a run failed; of such a pair the file stays as it was.
+        0, or 1 if a run failed; the file of a failed pair of agent and task stays unchanged.
 
     Raises:
-        ConfigurationError: the agent is not measured on this task, a trial has no folder, or a
-            package that is needed is not installed.
+        ConfigurationError: the agent is not measured on this task, `frames` is given without
+            `results`, or a required package is not installed.
     """
     require("matplotlib")
     gates = _gates(agent, task)
@@ -94,7 +96,7 @@ def learn(
     if frames is not None:
         if results is None:
             raise ConfigurationError(
-                f"frames={frames}: not the published budget; say where such figures go: results=..."
+                f"frames={frames}: not the published budget; name a folder for it: results=..."
             )
         gates = [replace(gate, frames=frames) for gate in gates]
     if peers != "false" and any(gate.peer for gate in gates):
@@ -111,11 +113,11 @@ def learn(
         with ThreadPoolExecutor(at_a_time) as pool:
             try:
                 for queued in _queue(pool, group, seeds, peers, started):
-                    failed = _tell(queued)
+                    failed = _print_scores(queued)
                     failures += failed
                     if not failed:
                         done.append(_keep(queued, machine, folder))
-            except BaseException:  # Ctrl-C above all: the runs that wait must not start
+            except BaseException:  # above all Ctrl-C: queued runs must not start
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
     if done:
@@ -131,7 +133,7 @@ def learn(
 
 
 def _gates(agent: str, task: str) -> list[Gate]:
-    """Return what was asked for."""
+    """Return the gates of an agent (or all) on a task (or all)."""
     gates = [g for g in GATES if agent in (g.agent, "all") and task in (g.task.name, "all")]
     if not gates:
         tasks = ", ".join(gate.task.name for gate in GATES if gate.agent == agent)
@@ -148,7 +150,7 @@ def _machine() -> str:
 
 @dataclass
 class _Queued:
-    """The runs of an agent on a task, and those of its peer."""
+    """The runs of an agent on a task, and the runs of its peer."""
 
     gate: Gate
     ours: dict[Job, Future[Run]] = field(default_factory=dict)
@@ -158,7 +160,7 @@ class _Queued:
 def _queue(
     pool: ThreadPoolExecutor, gates: Iterable[Gate], seeds: int | None, peers: Peers, folder: Path
 ) -> list[_Queued]:
-    """Queue all runs, seed by seed, ours and theirs in turns."""
+    """Queue all runs, seed by seed, our runs and the peer's in turns."""
     of_peers: dict[Path, tuple[Job, Future[Run]]] = {}
     everything = []
     for gate in gates:
@@ -168,7 +170,7 @@ def _queue(
                 our_job = OurJob.of(gate, seed, folder / gate.name / f"seed_{seed}")
                 queued.ours[our_job] = pool.submit(our_job.run)
             if peers != "false" and gate.peer is not None:
-                # Two agents can stand beside the same runs: these are made once.
+                # Two agents can have the same peer, whose runs are shared.
                 name = f"sb3_{gate.peer}_{gate.task.name}_{gate.frames}"
                 home = folder / name / f"seed_{seed}"
                 if home not in of_peers:
@@ -180,8 +182,8 @@ def _queue(
     return everything
 
 
-def _tell(queued: _Queued) -> int:
-    """Wait for the runs, say what each reached, and return how many failed."""
+def _print_scores(queued: _Queued) -> int:
+    """Wait for the runs, print the score of each, and return the number of failed runs."""
     failures = 0
     for whose, jobs in (("", queued.ours), ("SB3 ", queued.peer)):
         for job, future in jobs.items():
@@ -197,7 +199,7 @@ def _tell(queued: _Queued) -> int:
 
 
 def _keep(queued: _Queued, machine: str, folder: Path) -> Result:
-    """Write what the runs reached; what was not run this time stays as it was."""
+    """Write the result of the runs; a series that was not run keeps its earlier values."""
     gate = queued.gate
     result = read_result(folder, gate.agent, gate.task.name)
     if result is None or result.frames != gate.frames:

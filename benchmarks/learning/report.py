@@ -1,4 +1,4 @@
-"""From the files of the learning benchmark to a table and a picture, for people.
+"""Render the files of the learning benchmark as a table and a picture.
 
     python -m benchmarks.learning.report
 
@@ -36,11 +36,11 @@ def render(*, results: Path = RESULTS) -> int:
     """Render the table and the picture of all results in a folder, beside the folder.
 
     Args:
-        results: the folder (docs/results/learning).
+        results: folder of the JSON files (docs/results/learning).
 
     Raises:
-        ConfigurationError: there are no results, a file there is none, or matplotlib is not
-            installed.
+        ConfigurationError: the folder holds no results, a file in it is not a result, or matplotlib
+            is not installed.
     """
     require("matplotlib")
     found = read_results(results)
@@ -54,7 +54,7 @@ def render(*, results: Path = RESULTS) -> int:
 
 
 def row(result: Result) -> list[str]:
-    """Return what the table says of a result, a cell for each column of `HEADER`."""
+    """Return the table row of a result, one cell for each column of `HEADER`."""
     ours, peer, faster = result.ours, result.peer, result.times_faster
     reached = {True: "yes", False: "no", None: "-"}[result.reached]
     return [
@@ -73,7 +73,7 @@ def row(result: Result) -> list[str]:
 
 
 def _scores(result: Result, series: Series | None) -> tuple[str, str]:
-    """Return the mean score, and that of each seed."""
+    """Return the mean score and the scores of all seeds."""
     if series is None:
         return "-", "-"
     each = ", ".join(_score(result, run.score) for run in series.runs)
@@ -87,34 +87,33 @@ def _score(result: Result, score: float | None) -> str:
 
 
 def markdown(results: Sequence[Result], picture: Path) -> str:
-    """Return the page: how it was measured, the table, the picture, and every command."""
+    """Return the page: method, table, picture, machines and commands."""
     series = list(_all_series(results))
     machines = dict.fromkeys(f"{s.machine} ({s.date})" for s in series)
     lines = [
-        "# Learning, and Stable-Baselines3 beside it",
+        "# Learning curves, compared with Stable-Baselines3",
         "",
         "Written by `python -m benchmarks.learning.report` from the files in"
         f" [{picture.stem}/]({picture.stem}/).",
         "",
-        "Score: the mean return (fanuc: share of targets reached) of 100 deterministic episodes,"
-        " played by the best policy of the evaluations on the way; the mean over the seeds."
-        " Seconds: the wall clock of a whole command, its start and all evaluations included; the"
-        " mean likewise. SB3: Stable-Baselines3 with the tuned settings of RL Zoo, the same budget"
-        " and the same rule. Other programs shared the cores during many of these runs: compare"
-        " seconds within a row only, and not at all between agents that share one peer's runs.",
+        "Score: mean return (fanuc: share of targets reached) over 100 deterministic episodes of"
+        " the best policy, selected by the evaluations during training; averaged over the seeds."
+        " Seconds: wall clock of the whole command, including startup and all evaluations; averaged"
+        " over the seeds. SB3: Stable-Baselines3 with the tuned settings of RL Zoo, the same budget"
+        " and the same selection. Other programs shared the cores during many of these runs:"
+        " compare seconds within a row only, and not between agents that share one peer's runs.",
         "",
         _markdown_row(HEADER),
         _markdown_row(["---"] * len(HEADER)),
         *(_markdown_row(row(result)) for result in results),
         "",
-        f"![Learning curves: the mean of the seeds, and from the lowest to the highest]"
-        f"({picture.name})",
+        f"![Learning curves: mean, lowest and highest score of the seeds]({picture.name})",
         "",
         "Measured on:",
         "",
         *(f"- {machine}" for machine in machines),
         "",
-        "Commands, each with its first seed:",
+        "Commands for the first seed:",
         "",
         "```",
         *dict.fromkeys(s.command for s in series),
@@ -132,7 +131,7 @@ def _all_series(results: Sequence[Result]) -> Iterator[Series]:
 
 
 def draw(results: Sequence[Result], path: Path) -> None:
-    """Draw a panel for each task: score over frames, a line for each agent, SB3's dashed."""
+    """Draw a panel for each task: score over frames, one line per agent, dashed for SB3."""
     plt = importlib.import_module("matplotlib.pyplot")
     tasks = list(dict.fromkeys(result.task for result in results))
     columns = min(_COLUMNS, len(tasks))
@@ -148,7 +147,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
 
 
 def _draw_task(panel: Axes, results: Sequence[Result]) -> None:
-    peers: set[tuple[str, int]] = set()  # several agents may stand beside the same one
+    peers: set[tuple[str, int]] = set()  # several agents can share one peer
     for result in results:
         color = _COLORS[result.agent]
         if result.ours is not None:
@@ -180,7 +179,7 @@ def _draw_series(panel: Axes, series: Series, label: str, color: str, style: str
 
 
 def _side_by_side(runs: Sequence[Run]) -> Iterator[tuple[Point, ...]]:
-    """Yield the evaluations of all runs, the first ones, then the second ones, and so on."""
+    """Yield, for each evaluation in turn, its points in all runs."""
     return zip(*(run.curve for run in runs), strict=False)
 
 

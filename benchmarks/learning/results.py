@@ -1,4 +1,4 @@
-"""What the learning benchmark keeps of its runs: one JSON file for each agent and task."""
+"""Results of the learning benchmark: one JSON file for each agent and task."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torchrl_gpu.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Point:
-    """An evaluation on the way.
+    """An evaluation during training.
 
     Attributes:
         frames: environment steps so far.
-        seconds: since training began.
-        score: mean return, or share of successful episodes.
+        seconds: seconds since training began.
+        score: mean return, or success rate from 0 to 1.
     """
 
     frames: int
@@ -31,14 +31,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run reached.
+    """Result of one run.
 
     Attributes:
-        seed: of everything random.
-        score: of the closing evaluation of its best policy.
+        seed: seed of all random numbers.
+        score: score of the closing evaluation of the best policy.
         frames: environment steps of training.
         seconds: wall clock of the whole command.
-        curve: the evaluations on the way.
+        curve: evaluations during training.
     """
 
     seed: int
@@ -53,11 +53,11 @@ class Series:
     """Runs of one command with several seeds.
 
     Attributes:
-        algorithm: its name, for people.
-        command: of the first seed.
-        machine: what it ran on, and how many runs at a time.
-        date: when, `2026-01-31`.
-        runs: one for each seed, at least one.
+        algorithm: name of the algorithm, as printed.
+        command: command of the first seed.
+        machine: description of the machine, and number of parallel runs.
+        date: date of the runs, as in `2026-01-31`.
+        runs: one run for each seed, at least one.
     """
 
     algorithm: str
@@ -68,16 +68,16 @@ class Series:
 
     @property
     def score(self) -> float:
-        """The mean over the seeds."""
+        """Mean score of the runs."""
         return statistics.fmean(run.score for run in self.runs)
 
     @property
     def seconds(self) -> float:
-        """The mean over the seeds."""
+        """Mean wall clock of the runs, in seconds."""
         return statistics.fmean(run.seconds for run in self.runs)
 
     def figures(self) -> dict[str, Any]:
-        """Return what there is to tell but the curves."""
+        """Return the figures of the series, without the curves."""
         return {
             "algorithm": self.algorithm,
             "score": round(self.score, 3),
@@ -89,16 +89,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Result:
-    """All there is of an agent on a task.
+    """Result of an agent on a task.
 
     Attributes:
-        agent: as in `agent=dqn`.
-        task: as in `task=cartpole`.
-        measure: what the scores are.
-        frames: the budget, environment steps.
-        target: the score to reach within it, if any.
-        ours: our runs; None before there were any.
-        peer: those of Stable-Baselines3 at the same budget, likewise.
+        agent: name of the agent, as in `agent=dqn`.
+        task: name of the task, as in `task=cartpole`.
+        measure: unit of the scores: mean return, or success rate from 0 to 1.
+        frames: budget in environment steps.
+        target: score to reach within the budget; None for no target.
+        ours: runs of this library; None if there are none.
+        peer: runs of Stable-Baselines3 at the same budget; None if there are none.
     """
 
     agent: str
@@ -111,20 +111,20 @@ class Result:
 
     @property
     def reached(self) -> bool | None:
-        """Whether our mean reaches the target; None where either is missing."""
+        """True if our mean score reaches the target; None if either is missing."""
         if self.ours is None or self.target is None:
             return None
         return self.ours.score >= self.target
 
     @property
     def times_faster(self) -> float | None:
-        """How much longer the peer took for the same budget; None where either is missing."""
+        """Ratio of the peer's seconds to ours for the same budget; None if either is missing."""
         if self.ours is None or self.peer is None:
             return None
         return self.peer.seconds / self.ours.seconds
 
     def figures(self) -> dict[str, Any]:
-        """Return what there is to tell but the curves."""
+        """Return the figures of the result, without the curves."""
         return {
             "target": self.target,
             "reached": self.reached,
@@ -138,10 +138,10 @@ _RESULT = TypeAdapter(Result)
 
 
 def write_result(result: Result, folder: Path) -> None:
-    """Write a result into its file, in place of the one that is there.
+    """Write a result to its file and replace an existing one.
 
     Raises:
-        ConfigurationError: it cannot be written.
+        ConfigurationError: the file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_file(_path(folder, result.agent, result.task)) as file:
@@ -149,10 +149,10 @@ def write_result(result: Result, folder: Path) -> None:
 
 
 def read_result(folder: Path, agent: str, task: str) -> Result | None:
-    """Return the result of an agent on a task; None if there is none.
+    """Return the result of an agent on a task; None if there is no file.
 
     Raises:
-        ConfigurationError: the file holds something else.
+        ConfigurationError: the file does not hold a result.
     """
     path = _path(folder, agent, task)
     try:
@@ -160,16 +160,16 @@ def read_result(folder: Path, agent: str, task: str) -> Result | None:
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        raise ConfigurationError(f"{path} is no result: {error.errors()[0]['msg']}") from None
+        raise ConfigurationError(f"{path} is not a result: {error.errors()[0]['msg']}") from None
 
 
 def read_results(folder: Path) -> list[Result]:
     """Return all results in a folder, task by task.
 
-    Two agents can stand beside the same peer: its runs at the same budget are shown with both.
+    Agents with the same peer and budget share the runs of that peer.
 
     Raises:
-        ConfigurationError: a file holds something else.
+        ConfigurationError: a file does not hold a result.
     """
     peers: dict[tuple[str, int, str], Series] = {}
     results = []

@@ -1,4 +1,4 @@
-"""The runs of the learning benchmark: which command each is, and what it left behind."""
+"""Runs of the learning benchmark: the command of each run, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _TAIL_LINES = 20
 
 
 class RunFailedError(Exception):
-    """A run ended with an error; the message holds the end of what it said."""
+    """A run ended with an error; the message holds the last lines of its output."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run to be made.
+    """A run to carry out.
 
     Attributes:
-        algorithm: what learns.
-        seed: of everything random.
-        arguments: of the interpreter.
-        folder: its own; there is nothing in it yet.
+        algorithm: name of the algorithm.
+        seed: seed of all random numbers.
+        arguments: arguments of the Python interpreter.
+        folder: folder of this run alone, which does not exist yet.
     """
 
     algorithm: str
@@ -45,10 +45,10 @@ class Job:
         return shlex.join(("python", *self.arguments))
 
     def run(self) -> Run:
-        """Make the run, in a process of its own, and read what it reached.
+        """Carry out the run in its own process and read its result.
 
         Raises:
-            RunFailedError: it ended with an error.
+            RunFailedError: the run ended with an error.
         """
         self.folder.mkdir(parents=True)
         log = self.folder / "output.txt"
@@ -63,7 +63,7 @@ class Job:
         seconds = time.perf_counter() - start
         if code != 0:
             tail = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
-            raise RunFailedError("\n".join([f"exit code {code}; all it said: {log}", *tail]))
+            raise RunFailedError("\n".join([f"exit code {code}; full output: {log}", *tail]))
         return self._read(seconds)
 
     def _read(self, seconds: float) -> Run:
@@ -82,7 +82,7 @@ class OurJob(Job):
             *("device=cpu", "threads=1", f"trainer.total_frames={gate.frames}"),
             f"trainer.evaluation_interval={interval}",
             f"trainer.evaluation_episodes={gate.task.evaluation_episodes}",
-            # Only what was saved when it was evaluated can be the best.
+            # Only a checkpoint with an evaluation can become the best one.
             f"trainer.checkpoint_interval={interval}",
             f"evaluation.episodes={CLOSING_EPISODES}",
             f"runs={folder}",
@@ -105,11 +105,11 @@ class OurJob(Job):
 
 
 class PeerJob(Job):
-    """A run of Stable-Baselines3, see `benchmarks.stable_baselines`."""
+    """A run of `python -m benchmarks.stable_baselines`."""
 
     @classmethod
     def of(cls, gate: Gate, seed: int, folder: Path) -> PeerJob:
-        """Return the run that stands beside that of an agent on a task with a seed."""
+        """Return the peer's run for an agent on a task with a seed."""
         assert gate.peer is not None
         arguments = (
             *("-m", "benchmarks.stable_baselines", f"algorithm={gate.peer}"),

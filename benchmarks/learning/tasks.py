@@ -1,6 +1,6 @@
-"""What the learning benchmark holds agents to: tasks, budgets, scores, and whom they stand beside.
+"""Tasks of the learning benchmark: budgets, target scores, and peers in Stable-Baselines3.
 
-Sources of the scores: what the papers, the RL Zoo and public test suites publish at these budgets.
+Sources of the targets: scores at these budgets in the papers, RL Zoo and public test suites.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Task:
-    """A world to learn in.
+    """An environment to learn in, and the rules of its runs.
 
     Attributes:
-        name: what the benchmark's argument calls it.
-        title: what the world calls itself; for a Gymnasium environment its id.
-        arguments: of `python -m trainers.run`, to choose it.
-        measure: what is judged: the mean return, or the share of successful episodes.
-        seeds: how many seeds a result is the mean of, where no other number is asked for.
-        evaluations: how often a run is evaluated on the way; the best checkpoint is the result.
-        evaluation_episodes: episodes of each of these.
-        alone: whether one run keeps all cores busy.
-        has_peer: whether Stable-Baselines3 runs beside.
+        name: name of the task in `task=...`.
+        title: name of the environment; for a Gymnasium environment its id.
+        arguments: arguments of `python -m trainers.run` that select the environment.
+        measure: unit of the score: mean return, or success rate from 0 to 1.
+        seeds: default number of seeds.
+        evaluations: number of evaluations during training; the best checkpoint is the result.
+        evaluation_episodes: number of episodes of each evaluation during training.
+        alone: True if one run keeps all cores busy.
+        has_peer: True if Stable-Baselines3 runs on this task as well.
     """
 
     name: str
@@ -38,13 +38,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Gate:
-    """What an agent has to reach on a task.
+    """Budget and target of an agent on a task.
 
     Attributes:
-        agent: its name, as in `agent=dqn`.
-        task: where.
-        frames: environment steps it has for that.
-        target: the score to reach; None where the score is only told.
+        agent: name of the agent, as in `agent=dqn`.
+        task: task to learn.
+        frames: budget in environment steps.
+        target: score to reach within the budget; None for no target.
     """
 
     agent: str
@@ -54,12 +54,12 @@ class Gate:
 
     @property
     def name(self) -> str:
-        """What its files are called."""
+        """Name of the folder of the runs."""
         return f"{self.agent}_{self.task.name}"
 
     @property
     def peer(self) -> str | None:
-        """The algorithm of Stable-Baselines3 to stand beside, if any."""
+        """Algorithm of Stable-Baselines3 to compare with; None if there is none."""
         return PEERS[self.agent] if self.task.has_peer else None
 
 
@@ -70,10 +70,10 @@ def _gym(name: str, title: str, **settings: Any) -> Task:
 TASKS = {
     task.name: task
     for task in (
-        # It takes many episodes to tell a policy that never falls from one that seldom does.
+        # Many episodes, to distinguish a policy that never falls from one that seldom does.
         _gym("cartpole", "CartPole-v1", has_peer=True, evaluation_episodes=50),
         _gym("pendulum", "Pendulum-v1", has_peer=True),
-        # Good policies lie within the spread of a single episode here: it takes many to tell.
+        # Many episodes, because good policies differ by less than the spread between episodes.
         _gym("acrobot", "Acrobot-v1", evaluations=20, evaluation_episodes=50),
         _gym("lunarlander", "LunarLander-v3", seeds=1),
         _gym("lunarlander_continuous", "LunarLanderContinuous-v3", seeds=1),
@@ -91,7 +91,7 @@ TASKS = {
 }
 
 # The nearest algorithm that Stable-Baselines3 has (QR-DQN in sb3-contrib); it has no quantile
-# actor-critic, so AC-IQN stands beside the one with a deterministic actor.
+# actor-critic, so AC-IQN is compared with DDPG, which has a deterministic actor.
 PEERS = {
     "ppo": "ppo",
     "sac": "sac",

@@ -222,7 +222,7 @@ def test_help_lists_the_choices_and_every_setting_with_its_meaning(
     assert "python -m trainers.run agent=AGENT env=ENV" in text
     for setting in ("agent.learning_rate", "env.num_envs", "trainer.total_frames", "demo.video"):
         assert setting in text
-    assert "environment steps in all (1000000)" in text
+    assert "environment steps to train for, at least 1 (1000000)" in text
 
 
 def test_help_says_what_is_required(
