@@ -14,8 +14,7 @@ import benchmarks
 from benchmarks.arguments import call_with_arguments, read_arguments
 from benchmarks.marinenav import measure
 
-# Each command, with the arguments that it cannot do without and the packages of the extra that it
-# then needs.
+# Each command with its required arguments, and the packages of the extra that it needs.
 LEARN = ("agent=dqn", "task=cartpole")
 TRAIN = ("algorithm=dqn", "task=cartpole", "seed=0", "frames=10", "out=unwritten.json")
 NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -63,7 +62,7 @@ print(json.dumps([run(*command) for command in json.loads(sys.argv[1])]))
 
 
 class Outcome(NamedTuple):
-    """What a command came to: its exit code and the text on stderr."""
+    """Exit code of a command and its text on stderr."""
 
     code: int
     said: str
@@ -71,7 +70,7 @@ class Outcome(NamedTuple):
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, ...], Outcome]:
-    """All commands without the extra: as they run, and asked for help."""
+    """Return the outcome of every command and of its `--help`, without the extra."""
     commands = [*NEEDS, *((command, "--help") for command in COMMANDS)]
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_EXTRA, json.dumps(commands)],
@@ -96,7 +95,9 @@ def test_missing_extra_is_named_in_one_line(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_needs_no_extra(command: str, outcomes: Mapping[tuple[str, ...], Outcome]) -> None:
+def test_help_works_without_the_extra(
+    command: str, outcomes: Mapping[tuple[str, ...], Outcome]
+) -> None:
     assert outcomes[command, "--help"] == (0, "")
 
 
@@ -111,7 +112,7 @@ def test_help_needs_no_extra(command: str, outcomes: Mapping[tuple[str, ...], Ou
         ("device=gpu", "this machine has"),
     ],
 )
-def test_bad_argument_ends_in_one_line(
+def test_bad_argument_ends_in_a_one_line_error(
     argument: str,
     problem: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -125,5 +126,5 @@ def test_bad_argument_ends_in_one_line(
     assert problem in said
 
 
-def test_list_of_numbers_is_read() -> None:
+def test_list_of_numbers_is_parsed() -> None:
     assert read_arguments(measure, ["sizes=[1,16]"]) == {"sizes": [1, 16]}

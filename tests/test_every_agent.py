@@ -1,6 +1,6 @@
-"""What holds for every agent in the trainer, with the replay and the worlds that all share.
+"""Tests of every agent in the trainer, with replay buffers, environments and checkpoints.
 
-What holds for its update, its policy and its settings alone is in tests/agents/test_every_*.py.
+Tests of updates, policies and settings by themselves are in tests/agents/test_every_*.py.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def make_trainer(
 
 
 @every_agent
-def test_it_solves_the_identity_task(case: Case, tmp_path: Path) -> None:
-    # 8 steps return -10.7 at random where actions are continuous, and -5.3 if it always acts 0;
-    # where they are discrete 2 at random.
+def test_every_agent_solves_the_identity_task(case: Case, tmp_path: Path) -> None:
+    # 8 steps with continuous actions return -10.7 for a random policy and -5.3 for the action 0;
+    # with discrete actions, a random policy returns 2.
     frames, solved = (6144, -0.6) if case.actions == "continuous" else (3072, 7.8)
     trainer = make_trainer(
         case,
@@ -77,7 +77,7 @@ def test_it_solves_the_identity_task(case: Case, tmp_path: Path) -> None:
 
 
 @every_agent
-def test_the_same_seed_gives_the_same_parameters(case: Case, tmp_path: Path) -> None:
+def test_equal_seeds_give_equal_parameters(case: Case, tmp_path: Path) -> None:
     runs = []
     for run in range(2):
         trainer = make_trainer(case, tmp_path / str(run), seed=7)
@@ -89,8 +89,8 @@ def test_the_same_seed_gives_the_same_parameters(case: Case, tmp_path: Path) -> 
 
 
 @every_agent
-def test_an_interrupted_run_goes_on_as_if_it_had_never_stopped(case: Case, tmp_path: Path) -> None:
-    # 576 frames are no whole number of rollouts: the one under way goes on too.
+def test_resumed_run_equals_an_uninterrupted_run(case: Case, tmp_path: Path) -> None:
+    # 576 frames are no whole number of rollouts: the open rollout is resumed as well.
     settings: dict[str, Any] = {
         "options": WITH_ALL_OPTIONS,
         "evaluation_interval": 288,
@@ -112,7 +112,7 @@ def test_an_interrupted_run_goes_on_as_if_it_had_never_stopped(case: Case, tmp_p
 
 @every_agent
 @pytest.mark.parametrize("turned", [False, True])
-def test_the_pipeline_reads_nothing_back(
+def test_pipeline_reads_nothing_back_to_the_host(
     case: Case, turned: bool, accelerator: torch.device
 ) -> None:
     num_envs = 8
@@ -138,12 +138,12 @@ def test_the_pipeline_reads_nothing_back(
                 metrics.add(update.metrics)
                 updates += 1
 
-    work(4)  # whatever is made once, is made here
+    work(4)  # warms up: the first steps allocate buffers
     updates = 0
     with count_host_reads() as counter:
         work(4)
     assert updates > 0
-    # The world is on the host: one copy each way per step, of which the one to the host is a read.
+    # The environment is on the host: each step copies once each way, and one of both is a read.
     assert counter.copies_to_device == 4, counter.report()
     assert counter.copies_to_host == 4, counter.report()
     assert counter.host_reads == 4, counter.report()
@@ -153,7 +153,7 @@ def test_the_pipeline_reads_nothing_back(
 
 
 @every_agent
-def test_it_sees_vectors_pixels_and_sets_together(case: Case) -> None:
+def test_agent_accepts_vectors_pixels_and_sets_together(case: Case) -> None:
     torch.manual_seed(0)
     num_envs, rollout_length = 16, 4
     spec = Composite(
@@ -196,7 +196,7 @@ def test_it_sees_vectors_pixels_and_sets_together(case: Case) -> None:
 @every_agent_class
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
 @pytest.mark.parametrize("task", ["CartPole-v1", "Pendulum-v1"])
-def test_it_trains_in_a_gymnasium_environment(
+def test_agent_trains_in_a_gymnasium_environment(
     agent_class: type[Agent],
     task: str,
     autoreset: Literal["same_step", "next_step"],
@@ -238,7 +238,9 @@ def robots(request: pytest.FixtureRequest) -> Iterator[EnvBase]:
 
 
 @every_agent_class
-def test_it_trains_robots(agent_class: type[Agent], robots: EnvBase, tmp_path: Path) -> None:
+def test_agent_trains_several_robots_per_environment(
+    agent_class: type[Agent], robots: EnvBase, tmp_path: Path
+) -> None:
     world = pair(robots, agent_class)
     agent = build_for(world, agent_class, rollout_length=8, gamma=0.97)
     before = parameters(agent)
@@ -261,7 +263,7 @@ def test_it_trains_robots(agent_class: type[Agent], robots: EnvBase, tmp_path: P
 
 
 @every_agent_class
-def test_an_interrupted_run_goes_on_among_robots_too(
+def test_resumed_run_of_several_robots_equals_an_uninterrupted_run(
     agent_class: type[Agent], tmp_path: Path
 ) -> None:
     def make(folder: str, total_frames: int) -> TorchRLTrainer:

@@ -1,4 +1,4 @@
-"""The worked example of docs/extending.md, done as a user does it: outside the repository."""
+"""The worked example of docs/extending.md, followed outside the repository."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE = (REPOSITORY / "docs" / "extending.md").read_text()
 
 
 def example(file: str, name: str) -> Any:
-    """Return a class that the page defines in one of its files."""
+    """Return a class from a file of the example."""
     found = re.search(rf"`{file}`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
     assert found is not None
     module: dict[str, Any] = {"__name__": name}
@@ -27,7 +27,7 @@ def example(file: str, name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package of the page."""
+    """A folder with the package of the example."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "my_robots").mkdir()
     (folder / "my_robots" / "__init__.py").touch()
@@ -51,7 +51,7 @@ def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_of_the_page_trains_the_users_agent_in_the_users_world(home: Path) -> None:
+def test_command_of_the_page_trains_the_users_agent_in_the_users_environment(home: Path) -> None:
     found = re.search(r"```bash\npython -m trainers.run (.*?)```", PAGE, re.DOTALL)
     assert found is not None
     arguments = shlex.split(found[1].replace("\\\n", " "))
@@ -92,7 +92,9 @@ FOURIER = "agent.encoder._target_=my_robots.vision.Fourier"
         ),
     ],
 )
-def test_it_combines_with_what_is_here(home: Path, arguments: list[str], said: str) -> None:
+def test_users_classes_combine_with_built_in_ones(
+    home: Path, arguments: list[str], said: str
+) -> None:
     quick = ["trainer.total_frames=256", "trainer.random_frames=128", "threads=1"]
     quick += ["trainer.evaluation_episodes=4", "evaluation.episodes=4"]
     result = run(home, *arguments, *quick)

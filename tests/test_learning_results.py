@@ -13,7 +13,7 @@ def result(agent: str, frames: int, peer: Series | None) -> Result:
     return Result(agent, "cartpole", "return", frames, 475.0, series(agent, 480.0), peer)
 
 
-def test_two_agents_stand_beside_the_same_peer(tmp_path: Path) -> None:
+def test_agents_with_the_same_peer_share_its_runs(tmp_path: Path) -> None:
     beside = series("qrdqn", 500.0)
     write_result(result("iqn", 100_000, beside), tmp_path)
     write_result(result("rainbow", 100_000, None), tmp_path)
@@ -25,7 +25,7 @@ def test_two_agents_stand_beside_the_same_peer(tmp_path: Path) -> None:
     }
 
 
-def test_a_peer_with_another_budget_is_not_shown(tmp_path: Path) -> None:
+def test_peer_with_another_budget_is_excluded(tmp_path: Path) -> None:
     write_result(result("iqn", 50_000, series("qrdqn", 500.0)), tmp_path)
     write_result(result("rainbow", 100_000, None), tmp_path)
     assert [r.peer is None for r in read_results(tmp_path)] == [False, True]

@@ -85,7 +85,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "demo.speed=inf"], "demo.speed=inf: input should be a finite number"),
     ],
 )
-def test_bad_input_is_answered_by_one_line_before_anything_is_built(
+def test_bad_input_ends_in_a_one_line_error_before_anything_is_built(
     arguments: list[str],
     said: str,
     tmp_path: Path,
@@ -114,7 +114,7 @@ def test_help_lists_the_settings_of_an_encoder(capsys: pytest.CaptureFixture[str
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a short run of the main command."""
+    """Return the folder of a short training run."""
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as monkeypatch:
         assert call(monkeypatch, folder, *SHORT) == 0
@@ -123,7 +123,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs[0]
 
 
-def test_a_run_leaves_its_configuration_metrics_checkpoints_and_summary(trained: Path) -> None:
+def test_run_writes_configuration_metrics_checkpoints_and_summary(trained: Path) -> None:
     assert "num_envs: 8" in (trained / "config.yaml").read_text()
     assert (trained / "metrics.csv").read_text().count("\n") > 4
     summary = json.loads((trained / "summary.json").read_text())
@@ -133,7 +133,7 @@ def test_a_run_leaves_its_configuration_metrics_checkpoints_and_summary(trained:
     assert (trained / "checkpoints" / "frames_000000000640.safetensors").is_file()
 
 
-def test_eval_needs_only_the_checkpoint(
+def test_eval_needs_only_a_checkpoint(
     trained: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -146,22 +146,22 @@ def test_eval_needs_only_the_checkpoint(
     assert json.loads(written.read_text())["episodes"] == 9
 
 
-def test_the_commands_that_a_run_prints_work_when_typed(
+def test_printed_commands_run_as_they_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """From a folder, too, whose name means something to a shell and to Hydra."""
+    """Also in a folder whose name contains special characters of the shell and of Hydra."""
     short = [*SHORT, "trainer.loggers=[csv]", "env.max_episode_steps=3"]
     assert call(monkeypatch, tmp_path, *short, "runs=my runs, (old)") == 0
-    told = capfd.readouterr().out
-    assert "tensorboard" not in told, "no curves were written for it"
-    (command,) = [line for line in told.splitlines() if "trainers.run" in line]
+    output = capfd.readouterr().out
+    assert "tensorboard" not in output, "no curves were written for it"
+    (command,) = [line for line in output.splitlines() if "trainers.run" in line]
     _, arguments = command.split("python -m trainers.run ")
     assert call(monkeypatch, tmp_path, *shlex.split(arguments), "demo.episodes=1") == 0
     assert list(tmp_path.glob("my runs, (old)/fanuc/sac/*/videos/*.mp4"))
 
 
 @pytest.mark.parametrize("video", ["mp4", "gif"])
-def test_demo_films_the_policy(
+def test_demo_writes_a_film(
     video: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ["mode=demo", f"checkpoint={trained}", "demo.episodes=1", f"demo.video={video}"]
@@ -171,7 +171,7 @@ def test_demo_films_the_policy(
     assert film.stat().st_size > 5_000
 
 
-def test_training_goes_on_in_its_folder(
+def test_resumed_run_continues_in_its_folder(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = [f"checkpoint={trained}", "trainer.total_frames=800"]
@@ -190,7 +190,7 @@ def test_training_goes_on_in_its_folder(
         (lambda path, state: state["config"]["choices"].update(env="sea"), "env=sea"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_used_is_refused(
+def test_unusable_checkpoint_is_refused(
     spoil: object,
     said: str,
     tmp_path: Path,
@@ -214,7 +214,7 @@ def test_a_checkpoint_that_cannot_be_used_is_refused(
     assert said in errors[0]
 
 
-def test_help_lists_the_choices_and_every_setting_with_its_meaning(
+def test_help_lists_choices_and_describes_settings(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert call(monkeypatch, tmp_path, *BASE, "--help") == 0
@@ -225,7 +225,7 @@ def test_help_lists_the_choices_and_every_setting_with_its_meaning(
     assert "environment steps to train for, at least 1 (1000000)" in text
 
 
-def test_help_says_what_is_required(
+def test_help_marks_required_settings(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert call(monkeypatch, tmp_path, "agent=dqn", "env=gym", "--help") == 0

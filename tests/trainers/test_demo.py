@@ -18,7 +18,7 @@ STEPS = 60
 
 
 class DrawnWorld(IdentityWorld):
-    """Draws the number of steps done as a height."""
+    """Renders the number of steps as the height of a bar."""
 
     can_render = True
 
@@ -36,7 +36,7 @@ class DrawnWorld(IdentityWorld):
 
 
 CASES = [
-    # Seconds of a step, speed, frames per second: MP4, GIF.
+    # Seconds per step, speed, frames per second of MP4 and GIF.
     (1 / 20, 1.0, 20.0, 20.0),
     (1 / 60, 1.0, 60.0, 20.0),
     (1 / 60, 2.0, 60.0, 20.0),
@@ -49,7 +49,7 @@ CASES = [
 
 @pytest.mark.parametrize(("step_seconds", "speed", "mp4", "gif"), CASES)
 @pytest.mark.parametrize("video", ["mp4", "gif"])
-def test_a_film_runs_in_the_time_of_the_environment(
+def test_film_plays_in_real_time_times_speed(
     video: str, step_seconds: float | None, speed: float, mp4: float, gif: float, tmp_path: Path
 ) -> None:
     env = DrawnWorld(step_seconds)
@@ -77,7 +77,7 @@ def test_a_film_runs_in_the_time_of_the_environment(
                 frame_seconds.append(image.info["duration"] / 1000)
         expected = gif
     assert frame_seconds == pytest.approx([1 / expected] * len(env.drawn), rel=1e-3)
-    # From the first state to the last, to within a frame.
+    # From the first to the last state, to within one frame.
     seconds = STEPS * (1 / 30 if step_seconds is None else step_seconds) / speed
     assert sum(frame_seconds[:-1]) == pytest.approx(seconds, abs=1.001 / expected)
     assert (env.drawn[0], env.drawn[-1]) == (0, STEPS)

@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 
 class ClosableWorld(IdentityWorld):
-    """Knows whether it was closed."""
+    """Records whether it was closed."""
 
     was_closed = False
 
@@ -34,7 +34,7 @@ class ClosableWorld(IdentityWorld):
 
 
 class Builder:
-    """Builds environments and keeps them."""
+    """Builds environments and records them."""
 
     def __init__(self) -> None:
         self.built: list[ClosableWorld] = []
@@ -59,7 +59,7 @@ class Builder:
         (1000, 12, 8, 12),
     ],
 )
-def test_as_many_environments_are_built_as_the_episodes_can_use(
+def test_number_of_environments_follows_from_episodes_setting_and_limit(
     episodes: int, num_envs: int | None, limit: int | None, built: int
 ) -> None:
     build = Builder()
@@ -70,7 +70,7 @@ def test_as_many_environments_are_built_as_the_episodes_can_use(
     assert build.sizes == [built]
 
 
-def test_an_environment_is_kept_as_long_as_its_size_fits() -> None:
+def test_environment_is_reused_while_its_size_fits() -> None:
     build = Builder()
     evaluator = Evaluator(build, episodes=40)
     policy = policy_for(IdentityWorld(), error=0.3)
@@ -83,7 +83,7 @@ def test_an_environment_is_kept_as_long_as_its_size_fits() -> None:
     assert build.built[-1].was_closed
 
 
-def test_an_environment_that_was_given_is_left_open() -> None:
+def test_environment_of_the_caller_stays_open() -> None:
     env = ClosableWorld(4)
     evaluator = Evaluator(env)
     evaluator.evaluate(policy_for(env), CPU, seed=0, episodes=8)
@@ -91,18 +91,18 @@ def test_an_environment_that_was_given_is_left_open() -> None:
     assert not env.was_closed
 
 
-def test_progress_is_told_up_to_the_last_episode() -> None:
-    told: list[int] = []
+def test_progress_is_reported_up_to_the_last_episode() -> None:
+    reports: list[int] = []
     env = IdentityWorld(4)
-    evaluate(env, policy_for(env), CPU, episodes=40, progress=told.append)
-    assert told == sorted(told)
-    assert len(told) > 5
-    assert 0 < told[0] < 40
-    assert told[-1] == 40
+    evaluate(env, policy_for(env), CPU, episodes=40, progress=reports.append)
+    assert reports == sorted(reports)
+    assert len(reports) > 5
+    assert 0 < reports[0] < 40
+    assert reports[-1] == 40
 
 
 @pytest.mark.parametrize(("vectorization", "built"), [("sync", 50), ("async", 3)])
-def test_no_more_processes_are_started_than_training_has(vectorization: str, built: int) -> None:
+def test_evaluation_starts_no_more_processes_than_training(vectorization: str, built: int) -> None:
     settings = {"num_envs": 3, "vectorization": vectorization}
     build = Builder()
     Evaluator(build, episodes=50, limit=GymWorld.evaluation_limit(settings)).env  # noqa: B018
@@ -110,7 +110,7 @@ def test_no_more_processes_are_started_than_training_has(vectorization: str, bui
 
 
 class SwitchableWorld(IdentityWorld):
-    """Switches its mode; in evaluation it acts upon every action in half."""
+    """Switches its mode; evaluation terminates episodes at a lower threshold than training."""
 
     can_switch_mode = True
 
@@ -151,7 +151,7 @@ def switching_trainer(folder: Path, env: IdentityWorld, **settings: Any) -> Torc
     return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
 
 
-def test_training_goes_on_as_if_it_had_not_been_evaluated_in_its_environment(
+def test_evaluation_in_the_training_environment_does_not_change_training(
     tmp_path: Path,
 ) -> None:
     build = Builder()
@@ -169,7 +169,7 @@ def test_training_goes_on_as_if_it_had_not_been_evaluated_in_its_environment(
 
 
 class CountingWorld(SwitchableWorld):
-    """Counts its steps in place, in the very tensor that its state holds."""
+    """Counts its steps in place, in the tensor that its state holds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class CountingWorld(SwitchableWorld):
         self.total.copy_(state["total"])
 
 
-def test_a_state_that_the_environment_writes_to_is_put_back_too(tmp_path: Path) -> None:
+def test_state_that_the_environment_changes_in_place_is_restored(tmp_path: Path) -> None:
     env = CountingWorld()
     trainer = switching_trainer(tmp_path, env)
     for _ in range(3):
@@ -196,7 +196,7 @@ def test_a_state_that_the_environment_writes_to_is_put_back_too(tmp_path: Path) 
     assert env.total == 3
 
 
-def test_a_request_to_stop_ends_an_evaluation_on_the_way(tmp_path: Path) -> None:
+def test_stop_request_ends_an_evaluation_during_training(tmp_path: Path) -> None:
     env = SwitchableWorld()
     trainer = switching_trainer(tmp_path, env, evaluation_episodes=10**9)
 
@@ -213,7 +213,9 @@ def test_a_request_to_stop_ends_an_evaluation_on_the_way(tmp_path: Path) -> None
     assert trainer.agent.policy.training
 
 
-def test_without_a_state_training_goes_on_with_new_episodes_of_its_stream(tmp_path: Path) -> None:
+def test_environment_without_state_begins_new_episodes_of_the_training_stream(
+    tmp_path: Path,
+) -> None:
     env = SwitchableWorld(has_state=False)
     trainer = switching_trainer(tmp_path, env, total_frames=480)
     trainer.train()
@@ -224,7 +226,7 @@ def test_without_a_state_training_goes_on_with_new_episodes_of_its_stream(tmp_pa
     assert trainer.updates > 0
 
 
-def test_evaluations_on_the_way_and_at_the_end_are_seen(
+def test_progress_of_every_evaluation_is_displayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("trainers.progress._LINE_SECONDS", 0.0)
@@ -238,15 +240,15 @@ def test_evaluations_on_the_way_and_at_the_end_are_seen(
         "evaluation.num_envs=50",
     ]
     assert call(monkeypatch, tmp_path, *arguments) == 0
-    told = capfd.readouterr()
-    assert "evaluating 300/600 episodes" in told.err
-    assert "  episodes 350/700 " in told.err
-    assert "mode=demo" not in told.out, "this environment cannot draw itself"
+    output = capfd.readouterr()
+    assert "evaluating 300/600 episodes" in output.err
+    assert "  episodes 350/700 " in output.err
+    assert "mode=demo" not in output.out, "this environment cannot draw itself"
     (summary,) = tmp_path.glob("runs/*/*/*/summary.json")
     assert json.loads(summary.read_text())["episodes"] == 700
 
 
-def test_the_activity_under_way_is_shown_until_it_ends() -> None:
+def test_stage_is_displayed_until_it_ends() -> None:
     file = io.StringIO()
     display = ProgressDisplay(100, file=file, clock=iter(range(0, 1000, 10)).__next__)
     display.update(50, stage="evaluating 3/20 episodes")

@@ -31,14 +31,14 @@ def transition(agent: Agent) -> TensorDict:
 @pytest.mark.parametrize(
     ("batch_size", "sizes"), [(5, [4] * 3), (7, [6, 6]), (4, [4] * 3), (50, [12])]
 )
-def test_minibatches_of_a_rollout_have_one_size(batch_size: int, sizes: list[int]) -> None:
+def test_minibatches_of_a_rollout_have_equal_size(batch_size: int, sizes: list[int]) -> None:
     agent = make(PPO, "discrete", rollout_length=3, batch_size=batch_size, epochs=2)
     experience = experience_of(agent, ENVS, 100, 0)
     batches = [len(b) for _ in range(3) for b in experience.batches(transition(agent))]
     assert batches == 2 * sizes
 
 
-def test_rows_that_are_left_over_differ_from_epoch_to_epoch() -> None:
+def test_remainder_of_a_rollout_differs_from_epoch_to_epoch() -> None:
     agent = make(PPO, "discrete", rollout_length=4, batch_size=5, epochs=20)
     experience = experience_of(agent, ENVS, 100, 0)
     seen = torch.cat(
@@ -48,11 +48,11 @@ def test_rows_that_are_left_over_differ_from_epoch_to_epoch() -> None:
     assert len(seen.unique()) == 16
 
 
-def test_priorities_reach_the_replay_as_soon_as_they_are_learned() -> None:
+def test_priorities_reach_the_replay_buffer_after_each_update() -> None:
     agent = make(Rainbow, "discrete", batch_size=64, utd_ratio=0.5, n_step=1)
     experience: Any = experience_of(agent, ENVS, 100, 0)
     (batch, _) = list(experience.batches(transition(agent)))
-    # The first transition is to be drawn alone.
+    # Only the first transition has a high priority.
     first = batch["place"] == batch["place"].min()
     experience.learned(batch, torch.where(first, 1e6, 0.0))
     assert (experience.replay.sample(64)["place"] == batch["place"].min()).float().mean() > 0.95

@@ -45,7 +45,7 @@ def test_csv_columns_grow_and_absent_values_are_empty(tmp_path: Path) -> None:
     ]
 
 
-def test_csv_of_a_former_run_is_continued(tmp_path: Path) -> None:
+def test_csv_of_an_earlier_run_is_continued(tmp_path: Path) -> None:
     csv_logger(tmp_path).log(100, {"a": 1})
     resumed = csv_logger(tmp_path)
     resumed.log(200, {"b": 2})
@@ -70,7 +70,7 @@ def test_csv_drops_only_rows_after_the_frames_resumed_from(tmp_path: Path) -> No
     assert rows(tmp_path) == [{"frames": "1", "a": "", "b": "1.0"}]
 
 
-def test_csv_row_cut_short_by_a_kill_is_dropped(tmp_path: Path) -> None:
+def test_csv_row_truncated_by_a_kill_is_dropped(tmp_path: Path) -> None:
     csv_logger(tmp_path).log(100, {"a": 1})
     with (tmp_path / "metrics.csv").open("a") as file:
         file.write("200,2.")
@@ -78,7 +78,7 @@ def test_csv_row_cut_short_by_a_kill_is_dropped(tmp_path: Path) -> None:
     assert [(row["frames"], row["a"]) for row in rows(tmp_path)] == [("100", "1.0"), ("300", "3.0")]
 
 
-def test_csv_deleted_during_the_run_is_begun_anew(tmp_path: Path) -> None:
+def test_csv_deleted_during_the_run_is_created_again(tmp_path: Path) -> None:
     logger = csv_logger(tmp_path)
     logger.log(100, {"a": 1})
     (tmp_path / "metrics.csv").unlink()
@@ -106,7 +106,7 @@ def test_csv_on_a_full_disk_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.M
     assert [row["frames"] for row in rows(tmp_path)] == ["100"]
 
 
-def test_csv_that_can_no_longer_be_written(tmp_path: Path) -> None:
+def test_unwritable_csv_is_named_in_the_error(tmp_path: Path) -> None:
     logger = csv_logger(tmp_path)
     logger.log(100, {"a": 1})
     (tmp_path / "metrics.csv").rename(tmp_path / "moved.csv")
@@ -115,7 +115,7 @@ def test_csv_that_can_no_longer_be_written(tmp_path: Path) -> None:
         logger.log(200, {"a": 1})
 
 
-def test_csv_with_a_row_that_is_no_number_is_kept_and_named(tmp_path: Path) -> None:
+def test_csv_with_an_invalid_row_is_kept_and_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("frames,a\n100,1\nnotes,2\n")
     with pytest.raises(ConfigurationError, match=r"metrics\.csv has a row without a number"):
         csv_logger(tmp_path).resume_from(50)
@@ -128,7 +128,7 @@ def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
     return [(event.step, event.value) for event in events.Scalars(name)]
 
 
-def test_tensorboard_shows_what_was_logged_and_forgets_what_was_undone(tmp_path: Path) -> None:
+def test_tensorboard_hides_rows_after_the_resumed_frame(tmp_path: Path) -> None:
     logger = MetricLogger(tmp_path, ["tensorboard"])
     for frames in (100, 200, 300):
         logger.log(frames, {"loss/critic": frames / 100})
@@ -141,7 +141,7 @@ def test_tensorboard_shows_what_was_logged_and_forgets_what_was_undone(tmp_path:
     assert scalars(tmp_path, "loss/critic") == [(100, 1.0), (200, 2.0), (250, 9.0)]
 
 
-def test_csv_and_tensorboard_are_the_default(tmp_path: Path) -> None:
+def test_csv_and_tensorboard_are_the_default_sinks(tmp_path: Path) -> None:
     logger = MetricLogger(tmp_path)
     logger.log(100, {"a": 1})
     logger.close()
@@ -149,7 +149,7 @@ def test_csv_and_tensorboard_are_the_default(tmp_path: Path) -> None:
     assert len(rows(tmp_path)) == 1
 
 
-def test_sink_that_is_not_installed_names_the_extra(
+def test_error_about_a_missing_sink_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -158,7 +158,7 @@ def test_sink_that_is_not_installed_names_the_extra(
     assert not (tmp_path / "run").exists()
 
 
-def test_wandb_takes_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_receives_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     logger = MetricLogger(tmp_path, ["wandb"])
@@ -173,7 +173,7 @@ def test_unknown_sink_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ConfigurationError, match="cannot create"):
         MetricLogger(tmp_path / "file" / "run")

@@ -13,7 +13,7 @@ from trainers.metrics import EpisodeStatistics, MetricAccumulator
 
 
 class HostReads(TorchDispatchMode):
-    """Counts what would stall an accelerator: single values read, and whole tensors listed."""
+    """Counts reads that stall an accelerator: of single values and of whole tensors."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ def losses(**values: float) -> dict[str, torch.Tensor]:
 # Metrics of updates
 
 
-def test_means_over_the_updates() -> None:
+def test_metrics_are_averaged_over_updates() -> None:
     accumulator = MetricAccumulator()
     assert accumulator.flush() == {}
     accumulator.add(losses(critic=1.0, actor=-2.0))
@@ -50,7 +50,7 @@ def test_means_over_the_updates() -> None:
     assert accumulator.flush() == {"critic": 5.0}
 
 
-def test_metric_reported_now_and_then_is_averaged_over_its_own_updates() -> None:
+def test_rarely_reported_metric_is_averaged_over_its_own_updates() -> None:
     accumulator = MetricAccumulator()
     for value in (1.0, 2.0, 3.0):
         accumulator.add(losses(critic=value))
@@ -75,7 +75,7 @@ def test_next_update_may_overwrite_its_metrics() -> None:
     assert accumulator.flush() == {"critic": 2.0}
 
 
-def test_adding_reads_nothing_and_flushing_reads_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adding_reads_nothing_back_and_flushing_reads_once(monkeypatch: pytest.MonkeyPatch) -> None:
     accumulator = MetricAccumulator()
     batches = [losses(a=1.0, b=2.0, c=3.0), losses(a=1.0), losses(a=1.0, b=2.0, c=3.0)]
     with HostReads(monkeypatch) as reads:
@@ -86,7 +86,7 @@ def test_adding_reads_nothing_and_flushing_reads_once(monkeypatch: pytest.Monkey
         assert reads.count == 1
 
 
-def test_adding_works_on_tensors_that_have_no_values() -> None:
+def test_adding_works_on_meta_tensors() -> None:
     accumulator = MetricAccumulator()
     for _ in range(2):
         accumulator.add({"loss": torch.zeros((), device="meta")})
@@ -124,13 +124,13 @@ def test_episodes_are_counted_when_they_end() -> None:
     assert statistics.flush() == {}
 
 
-def test_world_without_success_has_no_rate_of_it() -> None:
+def test_environment_without_success_has_no_success_rate() -> None:
     statistics = EpisodeStatistics(1, torch.device("cpu"))
     step(statistics, [1], [1], None)
     assert statistics.flush() == {"episode/return": 1.0, "episode/length": 1.0, "episode/count": 1}
 
 
-def test_episodes_agree_with_a_plain_count() -> None:
+def test_means_agree_with_a_plain_count() -> None:
     generator = random.Random(0)
     num_envs = 5
     statistics = EpisodeStatistics(num_envs, "cpu")
@@ -158,7 +158,7 @@ def test_episodes_agree_with_a_plain_count() -> None:
     )
 
 
-def test_return_of_nan_stays_with_its_own_episode() -> None:
+def test_nan_return_stays_within_its_own_episode() -> None:
     statistics = EpisodeStatistics(2, "cpu")
     step(statistics, [float("nan"), 1], [0, 1], None)
     assert statistics.flush()["episode/return"] == 1.0
@@ -168,7 +168,7 @@ def test_return_of_nan_stays_with_its_own_episode() -> None:
     assert statistics.flush()["episode/return"] == 1.5
 
 
-def test_episodes_go_on_from_a_saved_state(tmp_path: Path) -> None:
+def test_open_episodes_continue_from_a_saved_state(tmp_path: Path) -> None:
     statistics = EpisodeStatistics(2, "cpu")
     step(statistics, [1, 10], [0, 1], [0, 1])
     save_state(tmp_path / "state.safetensors", statistics.state_dict())
@@ -181,7 +181,7 @@ def test_episodes_go_on_from_a_saved_state(tmp_path: Path) -> None:
         EpisodeStatistics(3, "cpu").load_state_dict(statistics.state_dict())
 
 
-def test_saved_state_does_not_change_with_the_run() -> None:
+def test_saved_state_is_a_copy() -> None:
     statistics = EpisodeStatistics(1, "cpu")
     step(statistics, [1], [0], None)
     state = statistics.state_dict()
@@ -192,7 +192,7 @@ def test_saved_state_does_not_change_with_the_run() -> None:
     assert resumed.flush()["episode/return"] == 2.0
 
 
-def test_episode_step_reads_nothing_and_flushing_reads_once(
+def test_episode_step_reads_nothing_back_and_flushing_reads_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     statistics = EpisodeStatistics(2, "cpu")
@@ -203,7 +203,7 @@ def test_episode_step_reads_nothing_and_flushing_reads_once(
         assert reads.count == 1
 
 
-def test_episode_step_works_on_tensors_that_have_no_values() -> None:
+def test_episode_step_works_on_meta_tensors() -> None:
     statistics = EpisodeStatistics(2, "meta")
     flags = torch.zeros(2, 1, dtype=torch.bool, device="meta")
     statistics.update(torch.zeros(2, 1, device="meta"), flags, flags)

@@ -1,4 +1,4 @@
-"""The setting observation_keys, from the command line into a run and out of its checkpoint."""
+"""The setting observation_keys: command line, saved configuration, checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHORT = [
 ]
 
 
-def test_it_is_part_of_a_run_and_of_its_checkpoint(
+def test_observation_keys_are_saved_with_a_run_and_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert call(monkeypatch, tmp_path, *SHORT, "observation_keys=[observation]") == 0
@@ -51,7 +51,7 @@ def test_it_is_part_of_a_run_and_of_its_checkpoint(
         ("[]", "observation_keys=[]: list should have at least 1 item"),
     ],
 )
-def test_a_wrong_one_is_answered_by_one_line(
+def test_wrong_observation_keys_end_in_a_one_line_error(
     keys: str,
     said: str,
     tmp_path: Path,
@@ -66,7 +66,7 @@ def test_a_wrong_one_is_answered_by_one_line(
     assert not list(tmp_path.iterdir())
 
 
-def test_help_names_it(
+def test_help_lists_observation_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, tmp_path, "--help") == 0

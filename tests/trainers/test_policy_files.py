@@ -35,7 +35,7 @@ SHORT = [
 
 @pytest.fixture(scope="module", params=["sac", "dqn"])
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint of an agent with continuous actions, and of one with discrete ones."""
+    """A checkpoint of an agent with continuous actions, and one with discrete actions."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         assert call(patch, folder, f"agent={request.param}", *SHORT) == 0
@@ -52,7 +52,7 @@ def policy(checkpoint: Path) -> Path:
     return path
 
 
-def test_a_policy_file_acts_as_its_checkpoint_and_is_smaller(
+def test_policy_file_acts_like_its_checkpoint_and_is_smaller(
     checkpoint: Path, policy: Path
 ) -> None:
     actions = []
@@ -66,7 +66,7 @@ def test_a_policy_file_acts_as_its_checkpoint_and_is_smaller(
     assert policy.stat().st_size < checkpoint.stat().st_size / 4
 
 
-def test_it_is_evaluated_and_filmed_like_a_checkpoint(
+def test_policy_file_is_evaluated_and_filmed_like_a_checkpoint(
     policy: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -77,7 +77,7 @@ def test_it_is_evaluated_and_filmed_like_a_checkpoint(
     film = ["mode=demo", *shown, "demo.episodes=1", "demo.worlds=4", "demo.speed=10"]
     assert call(monkeypatch, tmp_path, *film) == 0
     said = capfd.readouterr().out
-    # A policy may lie where nothing can be written, so that what is made of it lies elsewhere.
+    # The folder of a policy file may be read-only, so that its results are written elsewhere.
     assert list(policy.parent.iterdir()) == [policy]
     for kind, least in (("evaluations/*.json", 100), ("videos/*.mp4", 1000)):
         (path,) = tmp_path.glob(f"runs/marinenav/*/policy/{kind}")
@@ -85,7 +85,7 @@ def test_it_is_evaluated_and_filmed_like_a_checkpoint(
         assert str(path.relative_to(tmp_path)) in said
 
 
-def test_a_run_that_may_only_be_read_is_evaluated_too(
+def test_read_only_run_can_be_evaluated(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = checkpoint.parent.parent
@@ -96,19 +96,19 @@ def test_a_run_that_may_only_be_read_is_evaluated_too(
     assert sorted(run.rglob("*")) == before
 
 
-def test_training_on_from_it_is_refused_before_anything_is_built(
+def test_resuming_from_a_policy_file_is_refused_before_anything_is_built(
     policy: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    # Building this world would fail: its map cannot hold so many.
+    # Building this environment would fail: its map cannot hold so many robots.
     crowded = "env.num_robots=32"
     assert call(monkeypatch, tmp_path, f"checkpoint={policy}", crowded) == 2
-    told = capfd.readouterr()
-    assert told.err.startswith(f"error: checkpoint={policy}: it holds a policy alone")
-    assert told.err.count("\n") == 1
-    assert not told.out
+    output = capfd.readouterr()
+    assert output.err.startswith(f"error: checkpoint={policy}: it holds a policy alone")
+    assert output.err.count("\n") == 1
+    assert not output.out
 
 
 def test_checkpoint_of_another_environment_is_refused(policy: Path) -> None:

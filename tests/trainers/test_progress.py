@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
 
 
 def run(display: ProgressDisplay, clock: Clock, rate: float, seconds: float, start: int = 0) -> int:
-    """Update ten times a second at a steady rate; return the frames reached."""
+    """Update ten times a second at a steady rate; return the final number of frames."""
     for tick in range(1, round(10 * seconds) + 1):
         clock.now += 0.1
         display.update(start + round(rate * tick / 10))
@@ -33,7 +33,7 @@ def run(display: ProgressDisplay, clock: Clock, rate: float, seconds: float, sta
 # Plain lines
 
 
-def test_line_holds_all_facts() -> None:
+def test_line_contains_frames_rate_time_success_and_return() -> None:
     file, clock = io.StringIO(), Clock()
     display = ProgressDisplay(400_000, file=file, clock=clock)
     clock.now += 52
@@ -58,7 +58,7 @@ def test_at_most_one_line_in_ten_seconds_and_one_at_the_end() -> None:
     )
 
 
-def test_rate_is_that_of_the_last_seconds_and_the_time_left_that_of_the_last_minutes() -> None:
+def test_rate_covers_seconds_and_time_left_covers_minutes() -> None:
     file, clock = io.StringIO(), Clock()
     display = ProgressDisplay(10**6, file=file, clock=clock)
     frames = run(display, clock, rate=10_000, seconds=20)
@@ -80,7 +80,7 @@ def test_resumed_run_counts_only_its_own_frames() -> None:
     assert "1,000 frames/s   in 10 s" in file.getvalue()
 
 
-def test_fact_that_is_not_given_keeps_its_value() -> None:
+def test_omitted_value_is_kept() -> None:
     file, clock = io.StringIO(), Clock()
     display = ProgressDisplay(1000, file=file, clock=clock)
     display.update(10, success=0.5)
@@ -90,7 +90,7 @@ def test_fact_that_is_not_given_keeps_its_value() -> None:
     assert "success 50 %   return -123 " in file.getvalue()
 
 
-def test_another_unit_is_counted_alike() -> None:
+def test_unit_can_be_chosen() -> None:
     file, clock = io.StringIO(), Clock()
     display = ProgressDisplay(500, file=file, unit="episodes", clock=clock)
     clock.now += 10
@@ -98,7 +98,7 @@ def test_another_unit_is_counted_alike() -> None:
     assert file.getvalue() == "  episodes 120/500   12 episodes/s   32 s left\n"
 
 
-def test_no_time_left_is_guessed_before_anything_moved() -> None:
+def test_no_time_left_is_shown_before_the_first_frame() -> None:
     file, clock = io.StringIO(), Clock()
     display = ProgressDisplay(1000, file=file, clock=clock)
     clock.now += 10
@@ -106,14 +106,14 @@ def test_no_time_left_is_guessed_before_anything_moved() -> None:
     assert file.getvalue() == "  frames 0/1,000   0 frames/s\n"
 
 
-def test_messages_stand_on_lines_of_their_own() -> None:
+def test_messages_have_their_own_lines() -> None:
     file, clock = io.StringIO(), Clock()
     display = ProgressDisplay(1000, file=file, clock=clock)
     display.message("evaluation: 98 %")
     assert file.getvalue() == "evaluation: 98 %\n"
 
 
-def test_closing_twice_and_updating_after_it_show_nothing_more() -> None:
+def test_nothing_is_shown_after_closing() -> None:
     file, clock = io.StringIO(), Clock()
     display = ProgressDisplay(1000, file=file, clock=clock)
     display.close()
@@ -124,7 +124,7 @@ def test_closing_twice_and_updating_after_it_show_nothing_more() -> None:
     assert file.getvalue() == text
 
 
-def test_end_is_shown_when_the_run_fails() -> None:
+def test_last_line_is_shown_when_the_run_fails() -> None:
     file = io.StringIO()
 
     def failing_run() -> None:
@@ -138,7 +138,7 @@ def test_end_is_shown_when_the_run_fails() -> None:
 
 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
-def test_disabled_display_shows_messages_alone(kind: type[io.StringIO]) -> None:
+def test_disabled_display_shows_only_messages(kind: type[io.StringIO]) -> None:
     file, clock = kind(), Clock()
     with ProgressDisplay(1000, file=file, enabled=False, clock=clock) as display:
         run(display, clock, rate=10, seconds=30)
@@ -162,7 +162,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
-def test_bar_holds_all_facts(terminal: Terminal) -> None:
+def test_bar_contains_frames_rate_time_success_and_return(terminal: Terminal) -> None:
     clock = Clock()
     display = ProgressDisplay(1000, file=terminal, clock=clock)
     clock.now += 5
@@ -187,7 +187,7 @@ def test_bar_is_drawn_at_most_five_times_a_second(terminal: Terminal) -> None:
     assert 3 <= terminal.getvalue().count("frames/s") <= 5
 
 
-def test_messages_stand_above_the_bar(terminal: Terminal) -> None:
+def test_messages_are_printed_above_the_bar(terminal: Terminal) -> None:
     clock = Clock()
     display = ProgressDisplay(1000, file=terminal, clock=clock)
     clock.now += 5
@@ -199,7 +199,7 @@ def test_messages_stand_above_the_bar(terminal: Terminal) -> None:
     display.close()
 
 
-def test_bar_of_a_run_that_passes_its_end_is_full(terminal: Terminal) -> None:
+def test_bar_of_a_run_beyond_its_total_is_full(terminal: Terminal) -> None:
     clock = Clock()
     with ProgressDisplay(1000, file=terminal, clock=clock) as display:
         clock.now += 5
@@ -209,7 +209,7 @@ def test_bar_of_a_run_that_passes_its_end_is_full(terminal: Terminal) -> None:
     assert "frames 1,024/1,000" in shown
 
 
-# Numbers to read
+# Readable numbers
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_human_bytes(count: float, text: str) -> None:
     assert human_bytes(count) == text
 
 
-def test_return_of_nan_does_not_break_the_display() -> None:
+def test_nan_return_does_not_break_the_display() -> None:
     file, clock = io.StringIO(), Clock()
     display = ProgressDisplay(1000, file=file, clock=clock)
     clock.now += 10

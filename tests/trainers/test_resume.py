@@ -1,4 +1,4 @@
-"""A run goes on from a checkpoint, also where the environment has no state to go on from."""
+"""Resuming a run, also in an environment whose state cannot be saved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPISODE = 12
 
 
 def make_trainer(folder: Path, total_frames: int, agent_class: Any = PPO) -> TorchRLTrainer:
-    """Return a trainer of four pendulums, whose episodes are short and cannot be saved."""
+    """Return a trainer of four pendulums with short episodes, whose state cannot be saved."""
     torch.manual_seed(0)
     options = {"max_episode_steps": EPISODE}
     env = GymWorld(name="Pendulum-v1", num_envs=4, options=options)
@@ -42,7 +42,7 @@ def make_trainer(folder: Path, total_frames: int, agent_class: Any = PPO) -> Tor
 
 
 def interrupted_and_loaded(folder: Path, agent_class: Any = PPO) -> TorchRLTrainer:
-    """Return a trainer that has loaded a run of 10 steps: in the middle of an episode."""
+    """Return a trainer that has loaded a checkpoint from the middle of an episode."""
     make_trainer(folder, total_frames=4 * 10, agent_class=agent_class).train()
     resumed = make_trainer(folder, total_frames=4 * 60, agent_class=agent_class)
     latest = resumed.checkpoints.latest()
@@ -51,20 +51,20 @@ def interrupted_and_loaded(folder: Path, agent_class: Any = PPO) -> TorchRLTrain
     return resumed
 
 
-def test_new_episodes_do_not_count_what_came_before_them(tmp_path: Path) -> None:
+def test_new_episodes_exclude_steps_before_the_resume(tmp_path: Path) -> None:
     resumed = interrupted_and_loaded(tmp_path)
     for _ in range(EPISODE):
         resumed.collect()
     assert resumed.episodes.flush()["episode/length"] == EPISODE
 
 
-def test_new_episodes_are_others_than_those_at_the_beginning(tmp_path: Path) -> None:
+def test_new_episodes_differ_from_the_first_episodes_of_the_run(tmp_path: Path) -> None:
     first = make_trainer(tmp_path / "first", 4).collect()["observation"].clone()
     resumed = interrupted_and_loaded(tmp_path / "run").collect()["observation"]
     assert not torch.isclose(first, resumed).all(1).any()
 
 
-def test_a_rollout_holds_no_steps_of_episodes_that_were_left(tmp_path: Path) -> None:
+def test_rollout_excludes_steps_of_abandoned_episodes(tmp_path: Path) -> None:
     resumed = interrupted_and_loaded(tmp_path)
     rollouts: list[Any] = []
     agent: Any = resumed.agent
@@ -83,7 +83,7 @@ def test_a_rollout_holds_no_steps_of_episodes_that_were_left(tmp_path: Path) -> 
     assert torch.equal(rollout["observation"][1:], following)
 
 
-def test_returns_of_the_reward_normalizer_begin_anew(tmp_path: Path) -> None:
+def test_reward_normalizer_resets_its_returns(tmp_path: Path) -> None:
     resumed = interrupted_and_loaded(tmp_path)
     assert isinstance(resumed.agent, PPO)
     assert resumed.agent.reward_normalizer is not None
@@ -91,12 +91,12 @@ def test_returns_of_the_reward_normalizer_begin_anew(tmp_path: Path) -> None:
     assert resumed.agent.reward_normalizer.moments.count > 0
 
 
-def test_no_transition_leads_from_an_old_episode_into_a_new_one(tmp_path: Path) -> None:
+def test_no_transition_connects_an_old_and_a_new_episode(tmp_path: Path) -> None:
     resumed = interrupted_and_loaded(tmp_path, SAC)
     resumed.train()
     replay: Any = resumed.experience
     batch = replay.replay.sample(2000)
-    # A pendulum turns by less than half a radian in a step at most.
+    # A pendulum turns by less than half a radian per step.
     angle = torch.atan2(batch["observation"][:, 1], batch["observation"][:, 0])
     later = torch.atan2(batch["next", "observation"][:, 1], batch["next", "observation"][:, 0])
     turn = (later - angle + torch.pi) % (2 * torch.pi) - torch.pi
@@ -113,7 +113,7 @@ SHORT = [
 
 @pytest.fixture(scope="module")
 def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A short run of PPO with its tuned settings, which normalize rewards and lower the rate."""
+    """A short run of PPO with its tuned settings: normalized rewards, decaying learning rate."""
     home = tmp_path_factory.mktemp("pendulum")
     with pytest.MonkeyPatch.context() as monkeypatch:
         arguments = ["agent=ppo", "env=gym", "env.name=Pendulum-v1", *SHORT]
@@ -122,7 +122,7 @@ def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_longer_run_lowers_its_rate_over_all_of_its_frames(
+def test_longer_run_decays_its_learning_rate_over_all_frames(
     pendulum: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = pendulum.parents[3]
@@ -139,7 +139,7 @@ def test_a_longer_run_lowers_its_rate_over_all_of_its_frames(
 
 
 @pytest.mark.parametrize("mode", ["eval", "demo"])
-def test_a_policy_plays_in_any_number_of_environments(
+def test_policy_acts_in_any_number_of_environments(
     pendulum: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = pendulum.parents[3]
@@ -148,7 +148,7 @@ def test_a_policy_plays_in_any_number_of_environments(
     assert call(monkeypatch, home, *arguments) == 0
 
 
-def test_a_checkpoint_of_the_first_layout_is_read(pendulum: Path, tmp_path: Path) -> None:
+def test_checkpoint_of_the_first_layout_loads(pendulum: Path, tmp_path: Path) -> None:
     path = CheckpointFolder(pendulum / "checkpoints").latest()
     assert path is not None
     state = load_state(path)
@@ -166,4 +166,4 @@ def test_a_checkpoint_of_the_first_layout_is_read(pendulum: Path, tmp_path: Path
     assert read["config"]["agent"]["learning_rate_frames"] == "${trainer.total_frames}"
     assert "learning_rate" not in read["agent"]["networks"]
     (group,) = read["agent"]["optimizers"]["adam"]["param_groups"]
-    assert group["initial_lr"] == 2e-3  # whatever it has become
+    assert group["initial_lr"] == 2e-3  # independent of its present value

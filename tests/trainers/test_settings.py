@@ -10,14 +10,14 @@ from trainers.components import Component
 from trainers.registry import find_class
 
 
-def test_a_component_gets_what_its_constructor_takes_of_what_the_program_provides() -> None:
+def test_component_receives_only_arguments_of_its_constructor() -> None:
     component = Component("IdentityWorld", IdentityWorld, {"num_envs": 3})
     world = component.build(mode="eval", device=torch.device("cpu"), seed=1)
     assert world.batch_size == (3,)
 
 
-def test_the_evaluation_world_is_in_its_evaluation_mode() -> None:
-    """A metaclass hides the constructor of TorchRL's environments: the mode must get through."""
+def test_evaluation_environment_is_in_its_evaluation_mode() -> None:
+    """A metaclass hides the constructor of TorchRL's environments; `mode` must still reach it."""
     component = Component("FanucEnv", FanucEnv, {"num_envs": 1, "num_workers": 1})
     levels = {}
     for mode in ("train", "eval"):
@@ -36,6 +36,6 @@ def test_the_evaluation_world_is_in_its_evaluation_mode() -> None:
         ("pathlib.Path", "subclass of agents.base.Agent"),
     ],
 )
-def test_a_class_that_cannot_be_used_is_refused(path: str, said: str) -> None:
+def test_unusable_class_is_refused(path: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         find_class("agent", path)

@@ -1,4 +1,4 @@
-"""No episode decides twice: training, the choice of the best policy and the result are apart."""
+"""Separate episodes for training, selection of the best policy, and the result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers.program import call
 
 
 class RecordedGym(GymWorld):
-    """Keeps the first observation of every episode, under the seed that it was given last."""
+    """Records the first observation of every episode by the latest seed."""
 
     first_observations: ClassVar[dict[int, set[tuple[float, ...]]]] = {}
 
@@ -24,9 +24,9 @@ class RecordedGym(GymWorld):
         self.begun = self.first_observations.setdefault(seed, set())
 
     def _reset(self, tensordict: TensorDictBase | None = None, **options: Any) -> TensorDictBase:
-        shown = super()._reset(tensordict, **options)
-        self._record(shown["observation"])
-        return shown
+        root = super()._reset(tensordict, **options)
+        self._record(root["observation"])
+        return root
 
     def step_and_maybe_reset(
         self, tensordict: TensorDictBase
@@ -40,7 +40,7 @@ class RecordedGym(GymWorld):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_episodes_of_the_result_are_those_of_no_other_use(
+def test_training_selection_and_result_share_no_episodes(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RecordedGym, "first_observations", {})

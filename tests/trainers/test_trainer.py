@@ -60,11 +60,11 @@ def test_sac_solves_the_identity_task(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, total_frames=8000, evaluation_interval=8000)
     trainer.train()
     assert trainer.evaluation is not None
-    # Acting at random returns -8 * 4/3.
+    # A random policy returns -8 * 4/3.
     assert trainer.evaluation.mean_return > -0.2
 
 
-def test_a_run_leaves_metrics_and_checkpoints(tmp_path: Path) -> None:
+def test_run_writes_metrics_and_checkpoints(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path)
     trainer.train()
     trainer.close()
@@ -84,7 +84,7 @@ def test_a_run_leaves_metrics_and_checkpoints(tmp_path: Path) -> None:
     ]
 
 
-def test_an_interrupted_run_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -> None:
+def test_resumed_run_equals_an_uninterrupted_run(tmp_path: Path) -> None:
     whole = make_trainer(tmp_path / "whole")
     whole.train()
     first = make_trainer(tmp_path / "parts", total_frames=480)
@@ -101,7 +101,7 @@ def test_an_interrupted_run_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -
     assert second.evaluation == whole.evaluation
 
 
-def test_another_update_ratio_holds_from_where_a_run_goes_on(tmp_path: Path) -> None:
+def test_new_update_ratio_applies_from_the_resumed_frame(tmp_path: Path) -> None:
     first = make_trainer(tmp_path, total_frames=480)
     first.train()
     second = make_trainer(tmp_path, total_frames=960)
@@ -114,7 +114,9 @@ def test_another_update_ratio_holds_from_where_a_run_goes_on(tmp_path: Path) -> 
     assert second.updates == first.updates + 480 // 4
 
 
-def test_without_its_replay_a_run_fills_a_new_one_before_it_learns_on(tmp_path: Path) -> None:
+def test_resumed_run_without_its_replay_buffer_fills_a_new_one_before_updates(
+    tmp_path: Path,
+) -> None:
     first = make_trainer(tmp_path, total_frames=480, save_replay=False)
     first.train()
     second = make_trainer(tmp_path, total_frames=480 + 160)
@@ -125,7 +127,7 @@ def test_without_its_replay_a_run_fills_a_new_one_before_it_learns_on(tmp_path: 
     assert second.updates == first.updates
 
 
-def test_a_request_to_stop_saves_and_ends(tmp_path: Path) -> None:
+def test_stop_request_saves_and_ends_the_run(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path)
     collect = trainer.collect
 
@@ -140,7 +142,7 @@ def test_a_request_to_stop_saves_and_ends(tmp_path: Path) -> None:
     assert load_state(latest)["frames"] == trainer.frames == 320
 
 
-def test_a_checkpoint_of_another_agent_or_world_is_refused(tmp_path: Path) -> None:
+def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, total_frames=160)
     trainer.train()
     latest = trainer.checkpoints.latest()
@@ -159,7 +161,7 @@ def test_a_checkpoint_of_another_agent_or_world_is_refused(tmp_path: Path) -> No
         TorchRLTrainer(world, other, tmp_path / "c", show_progress=False).load(latest)
 
 
-def test_it_trains_in_a_world_with_transforms_of_torchrl(tmp_path: Path) -> None:
+def test_trainer_accepts_an_environment_with_torchrl_transforms(tmp_path: Path) -> None:
     world = TransformedEnv(IdentityWorld(), RewardScaling(loc=0.0, scale=0.1))
     agent = make_agent(world)
     trainer = TorchRLTrainer(
@@ -169,7 +171,7 @@ def test_it_trains_in_a_world_with_transforms_of_torchrl(tmp_path: Path) -> None
     assert trainer.updates == (640 - 160) // 8
 
 
-def test_agent_and_replay_work_with_the_collector_of_torchrl() -> None:
+def test_agent_and_replay_buffer_work_with_torchrls_collector() -> None:
     world = IdentityWorld(num_envs=4)
     agent = make_agent(world)
     replay = ReplayBuffer(1000, agent.observation_spec, agent.action_spec, 4, CPU)
@@ -181,10 +183,10 @@ def test_agent_and_replay_work_with_the_collector_of_torchrl() -> None:
     assert len(replay) == 320
 
 
-def test_frames_per_second_are_those_done_also_after_a_resume(
+def test_frames_per_second_count_only_frames_of_this_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At one step of 16 frames a second, with an interval that is no whole number of steps."""
+    """One step of 16 frames takes a second; the interval is no whole number of steps."""
     seconds = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
 
