@@ -1,4 +1,4 @@
-"""The world `marinenav`: surface vehicles cross seas with currents and buoys, each to its goal."""
+"""The environment `marinenav`: surface vehicles sail to goals in seas with currents and buoys."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from typing import Final
 import torch
 from torch import Tensor
 
-# Shares of the greatest thrust rate: 0, -500, -1,000, 500 and 1,000 N/s.
+# Fractions of the maximum thrust rate: 0, -500, -1,000, 500 and 1,000 N/s.
 DISCRETE_RATES: Final = (0.0, -0.5, -1.0, 0.5, 1.0)
 
 
 def discrete_actions(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return their table `[25, 2]`: row 5 i + j has the i-th rate left and the j-th right."""
+    """Return the table of discrete actions `[25, 2]`; row 5 i + j is left rate i, right rate j."""
     rates = torch.tensor(DISCRETE_RATES, dtype=dtype, device=device)
     return torch.cartesian_prod(rates, rates)

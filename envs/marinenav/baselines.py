@@ -1,8 +1,8 @@
-"""Policies without learning, to compare with: TensorDict in, TensorDict with actions out.
+"""Baseline policies without learning: TensorDict in, TensorDict with actions out.
 
-All act for robots by what each observes, any number of leading dimensions at once, as
-`torchrl_gpu.acting.policy.PolicyWrapper` does. The two planners
-look ahead with the vessel's own dynamics, in still water, and choose among the 25 discrete actions.
+Each robot acts on its own observations. Any number of leading dimensions is supported, as by
+`torchrl_gpu.acting.policy.PolicyWrapper`. The two planners simulate the vessel's dynamics in still
+water and choose among the 25 discrete actions.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from torchrl_gpu.arguments import checked
 
 
 class Baseline(TensorDictModuleBase):
-    """A policy that acts by a rule.
+    """Base class of rule-based policies.
 
     Args:
-        normalize: whether the environment tells normalised values, as it does unless asked not to.
-        device: where the environment is.
+        normalize: set to the `normalize` of the environment, which scales the observations.
+        device: device of the environment.
     """
 
     @checked
@@ -55,7 +55,7 @@ class Baseline(TensorDictModuleBase):
 
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write `action` `[*B, 2]` in [-1, 1] for what robots see, batch size `[*B]`."""
+        """Write `action` `[*B, 2]` in [-1, 1] for observations with batch size `[*B]`."""
         own, objects, mask = (tensordict.get(key) for key in self.in_keys)
         lead = own.shape[:-1]
         view = View(
@@ -68,14 +68,14 @@ class Baseline(TensorDictModuleBase):
 
     @abstractmethod
     def act(self, view: View) -> Tensor:
-        """Return actions `[2, B]` for what robots see, in SI units, `[..., B]`."""
+        """Return actions `[2, B]` in [-1, 1] for views in SI units, `[..., B]`."""
 
 
 class RandomPolicy(Baseline):
     """Draws uniform actions.
 
     Args:
-        seed: of the actions.
+        seed: random seed of the actions.
         normalize: see `Baseline`.
         device: see `Baseline`.
     """
@@ -94,13 +94,13 @@ class RandomPolicy(Baseline):
 
 
 class StraightToGoal(Baseline):
-    """Turns towards the goal and sails there at full thrust, blind to everything else."""
+    """Turns towards the goal and sails there at full thrust, ignoring all objects."""
 
     STEERING: Final = 1500.0  # N per rad off course
     DAMPING: Final = 1500.0  # N per rad/s of turning
 
     def act(self, view: View) -> Tensor:
-        """Return what brings the thrusts to where they should be."""
+        """Return the thrust rates that bring the thrusts to their set points."""
         x, y, _, _, yaw, left, right = view.own
         angle = torch.atan2(y, x)
         ahead = MAX_THRUST * _facing(angle)
@@ -111,26 +111,26 @@ class StraightToGoal(Baseline):
 
 
 class Planner(Baseline):
-    """Tries each discrete action ahead of time and takes the cheapest."""
+    """Simulates each discrete action and takes the one of lowest cost."""
 
     def act(self, view: View) -> Tensor:
-        """Return the action of least cost."""
+        """Return the action of lowest cost."""
         best = self.cost(view, self._look_ahead(view)).argmin(0)
         return self._actions[best].T
 
     @property
     @abstractmethod
     def steps(self) -> int:
-        """How many steps ahead."""
+        """Number of simulated steps."""
 
     @abstractmethod
     def cost(self, view: View, motions: Tensor) -> Tensor:
         """Return the cost of each action, `[25, B]`.
 
         Args:
-            view: what the robots see.
-            motions: of the robots in their present body frames after each step with one action
-                held, `[steps, 11, 25, B]`.
+            view: views of the robots.
+            motions: motions of the robots in their present body frames after each step of holding
+                one action, `[steps, 11, 25, B]`.
         """
 
     def _look_ahead(self, view: View) -> Tensor:
@@ -157,10 +157,10 @@ class PotentialField(Planner):
     ATTRACTION: Final = 50.0
     REPULSION: Final = 500.0
     INFLUENCE: Final = 15.0  # m, d0
-    NEAREST: Final = 0.5  # m, what a smaller clearance is taken for
-    CRUISE: Final = 2.5  # m/s, and at most a quarter of the way left in a second
-    APPROACH: Final = 0.25
-    LEAD: Final = 1.5  # s, by which the heading is extrapolated
+    NEAREST: Final = 0.5  # m, lower bound of clearances
+    CRUISE: Final = 2.5  # m/s, upper bound of the desired speed
+    APPROACH: Final = 0.25  # 1/s, desired speed per metre of remaining distance
+    LEAD: Final = 1.5  # s, extrapolation of the heading
 
     @property
     def steps(self) -> int:
@@ -168,7 +168,7 @@ class PotentialField(Planner):
         return 1
 
     def cost(self, view: View, motions: Tensor) -> Tensor:
-        """Return by how much each action misses the course and speed of the force."""
+        """Return the deviation of each action from the course and speed of the force."""
         force = self._force(view)
         course = torch.atan2(force[1], force[0])
         after = motions[-1]
@@ -197,17 +197,17 @@ class PotentialField(Planner):
 
 
 class ModelPredictive(Planner):
-    """Model predictive control over a short horizon; objects are taken to keep their velocities.
+    """Model predictive control over a short horizon; objects are assumed to keep their velocities.
 
     Args:
-        horizon: steps of 0.5 s to look ahead.
+        horizon: number of simulated steps of 0.5 s, at least 1.
         normalize: see `Baseline`.
         device: see `Baseline`.
     """
 
-    CLEARANCE: Final = 2.0  # m between hulls, below which a plan costs more
-    NEARNESS_COST: Final = 10.0  # per m below it
-    TURN_COST: Final = 2.0  # m per rad off the goal's direction at the end
+    CLEARANCE: Final = 2.0  # m between hulls, below which a plan is penalised
+    NEARNESS_COST: Final = 10.0  # penalty per metre below the clearance
+    TURN_COST: Final = 2.0  # m per rad between the final heading and the goal's direction
 
     @checked
     def __init__(
@@ -226,7 +226,7 @@ class ModelPredictive(Planner):
         return self._steps
 
     def cost(self, view: View, motions: Tensor) -> Tensor:
-        """Return the way left to the goal, plus what nearness to objects on the way costs."""
+        """Return the remaining distance to the goal, plus the penalties of turning and nearness."""
         place = motions[:, POSITION]
         left = (view.own[:2, None] - place).square().sum(1).sqrt()
         last = motions[-1]
@@ -245,5 +245,5 @@ class ModelPredictive(Planner):
 
 
 def _facing(angle: Tensor) -> Tensor:
-    """Return what share of full speed to go while the way lies at an angle: turn first."""
+    """Return the fraction of full speed for a bearing, rad: 1 straight ahead, 0 from pi/4 on."""
     return (1.0 - angle.abs() / (math.pi / 4.0)).clamp(min=0.0)

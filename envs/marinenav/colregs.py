@@ -1,7 +1,8 @@
-"""The collision regulations at sea (COLREGs): who has to give way, and by how much he fails to.
+"""The collision regulations at sea (COLREGs): which robots must give way, and the missing turn.
 
-A robot has to turn to starboard for a vessel that comes head on or crosses from its starboard
-side. phi is by how much its course lies to port of the tangent that passes the vessel astern.
+A robot must turn to starboard for a vessel that comes head on or crosses from its starboard side.
+phi is the angle from its course to the tangent that passes the vessel astern, if that tangent is
+to starboard.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from torch import Tensor
 from envs.marinenav.perception import View
 from envs.marinenav.physics import VESSEL_RADIUS, to_body
 
-MIN_SPEED: Final = 0.5  # m/s, below which a robot or an object has no course
+MIN_SPEED: Final = 0.5  # m/s; slower robots and objects have no course
 SAFETY_MARGIN: Final = 1.0  # m around an object
 _TINY: Final = 1e-18  # m^2
 
 
 def give_way_angle(view: View) -> Tensor:
-    """Return phi of the first object for which a robot should give way and does not.
+    """Return phi of the nearest object for which a robot must give way and does not.
 
     Args:
-        view: what the robots see, in SI units; objects nearest first.
+        view: views of the robots, SI units; objects nearest first.
 
     Returns:
-        phi `[R, N]`, rad, 0 to pi; 0 where the rules ask nothing.
+        phi `[R, N]`, rad, 0 to pi; 0 where no rule applies.
     """
     px, py, vx, vy, radius = view.objects.unbind(0)
     ego_x, ego_y = view.own[2], view.own[3]
@@ -36,7 +37,7 @@ def give_way_angle(view: View) -> Tensor:
     ego_speed_squared = torch.addcmul(ego_x.square(), ego_y, ego_y)
     share = speed_squared.clamp(min=MIN_SPEED**2).rsqrt()
     c, s = vx * share, vy * share
-    # pe = -R(beta)^T p_obj, ve = R(beta)^T v_ego: the robot as the object sees it
+    # pe = -R(beta)^T p_obj, ve = R(beta)^T v_ego: the robot in the frame of the object's course
     pe_x, pe_y = (-component for component in to_body(c, s, px, py))
     ve_x, ve_y = to_body(c, s, ego_x, ego_y)
     # pe_x in [-9, 12], pe_y in [-17, 0], not pe_y + 7 > (-7/12)(pe_x - 12), a in [pi/4, 3 pi/4]
@@ -54,7 +55,7 @@ def give_way_angle(view: View) -> Tensor:
     # D = |p_obj|, b = r_obj + 1, t = sqrt(D^2 - b^2): the length of the tangent
     b = radius + SAFETY_MARGIN
     squared = torch.addcmul(torch.addcmul(px.square(), py, py), b, b, value=-1.0)
-    # A root of 0 takes processors several times longer than others.
+    # Square roots of 0 are several times slower than others on processors.
     t_squared = squared.clamp(min=_TINY)
     t = t_squared.sqrt()
     # phi = wrap(wrap(atan2(p_obj) + asin(b / D) + atan2(2.7951, t)) - atan2(v_ego)), as the
@@ -65,7 +66,7 @@ def give_way_angle(view: View) -> Tensor:
     # Rows without an object have no speed.
     speeds = torch.minimum(speed_squared, ego_speed_squared) - MIN_SPEED**2
     applies = (_least(speeds, situation, squared) >= 0.0) & (sine > 0.0)
-    # Of the objects it applies to, the first counts most.
+    # Select the first object to which a rule applies.
     count = torch.arange(len(px), 0, -1, dtype=px.dtype, device=px.device)[:, None, None]
     greatest = (count * applies).amax(0, keepdim=True)
     first = (len(px) - greatest).long().clamp(max=len(px) - 1)
@@ -74,5 +75,5 @@ def give_way_angle(view: View) -> Tensor:
 
 
 def _least(first: Tensor, *others: Tensor) -> Tensor:
-    """Return the least of some margins: conditions all hold where it is not negative."""
+    """Return the minimum of several margins: all conditions hold where it is not negative."""
     return reduce(torch.minimum, others, first)

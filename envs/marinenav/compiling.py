@@ -1,4 +1,4 @@
-"""What `torch.compile` has to be told."""
+"""Hints for `torch.compile`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def stored(tensor: Tensor) -> Tensor:
-    """Return the tensor itself; compiled code then computes it once and keeps it.
+    """Return the tensor unchanged, and make compiled code compute it once and store it.
 
-    Left alone, the compiler inlines cheap-looking values (random bits, gathered rows) into each of
-    their uses, and computes them again every time.
+    Without this hint the compiler inlines values that look cheap (random bits, gathered rows) into
+    each use, and recomputes them every time.
     """
     if torch.compiler.is_compiling():
         return tensor.as_strided(tensor.shape, tensor.stride())

@@ -1,4 +1,4 @@
-"""How hard episodes are, and from when on."""
+"""Difficulty of episodes as a schedule of stages over frames."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from envs.marinenav.layout import (
 from envs.marinenav.noise import seed_streams
 from torchrl_gpu.errors import ConfigurationError
 
-# Layouts drawn to see whether the map can hold what is asked for, and how many have to be whole.
+# Trial layouts that show whether the map has room for a stage, and how many must be complete.
 _TRIALS: Final = 64
 _NEEDED: Final = 32
 
 
 class Stage(NamedTuple):
-    """How hard episodes are that begin from some frame on.
+    """Difficulty of the episodes that start within one stage of the curriculum.
 
     Attributes:
-        from_frame: steps of all seas together, from which on it holds.
-        robots: how many.
-        obstacles: how many.
-        min_start_goal_distance: m.
+        from_frame: first frame of the stage, counted over all seas.
+        robots: number of robots per sea.
+        obstacles: number of obstacles per sea.
+        min_start_goal_distance: minimum distance from each start to its goal, m.
     """
 
     from_frame: int
@@ -40,7 +40,7 @@ class Stage(NamedTuple):
     min_start_goal_distance: float
 
 
-# The training schedule of the paper; its stages are also the six levels of evaluation.
+# The training schedule of the paper; its stages are also the six evaluation levels.
 PAPER_STAGES: Final = (
     Stage(0, 3, 0, 30.0),
     Stage(1_000_000, 4, 0, 35.0),
@@ -52,13 +52,13 @@ PAPER_STAGES: Final = (
 
 
 class Schedule:
-    """Says what an episode shall hold that begins at some frame, without the host.
+    """Looks up the stage of a frame on the device, without reading tensors on the host.
 
     Args:
-        stages: in the order of their first frames, the first from frame 0.
-        num_vortices: in every stage.
-        dtype: of distances.
-        device: where the question is asked.
+        stages: stages ordered by first frame, the first one from frame 0.
+        num_vortices: number of vortices per sea, equal in all stages.
+        dtype: dtype of the distances.
+        device: device of the lookup tables.
     """
 
     def __init__(
@@ -75,59 +75,60 @@ class Schedule:
         self._distances = torch.tensor(distances, dtype=dtype, device=device)
 
     def stage(self, frames: Tensor) -> Tensor:
-        """Return the number of the stage after `frames` steps of all seas, int64 `[1]`."""
+        """Return the index of the stage at `frames`, counted over all seas, int64 `[1]`."""
         return (frames >= self._from_frames).sum(0, keepdim=True) - 1
 
     def demand(self, frames: Tensor) -> Demand:
-        """Return what an episode shall hold that begins after `frames` steps of all seas."""
+        """Return the demand of an episode that starts at `frames`, counted over all seas."""
         stage = self.stage(frames)
         return Demand(self._counts.index_select(1, stage), self._distances.index_select(0, stage))
 
 
 def check_stages(stages: Sequence[Stage], size: Size) -> None:
-    """Check that stages follow each other, fit their tensors, and can be drawn at all.
+    """Check that stages are in order, fit the tensors of a sea, and have room on the map.
 
     Args:
-        stages: of a schedule.
-        size: the most that a sea can hold.
+        stages: stages of a schedule.
+        size: maximum number of robots, vortices and obstacles per sea.
 
     Raises:
-        ConfigurationError: they do not.
+        ConfigurationError: one of these conditions does not hold.
     """
     if not stages or stages[0].from_frame != 0:
-        raise ConfigurationError("schedule: the first stage has to begin at frame 0")
+        raise ConfigurationError("schedule: the first stage must start at frame 0")
     for former, stage in itertools.pairwise(stages):
         if stage.from_frame <= former.from_frame:
             raise ConfigurationError(
                 f"schedule: a stage from frame {stage.from_frame} cannot follow one from frame "
-                f"{former.from_frame}: first frames have to increase"
+                f"{former.from_frame}: the first frames must increase"
             )
     for stage in stages:
         if not 1 <= stage.robots <= size.robots:
             raise ConfigurationError(
-                f"schedule: {stage.robots} robots in a stage; 1 to num_robots={size.robots} can be"
+                f"schedule: {stage.robots} robots in a stage; the range is 1 to "
+                f"num_robots={size.robots}"
             )
         if not 0 <= stage.obstacles <= size.obstacles:
             raise ConfigurationError(
-                f"schedule: {stage.obstacles} obstacles in a stage; 0 to "
-                f"num_obstacles={size.obstacles} can be"
+                f"schedule: {stage.obstacles} obstacles in a stage; the range is 0 to "
+                f"num_obstacles={size.obstacles}"
             )
         _check_possible(stage, size.vortices)
 
 
 def _check_possible(stage: Stage, num_vortices: int) -> None:
-    """Draw some layouts, because no formula says what a map of given size can hold."""
+    """Check a stage by sampling layouts, because no formula gives the capacity of the map."""
     counts = torch.tensor([[stage.robots], [num_vortices], [stage.obstacles]])
     demand = Demand(counts, torch.tensor([stage.min_start_goal_distance], dtype=torch.float64))
     size = Size(stage.robots, num_vortices, stage.obstacles)
     draft = begin_drafts(demand, size, _TRIALS)
     draft, _ = complete_drafts(draft, seed_streams(0, _TRIALS, torch.device("cpu")))
-    things = (draft.ends[0, 0], draft.vortices[0], draft.obstacles[0])
-    whole = torch.cat(things).isfinite().all(0).sum().item()
-    if whole < _NEEDED:
+    placed = torch.cat((draft.ends[0, 0], draft.vortices[0], draft.obstacles[0])).isfinite()
+    complete = placed.all(0).sum().item()
+    if complete < _NEEDED:
         raise ConfigurationError(
-            f"the map of {MAP_SIZE:g} x {MAP_SIZE:g} m holds {stage.robots} robots with "
+            f"the map of {MAP_SIZE:g} x {MAP_SIZE:g} m has room for {stage.robots} robots with "
             f"min_start_goal_distance={stage.min_start_goal_distance:g}, {num_vortices} vortices "
-            f"and {stage.obstacles} obstacles in {whole} of {_TRIALS} drawings: ask for fewer "
-            "things or a shorter distance"
+            f"and {stage.obstacles} obstacles in only {complete} of {_TRIALS} random layouts: set "
+            "fewer robots, vortices or obstacles, or a shorter distance"
         )

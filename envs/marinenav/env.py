@@ -1,4 +1,4 @@
-"""The world `marinenav` as TorchRL sees it: many seas, in each a few vessels on their ways."""
+"""The environment `marinenav` in TorchRL: a batch of seas, each with several vessels."""
 
 from __future__ import annotations
 
@@ -35,49 +35,55 @@ TensorStep = Callable[[World, Tensor], tuple[World, Outcome, View]]
 
 
 class MarineNavEnv(Environment):
-    """Surface vehicles in seas with vortices and buoys, each to its own goal, by its own sensing.
+    """Surface vehicles sail to their goals in seas with vortices and buoys, by local sensing.
 
-    Everything happens in tensors on the device, all seas at once. Robots are the group `robots` of
+    All seas are simulated together as tensors on the device. Robots are the group `robots` of
     TorchRL's multi-agent convention, `[num_envs, num_robots, ...]`:
 
-    * `action` `[2]`: thrust rates of the left and right propeller as shares of 1,000 N/s.
+    * `action` `[2]`: thrust rates of the left and right propeller, -1 to 1, in units of 1,000 N/s.
     * `observation` `[7]`: goal x, y and velocity over ground x, y in the body frame, yaw rate, left
-      and right thrust. `objects` `[5, 5]`: x, y, velocity x, y and radius of the nearest things
-      within 20 m, nearest first, with `objects_mask` `[5]`.
-    * `reward` `[1]`: -0.1, plus the metres nearer to the goal, minus 0.1 phi where the collision
-      regulations ask for a turn by phi, minus 5 for a collision, plus 10 at the goal.
-    * `terminated`, `truncated`, `done`, `success` `[1]`: whether the robot's way has ended, by a
-      collision or at the goal; by the time limit; either; at the goal. They stay.
-    * `active` `[1]`: whether the robot moves; only from where this is true a step is a transition.
+      and right thrust. `objects` `[5, 5]`: x, y, velocity x, y and radius of the 5 nearest robots
+      and buoys within 20 m, nearest first, with `objects_mask` `[5]`.
+    * `reward` `[1]`: -0.1 per step, plus the metres gained towards the goal, minus 0.1 phi where
+      the collision regulations require a turn by phi, minus 5 on collision, plus 10 at the goal.
+    * `terminated` `[1]`: the robot has collided, has reached its goal or does not exist;
+      `truncated` `[1]`: it ran out of time; `done` `[1]`: either of the two; `success` `[1]`: it
+      has reached its goal. Each remains true until the sea is reset.
+    * `active` `[1]`: whether the robot moves. A step from an inactive state is not a transition.
 
     The root has `done`, `terminated`, `truncated` and `success` of the whole sea, `[num_envs, 1]`:
-    an episode ends with the way of the last robot, or with its time. `step_and_maybe_reset` then
-    begins the next one without the host knowing; `next` holds the true last observation.
+    an episode terminates when no robot is active, and is truncated at the time limit.
+    `step_and_maybe_reset` then starts the next episode without reading tensors on the host; `next`
+    holds the true last observation.
 
-    Row 5 i + j of `discrete_actions` `[25, 2]` has the i-th rate left and the j-th right, of 0,
+    Row 5 i + j of `discrete_actions` `[25, 2]` is left thrust rate i and right thrust rate j of 0,
     -500, -1,000, 500 and 1,000 N/s.
 
     Args:
-        num_envs: how many seas, at least 1.
-        num_robots: in each sea, at least 1.
-        num_obstacles: buoys in each sea.
-        num_vortices: in each sea.
-        min_start_goal_distance: from each start to its goal, m, at least 0.
-        noise: whether sensing errs as in the paper.
-        normalize: divide what is observed by the constants of `scale`; otherwise SI units.
-        curriculum: in training, begin with `schedule` instead of the numbers above, which are then
-            the most there may be.
-        schedule: stages as (first frame, robots, obstacles, start-goal distance); None for the
-            paper's, over 6 million frames. A frame is a step of one sea.
-        max_episode_steps: steps after which an episode is truncated, at least 1.
-        compile_step: fuse a step by `torch.compile`, which is built for minutes; for accelerators.
-        mode: `train`, or `eval` and `demo`, which know no curriculum.
-        dtype: of all values, `float32` or `float64`.
-        device: where the seas lie.
-        seed: of the seas; the one of number i depends on the seed and i alone.
+        num_envs: number of seas simulated in parallel, at least 1.
+        num_robots: number of robots per sea, 1 to 32.
+        num_obstacles: number of buoys per sea, 0 to 64.
+        num_vortices: number of current vortices per sea, 0 to 64.
+        min_start_goal_distance: minimum distance from each start to its goal in metres, at least 0.
+        noise: add the paper's sensor noise to observed objects.
+        normalize: scale observations to order 1; False for SI units.
+        curriculum: train by the stages of `schedule`; `num_robots` and `num_obstacles` are then
+            maxima. Evaluation and demo always use the fixed numbers.
+        schedule: curriculum stages, each (first frame, robots, obstacles, minimum start-goal
+            distance in metres), by increasing frame from 0; None for the paper's six stages over
+            6 million frames.
+        max_episode_steps: maximum number of steps per episode of 0.5 s each, at least 1; longer
+            episodes are truncated.
+        compile_step: compile the step with `torch.compile`, which takes minutes at the first step
+            and pays off on accelerators.
+        mode: purpose of the environment, `train`, `eval` or `demo`; only `train` uses `curriculum`.
+        dtype: floating-point type of the simulation, `float32` or `float64`.
+        device: device of all tensors.
+        seed: random seed; sea i depends on the seed and i alone.
 
     Raises:
-        ConfigurationError: an argument is out of range, or the map cannot hold what is asked for.
+        ConfigurationError: an argument is out of range, or the map has no room for the robots,
+            vortices and obstacles.
     """
 
     discrete_actions: Tensor
@@ -132,17 +138,17 @@ class MarineNavEnv(Environment):
         device: torch.device | str = "cpu",
         seed: int = 0,
     ) -> MarineNavEnv:
-        """Return an environment whose seas begin with the states given, each once.
+        """Return an environment with one sea for each given initial state.
 
-        A sea that has ended stays as it is until it is reset; then it begins the same again.
+        A sea whose episode has ended stays unchanged until it is reset to the same initial state.
 
         Args:
-            episodes: one for each sea, in the format of `Scenario`; they may differ in size.
-            dtype: of all values, float32 or float64.
-            noise: whether sensing errs as in the paper.
-            normalize: as in the constructor; SI units, as in the format, unless asked for.
-            device: where the seas lie.
-            seed: of the noise.
+            episodes: initial states in the format of `Scenario`, one per sea; sizes may differ.
+            dtype: floating-point type of the simulation, float32 or float64.
+            noise: add the paper's sensor noise to observed objects.
+            normalize: scale observations to order 1; False for SI units.
+            device: device of all tensors.
+            seed: random seed of the sensor noise.
 
         Raises:
             ConfigurationError: an episode lacks a field or has a wrong one.
@@ -180,10 +186,10 @@ class MarineNavEnv(Environment):
         action = tensordict.get((GROUP, "action")).permute(2, 1, 0)
         self._world, outcome = self._advance(self._world, action)
         sea = outcome.sea
-        # The way of a robot ends for good, the time of a sea for all that still move.
+        # Termination is per robot; the time limit of a sea truncates all robots that still move.
         terminated = ~sea.active
         truncated = sea.active & outcome.is_late
-        group, whole = self._told(sea, outcome.view)
+        group, whole = self._observations(sea, outcome.view)
         group["reward"] = _last(outcome.reward)
         group["terminated"] = _last(terminated)
         group["truncated"] = _last(truncated)
@@ -195,20 +201,20 @@ class MarineNavEnv(Environment):
         return self._gather(group, whole)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Begin new episodes in the seas that are done, without asking whether there are any.
+        """Start new episodes in the seas that are done, without reading `done` on the host.
 
         Args:
-            tensordict: `done` `[num_envs, 1]` and what else there is to act upon; is updated.
+            tensordict: `done` `[num_envs, 1]` and the current observations; updated in place.
         """
         self._world = self._simulator.renew(self._world, tensordict.get("done")[:, 0])
-        group, whole = self._told_at_start()
+        group, whole = self._observations_after_reset()
         tensordict.get(GROUP).update(group)
         return tensordict.update(whole)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None or not self._has_begun:
-            # The first reset begins all seas, also those that were not asked for.
+            # The first reset starts all seas, whatever the mask selects.
             self._world = self._simulator.begin(self._world.streams, self._world.frames)
             self._has_begun = True
         else:
@@ -216,11 +222,11 @@ class MarineNavEnv(Environment):
         return self.observe()
 
     def observe(self) -> TensorDict:
-        """Return what is seen now, as a reset would: what to act upon after loading a state."""
-        return self._gather(*self._told_at_start())
+        """Return the current observations as a reset would, for instance after loading a state."""
+        return self._gather(*self._observations_after_reset())
 
-    def _told(self, sea: Sea, view: View) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return what there is to tell of each robot, and what of each sea as a whole."""
+    def _observations(self, sea: Sea, view: View) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the observations of the robots, and those of the seas as a whole, by key."""
         view = self._scaled(view)
         group = {
             "observation": view.own.permute(2, 1, 0),
@@ -234,12 +240,12 @@ class MarineNavEnv(Environment):
     def _scaled(self, view: View) -> View:
         return View(view.own * self._own_factor, view.objects * self._object_factor, view.mask)
 
-    def _told_at_start(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return `_told` of the present, with nothing done, as after a reset."""
-        group, whole = self._told(*self._world.now)
-        for told in (group, whole):
+    def _observations_after_reset(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the current observations of robots and seas, with all done flags false."""
+        group, whole = self._observations(*self._world.now)
+        for observations in (group, whole):
             for key in ("terminated", "truncated", "done"):
-                told[key] = torch.zeros_like(told["success"])
+                observations[key] = torch.zeros_like(observations["success"])
         return group, whole
 
     def _gather(self, group: dict[str, Tensor], whole: dict[str, Tensor]) -> TensorDict:
@@ -256,28 +262,28 @@ class MarineNavEnv(Environment):
 
     @property
     def num_envs(self) -> int:
-        """How many seas there are."""
+        """Number of seas."""
         return self.batch_size[0]
 
     def state(self) -> Tensor:
-        """Return where the robots are, `[num_envs, num_robots, 11]`, SI units.
+        """Return the motion of the robots, `[num_envs, num_robots, 11]`, SI units.
 
-        The rows are x, y, heading; velocity through the water x, y, yaw, in the world frame;
+        The columns are x, y, heading; velocity through the water x, y, yaw, in the world frame;
         velocity over ground x, y, yaw; left and right thrust.
         """
         return self._world.now.sea.motion.permute(2, 1, 0).clone()
 
     @property
     def sea(self) -> Sea:
-        """The state of all seas, the seas in the last dimension; not to be written to."""
+        """State of all seas, read-only; the last dimension is the sea."""
         return self._world.now.sea
 
     def tensor_loop(self) -> tuple[TensorStep, World]:
-        """Return the function that steps a world, and the world, to step it without TorchRL.
+        """Return a pure step function and the current simulation state, to step without TorchRL.
 
-        The function takes a world and actions `[2, num_robots, num_envs]`, and returns the world
-        afterwards, where seas that have ended are at the beginning of their next episodes, what
-        came of the actions, in SI units, and what the robots now see, in those of the environment.
+        The function takes the simulation state and actions `[2, num_robots, num_envs]`. It returns
+        the next state, in which seas whose episode ended have started the next one; the outcome
+        of the actions in SI units; and the observations in the units of the environment.
         """
 
         def step(world: World, action: Tensor) -> tuple[World, Outcome, View]:
@@ -288,49 +294,50 @@ class MarineNavEnv(Environment):
         return step, self._world
 
     def metrics(self) -> dict[str, float]:
-        """Return the number of the curriculum's present stage, 0 for the first."""
+        """Return the index of the current curriculum stage, 0 for the first."""
         stage = self._simulator.schedule.stage(self._world.frames)
         return {"curriculum/stage": float(stage.item())}
 
     def render(self, index: int | Sequence[int] = 0) -> Tensor:
-        """Draw seas from above, north upwards; see `SeaRenderer`.
+        """Draw seas from above, north up; see `SeaRenderer`.
 
         Args:
-            index: which sea; several are drawn in a grid.
+            index: index of the sea, or indices of several seas that are drawn in a grid.
 
         Returns:
-            A picture `[720, 720, 3]`, uint8, a little less high where the grid is not full.
+            Image `[720, 720, 3]`, uint8; less high for a grid with empty rows.
         """
         if self._renderer is None:
             self._renderer = SeaRenderer()
         return self._renderer.draw(self._world.now, index)
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:
-        """Return everything that the future depends on, as tensors."""
+        """Return the complete state of the simulation as tensors, random generators included."""
         return {name: tensor.clone() for name, tensor in flatten(self._world).items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], *_: Any, **__: Any) -> None:
-        """Go on from `state_dict()`; `observe()` then gives what to act upon.
+        """Restore a state; `observe()` then returns the current observations.
 
         Args:
-            state_dict: of an environment of the same sizes.
+            state_dict: result of `state_dict()` of an environment with the same sizes.
 
         Raises:
-            ConfigurationError: it is of another size.
+            ConfigurationError: a tensor is missing or has another shape.
         """
         for name, tensor in flatten(self._world).items():
             other = state_dict.get(name)
             if other is None or other.shape != tensor.shape:
                 shape = None if other is None else list(other.shape)
                 raise ConfigurationError(
-                    f"the state is of another world: {name} is {shape}, not {list(tensor.shape)}"
+                    f"the saved state does not fit this environment: {name} has shape {shape}, "
+                    f"not {list(tensor.shape)}"
                 )
         self._world = unflatten(self._world, state_dict)
         self._has_begun = True
 
 
 class _ScenarioEnv(MarineNavEnv):
-    """Begins with given states, each once. See `MarineNavEnv.from_scenarios`."""
+    """`MarineNavEnv` with given initial states; see `MarineNavEnv.from_scenarios`."""
 
     @checked
     def __init__(

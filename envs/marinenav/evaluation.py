@@ -1,4 +1,4 @@
-"""The paper's evaluation: all levels at once, each episode until its end or first collision."""
+"""Evaluation by the paper's protocol: six levels at once, episodes end at the first collision."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class Estimate:
     high: float
 
     def __str__(self) -> str:
-        """Say it as `mean [low, high]`."""
+        """Return `mean [low, high]`."""
         return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What the episodes of one level, or of all, came to.
+    """Figures of the episodes of one level, or of all levels.
 
     Attributes:
-        episodes: how many.
-        success: share of episodes in which all robots reached their goals.
-        collision: share of episodes that ended with a collision.
-        time: s per robot, over successful episodes.
-        energy: sum of (|T_l| + |T_r|) * 0.5 s per robot, over successful episodes, N s.
-        discounted_return: mean over robots, gamma 0.99, over all episodes.
+        episodes: number of episodes.
+        success: fraction of episodes in which all robots reached their goals.
+        collision: fraction of episodes that ended with a collision.
+        time: mean time per robot over successful episodes, s.
+        energy: mean of the sum of (|T_l| + |T_r|) * 0.5 s per robot over successful episodes, N s.
+        discounted_return: mean return per robot over all episodes, gamma 0.99.
     """
 
     episodes: int
@@ -65,7 +65,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation found: each level by itself, and all together."""
+    """Results of an evaluation, by level and over all levels."""
 
     levels: tuple[Result, ...]
     overall: Result
@@ -75,7 +75,7 @@ class Evaluation:
         return asdict(self)
 
     def __str__(self) -> str:
-        """Say it in one line for each level."""
+        """Return one line per level, and one for all levels."""
         rows = [(f"level {number}", level) for number, level in enumerate(self.levels)]
         return "\n".join(
             f"{name}: success {row.success}, collision {row.collision}, "
@@ -96,37 +96,38 @@ def evaluate(
     device: torch.device | str = "cpu",
     seed: int = 0,
 ) -> Evaluation:
-    """Let a policy steer every robot of many episodes, all at the same time.
+    """Evaluate a policy that steers all robots, over many episodes in parallel.
 
-    An episode ends with the first collision, when all robots are at their goals, or with its time.
+    An episode ends with the first collision, when all robots are at their goals, or at the time
+    limit.
 
     Args:
-        policy: reads what robots see, a TensorDict `[N, R]`, and writes their `action` into it: two
-            thrust rates or the number of a discrete action; acts in eval mode.
-        scenarios: the episodes; None draws them at the six levels of the paper's schedule.
-        episodes: how many are drawn of each level.
-        noise: whether sensing errs.
-        normalize: whether the policy reads normalised values.
-        device: where the seas lie.
-        seed: of the episodes drawn, and of the noise.
+        policy: reads the robots' observations, a TensorDict `[N, R]`, and writes `action`: two
+            thrust rates or the index of a discrete action. A module acts in eval mode.
+        scenarios: initial states of the episodes; None to draw them at the paper's six levels.
+        episodes: number of episodes drawn per level, at least 1.
+        noise: add the paper's sensor noise to observed objects.
+        normalize: scale observations to order 1; False for SI units.
+        device: device of all tensors.
+        seed: random seed of the drawn episodes and of the sensor noise.
 
     Returns:
-        The results by the scenarios' levels.
+        Results by level of the scenarios.
 
     Raises:
-        ConfigurationError: an argument is out of range, or a scenario is wrong.
+        ConfigurationError: an argument is out of range, or a scenario is invalid.
     """
     if scenarios is None:
         scenarios = draw_scenarios(PAPER_STAGES, episodes, seed)
     env = MarineNavEnv.from_scenarios(
         scenarios, torch.float32, noise, normalize=normalize, device=device, seed=seed
     )
-    learner = policy if isinstance(policy, nn.Module) and policy.training else None
-    if learner is not None:
-        learner.eval()
+    module = policy if isinstance(policy, nn.Module) and policy.training else None
+    if module is not None:
+        module.eval()
     rows = _play(env, policy).cpu().double()
-    if learner is not None:
-        learner.train()
+    if module is not None:
+        module.train()
     levels = torch.tensor([Scenario.model_validate(episode).level for episode in scenarios])
     return Evaluation(
         tuple(_summarise(rows[:, levels == level]) for level in levels.unique().tolist()),
@@ -181,13 +182,13 @@ def _summarise(rows: Tensor) -> Result:
 
 
 def _share(outcomes: Tensor) -> Estimate:
-    """Return a share with its score interval."""
+    """Return a fraction with its Wilson score interval."""
     successes = int(outcomes.sum())
     return Estimate(successes / len(outcomes), *wilson_interval(successes, len(outcomes)))
 
 
 def _mean(values: Tensor) -> Estimate:
-    """Return a mean with its normal interval."""
+    """Return a mean with its confidence interval by the normal distribution."""
     if len(values) == 0:
         return Estimate(math.nan, math.nan, math.nan)
     mean = float(values.mean())

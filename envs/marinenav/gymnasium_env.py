@@ -21,20 +21,22 @@ _OBSERVED = ("observation", "objects", "objects_mask")
 
 
 class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
-    """`MarineNavEnv` with one robot in one sea; values, rewards and ends are the same.
+    """Gymnasium interface of `MarineNavEnv` with one robot in one sea.
 
     Args:
-        num_obstacles: buoys in the sea.
-        num_vortices: in the sea.
-        min_start_goal_distance: m.
-        noise: whether sensing errs.
-        normalize: values of order 1, or SI units.
-        discrete: take one of the paper's 25 actions by its number, and not two thrust rates.
-        max_episode_steps: steps after which an episode is truncated, at least 1.
-        render_mode: `rgb_array` for pictures `[720, 720, 3]`, None for none.
+        num_obstacles: number of buoys, 0 to 64.
+        num_vortices: number of current vortices, 0 to 64.
+        min_start_goal_distance: minimum distance from start to goal in metres, at least 0.
+        noise: add the paper's sensor noise to observed objects.
+        normalize: scale observations to order 1; False for SI units.
+        discrete: actions are indices of the paper's 25 actions; False for two thrust rates.
+        max_episode_steps: maximum number of steps per episode, at least 1; longer episodes are
+            truncated.
+        render_mode: `rgb_array` for images `[720, 720, 3]`, None for no images.
 
     Raises:
-        ConfigurationError: an argument is out of range, or the map cannot hold what is asked for.
+        ConfigurationError: an argument is out of range, or the map has no room for the robot,
+            vortices and obstacles.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -81,11 +83,11 @@ class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-        """Begin an episode.
+        """Start an episode.
 
         Args:
-            seed: the same one gives the same sea.
-            options: not used.
+            seed: random seed that determines the sea; None to continue the random sequence.
+            options: unused.
         """
         super().reset(seed=seed)
         if seed is not None:
@@ -99,7 +101,7 @@ class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
         """Act for 0.5 s.
 
         Args:
-            action: two thrust rates in [-1, 1], or the number of a discrete action.
+            action: two thrust rates in [-1, 1], or the index of a discrete action.
         """
         wanted = np.asarray(action, np.float32)
         rates = self.env.action_spec.zero()
@@ -120,7 +122,7 @@ class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
         )
 
     def render(self) -> npt.NDArray[np.uint8] | None:
-        """Return a picture of the sea where `render_mode` asks for one."""
+        """Return an image of the sea if `render_mode` is `rgb_array`, else None."""
         return None if self.render_mode is None else self.env.render(0).numpy()
 
     def close(self) -> None:
@@ -128,6 +130,6 @@ class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
         self.env.close(raise_if_closed=False)
 
 
-def _observation(told: TensorDictBase) -> dict[str, npt.NDArray[Any]]:
-    observed = {key: told[GROUP, key][0, 0].numpy() for key in _OBSERVED}
+def _observation(state: TensorDictBase) -> dict[str, npt.NDArray[Any]]:
+    observed = {key: state[GROUP, key][0, 0].numpy() for key in _OBSERVED}
     return {**observed, "objects_mask": observed["objects_mask"].astype(np.int8)}

@@ -1,8 +1,8 @@
-"""Where an episode begins: starts, goals, vortices and buoys, by rejection sampling.
+"""Initial layouts of episodes: starts, goals, vortices and buoys, by rejection sampling.
 
-A layout is drawn up as in the reference, one thing after the other: a candidate is accepted if it
-goes together with everything accepted before it. The seas do not wait for each other: each tries
-its own next candidates, several at a time, of which it takes the first that fits.
+A layout is sampled as in the reference, one item after the other: a candidate is accepted if it
+is compatible with all items accepted before. The seas proceed independently: each tests several
+candidates for its own next item at a time and accepts the first that fits.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from envs.marinenav.noise import random_words, uniform
 from envs.marinenav.physics import CIRCULATION, CORE_RADIUS
 
 MAP_SIZE: Final = 55.0  # m
-TRIES: Final = 500  # candidates for all robots of a sea; as many for vortices, and for buoys
+TRIES: Final = 500  # maximum number of candidates per sea and kind
 
 ROBOT_AREA: Final = (2.0, 53.0)  # m, of starts and goals along each axis
 VORTEX_AREA: Final = (0.0, MAP_SIZE)
 OBSTACLE_AREA: Final = (5.0, 50.0)
 OBSTACLE_RADIUS: Final = 1.0
-# m between two starts or two goals, and from the middle of another thing to a start or goal
+# m between two starts or two goals, and from the centre of a vortex or buoy to a start or goal
 ROBOT_CLEARANCE: Final = 10.0
 VORTEX_CLEARANCE: Final = 10.0 + CORE_RADIUS
 OBSTACLE_CLEARANCE: Final = 10.0 + OBSTACLE_RADIUS
 MAX_BOUNDARY_SPEED: Final = 1.0  # m/s, where two vortices of the same direction meet
-MAX_JOINT_SPEED: Final = 0.8  # of the edge speed, where two of opposite directions meet
+MAX_JOINT_SPEED: Final = 0.8  # fraction of the edge speed, where two opposite vortices meet
 
-# The kinds of things, in the order in which they are placed.
+# The kinds of items, in the order of placement.
 ROBOT, VORTEX, OBSTACLE, COMPLETE = range(4)
 
-_CANDIDATES: Final = 32  # a round when a layout is drawn at one go
+_CANDIDATES: Final = 32  # per round of `complete_drafts`
 
 
 class Size(NamedTuple):
-    """How many robots, vortices and obstacles the tensors of a sea have room for."""
+    """Maximum number of robots, vortices and obstacles per sea, which sets the tensor shapes."""
 
     robots: int
     vortices: int
@@ -46,11 +46,11 @@ class Size(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a layout shall hold, for N seas or for all alike.
+    """Required contents of the layouts of N seas, or one requirement for all seas.
 
     Attributes:
-        counts: of robots, vortices and obstacles, int64 `[3, N]` or `[3, 1]`.
-        min_distance: from each start to its goal, m, `[N]` or `[1]`.
+        counts: numbers of robots, vortices and obstacles, int64 `[3, N]` or `[3, 1]`.
+        min_distance: minimum distance from each start to its goal, m, `[N]` or `[1]`.
     """
 
     counts: Tensor
@@ -58,16 +58,16 @@ class Demand(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """The layouts of N seas as far as they have come. What is not placed lies at infinity.
+    """Partial layouts of N seas. Coordinates of items that are not placed are infinite.
 
     Attributes:
         ends: starts and goals, `[2, 2, R, N]`: end, axis, robot, sea; m.
-        vortices: x, y (m), direction (1 clockwise, -1 not), `[3, V, N]`.
+        vortices: x, y (m), direction (1 clockwise, -1 counter-clockwise), `[3, V, N]`.
         obstacles: x, y, `[2, O, N]`, m.
-        demand: what was asked for.
-        kind: what is placed next, int64 `[N]`.
-        placed: how many of this kind are, int64 `[N]`.
-        tries: candidates of this kind tried so far, int64 `[N]`.
+        demand: required contents.
+        kind: kind of the next item, int64 `[N]`.
+        placed: number of items of this kind placed so far, int64 `[N]`.
+        tries: number of candidates of this kind tested so far, int64 `[N]`.
     """
 
     ends: Tensor
@@ -80,7 +80,7 @@ class Draft(NamedTuple):
 
 
 def begin_drafts(demand: Demand, size: Size, seas: int) -> Draft:
-    """Return drafts with nothing in them yet."""
+    """Return empty drafts."""
     distance, counts = demand.min_distance, demand.counts
 
     def nowhere(*shape: int) -> Tensor:
@@ -99,15 +99,15 @@ def begin_drafts(demand: Demand, size: Size, seas: int) -> Draft:
 
 
 def complete_drafts(draft: Draft, streams: Tensor) -> tuple[Draft, Tensor]:
-    """Carry drafts to their ends, which takes some reads by the host.
+    """Complete the drafts in a loop that reads a condition on the host.
 
     Args:
-        draft: of N seas.
-        streams: random number generators, `[N]`.
+        draft: drafts of N seas.
+        streams: states of the random number generators, `[N]`.
 
     Returns:
-        The drafts, with less in them than asked for where `TRIES` candidates did not suffice, and
-        the generators afterwards.
+        The drafts, with fewer items than required where `TRIES` candidates did not suffice, and
+        the advanced states of the generators.
     """
     while bool((draft.kind != COMPLETE).any()):
         words, after = random_words(streams, (2, _CANDIDATES))
@@ -117,14 +117,14 @@ def complete_drafts(draft: Draft, streams: Tensor) -> tuple[Draft, Tensor]:
 
 
 def try_candidates(draft: Draft, words: Tensor) -> Draft:
-    """Place at most one more thing in every sea: the first candidate that fits.
+    """Place at most one item per sea: the first candidate that fits.
 
     Args:
-        draft: of N seas.
+        draft: drafts of N seas.
         words: random bits of the candidates, int32 `[2, C, N]`.
     """
     is_robot, is_vortex, is_obstacle = (draft.kind == kind for kind in range(COMPLETE))
-    # Candidate places `[axis, C, N]`; that of a robot has two ends.
+    # Candidate positions `[axis, C, N]`; a robot has a start and a goal.
     low, high = (
         torch.where(is_robot, robot, torch.where(is_vortex, vortex, obstacle)).to(draft.ends)
         for robot, vortex, obstacle in zip(ROBOT_AREA, VORTEX_AREA, OBSTACLE_AREA, strict=True)
@@ -134,7 +134,7 @@ def try_candidates(draft: Draft, words: Tensor) -> Draft:
     ends = torch.stack((place, torch.where(is_robot, goal, place)))
     # |goal - start| >= d_min
     fits = (_squared(goal - place) >= draft.demand.min_distance.square()) | ~is_robot
-    # starts, goals more than 10 m apart; nothing else within 10 m plus its radius of either
+    # Starts, and goals, more than 10 m apart; vortices and buoys 10 m plus radius from both.
     clearance = torch.where(
         is_robot,
         ROBOT_CLEARANCE,
@@ -171,7 +171,7 @@ def try_candidates(draft: Draft, words: Tensor) -> Draft:
 def _suits_vortices(
     place: Tensor, direction: Tensor, vortices: Tensor, is_vortex: Tensor, is_obstacle: Tensor
 ) -> Tensor:
-    """Return which candidates go together with the vortices, bool `[C, N]`."""
+    """Return which candidates are compatible with the vortices, bool `[C, N]`."""
     distance = _squared(place[:, None] - vortices[:2, :, None]).sqrt()
     # same direction: distance >= (Gamma_i + Gamma_j) / (2 pi * 1.0)
     reach = 2.0 * CIRCULATION / (2.0 * math.pi * MAX_BOUNDARY_SPEED)
@@ -190,7 +190,7 @@ def _suits_vortices(
 def _turn_to_next_kind(
     draft: Draft, placed: Tensor, tries: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Go on to the next kind of which something is wanted, where one is finished or given up."""
+    """Advance to the next required kind where the current one is complete or out of tries."""
     kind = draft.kind
     for number, wanted in enumerate(draft.demand.counts):
         is_over = (kind == number) & ((placed >= wanted) | (tries >= TRIES))
@@ -199,10 +199,10 @@ def _turn_to_next_kind(
     return kind, placed, tries
 
 
-def _put(things: Tensor, thing: Tensor, slot: Tensor, condition: Tensor) -> Tensor:
-    """Write `thing` `[*C, N]` to its slot of `things` `[*C, slots, N]` where a condition holds."""
-    slots = torch.arange(things.shape[-2], device=things.device)[:, None]
-    return torch.where((slots == slot) & condition, thing.unsqueeze(-2), things)
+def _put(items: Tensor, item: Tensor, slot: Tensor, condition: Tensor) -> Tensor:
+    """Write `item` `[*C, N]` to its slot of `items` `[*C, slots, N]` where a condition holds."""
+    slots = torch.arange(items.shape[-2], device=items.device)[:, None]
+    return torch.where((slots == slot) & condition, item.unsqueeze(-2), items)
 
 
 def _squared(vector: Tensor) -> Tensor:

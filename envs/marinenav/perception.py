@@ -1,7 +1,7 @@
-"""What a robot senses: itself exactly, and the nearest objects around it with noise.
+"""Sensing of the robots: own state exactly, nearest objects with noise.
 
-Objects are the R robots and the O obstacles of a sea, K = R + O of them, in that order; the pairs
-of an object and the robot that sees it are `[..., K, R, N]`.
+Objects are the R robots and the O obstacles of a sea, K = R + O in that order. Pairs of an object
+and a sensing robot are `[..., K, R, N]`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ MAX_OBJECTS: Final = 5
 SELF_ROWS: Final = 7
 OBJECT_ROWS: Final = 5
 
-FAR_AWAY: Final = 1e4  # m, where an object lies that is not there
-# The integers by which clearances are sorted, and beyond what they do not count, m.
+FAR_AWAY: Final = 1e4  # m, offset of missing objects
+# Integer types of the sort keys of clearances, and the clearance at which keys saturate, m.
 _KEY: Final = {torch.float32: torch.int32, torch.float64: torch.int64}
 _MAX_CLEARANCE: Final = 31.0
 
 
 class View(NamedTuple):
-    """What the robots of N seas see, in SI units.
+    """Observations of the robots of N seas, SI units.
 
     Attributes:
         own: goal x, y (body frame), velocity over ground x, y (body frame), yaw rate, left and
             right thrust, `[7, R, N]`.
         objects: x, y, velocity x, y (body frame), radius of the nearest objects, nearest first,
-            `[5, 5, R, N]`; 0 where there is none.
-        mask: whether there is an object, bool `[5, R, N]`.
+            `[5, 5, R, N]`; 0 for unused slots.
+        mask: whether a slot holds an object, bool `[5, R, N]`.
     """
 
     own: Tensor
@@ -51,14 +51,14 @@ class View(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """The objects of N seas as the robots would see them without noise.
+    """Objects around the robots of N seas, without noise.
 
-    What is not there lies far away, and so does, for itself, the robot that sees.
+    Missing objects, and each robot relative to itself, are at a distance of `FAR_AWAY`.
 
     Attributes:
-        offset: x and y from each robot to each object, world frame, `[K, R, N]` each.
-        velocity: x and y of each object over ground, `[K, N]` each.
-        radius: of each object, `[K, N]`.
+        offset: x and y from each robot to each object, world frame, m, `[K, R, N]` each.
+        velocity: x and y velocity of each object over ground, m/s, `[K, N]` each.
+        radius: radius of each object, m, `[K, N]`.
     """
 
     offset: tuple[Tensor, Tensor]
@@ -67,12 +67,12 @@ class Surroundings(NamedTuple):
 
 
 def surroundings(motion: Tensor, active: Tensor, obstacles: Tensor) -> Surroundings:
-    """Return what is around the robots.
+    """Return the objects around the robots.
 
     Args:
-        motion: of the robots, `[11, R, N]`.
-        active: which of them exist and still move, bool `[R, N]`.
-        obstacles: x, y, radius, `[3, O, N]`; radius 0 for none.
+        motion: motion of the robots, `[11, R, N]`, see `physics`.
+        active: whether a robot exists and still moves, bool `[R, N]`.
+        obstacles: x, y, radius, `[3, O, N]`, m; radius 0 for a missing obstacle.
     """
     x, y = motion[POSITION]
     velocity = torch.cat((motion[GROUND_VELOCITY][:2], torch.zeros_like(obstacles[:2])), 1)
@@ -94,34 +94,34 @@ def collides(around: Surroundings) -> Tensor:
 def perceive(
     motion: Tensor, goal: Tensor, around: Surroundings, streams: Tensor, noise: Noise | None
 ) -> tuple[View, Tensor]:
-    """Return what the robots see.
+    """Return the views of the robots.
 
     Args:
-        motion: of the robots, `[11, R, N]`.
-        goal: of the robots, `[2, R, N]`.
-        around: the objects.
-        streams: random number generators of the seas, `[N]`, see `random_words`.
-        noise: how sensing errs; None for not at all.
+        motion: motion of the robots, `[11, R, N]`, see `physics`.
+        goal: goals of the robots, `[2, R, N]`, m.
+        around: objects around the robots.
+        streams: states of the random number generators, `[N]`, see `random_words`.
+        noise: sensor noise; None for exact sensing.
 
     Returns:
-        The view, and the generators after it.
+        The views, and the advanced states of the generators.
     """
     (x, y), radius = around.offset, around.radius[:, None]
-    things, robots, seas = x.shape
-    places = min(MAX_OBJECTS, things)
+    objects_in_sea, robots, seas = x.shape
+    places = min(MAX_OBJECTS, objects_in_sea)
     if noise is not None:
-        words, streams = random_words(streams, (things + places, robots))
-        error_x, error_y = noise.displacement(words[:things])
+        words, streams = random_words(streams, (objects_in_sea + places, robots))
+        error_x, error_y = noise.displacement(words[:objects_in_sea])
         x, y = stored(x + error_x), stored(y + error_y)
-        radius = radius * noise.radius_factor(words[:things])
+        radius = radius * noise.radius_factor(words[:objects_in_sea])
     # kept if |p_noisy| <= 20 + r_noisy; the nearest by |p| - r
-    thing, mask = _nearest(stored(_clearance((x, y), radius)), places)
+    index, mask = _nearest(stored(_clearance((x, y), radius)), places)
     numbers = torch.arange(robots * seas, device=x.device).view(robots, seas)
-    pair, owner = stored(thing * (robots * seas) + numbers), stored(thing * seas + numbers[0])
+    pair, owner = stored(index * (robots * seas) + numbers), stored(index * seas + numbers[0])
     px, py, r = (_take(row, pair) for row in (x, y, radius.expand_as(x)))
     vx, vy = (_take(row, owner) for row in around.velocity)
     if noise is not None:
-        error_x, error_y = noise.displacement(words[things:])
+        error_x, error_y = noise.displacement(words[objects_in_sea:])
         vx, vy = vx + error_x, vy + error_y
     # R(theta)^T
     c, s = stored(motion[HEADING].cos()), stored(motion[HEADING].sin())
@@ -136,33 +136,34 @@ def perceive(
 
 
 def _clearance(offset: tuple[Tensor, Tensor], radius: Tensor) -> Tensor:
-    """Return |p| - r, m, of every pair `[K, R, N]`."""
+    """Return |p| - r of each pair, m, `[K, R, N]`."""
     x, y = offset
     return torch.addcmul(x.square(), y, y).sqrt() - radius
 
 
 def _nearest(clearance: Tensor, places: int) -> tuple[Tensor, Tensor]:
-    """Find the nearest objects; several times faster than `topk` along a dimension like this.
+    """Return the nearest objects; several times faster than `topk` over a short first dimension.
 
     Args:
-        clearance: of every pair, `[K, R, N]`, m.
-        places: how many are wanted.
+        clearance: clearance of each pair, `[K, R, N]`, m.
+        places: number of objects to return.
 
     Returns:
-        Their numbers, nearest first, int64 `[places, R, N]`, and whether they are within range.
+        Indices of the objects, nearest first, int64 `[places, R, N]`, and whether each is within
+        range, bool of the same shape.
     """
-    # One integer tells how far an object is, and in its last bits which it is: no two are alike.
-    # With 9 objects, a float32 metre has 2^21 parts; float32 itself has 2^19 of them at 20 m.
+    # Each key holds the clearance, and in its last bits the object's index, so keys are unique.
+    # With 9 objects, a metre has 2^21 parts in a key; float32 itself has 2^19 at 20 m.
     integer = _KEY[clearance.dtype]
     limits = torch.iinfo(integer)
     numbers = 2 ** (len(clearance) - 1).bit_length()
-    parts = (limits.max // 64) // numbers  # in a metre; 32 m take half of the positive range
+    parts = (limits.max // 64) // numbers  # per metre; 32 m take half of the positive range
     number = torch.arange(len(clearance), dtype=integer, device=clearance.device)
     keys = (clearance.clamp(max=_MAX_CLEARANCE) * parts).to(integer)
     keys = stored(keys * numbers + number[:, None, None])
     nearest = [keys.amin(0)]
     for _ in range(1, places):
-        # Counted from the last one found, and around: what is not beyond it comes last.
+        # Offsets from the last key found wrap around, so keys up to it sort last.
         start = nearest[-1] + (limits.min + 1)
         nearest.append((keys - start).amin(0) + start)
     found = torch.stack(nearest)
@@ -170,5 +171,5 @@ def _nearest(clearance: Tensor, places: int) -> tuple[Tensor, Tensor]:
 
 
 def _take(values: Tensor, index: Tensor) -> Tensor:
-    """Return the values at places of the flattened tensor; `take` would be slower."""
+    """Return the elements of the flattened tensor at the given indices; faster than `take`."""
     return stored(values.reshape(-1).index_select(0, index.reshape(-1)).view(index.shape))

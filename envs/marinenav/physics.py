@@ -1,9 +1,9 @@
-"""How vessels move: vortex currents and the dynamics of surface vehicles, a batch of seas at once.
+"""Dynamics of surface vehicles in vortex currents, for a batch of seas.
 
 x points north, y east, headings turn clockwise; body x points forward, body y to starboard. All
-values are SI. Here and in the other modules the seas are the last dimension and components the
-first, `[2, R, N]` for a vector of each of R robots in N seas: then every operation runs along
-contiguous memory, and what belongs to a sea broadcasts over its robots by itself.
+values are SI. Here and in the other modules components are the first dimension and seas the last,
+`[2, R, N]` for a vector of each of R robots in N seas: operations then run along contiguous memory,
+and values per sea broadcast over its robots.
 
 Source: Lin, Huang, Chen, Englot, "Distributional Reinforcement Learning based Integrated Decision
 Making and Control for Autonomous Surface Vehicles", RA-L 2025, arXiv 2412.09466.
@@ -24,8 +24,8 @@ STEP_SECONDS: Final = SUBSTEP_SECONDS * SUBSTEPS
 
 MIN_THRUST: Final = -500.0  # N
 MAX_THRUST: Final = 1000.0
-MAX_THRUST_RATE: Final = 1000.0  # N/s, what an action of 1 asks for
-# m/s through the water: a little more than what full thrust leads to, 3.33
+MAX_THRUST_RATE: Final = 1000.0  # N/s, at an action of 1
+# m/s through the water, slightly above the steady speed at full thrust, 3.33
 MAX_SPEED: Final = 3.5
 
 VESSEL_LENGTH: Final = 5.0  # m
@@ -41,7 +41,7 @@ POSITION: Final = slice(0, 2)  # m
 HEADING: Final = 2  # rad
 POSE: Final = slice(0, 3)
 VELOCITY: Final = slice(3, 6)  # x, y, yaw relative to the water, in the world frame: m/s, rad/s
-GROUND_VELOCITY: Final = slice(6, 9)  # the same over ground
+GROUND_VELOCITY: Final = slice(6, 9)  # x, y, yaw over ground, in the world frame: m/s, rad/s
 THRUST: Final = slice(9, 11)  # left, right: N
 MOTION_ROWS: Final = 11
 
@@ -50,12 +50,12 @@ def current(points: Tensor, vortices: Tensor) -> Tensor:
     """Return the velocity of the water at points.
 
     Args:
-        points: `[2, P, N]`, m.
-        vortices: `[4, V, N]`: x, y (m), circulation (m^2/s, positive clockwise, 0 for none), core
-            radius (m).
+        points: positions, `[2, P, N]`, m.
+        vortices: x, y (m), circulation (m^2/s, positive clockwise, 0 for a missing vortex), core
+            radius (m), `[4, V, N]`.
 
     Returns:
-        `[2, P, N]`, m/s.
+        Velocities over ground, `[2, P, N]`, m/s.
     """
     away = vortices[:2, :, None] - points[:, None]
     circulation, core = vortices[2, :, None], vortices[3, :, None]
@@ -70,18 +70,19 @@ def current(points: Tensor, vortices: Tensor) -> Tensor:
 
 
 def sail(motion: Tensor, action: Tensor, vortices: Tensor) -> Tensor:
-    """Return the motion of the robots one step of 0.5 s later.
+    """Return the motion of the robots after one step of 0.5 s.
 
     Args:
-        motion: `[11, R, N]`; see the row names of this module.
-        action: thrust rates of the left and right propeller as shares of 1,000 N/s, `[2, R, N]`.
-        vortices: `[4, V, N]`, see `current`; V may be 0.
+        motion: motion of the robots, `[11, R, N]`; rows as named by the constants of this module.
+        action: thrust rates of the left and right propeller, -1 to 1, in units of 1,000 N/s,
+            `[2, R, N]`.
+        vortices: vortices of the seas, `[4, V, N]`, see `current`; V may be 0.
     """
     pose, velocity = motion[POSE], motion[VELOCITY]
     # T = clip(T + 0.5 * rate, -500, 1000)
     gain = MAX_THRUST_RATE * STEP_SECONDS
     thrust = torch.add(motion[THRUST], action, alpha=gain).clamp(MIN_THRUST, MAX_THRUST)
-    # X = T_l + T_r, M = 1.25 (T_l - T_r), as the changes of speed that they make in a substep
+    # X = T_l + T_r, M = 1.25 (T_l - T_r), as speed changes per substep
     dt = SUBSTEP_SECONDS
     surge = (thrust[0] + thrust[1]) * (dt / 380.0)
     turn = (thrust[0] - thrust[1]) * (1.25 * dt / 1430.0)
@@ -113,7 +114,7 @@ def sail(motion: Tensor, action: Tensor, vortices: Tensor) -> Tensor:
 
 
 def _slowed(speed: Tensor, linear: float, quadratic: float, inertia: float) -> Tensor:
-    """Return the share of a speed that drag leaves after a substep."""
+    """Return the fraction of a speed that remains after the drag of one substep."""
     # 1 - 0.05 (linear + quadratic |speed|) / inertia
     share = SUBSTEP_SECONDS / inertia
     return torch.rsub(speed.abs(), 1.0 - linear * share, alpha=quadratic * share)
@@ -124,5 +125,5 @@ def _to_world(c: Tensor, s: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tenso
 
 
 def to_body(c: Tensor, s: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn vectors of the world frame into a body's whose heading has cosine c and sine s."""
+    """Rotate vectors from the world frame to the body frame of heading cosine c and sine s."""
     return torch.addcmul(c * x, s, y), torch.addcmul(c * y, s, x, value=-1.0)

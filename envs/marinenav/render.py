@@ -1,4 +1,4 @@
-"""A view of one sea from above, or of several: no window, no display, only PIL."""
+"""Images of seas from above, drawn with PIL; no display is needed."""
 
 from __future__ import annotations
 
@@ -47,32 +47,32 @@ ROBOTS: Final = (
 
 
 class SeaRenderer:
-    """Draws seas, north upwards, with the ways of their robots in the present episode.
+    """Draws seas, north up, with the trails of their robots in the current episode.
 
-    A robot is a hull in its colour, its goal a ring in the same. A thin circle is how far it
-    senses; a hull in grey has collided. Where the collision regulations ask for a turn, a red wedge
-    opens from the robot's course to the one that it should take.
+    Each robot's hull and goal ring share a colour. A thin circle marks its sensing range; a grey
+    hull has collided. Where the collision regulations require a turn, a red wedge spans from the
+    robot's course to the required course.
 
     Args:
-        size: of the picture of one sea, pixels.
+        size: width and height of the image, in pixels.
     """
 
     def __init__(self, size: int = 720) -> None:
         self.size = size
-        self._scale = 1.0  # pixels in a metre of the seas that are being drawn
+        self._scale = 1.0  # pixels per metre of the current image
         self._trails: dict[int, list[list[Point]]] = {}
         self._steps: dict[int, int] = {}
         self._font = ImageFont.load_default(14 * SUPERSAMPLING)
 
     def draw(self, episode: Episode, index: int | Sequence[int] = 0) -> Tensor:
-        """Draw what the seas look like now.
+        """Draw the current state of seas.
 
         Args:
-            episode: the state of all seas, and what their robots see.
-            index: one sea, or several to be drawn in a grid.
+            episode: state of all seas, and views of their robots.
+            index: index of the sea, or indices of several seas that are drawn in a grid.
 
         Returns:
-            A picture `[H, W, 3]`, uint8, on the host.
+            Image `[H, W, 3]`, uint8, on the host.
         """
         seas = [index] if isinstance(index, int) else list(index)
         chosen = torch.tensor(seas, device=episode.sea.steps.device)
@@ -123,7 +123,7 @@ class SeaRenderer:
         return image
 
     def _follow(self, index: int, steps: int, places: list[Point]) -> list[list[Point]]:
-        """Return the ways of the robots so far; a step back means that an episode has begun."""
+        """Return the trails of the robots; a lower step number marks a new episode."""
         if steps < self._steps.get(index, steps + 1) or steps == 0:
             self._trails[index] = [[] for _ in places]
         trails = self._trails[index]
@@ -168,7 +168,7 @@ class SeaRenderer:
     def _draw_duty(self, pen: ImageDraw.ImageDraw, place: Point, course: float, phi: float) -> None:
         if phi <= 0.0:
             return
-        # Angles of PIL run clockwise from the east, courses clockwise from the north.
+        # PIL measures angles clockwise from east, courses are clockwise from north.
         start = math.degrees(course) - 90.0
         box = self._box(place, 7.0)
         pen.pieslice(box, start, start + math.degrees(phi), (*ALARM, 90), (*ALARM, 230))
@@ -235,5 +235,5 @@ class SeaRenderer:
         return [self._pixel(x + radius, y - radius), self._pixel(x - radius, y + radius)]
 
     def _pixel(self, x: float, y: float) -> Point:
-        """Return where a place lies in the picture: x points up, y to the right."""
+        """Return the pixel of a position; x points up, y to the right."""
         return self._scale * (y + MARGIN), self._scale * (MAP_SIZE + MARGIN - x)

@@ -1,4 +1,4 @@
-"""Units of what is told: values of order 1 by physical constants, or SI; and their bounds."""
+"""Observation scaling and bounds: observations scaled to order 1 by physical constants, or SI."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from envs.marinenav.physics import (
 )
 from envs.marinenav.sea import Sea
 
-# What one unit of a normalised value stands for, row by row.
+# Divisors of normalised observations, row by row.
 OWN_UNITS: Final = (
     MAP_SIZE,  # m, goal x, y
     MAP_SIZE,
     MAX_SPEED,  # m/s
     MAX_SPEED,
-    1.0,  # rad/s; at full rudder a vessel turns with 0.98
+    1.0,  # rad/s; the maximum steady yaw rate of a vessel is 0.98
     MAX_THRUST,  # N
     MAX_THRUST,
 )
 OBJECT_UNITS: Final = (SENSING_RANGE, SENSING_RANGE, MAX_SPEED, MAX_SPEED, VESSEL_RADIUS)
 
-MAX_YAW_RATE: Final = 1.5  # rad/s; more than the moment of the thrust can uphold
+MAX_YAW_RATE: Final = 1.5  # rad/s; above the steady yaw rate at the maximum thrust moment
 MAX_ERROR: Final = 0.25  # m or m/s; the noise tables end at 4.2 standard deviations
 
 
 class Units(NamedTuple):
-    """What one unit of a told value stands for.
+    """SI value of one unit of each observation.
 
     Attributes:
-        own: `[7]`, see `perception.View.own`.
-        objects: `[5]`, see `perception.View.objects`.
+        own: units of `perception.View.own`, `[7]`.
+        objects: units of `perception.View.objects`, `[5]`.
     """
 
     own: Tensor
@@ -52,7 +52,7 @@ class Units(NamedTuple):
 
 
 def make_units(normalize: bool, dtype: torch.dtype, device: torch.device) -> Units:
-    """Return the documented constants, or ones for values in SI units."""
+    """Return the scaling constants of normalised observations, or ones for SI units."""
     own, objects = (
         torch.tensor(units if normalize else (1.0,) * len(units), dtype=dtype, device=device)
         for units in (OWN_UNITS, OBJECT_UNITS)
@@ -61,13 +61,13 @@ def make_units(normalize: bool, dtype: torch.dtype, device: torch.device) -> Uni
 
 
 class Limits(NamedTuple):
-    """What no robot exceeds in the seas of an environment, SI units.
+    """Maximum magnitudes in the seas of an environment, SI units.
 
     Attributes:
-        distance: between start and goal.
-        speed: over ground.
-        yaw_rate: of turning.
-        radius: of an object.
+        distance: maximum distance between start and goal, m.
+        speed: maximum speed over ground, m/s.
+        yaw_rate: maximum yaw rate, rad/s.
+        radius: maximum radius of an object, m.
     """
 
     distance: float
@@ -77,13 +77,13 @@ class Limits(NamedTuple):
 
 
 def drawn_limits(num_vortices: int) -> Limits:
-    """Return the limits of seas that are drawn at random."""
+    """Return the limits of randomly generated seas."""
     stream = num_vortices * CIRCULATION / (2.0 * math.pi * CORE_RADIUS)
     return Limits(math.hypot(MAP_SIZE, MAP_SIZE), MAX_SPEED + stream, MAX_YAW_RATE, VESSEL_RADIUS)
 
 
 def given_limits(sea: Sea) -> Limits:
-    """Return the limits of seas that begin in a given state."""
+    """Return the limits of seas that start from given states."""
 
     def greatest(values: Tensor) -> float:
         return float(values.abs().max()) if values.numel() else 0.0
@@ -100,12 +100,12 @@ def given_limits(sea: Sea) -> Limits:
 
 
 def own_bounds(limits: Limits, max_steps: int) -> tuple[float, ...]:
-    """Return the greatest magnitudes of `perception.View.own`, SI units."""
+    """Return the maximum magnitudes of `perception.View.own`, SI units."""
     goal = limits.distance + max_steps * STEP_SECONDS * limits.speed
     return (goal, goal, limits.speed, limits.speed, limits.yaw_rate, MAX_THRUST, MAX_THRUST)
 
 
 def object_bounds(limits: Limits) -> tuple[float, ...]:
-    """Return the greatest magnitudes of `perception.View.objects`, SI units."""
+    """Return the maximum magnitudes of `perception.View.objects`, SI units."""
     far, fast = SENSING_RANGE + limits.radius, limits.speed + MAX_ERROR
     return (far, far, fast, fast, limits.radius)

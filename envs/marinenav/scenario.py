@@ -1,7 +1,7 @@
-"""Episodes given by explicit states: checked, drawn by seed, saved and loaded as JSON.
+"""Scenarios, the explicit initial states of episodes: checked, drawn by seed, saved as JSON.
 
-The format is that of the recorded episodes of the reference environment; what is recorded of their
-course (actions, observations) may be there and is not read. Nothing in it is executed.
+The format is that of the recorded episodes of the reference environment; recorded actions and
+observations are ignored. No content of a file is executed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Radius = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Vortices(BaseModel):
-    """Of one sea: centres (m), directions, circulations (m^2/s), and the radius of all cores."""
+    """Vortices of one sea: centres (m), directions, circulations (m^2/s), one core radius (m)."""
 
     position: list[Pair]
     clockwise: list[bool]
@@ -45,7 +45,7 @@ class Vortices(BaseModel):
 
 
 class Obstacles(BaseModel):
-    """Of one sea: centres and radii, m."""
+    """Obstacles of one sea: centres and radii, m."""
 
     position: list[Pair]
     radius: list[Radius]
@@ -57,19 +57,19 @@ class Obstacles(BaseModel):
 
 
 class Scenario(BaseModel):
-    """The beginning of an episode in one sea, in SI units.
+    """Initial state of an episode in one sea, SI units.
 
     Attributes:
-        num_robots: how many robots there are; every list that follows has one entry for each.
-        start: positions, m.
-        goal: positions, m.
+        num_robots: number of robots, at least 1; the lists below have one entry per robot.
+        start: start positions, m.
+        goal: goal positions, m.
         theta0: headings, rad.
         velocity_r0: velocities through the water: x, y, yaw, in the world frame; m/s, rad/s.
-        left_thrust0: N.
-        right_thrust0: N.
-        vortices: of the sea.
-        obstacles: of the sea.
-        level: of a set, to which the episode belongs.
+        left_thrust0: left thrusts, N.
+        right_thrust0: right thrusts, N.
+        vortices: vortices of the sea.
+        obstacles: obstacles of the sea.
+        level: evaluation level of the episode, at least 0.
     """
 
     num_robots: Annotated[int, Field(ge=1)]
@@ -97,13 +97,13 @@ def _check_lengths(count: int, **lists: Sequence[Any]) -> None:
 
 
 def check_scenarios(episodes: Sequence[Mapping[str, Any] | Scenario]) -> list[Scenario]:
-    """Return episodes as checked scenarios.
+    """Return episodes as validated scenarios.
 
     Raises:
-        ConfigurationError: there is none, or one lacks a field or has a wrong one.
+        ConfigurationError: there are no episodes, or one lacks a field or has an invalid one.
     """
     if len(episodes) == 0:
-        raise ConfigurationError("scenarios: there are no episodes, give at least one")
+        raise ConfigurationError("scenarios: there are no episodes; at least one is needed")
     checked = []
     for number, episode in enumerate(episodes):
         try:
@@ -119,7 +119,7 @@ def check_scenarios(episodes: Sequence[Mapping[str, Any] | Scenario]) -> list[Sc
 
 
 def size_of(scenarios: Sequence[Scenario]) -> Size:
-    """Return the room that a sea needs to hold any of the scenarios."""
+    """Return the smallest size that fits all scenarios."""
     return Size(
         max(scenario.num_robots for scenario in scenarios),
         max(len(scenario.vortices.position) for scenario in scenarios),
@@ -128,9 +128,9 @@ def size_of(scenarios: Sequence[Scenario]) -> Size:
 
 
 def to_sea(scenarios: Sequence[Scenario], dtype: torch.dtype, device: torch.device) -> Sea:
-    """Return the seas at the beginning of the scenarios, padded where they differ in size."""
+    """Return the initial states of scenarios as seas, padded to a common size."""
     size, seas = size_of(scenarios), len(scenarios)
-    # Filled on the host and moved at once.
+    # Filled on the host and copied to the device once.
     motion = torch.zeros(seas, size.robots, 11, dtype=dtype)
     goal = torch.zeros(seas, size.robots, 2, dtype=dtype)
     exists = torch.zeros(seas, size.robots, dtype=torch.bool)
@@ -174,7 +174,7 @@ def to_sea(scenarios: Sequence[Scenario], dtype: torch.dtype, device: torch.devi
 
 
 def from_sea(sea: Sea) -> list[Scenario]:
-    """Return the present state of seas as the beginnings of episodes."""
+    """Return the current states of seas as scenarios."""
     motion, goal, obstacles, vortices = (
         tensor.transpose(0, -1).tolist()
         for tensor in (sea.motion, sea.goal, sea.obstacles, sea.vortices)
@@ -211,13 +211,13 @@ def from_sea(sea: Sea) -> list[Scenario]:
 def draw_scenarios(
     stages: Sequence[Stage], episodes: int, seed: int, num_vortices: int = 0
 ) -> list[Scenario]:
-    """Draw episodes as the environment does, the same for the same seed.
+    """Draw initial states from the distribution of the environment.
 
     Args:
-        stages: how hard the episodes are.
-        episodes: how many of each stage, those of the first stage first.
-        seed: any integer.
-        num_vortices: in each sea.
+        stages: stages that set the difficulty; their indices become the levels.
+        episodes: number of scenarios per stage; the result is ordered by stage.
+        seed: random seed that determines the scenarios.
+        num_vortices: number of vortices per sea.
     """
     rows = torch.arange(len(stages)).repeat_interleave(episodes)
     counts = [[stage.robots, num_vortices, stage.obstacles] for stage in stages]
@@ -236,7 +236,7 @@ def draw_scenarios(
 
 
 def save_scenarios(path: Path, scenarios: Sequence[Scenario]) -> None:
-    """Write scenarios as JSON, whole or not at all.
+    """Write scenarios as JSON, atomically.
 
     Raises:
         ConfigurationError: the file cannot be written.
@@ -248,24 +248,24 @@ def save_scenarios(path: Path, scenarios: Sequence[Scenario]) -> None:
 
 
 def load_scenarios(path: Path) -> list[Scenario]:
-    """Read scenarios; also recorded episodes of the reference, which bear no version.
+    """Read scenarios, or recorded episodes of the reference environment, which have no version.
 
     Raises:
-        ConfigurationError: the file cannot be read, is of another format or version, or an episode
-            lacks a field or has a wrong one.
+        ConfigurationError: the file cannot be read, has another format or version, or an episode
+            lacks a field or has an invalid one.
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"cannot read scenarios {path}: {reason(error)}") from error
     except ValueError as error:
-        raise ConfigurationError(f"scenarios {path}: this is no JSON: {error}") from error
+        raise ConfigurationError(f"scenarios {path}: the file is not JSON: {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("episodes"), list):
-        raise ConfigurationError(f'scenarios {path}: it needs a list "episodes"')
+        raise ConfigurationError(f'scenarios {path}: the file needs a list "episodes"')
     format_, version = content.get("format", FORMAT), content.get("version", VERSION)
     if (format_, version) != (FORMAT, VERSION):
         raise ConfigurationError(
-            f"scenarios {path}: it is {format_!r} version {version!r}, and not {FORMAT!r} "
+            f"scenarios {path}: the format is {format_!r} version {version!r}, not {FORMAT!r} "
             f"version {VERSION}"
         )
     return check_scenarios(content["episodes"])

@@ -1,4 +1,4 @@
-"""The state of the seas, and what one action of every robot makes of it."""
+"""State of the seas and its transition by one action per robot."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Sea(NamedTuple):
     """The state of N seas. Robots that do not exist are inactive and at rest at the origin.
 
     Attributes:
-        motion: of the robots, `[11, R, N]`, see `physics`.
-        goal: of the robots, `[2, R, N]`, m.
-        exists: which robots there are, bool `[R, N]`.
-        active: which of them still move, bool `[R, N]`.
-        reached: which have reached their goals, bool `[R, N]`.
-        obstacles: x, y, radius, `[3, O, N]`, m; radius 0 for none.
+        motion: motion of the robots, `[11, R, N]`, see `physics`.
+        goal: goals of the robots, `[2, R, N]`, m.
+        exists: whether a robot exists, bool `[R, N]`.
+        active: whether a robot exists and still moves, bool `[R, N]`.
+        reached: whether a robot has reached its goal, bool `[R, N]`.
+        obstacles: x, y, radius, `[3, O, N]`, m; radius 0 for a missing obstacle.
         vortices: x, y, circulation, core radius, `[4, V, N]`, see `physics.current`.
-        steps: taken in this episode, int64 `[N]`.
+        steps: number of steps in this episode, int64 `[N]`.
     """
 
     motion: Tensor
@@ -53,13 +53,13 @@ class Sea(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of one action of every robot.
+    """Result of one action per robot.
 
     Attributes:
-        sea: the state afterwards.
-        view: what the robots see, those included that the action has just ended.
-        reward: `[R, N]`; 0 for robots that were not active.
-        is_late: whether the time of the episode is up, bool `[N]`.
+        sea: state after the action.
+        view: views of the robots, including those that collided or arrived in this step.
+        reward: rewards, `[R, N]`; 0 for robots that were inactive before the action.
+        is_late: whether the episode has reached its time limit, bool `[N]`.
     """
 
     sea: Sea
@@ -69,26 +69,26 @@ class Outcome(NamedTuple):
 
     @property
     def is_over(self) -> Tensor:
-        """Whether the episode is, bool `[N]`."""
+        """Whether the episode has ended, bool `[N]`."""
         return self.is_late | ~self.sea.active.any(0)
 
 
 def advance(
     sea: Sea, action: Tensor, streams: Tensor, noise: Noise | None, max_steps: int
 ) -> tuple[Outcome, Tensor]:
-    """Let all active robots act for 0.5 s.
+    """Apply the actions of all active robots for 0.5 s.
 
     Args:
-        sea: the state.
-        action: `[2, R, N]` in [-1, 1], see `physics.sail`.
-        streams: random number generators of the seas, `[N]`.
-        noise: of perception.
-        max_steps: after which the time of an episode is up.
+        sea: current state.
+        action: thrust rates, `[2, R, N]` in [-1, 1], see `physics.sail`.
+        streams: states of the random number generators, `[N]`.
+        noise: sensor noise; None for exact sensing.
+        max_steps: time limit of an episode, in steps.
 
     Returns:
-        The outcome, and the generators afterwards.
+        The outcome, and the advanced states of the generators.
     """
-    # What has ended stays where it is: `lerp` is exact at 0 and 1, and much faster than `where`.
+    # Inactive robots stay in place: `lerp` is exact at 0 and 1, and much faster than `where`.
     moves = sea.active.to(sea.motion)
     motion = stored(torch.lerp(sea.motion, sail(sea.motion, action, sea.vortices), moves))
     around = surroundings(motion, sea.active, sea.obstacles)
@@ -110,12 +110,12 @@ def advance(
 
 
 def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> tuple[Sea, View]:
-    """Return the beginning of the episodes that were drawn up: robots at rest, headings at random.
+    """Return the initial states of drafted episodes: robots at rest with random headings.
 
     Args:
         draft: complete layouts of N seas.
-        streams: random number generators, `[N]`, which are not drawn from again.
-        noise: of perception.
+        streams: states of random number generators for this call only, `[N]`.
+        noise: sensor noise; None for exact sensing.
     """
     exists = draft.ends[0, 0].isfinite()
     start, goal = torch.where(exists, draft.ends, 0.0).unbind(0)
@@ -145,12 +145,12 @@ def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> tuple[Sea,
 
 
 def look(sea: Sea, streams: Tensor, noise: Noise | None) -> View:
-    """Return what the robots see now.
+    """Return the views of the robots.
 
     Args:
-        sea: the state.
-        streams: random number generators, `[N]`, which are not drawn from again.
-        noise: of perception.
+        sea: current state.
+        streams: states of random number generators for this call only, `[N]`.
+        noise: sensor noise; None for exact sensing.
     """
     around = surroundings(sea.motion, sea.active, sea.obstacles)
     return perceive(sea.motion, sea.goal, around, streams, noise)[0]

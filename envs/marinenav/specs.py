@@ -1,4 +1,4 @@
-"""What an environment tells and takes, as TorchRL's specs."""
+"""TorchRL specs of observations, actions, rewards and done flags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DONES: Final = ("done", "terminated", "truncated")
 
 
 class Specs(NamedTuple):
-    """Those of an environment, each a Composite of its keys."""
+    """The four specs of an environment, each a Composite of its keys."""
 
     observation: Composite
     action: Composite
@@ -25,13 +25,13 @@ class Specs(NamedTuple):
 
 
 def make_specs(shape: tuple[int, int], limits: Limits, units: Units, max_steps: int) -> Specs:
-    """Return the specs of seas with robots.
+    """Return the specs of an environment.
 
     Args:
-        shape: number of seas, and of robots in each.
-        limits: what no robot exceeds.
-        units: of the observations; their type and device are those of all values.
-        max_steps: of an episode.
+        shape: number of seas, and number of robots per sea.
+        limits: bounds of distance, speed, yaw rate and radius, SI units.
+        units: scale of the observations; its dtype and device are those of all specs.
+        max_steps: maximum number of steps of an episode.
     """
     dtype, device = units.own.dtype, units.own.device
     own = torch.tensor(own_bounds(limits, max_steps), dtype=dtype, device=device)

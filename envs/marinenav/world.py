@@ -1,9 +1,9 @@
-"""Seas that begin anew by themselves, without the host ever asking whether one has ended.
+"""Automatic resets of seas on the device, without reading done flags on the host.
 
-Besides the episode that it is in, each sea keeps the next one ready, and the one after that is
-being drawn up, a few candidates a step. So a step costs the same whether episodes end or not. A
-sea whose episodes are so short that the next is not ready (that takes two dozen steps) begins the
-last one again.
+Each sea stores its current episode, the initial state of the next one, and a draft of the one
+after, which grows by a few candidates per step. The cost of a step therefore does not depend on the
+number of resets. A sea whose episodes end before the next one is ready (about two dozen steps)
+repeats the last initial state.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from envs.marinenav.noise import Noise, random_words, split_streams
 from envs.marinenav.perception import View
 from envs.marinenav.sea import Outcome, Sea, advance, look, put_to_sea
 
-CANDIDATES: Final = 4  # tried in each sea at every step
-TURNS: Final = 16  # steps after which each sea has had its turn to get its next episode ready
+CANDIDATES: Final = 4  # layout candidates per sea and step
+TURNS: Final = 16  # steps in which each sea once can turn a complete draft into its next episode
 
 Tensors = TypeVar("Tensors")
 
 
 class Episode(NamedTuple):
-    """The beginning of an episode.
+    """State of the seas together with the views of their robots.
 
     Attributes:
-        sea: the state.
-        view: what the robots see.
+        sea: state of the seas.
+        view: views of the robots.
     """
 
     sea: Sea
@@ -47,15 +47,15 @@ class Episode(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything that the future of N seas depends on.
+    """Complete simulation state of N seas.
 
     Attributes:
-        now: the state of the seas, and what the robots see.
-        next: the episodes that follow.
-        is_ready: whether `next` has not been used yet, bool `[N]`.
-        draft: the episodes after that.
-        streams: random number generators, int64 `[N]`.
-        frames: steps of all seas so far, int64 without dimensions.
+        now: current state of the seas.
+        next: initial state of the next episodes.
+        is_ready: whether `next` is unused, bool `[N]`.
+        draft: layouts of the episodes after `next`.
+        streams: states of the random number generators, int64 `[N]`.
+        frames: number of steps of all seas, int64 `[]`.
     """
 
     now: Episode
@@ -67,13 +67,13 @@ class World(NamedTuple):
 
 
 class Simulator:
-    """Steps and resets worlds; holds what never changes.
+    """Steps and resets simulation states; holds the constants of the simulation.
 
     Args:
-        size: how much room there is in a sea.
-        schedule: what episodes shall hold.
-        noise: of perception; None for none.
-        max_steps: after which an episode is truncated.
+        size: maximum number of robots, vortices and obstacles per sea.
+        schedule: difficulty of the episodes by frame.
+        noise: sensor noise; None for exact sensing.
+        max_steps: time limit of an episode, in steps.
     """
 
     def __init__(self, size: Size, schedule: Schedule, noise: Noise | None, max_steps: int) -> None:
@@ -83,18 +83,18 @@ class Simulator:
         self.max_steps = max_steps
 
     def blank(self, streams: Tensor, frames: Tensor) -> World:
-        """Return a world without anything in it, which is where a reset can begin from."""
+        """Return a simulation state of empty seas, the state before the first reset."""
         empty = begin_drafts(self.schedule.demand(frames), self.size, len(streams))
         nothing = Episode(*put_to_sea(empty, streams, None))
         is_ready = torch.zeros_like(streams, dtype=torch.bool)
         return World(nothing, nothing, is_ready, empty, streams, frames)
 
     def begin(self, streams: Tensor, frames: Tensor) -> World:
-        """Return a world in which all seas are at the beginning of an episode.
+        """Return a simulation state in which all seas start an episode.
 
         Args:
-            streams: random number generators of N seas.
-            frames: steps of all seas so far.
+            streams: states of the random number generators, `[N]`.
+            frames: number of steps of all seas, int64 `[]`.
         """
         empty = begin_drafts(self.schedule.demand(frames), self.size, len(streams))
         episodes = []
@@ -106,14 +106,14 @@ class Simulator:
         return World(now, following, is_ready, empty, streams, frames)
 
     def step(self, world: World, action: Tensor) -> tuple[World, Outcome]:
-        """Let all active robots act once.
+        """Apply one action per active robot.
 
         Args:
-            world: the state.
-            action: `[2, R, N]` in [-1, 1].
+            world: current simulation state.
+            action: thrust rates, `[2, R, N]` in [-1, 1].
 
         Returns:
-            The world afterwards, and what came of the action.
+            The next simulation state, and the outcome of the actions.
         """
         outcome, streams = advance(world.now.sea, action, world.streams, self.noise, self.max_steps)
         world = world._replace(
@@ -124,11 +124,11 @@ class Simulator:
         return self._prepare(world), outcome
 
     def renew(self, world: World, is_over: Tensor) -> World:
-        """Let some seas begin the episodes that are ready for them.
+        """Start the next episode in some seas.
 
         Args:
-            world: the state, which `begin` has returned once.
-            is_over: which seas, bool `[N]`.
+            world: current simulation state, originally from `begin`.
+            is_over: mask of the seas to reset, bool `[N]`.
         """
         return world._replace(
             now=_begin_anew(is_over, world.next, world.now),
@@ -136,7 +136,7 @@ class Simulator:
         )
 
     def _prepare(self, world: World) -> World:
-        """Go on drawing up episodes, and get some seas' next ones ready."""
+        """Extend the drafts, and turn complete drafts of some seas into their next episodes."""
         words, streams = random_words(world.streams, (2, CANDIDATES))
         draft = _map(stored, try_candidates(world.draft, words))
         seas = len(streams)
@@ -159,12 +159,12 @@ class Simulator:
 
 
 class ScenarioSimulator(Simulator):
-    """Steps seas that begin with given states; what has ended stays as it is.
+    """Steps seas with given initial states; every reset returns to these states.
 
     Args:
-        first: the given states.
-        noise: of perception; None for none.
-        max_steps: after which an episode is truncated.
+        first: initial states.
+        noise: sensor noise; None for exact sensing.
+        max_steps: time limit of an episode, in steps.
     """
 
     def __init__(self, first: Sea, noise: Noise | None, max_steps: int) -> None:
@@ -176,24 +176,24 @@ class ScenarioSimulator(Simulator):
         self._first = first
 
     def begin(self, streams: Tensor, frames: Tensor) -> World:
-        """Return a world in which all seas are in their given states."""
+        """Return a simulation state in which all seas are in their initial states."""
         view = look(self._first, split_streams(streams), self.noise)
         _, streams = random_words(streams, (1,))
         first = Episode(self._first, view)
         return self.blank(streams, frames)._replace(now=first, next=first)
 
     def _prepare(self, world: World) -> World:
-        """Have nothing to do: every next episode is the same one."""
+        """Return the state unchanged: the next episode is always the given one."""
         return world
 
 
 def choose(condition: Tensor, this: Tensors, other: Tensors) -> Tensors:
-    """Return, sea by sea, `this` where a condition `[N]` holds and `other` where not."""
+    """Return, per sea, `this` where a condition `[N]` holds and `other` elsewhere."""
     return _map(lambda a, b: torch.where(condition, a, b), this, other)
 
 
 def _begin_anew(is_over: Tensor, following: Episode, now: Episode) -> Episode:
-    """Return what `choose` would, for finite values: `lerp` is exact at 0 and 1, and faster."""
+    """Equal `choose` for finite values: `lerp` is exact at 0 and 1, and faster than `where`."""
     weight = is_over.to(now.sea.motion)
 
     def one(new: Tensor, old: Tensor) -> Tensor:
@@ -205,22 +205,22 @@ def _begin_anew(is_over: Tensor, following: Episode, now: Episode) -> Episode:
 
 
 def pick(tensors: Tensors, seas: Tensor) -> Tensors:
-    """Return what belongs to some seas, int64 `[G]`."""
+    """Return the values of the seas with the given indices, int64 `[G]`."""
     return _map(lambda a: a.index_select(-1, seas), tensors)
 
 
 def put(tensors: Tensors, seas: Tensor, values: Tensors) -> Tensors:
-    """Return `tensors` with other values for some seas, int64 `[G]`."""
+    """Return `tensors` with the values of the seas with the given indices replaced, int64 `[G]`."""
     return _map(lambda a, b: a.index_copy(-1, seas, b), tensors, values)
 
 
 def to_device(tensors: Tensors, device: torch.device) -> Tensors:
-    """Return the tensors on another device."""
+    """Return the tensors on the given device."""
     return _map(lambda a: a.to(device), tensors)
 
 
 def flatten(tensors: Any, name: str = "") -> dict[str, Tensor]:
-    """Return the tensors in nested named tuples by their paths, as in `now.sea.motion`."""
+    """Return the tensors of nested named tuples by their paths, such as `now.sea.motion`."""
     if isinstance(tensors, Tensor):
         return {name: tensors}
     flat: dict[str, Tensor] = {}
@@ -230,13 +230,13 @@ def flatten(tensors: Any, name: str = "") -> dict[str, Tensor]:
 
 
 def unflatten(like: Tensors, flat: Mapping[str, Tensor]) -> Tensors:
-    """Undo `flatten`: return named tuples as `like`, filled with copies on its device."""
+    """Invert `flatten`: return named tuples like `like`, filled with copies on its device."""
     tensors = iter(flat[name].to(old).clone() for name, old in flatten(like).items())
     return _map(lambda _: next(tensors), like)
 
 
 def _map(function: Any, first: Any, *others: Any) -> Any:
-    """Apply a function to the tensors in nested named tuples."""
+    """Apply a function to the tensors of nested named tuples."""
     if isinstance(first, Tensor):
         return function(first, *others)
     return type(first)(*(_map(function, *entries) for entries in zip(first, *others, strict=True)))

@@ -66,7 +66,7 @@ def _full_ahead(env: MarineNavEnv, now: TensorDict) -> TensorDict:
         {"curriculum": True},
     ],
 )
-def test_specs_check(settings: dict[str, Any]) -> None:
+def test_env_satisfies_its_specs(settings: dict[str, Any]) -> None:
     env = MarineNavEnv(num_envs=3, **settings)
     check_env_specs(env)
     assert env.batch_size == (3,)
@@ -74,12 +74,12 @@ def test_specs_check(settings: dict[str, Any]) -> None:
     assert env.discrete_actions[5 * 3 + 2].tolist() == [0.5, -1.0]
 
 
-def test_specs_of_scenarios_check() -> None:
+def test_env_from_scenarios_satisfies_its_specs() -> None:
     check_env_specs(MarineNavEnv.from_scenarios([CROSSING, ALONE]))
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-def test_everything_stays_within_its_spec(normalize: bool) -> None:
+def test_observations_and_rewards_stay_within_their_specs(normalize: bool) -> None:
     env = MarineNavEnv(num_envs=64, num_vortices=3, normalize=normalize, max_episode_steps=60)
     actions = _random_actions(env, 20).sign().repeat_interleave(6, 0)
     steps = _trajectory(env, actions, env.reset())
@@ -96,14 +96,14 @@ def test_everything_stays_within_its_spec(normalize: bool) -> None:
         assert steps["robots", "objects"][..., :2].abs().max() < 1.2
 
 
-def test_a_sea_begins_anew_and_next_holds_the_last_view() -> None:
+def test_automatic_reset_keeps_the_last_observation_in_next() -> None:
     env = MarineNavEnv(num_envs=4, max_episode_steps=3)
     steps = _trajectory(env, torch.ones(7, 4, 5, 2), env.reset())
     own, after = steps["robots", "observation"], steps["next", "robots"]
     ends = steps["next", "done"][:, 0, 0].tolist()
     assert ends == [False, False, True, False, False, True, False]
-    assert (after["observation"][2, ..., 5:] == 1.0).all(), "full thrust when the episode ended"
-    assert (own[3, ..., 5:] == 0.0).all(), "none at the beginning of the next"
+    assert (after["observation"][2, ..., 5:] == 1.0).all(), "full thrust at the end of the episode"
+    assert (own[3, ..., 5:] == 0.0).all(), "no thrust at the start of the next episode"
     assert not torch.allclose(own[0, ..., :2], own[3, ..., :2])
     torch.testing.assert_close(own[1:3], after["observation"][:2])
     assert after["truncated"][2][after["active"][2]].all()
@@ -113,7 +113,7 @@ def test_a_sea_begins_anew_and_next_holds_the_last_view() -> None:
     assert steps["robots", "active"][3].all()
 
 
-def test_collision_ends_both_ways_once_and_the_transition_counts() -> None:
+def test_collision_terminates_both_robots_once_with_the_collision_reward() -> None:
     env = MarineNavEnv.from_scenarios([CROSSING, ALONE], noise=False)
     now = env.reset()
     counted = torch.zeros(2, 2)
@@ -137,21 +137,21 @@ def test_collision_ends_both_ways_once_and_the_transition_counts() -> None:
     assert torch.equal(env.state()[0], frozen)
 
 
-def test_a_robot_that_is_gone_is_not_sensed() -> None:
+def test_inactive_robots_are_not_sensed() -> None:
     beside = {**CROSSING, "start": [[5.0, 20.0], [5.0, 30.0]], "goal": [[12.0, 20.0], [5.0, 99.0]]}
     env = MarineNavEnv.from_scenarios([beside], noise=False)
     now = env.reset()
     while not now["robots", "success"][0, 0]:
         assert now["robots", "objects_mask"][0, 1, 0]
         stepped = _full_ahead(env, now)
-        assert stepped["next", "robots", "objects_mask"][0, 1, 0], "seen for the last time"
+        assert stepped["next", "robots", "objects_mask"][0, 1, 0], "sensed until arrival"
         now = step_mdp(stepped)
     stepped = _full_ahead(env, now)
     assert not stepped["next", "robots", "objects_mask"][0, 1].any()
     assert not stepped["next", "done"].any()
 
 
-def test_time_is_up_for_those_under_way_and_terminates_nobody() -> None:
+def test_time_limit_truncates_and_does_not_terminate() -> None:
     env = MarineNavEnv(num_envs=8, num_robots=2, num_obstacles=0, max_episode_steps=5)
     actions = torch.zeros(5, 8, 2, 2)
     last = _trajectory(env, actions, env.reset())["next"][-1]
@@ -161,7 +161,7 @@ def test_time_is_up_for_those_under_way_and_terminates_nobody() -> None:
     assert not last["robots", "terminated"].any()
 
 
-def test_episodes_follow_that_differ_from_each_other() -> None:
+def test_successive_episodes_differ() -> None:
     env = MarineNavEnv(num_envs=6, max_episode_steps=50)
     starts = []
     now = env.reset()
@@ -174,7 +174,7 @@ def test_episodes_follow_that_differ_from_each_other() -> None:
     assert len(begun.unique(dim=0)) == 24
 
 
-def test_a_partial_reset_touches_no_other_sea() -> None:
+def test_partial_reset_leaves_other_seas_unchanged() -> None:
     env = MarineNavEnv(num_envs=5)
     _trajectory(env, _random_actions(env, 6)[:, :5], env.reset())
     before, seen = env.state(), env.observe()
@@ -189,30 +189,30 @@ def test_a_partial_reset_touches_no_other_sea() -> None:
     assert same.all()
 
 
-def test_the_first_reset_begins_all_seas_whatever_it_asks_for() -> None:
+def test_first_reset_starts_all_seas_regardless_of_the_mask() -> None:
     env = MarineNavEnv(num_envs=3)
     mask = torch.tensor([[True], [False], [False]])
     env.reset(TensorDict({"_reset": mask}, batch_size=[3]))
     assert env.sea.active.all()
 
 
-def test_state_determines_the_future(tmp_path: Path) -> None:
+def test_restored_state_reproduces_the_trajectory(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"num_envs": 6, "num_vortices": 1, "max_episode_steps": 25}
     env = MarineNavEnv(**settings, seed=1)
     actions = _random_actions(env, 60)
     _trajectory(env, actions[:20], env.reset())
     now = env.observe()
-    save_state(tmp_path / "world.safetensors", env.state_dict())
+    save_state(tmp_path / "env.safetensors", env.state_dict())
     expected = _trajectory(env, actions[20:], now.clone())
     other = MarineNavEnv(**settings, seed=2)
-    other.load_state_dict(load_state(tmp_path / "world.safetensors"))
+    other.load_state_dict(load_state(tmp_path / "env.safetensors"))
     assert (other.observe() == now.exclude(("robots", "action"))).all()
     assert (_trajectory(other, actions[20:], other.observe()) == expected).all()
-    with pytest.raises(ConfigurationError, match="another world"):
+    with pytest.raises(ConfigurationError, match="does not fit this environment"):
         MarineNavEnv(num_envs=5).load_state_dict(env.state_dict())
 
 
-def test_seeds_make_seas_and_a_sea_does_not_know_how_many_there_are() -> None:
+def test_seas_depend_on_the_seed_and_not_on_their_number() -> None:
     few, many = MarineNavEnv(num_envs=3, seed=5), MarineNavEnv(num_envs=9, seed=4)
     few.reset()
     many.set_seed(5)
@@ -223,7 +223,7 @@ def test_seeds_make_seas_and_a_sea_does_not_know_how_many_there_are() -> None:
     assert not torch.equal(many.state()[:3], few.state())
 
 
-def test_curriculum_climbs_by_frames_within_fixed_shapes() -> None:
+def test_curriculum_advances_by_frames_within_fixed_shapes() -> None:
     stages = [(0, 2, 0, 20.0), (200, 4, 3, 35.0)]
     settings: dict[str, Any] = {"num_envs": 10, "num_robots": 4, "num_obstacles": 3}
     env = MarineNavEnv(**settings, curriculum=True, schedule=stages, max_episode_steps=10)
@@ -245,7 +245,7 @@ def test_curriculum_climbs_by_frames_within_fixed_shapes() -> None:
     assert hard.sea.exists.all()
 
 
-def test_steps_with_resets_read_nothing(accelerator: torch.device) -> None:
+def test_steps_with_resets_read_nothing_on_the_host(accelerator: torch.device) -> None:
     env = MarineNavEnv(
         num_envs=8,
         curriculum=True,
@@ -265,7 +265,7 @@ def test_steps_with_resets_read_nothing(accelerator: torch.device) -> None:
     assert env.metrics() == {"curriculum/stage": 1.0}
 
 
-def test_a_step_is_one_graph() -> None:
+def test_step_compiles_to_one_graph() -> None:
     eager, compiled = (MarineNavEnv(num_envs=3, max_episode_steps=1, seed=3) for _ in range(2))
     now, also_now = eager.reset(), compiled.reset()
     step = torch.compile(compiled.step_and_maybe_reset, fullgraph=True, backend="eager")
@@ -278,7 +278,7 @@ def test_a_step_is_one_graph() -> None:
     assert (also_now == now).all()
 
 
-def test_the_bare_loop_sees_and_reaches_what_the_environment_does() -> None:
+def test_tensor_loop_equals_the_environment() -> None:
     env = MarineNavEnv(num_envs=4, num_robots=2, max_episode_steps=3, seed=3)
     now = env.reset()
     advance, world = env.tensor_loop()
@@ -292,7 +292,7 @@ def test_the_bare_loop_sees_and_reaches_what_the_environment_does() -> None:
         assert torch.equal(outcome.is_over[:, None], step["next", "done"])
 
 
-def test_later_steps_need_no_other_graph() -> None:
+def test_later_steps_do_not_recompile() -> None:
     env = MarineNavEnv(num_envs=3, num_vortices=1, max_episode_steps=2)
     graphs = []
 
@@ -308,7 +308,7 @@ def test_later_steps_need_no_other_graph() -> None:
     assert len(graphs) == 1
 
 
-def test_torchrls_collector_gathers_what_the_world_tells() -> None:
+def test_torchrl_collector_collects_from_the_environment() -> None:
     env = MarineNavEnv(num_envs=4, num_robots=2, num_obstacles=0, max_episode_steps=8)
     policy = SharedPolicy(StraightToGoal(), env)
     collector = Collector(env, policy, frames_per_batch=40, total_frames=40, track_traj_ids=False)

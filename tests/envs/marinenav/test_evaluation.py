@@ -25,7 +25,7 @@ from tests.helpers.files import one_line
 from torchrl_gpu.errors import ConfigurationError
 
 
-def test_all_levels_are_played_by_the_same_policy() -> None:
+def test_evaluate_reports_all_levels_and_is_deterministic() -> None:
     found = evaluate(StraightToGoal(), episodes=3)
     assert [level.episodes for level in found.levels] == [3] * 6
     assert found.overall.episodes == 18
@@ -34,8 +34,8 @@ def test_all_levels_are_played_by_the_same_policy() -> None:
     assert str(evaluate(StraightToGoal(), episodes=3)) == str(found)
 
 
-def test_one_vessel_alone_is_measured_rightly() -> None:
-    """Full thrust from the first step on: the sum is that of the recorded steps."""
+def test_time_energy_and_return_of_a_single_vessel_are_exact() -> None:
+    """At full thrust from the first step, all figures follow from the number of steps."""
 
     def full_ahead(robots: TensorDictBase) -> TensorDictBase:
         return robots.set("action", torch.ones_like(robots["observation"][..., :2]))
@@ -51,7 +51,7 @@ def test_one_vessel_alone_is_measured_rightly() -> None:
     assert 10.0 * 0.99**steps < found.discounted_return.mean < ideal + 10.0
 
 
-def test_a_collision_ends_the_episode_for_all() -> None:
+def test_a_collision_ends_the_episode_of_all_robots() -> None:
     third = {
         **CROSSING,
         "num_robots": 3,
@@ -72,18 +72,18 @@ def test_a_collision_ends_the_episode_for_all() -> None:
     ("policy", "least"),
     [(StraightToGoal, 1.0), (PotentialField, 0.8), (ModelPredictive, 1.0)],
 )
-def test_baselines_bring_a_vessel_home(policy: type[Baseline], least: float) -> None:
+def test_baselines_bring_a_single_vessel_to_its_goal(policy: type[Baseline], least: float) -> None:
     scenarios = draw_scenarios([Stage(0, 1, 0, 30.0)], 10, seed=0)
     assert evaluate(policy(), scenarios=scenarios).overall.success.mean >= least
 
 
-def test_planners_avoid_what_the_straight_way_hits() -> None:
+def test_planning_avoids_the_collision_of_the_straight_course() -> None:
     scenarios = [CROSSING] * 2
     assert evaluate(StraightToGoal(), scenarios=scenarios).overall.collision.mean == 1.0
     assert evaluate(ModelPredictive(), scenarios=scenarios).overall.success.mean == 1.0
 
 
-def test_random_actions_are_seeded() -> None:
+def test_random_policy_is_determined_by_its_seed() -> None:
     seen = MarineNavEnv.from_scenarios([CROSSING, ALONE]).reset()["robots"]
     actions, again = (RandomPolicy(seed=1)(seen.clone())["action"] for _ in range(2))
     assert torch.equal(actions, again)
@@ -91,7 +91,7 @@ def test_random_actions_are_seeded() -> None:
     assert not torch.equal(actions[0], actions[1])
 
 
-def test_scenario_sets_are_reproduced_saved_and_loaded(tmp_path: Path) -> None:
+def test_scenarios_are_determined_by_the_seed_and_survive_saving(tmp_path: Path) -> None:
     drawn = draw_scenarios(PAPER_STAGES, 2, seed=7, num_vortices=2)
     assert drawn == draw_scenarios(PAPER_STAGES, 2, seed=7, num_vortices=2)
     assert drawn != draw_scenarios(PAPER_STAGES, 2, seed=8, num_vortices=2)
@@ -108,7 +108,7 @@ def _without(key: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ([], "episodes"),
         ({"format": "marinenav scenarios", "version": 2, "episodes": []}, "version 2"),
         ({"format": "other", "version": 1, "episodes": []}, "other"),
@@ -122,7 +122,7 @@ def _without(key: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_wrong_files_are_refused_in_one_line(tmp_path: Path, content: Any, text: str) -> None:
+def test_invalid_files_raise_one_line_errors(tmp_path: Path, content: Any, text: str) -> None:
     path = tmp_path / "set.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     with pytest.raises(ConfigurationError) as caught:
@@ -131,6 +131,6 @@ def test_wrong_files_are_refused_in_one_line(tmp_path: Path, content: Any, text:
     one_line(caught)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_error_names_a_missing_scenario_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"nowhere\.json"):
         load_scenarios(tmp_path / "nowhere.json")

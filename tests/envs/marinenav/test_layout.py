@@ -13,11 +13,11 @@ CPU = torch.device("cpu")
 
 
 def _distances(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Return those between `[2, P, N]` and `[2, Q, N]`."""
+    """Return the distances between points `[2, P, N]` and `[2, Q, N]`."""
     return (first[:, :, None] - second[:, None]).norm(dim=0)
 
 
-def test_layouts_keep_every_distance() -> None:
+def test_layouts_satisfy_all_minimum_distances() -> None:
     size, seas = Size(6, 8, 8), 128
     demand = Demand(torch.tensor([[6], [8], [8]]), torch.tensor([30.0], dtype=torch.float64))
     draft, _ = complete_drafts(begin_drafts(demand, size, seas), seed_streams(0, seas, CPU))
@@ -43,8 +43,8 @@ def test_layouts_keep_every_distance() -> None:
     assert vortices[2].mean().abs() < 0.1
 
 
-def test_the_first_robot_is_uniform_among_pairs_far_enough() -> None:
-    """The share of long ways among them is that of plain rejection."""
+def test_first_robot_is_uniform_over_the_allowed_starts_and_goals() -> None:
+    """The fraction of long distances equals that of plain rejection sampling."""
     demand = Demand(torch.tensor([[1], [0], [0]]), torch.tensor([30.0]))
     seas = 4096
     draft, _ = complete_drafts(
@@ -62,7 +62,7 @@ def test_the_first_robot_is_uniform_among_pairs_far_enough() -> None:
     assert start.mean().item() == pytest.approx(27.5, abs=0.7)
 
 
-def test_stages_differ_from_sea_to_sea() -> None:
+def test_stages_can_differ_between_seas() -> None:
     counts = torch.tensor([[3, 5], [0, 0], [0, 4]])
     demand = Demand(counts, torch.tensor([30.0, 40.0]))
     draft, _ = complete_drafts(begin_drafts(demand, Size(5, 0, 4), 2), seed_streams(0, 2, CPU))
@@ -85,7 +85,7 @@ def test_stages_differ_from_sea_to_sea() -> None:
         ({"curriculum": True, "schedule": [(0, 3, 9, 30.0)]}, "num_obstacles=4"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(settings: dict[str, object], text: str) -> None:
+def test_invalid_settings_raise_one_line_errors(settings: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         MarineNavEnv(**settings)  # type: ignore[arg-type]
     assert text in str(caught.value)

@@ -34,7 +34,7 @@ def _actions(env: MarineNavEnv, episodes: list[dict[str, Any]], step: int) -> Te
 
 
 def _compare(seen: Any, recorded: list[Any], tolerance: float) -> None:
-    """Compare what the robots of one sea see with what was recorded."""
+    """Compare the observations of the robots of one sea with the recorded ones."""
     for robot, rows in enumerate(recorded):
         if rows is None:
             continue
@@ -47,7 +47,7 @@ def _compare(seen: Any, recorded: list[Any], tolerance: float) -> None:
         torch.testing.assert_close(seen["objects"][robot], expected, rtol=0, atol=tolerance)
 
 
-def test_every_step_is_the_references() -> None:
+def test_every_step_equals_the_reference() -> None:
     episodes = _episodes()
     env = MarineNavEnv.from_scenarios(episodes, dtype=torch.float64, noise=False)
     now = env.reset()
@@ -71,7 +71,7 @@ def test_every_step_is_the_references() -> None:
         now = step_mdp(now)
 
 
-def test_float32_stays_near() -> None:
+def test_float32_stays_close_to_the_reference() -> None:
     episodes = _episodes()[:2]
     env = MarineNavEnv.from_scenarios(episodes, dtype=torch.float32, noise=False)
     now = env.reset()
@@ -85,7 +85,7 @@ def test_float32_stays_near() -> None:
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-def test_an_episode_alone_is_the_same_as_among_others(normalize: bool) -> None:
+def test_episodes_do_not_depend_on_the_batch(normalize: bool) -> None:
     episodes = _episodes()[1:5]
     together = MarineNavEnv.from_scenarios(episodes, noise=False, normalize=normalize)
     alone = MarineNavEnv.from_scenarios(episodes[:1], noise=False, normalize=normalize)

@@ -48,7 +48,7 @@ def test_steady_states(thrust: tuple[float, float], steady: tuple[float, float, 
     assert [z.item() for z in (u, v, yaw)] == pytest.approx(steady, abs=1e-3)
 
 
-def test_thrust_follows_the_rates_within_its_limits() -> None:
+def test_thrust_integrates_its_rate_within_limits() -> None:
     motion = sail(_vessel(), torch.tensor([0.5, -1.0]).view(2, 1, 1).double(), NONE)
     assert motion[THRUST].flatten().tolist() == [250.0, -500.0]
     for _ in range(10):
@@ -56,18 +56,18 @@ def test_thrust_follows_the_rates_within_its_limits() -> None:
     assert motion[THRUST].flatten().tolist() == [1000.0, 1000.0]
 
 
-def test_current_turns_around_the_vortex() -> None:
+def test_current_circulates_around_the_vortex() -> None:
     """North of a clockwise vortex c - p points south, so t = (-u_y, u_x) points west."""
     vortex = torch.tensor([10.0, 10.0, 3.0 * math.pi, 0.5]).view(4, 1, 1)
     points = torch.tensor([[12.0, 10.5, 10.25, 10.0], [10.0, 10.0, 10.0, 10.0]])[..., None]
     flow = current(points, vortex)[..., 0].T.tolist()
     assert flow[0] == pytest.approx([0.0, -0.75])  # Gamma / (2 pi d)
-    assert flow[1] == pytest.approx([0.0, -3.0])  # the edge
-    assert flow[2] == pytest.approx([0.0, -1.5])  # half way to the middle
+    assert flow[1] == pytest.approx([0.0, -3.0])  # edge of the core
+    assert flow[2] == pytest.approx([0.0, -1.5])  # half the core radius
     assert flow[3] == pytest.approx([0.0, 0.0])
 
 
-def test_a_drifting_vessel_goes_with_the_water() -> None:
+def test_drifting_vessel_moves_with_the_current() -> None:
     vortex = torch.tensor([0.0, 0.0, 3.0 * math.pi, 0.5]).view(4, 1, 1).double()
     motion = _vessel()
     motion[POSITION] = torch.tensor([10.0, 0.0]).view(2, 1, 1).double()
@@ -91,13 +91,13 @@ def _tangent(place: tuple[float, float]) -> float:
     return math.atan2(place[1], place[0]) + math.asin(b / distance) + math.atan2(2.7951, root)
 
 
-def test_head_on_asks_for_a_turn_to_starboard() -> None:
+def test_head_on_vessel_requires_a_turn_to_starboard() -> None:
     phi = give_way_angle(_view((15.0, 0.0), (-2.0, 0.0)))
     assert phi.item() == pytest.approx(_tangent((15.0, 0.0)), abs=1e-5)
 
 
-def test_a_vessel_from_starboard_has_its_way() -> None:
-    """It heads west and we are on its left, which is the crossing where we give way."""
+def test_robot_gives_way_to_a_vessel_from_starboard() -> None:
+    """The vessel heads west with the robot on its port side: the robot must give way."""
     phi = give_way_angle(_view((8.0, 8.0), (0.0, -2.0)))
     assert phi.item() == pytest.approx(_tangent((8.0, 8.0)), abs=1e-5)
 
@@ -105,22 +105,22 @@ def test_a_vessel_from_starboard_has_its_way() -> None:
 @pytest.mark.parametrize(
     ("place", "velocity", "speed"),
     [
-        ((8.0, -8.0), (0.0, 2.0), 2.0),  # from port: it gives way
+        ((8.0, -8.0), (0.0, 2.0), 2.0),  # from port: the other vessel gives way
         ((15.0, 0.0), (2.0, 0.0), 2.0),  # same course
-        ((15.0, 0.0), (-0.4, 0.0), 2.0),  # not under way
-        ((15.0, 0.0), (-2.0, 0.0), 0.4),  # nor are we
+        ((15.0, 0.0), (-0.4, 0.0), 2.0),  # slower than the minimum speed
+        ((15.0, 0.0), (-2.0, 0.0), 0.4),  # robot slower than the minimum speed
         ((18.0, 0.0), (-2.0, 0.0), 2.0),  # too far
         ((2.0, 0.0), (-2.0, 0.0), 2.0),  # inside the safety margin: no tangent
     ],
 )
-def test_otherwise_nothing_is_asked(
+def test_no_turn_is_required_in_other_situations(
     place: tuple[float, float], velocity: tuple[float, float], speed: float
 ) -> None:
     assert give_way_angle(_view(place, velocity, speed)).item() == 0.0
 
 
-def test_the_nearest_that_applies_decides() -> None:
-    view = _view((9.0, 0.0), (2.0, 0.0))  # does not apply
+def test_nearest_applicable_object_determines_the_turn() -> None:
+    view = _view((9.0, 0.0), (2.0, 0.0))  # no rule applies
     view.objects[:, 1, 0, 0] = torch.tensor([12.0, 0.0, -2.0, 0.0, VESSEL_RADIUS])
     view.objects[:, 2, 0, 0] = torch.tensor([15.0, 0.0, -2.0, 0.0, VESSEL_RADIUS])
     view.mask[1:3] = True
@@ -129,11 +129,11 @@ def test_the_nearest_that_applies_decides() -> None:
 
 @pytest.mark.parametrize("obstacles", [2, 4, 300])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_nearest_are_seen_in_their_order(obstacles: int, dtype: torch.dtype) -> None:
+def test_nearest_objects_are_observed_in_order(obstacles: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
     motion = torch.zeros(11, 1, 50, dtype=dtype)
     buoys = 60.0 * torch.rand(3, obstacles, 50, generator=generator, dtype=dtype) - 30.0
-    buoys[2] = (buoys[2] / 30.0).clamp(min=0.0)  # half of them are not there
+    buoys[2] = (buoys[2] / 30.0).clamp(min=0.0)  # half of the buoys are missing
     goal, active = torch.zeros(2, 1, 50, dtype=dtype), torch.ones(1, 50, dtype=torch.bool)
     around = surroundings(motion, active, buoys)
     view, _ = perceive(motion, goal, around, seed_streams(0, 50, CPU), None)
@@ -145,7 +145,7 @@ def test_the_nearest_are_seen_in_their_order(obstacles: int, dtype: torch.dtype)
     assert not view.mask[len(expected) :].any()
 
 
-def test_sensing_errs_as_documented() -> None:
+def test_sensor_noise_has_the_documented_distribution() -> None:
     noise = make_noise(CPU, torch.float64)
     words, _ = random_words(seed_streams(0, 500, CPU), (200,))
     error, factor = torch.stack(noise.displacement(words)), noise.radius_factor(words)
@@ -164,7 +164,7 @@ def test_sensing_errs_as_documented() -> None:
     assert 0.99 < factor.max() <= 1.0
 
 
-def test_generators_are_uniform_independent_and_go_on() -> None:
+def test_generators_are_uniform_independent_and_advance() -> None:
     streams = seed_streams(3, 400, CPU)
     first, after = random_words(streams, (200,))
     second, _ = random_words(after, (200,))

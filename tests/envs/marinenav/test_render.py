@@ -18,11 +18,11 @@ from torchrl_gpu.acting.robots import SharedPolicy
 
 
 def _shows(picture: torch.Tensor, colour: tuple[int, int, int]) -> bool:
-    """Say whether an area has the colour."""
+    """Return whether an area contains the colour."""
     return bool(((picture.int() - torch.tensor(colour)).abs().amax(-1) < 6).sum() > 40)
 
 
-def test_a_picture_shows_buoys_ways_and_who_has_to_give_way() -> None:
+def test_image_contains_buoys_trails_and_give_way_wedges() -> None:
     buoy = {"position": [[45.0, 45.0]], "radius": [1.0]}
     env = MarineNavEnv.from_scenarios([{**CROSSING, "obstacles": buoy}], noise=False)
     now = env.reset()
@@ -43,7 +43,7 @@ def test_a_picture_shows_buoys_ways_and_who_has_to_give_way() -> None:
     assert _shows(picture, WRECK)
 
 
-def test_a_grid_shows_several_seas() -> None:
+def test_several_seas_are_drawn_in_a_grid() -> None:
     env = MarineNavEnv(num_envs=4, num_vortices=2)
     env.reset()
     grid = env.render([0, 1, 2, 3])
@@ -52,14 +52,14 @@ def test_a_grid_shows_several_seas() -> None:
     assert all(not torch.equal(tiles[0], tile) for tile in tiles[1:])
 
 
-def test_gymnasium_accepts_the_single_vessel() -> None:
+def test_gymnasium_checker_accepts_the_environment() -> None:
     for discrete in (False, True):
         env = MarineNavGymnasium(discrete=discrete, max_episode_steps=5)
         check_env(env, skip_render_check=True)
         env.close()
 
 
-def test_gymnasium_episodes_end_and_are_seeded() -> None:
+def test_gymnasium_episodes_end_and_depend_on_the_seed() -> None:
     env = MarineNavGymnasium(max_episode_steps=4, render_mode="rgb_array")
     first, _ = env.reset(seed=3)
     again, _ = env.reset(seed=3)
@@ -75,7 +75,7 @@ def test_gymnasium_episodes_end_and_are_seeded() -> None:
 
 
 @pytest.mark.parametrize("seas", [0, [0, 1, 2, 3]])
-def test_torchrls_recorder_films_the_seas(seas: int | list[int], tmp_path: Path) -> None:
+def test_torchrl_video_recorder_films_the_seas(seas: int | list[int], tmp_path: Path) -> None:
     env = MarineNavEnv(num_envs=4, num_robots=2, num_obstacles=0, max_episode_steps=4)
     logger = CSVLogger("films", str(tmp_path), video_format="pt")
     films = Compose(PixelRenderTransform(index=seas), VideoRecorder(logger, tag="seas", skip=1))
