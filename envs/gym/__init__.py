@@ -1,4 +1,4 @@
-"""The world `gym`: any Gymnasium environment by name, many copies of it at once."""
+"""The environment `gym`: a batch of copies of any Gymnasium environment, by its name."""
 
 from __future__ import annotations
 

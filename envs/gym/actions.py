@@ -1,4 +1,4 @@
-"""How a Gymnasium environment is acted upon, from tensors."""
+"""Conversion of action tensors to actions of Gymnasium spaces."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torchrl.data import Bounded, Categorical, TensorSpec
 from envs.gym.observations import describe
 from torchrl_gpu.errors import ConfigurationError
 
-# Up to so many dimensions, the table of discrete actions combines their levels.
+# Maximum number of dimensions whose levels the table of discrete actions combines.
 _MOST_COMBINED = 3
 
 
 class DiscreteActions:
-    """Actions that are one of `n`: int64 `[num_envs]`, 0 to n - 1.
+    """Actions of a Discrete space: int64 `[num_envs]`, 0 to n - 1.
 
     Args:
-        space: of one environment.
+        space: action space of one environment.
     """
 
     def __init__(self, space: Discrete) -> None:
@@ -32,16 +32,16 @@ class DiscreteActions:
         return Categorical(self._n, shape=(num_envs,), dtype=torch.int64)
 
     def to_env(self, action: Tensor) -> NDArray[np.int64]:
-        """Return a batch of actions as a vector environment takes them."""
+        """Return a batch of actions in the format of a vector environment."""
         numbers: NDArray[np.int64] = action.numpy()
         return numbers + self._start if self._start else numbers
 
 
 class BoxActions:
-    """Actions that are vectors: float32 `[num_envs, D]` in [-1, 1], mapped to the bounds of a Box.
+    """Actions of a Box: float32 `[num_envs, D]` in [-1, 1], mapped to the bounds of the Box.
 
     Args:
-        space: of one environment, with finite bounds.
+        space: action space of one environment, with finite bounds.
     """
 
     def __init__(self, space: Box) -> None:
@@ -57,7 +57,7 @@ class BoxActions:
         return Bounded(-1.0, 1.0, (num_envs, len(self._low)), dtype=torch.float32)
 
     def to_env(self, action: Tensor) -> NDArray[np.floating]:
-        """Return a batch of actions as a vector environment takes them, never out of bounds."""
+        """Return a batch of actions in the format of a vector environment, within its bounds."""
         values = action.numpy() * self._half_range
         values += self._center
         np.maximum(values, self._low, out=values)
@@ -67,8 +67,8 @@ class BoxActions:
     def table(self, levels: int) -> Tensor:
         """Return a table of discrete actions `[A, D]`, float32 in [-1, 1].
 
-        Up to three dimensions it holds every combination of `levels` evenly spaced values; beyond,
-        row 0 is zero and each other row moves one dimension alone, to one of its levels.
+        For up to three dimensions the table has all combinations of `levels` evenly spaced values.
+        For more, row 0 is zero and each other row sets a single dimension to one of its levels.
         """
         dimensions = len(self._low)
         values = (2.0 * torch.arange(levels) - (levels - 1)) / (levels - 1)
@@ -79,13 +79,13 @@ class BoxActions:
 
 
 def actions_of(space: Space) -> DiscreteActions | BoxActions:
-    """Return how the actions of a space are given.
+    """Return the conversion of actions for a space.
 
     Args:
-        space: of one environment.
+        space: action space of one environment.
 
     Raises:
-        ConfigurationError: it is neither Discrete nor a Box of floats with finite bounds.
+        ConfigurationError: the space is neither Discrete nor a Box of floats with finite bounds.
     """
     if isinstance(space, Discrete):
         return DiscreteActions(space)
@@ -93,10 +93,10 @@ def actions_of(space: Space) -> DiscreteActions | BoxActions:
         if np.isfinite(space.low).all() and np.isfinite(space.high).all():
             return BoxActions(space)
         raise ConfigurationError(
-            f"its actions, a {describe(space)}, have no finite bounds; this world needs them, to "
-            f"map [-1, 1] onto"
+            f"its action space, a {describe(space)}, has no finite bounds; actions in [-1, 1] need "
+            f"finite bounds to be mapped to"
         )
     raise ConfigurationError(
-        f"it takes actions of a {describe(space)}; this world gives Discrete ones and those of a "
-        f"Box of floats with finite bounds"
+        f"actions of a {describe(space)} are not supported; supported are Discrete spaces and Box "
+        f"spaces of floats with finite bounds"
     )

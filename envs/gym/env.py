@@ -1,4 +1,4 @@
-"""The world `gym` as TorchRL sees it: many copies of one Gymnasium environment."""
+"""The environment `gym` in TorchRL: a batch of copies of one Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -27,47 +27,46 @@ from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
-# Frames per second of an environment that does not say.
+# Frames per second of environments whose metadata lack `render_fps`.
 _USUAL_FPS = 30
 
 
 class GymWorld(Environment):
     """Copies of a Gymnasium environment, stepped as one batch on the host.
 
-    The specs say what is seen and done:
+    The keys are those of the specs:
 
     * `observation`: float32 `[num_envs, D]`, from a Box of floats (flattened) or a Discrete space
       (one-hot); `pixels`: uint8 `[num_envs, C, H, W]`, from an image; from a Dict space its
-      entries, each under its own name. Values are the environment's own, in its own units.
+      entries, each under its own name. Values are not rescaled.
     * `action`: int64 `[num_envs]` for a Discrete space; for a Box float32 `[num_envs, D]` in
-      [-1, 1], mapped onto the bounds of the Box.
-    * `reward`, `terminated`, `truncated`, `done` `[num_envs, 1]`: as Gymnasium tells them. A time
+      [-1, 1], mapped to the bounds of the Box.
+    * `reward`, `terminated`, `truncated`, `done` `[num_envs, 1]`: values of Gymnasium. A time
       limit truncates. `next` holds the true last observation of an episode.
-    * `active` `[num_envs, 1]`, bool, with `next_step` autoreset only: false where the step from
-      here is the one in which the environment resets itself, and no transition of the task: its
-      action is ignored and its reward is 0.
+    * `active` `[num_envs, 1]`, bool, with `next_step` autoreset only: false where the next step
+      resets the environment. That step ignores the action, has reward 0 and is not a transition.
 
-    Episodes cannot be saved: `state_dict()` is empty, and a resumed run begins new ones.
+    Episodes cannot be saved: `state_dict()` is empty, and a resumed run starts new episodes.
 
     Args:
-        name: id of the environment, `CartPole-v1`; `package:Name-v0` imports `package` first.
-        num_envs: how many copies, at least 1.
-        mode: `demo` makes pictures, see `render`; `train` and `eval` are the same.
-        vectorization: `sync`: one after the other; `async`: each in a process of its own;
-            `vector_entry_point`: the environment's own, where it has one.
-        autoreset: who begins a new episode. `disabled`: this world does when TorchRL asks it to;
-            `same_step` and `next_step`: the vector environment does, in the step that ends an
-            episode or in the one after. None: `disabled`; with `vector_entry_point` what the
-            environment says.
-        action_levels: values of each dimension in the table of discrete actions, at least 2.
-        seed: of the first reset, at least 0; copy i has seed + i.
-        options: further arguments of `gymnasium.make`, by name.
+        name: Gymnasium id with version, such as `CartPole-v1`; `package:Name-v0` imports `package`
+            first.
+        num_envs: number of environment copies, at least 1.
+        mode: purpose of the environment, `train`, `eval` or `demo`; only `demo` can `render`.
+        vectorization: execution of the copies: `sync` steps them one after the other, `async` in
+            one process each, `vector_entry_point` by the vectorized code of the environment.
+        autoreset: start of new episodes: `disabled` on a reset by TorchRL, `same_step` in the step
+            that ends an episode, `next_step` in the step after; None for `disabled`, or with
+            `vector_entry_point` for the mode of the environment.
+        action_levels: number of values per dimension in the table of discrete actions, at least 2.
+        seed: random seed of the first reset, at least 0; copy i uses seed + i.
+        options: keyword arguments of `gymnasium.make`; None for no further arguments.
 
     Attributes:
-        discrete_actions: where actions are continuous, the table of discrete actions `[A, D]`,
-            float32 in [-1, 1]. Up to three dimensions it holds all combinations of `action_levels`
-            evenly spaced values (3: -1, 0, 1); beyond, row 0 is zero and each other
-            row moves one dimension alone.
+        discrete_actions: table of discrete actions `[A, D]` for a continuous action space, float32
+            in [-1, 1]. For up to three dimensions it has all combinations of `action_levels` evenly
+            spaced values (3: -1, 0, 1). For more, row 0 is zero and each other row sets a single
+            dimension.
 
     Raises:
         ConfigurationError: an argument is out of range, or the environment is unknown, lacks a
@@ -123,13 +122,13 @@ class GymWorld(Environment):
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None:
-            shown = self._episodes.begin()
+            observations = self._episodes.begin()
         else:
-            shown = self._episodes.restart(mask.reshape(-1).numpy())
-        return self._batch(shown)
+            observations = self._episodes.restart(mask.reshape(-1).numpy())
+        return self._batch(observations)
 
     def _batch(self, tensors: Tensors) -> TensorDict:
-        # The checks of the public constructor take longer than everything else that is done here.
+        # The checks of the public constructor would dominate the time of a step.
         return TensorDict._new_unsafe(tensors, batch_size=self.batch_size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
@@ -137,46 +136,46 @@ class GymWorld(Environment):
 
     @classmethod
     def evaluation_limit(cls, settings: Mapping[str, Any]) -> int | None:
-        """Return the largest number of copies that an evaluation builds by itself.
+        """Return the maximum number of copies that an evaluation may choose by default.
 
         Args:
-            settings: of this class, as training has them.
+            settings: constructor arguments of the training environment.
 
         Returns:
-            As many as train where each costs a process; None for any number.
+            The number of training copies if each needs a process; None for no limit.
         """
         num_envs: int = settings["num_envs"]
         return num_envs if settings["vectorization"] == "async" else None
 
     @property
     def num_envs(self) -> int:
-        """How many copies of the environment there are."""
+        """Number of environment copies."""
         return self._vector.num_envs
 
     def render(self, index: int = 0) -> Tensor:
-        """Draw one environment as it is now.
+        """Draw the current state of one environment.
 
         Args:
-            index: which one.
+            index: index of the environment.
 
         Returns:
-            A picture `[H, W, 3]`, uint8.
+            Image `[H, W, 3]`, uint8.
 
         Raises:
-            ConfigurationError: the world was not built with `mode="demo"`, or the environment
-                fails to draw: a package is missing, say, or a display.
+            ConfigurationError: `mode` is not `demo`, or rendering fails, for instance because a
+                package or a display is missing.
         """
         if self._vector.render_mode is None:
-            raise ConfigurationError('a GymWorld makes pictures only with mode="demo"')
+            raise ConfigurationError('a GymWorld renders only with mode="demo"')
         try:
             frames = self._vector.render()
         except Exception as error:
             raise ConfigurationError(
-                f"the environment cannot draw itself: {one_line(error)}"
+                f"the environment cannot be rendered: {one_line(error)}"
             ) from error
         return torch.from_numpy(np.array(frames[index], np.uint8, order="C"))
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """End the environments and their processes; may be called again."""
+        """Close the environments and end their processes; may be called again."""
         close_vector(self._vector)
         super().close(raise_if_closed=False)

@@ -1,7 +1,7 @@
-"""Step a vector environment, and begin new episodes in it: one class for each autoreset mode.
+"""Steps and resets of a vector environment, with one class for each autoreset mode.
 
-Whatever the mode, `step` shows the true last observation of an episode, and `restart` the first
-one of the next.
+In every mode, `step` returns the true last observation of an episode, and `restart` the first
+observation of the next.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Tensors = dict[str, Tensor]
 
 
 class Episodes:
-    """Autoreset disabled: an episode begins when `restart` says so, in any environment.
+    """Episodes without autoreset: `restart` resets any environment at any time.
 
     Args:
-        vector: the environments.
-        observations: reads what they show.
-        seed: of the first `begin`.
+        vector: vector environment to step.
+        observations: conversion of its observations to tensors.
+        seed: random seed of the first `begin`; None for a random one.
 
     Attributes:
-        seed: of the next `begin`; None: random numbers go on as they are.
-        over: which episodes ended with the last step `[num_envs]`, bool.
+        seed: random seed of the next `begin`; None to continue the random sequence.
+        over: whether the last step ended the episode, bool `[num_envs]`.
     """
 
     def __init__(self, vector: VectorEnv, observations: Observations, seed: int | None) -> None:
@@ -44,84 +44,87 @@ class Episodes:
         self._observations = observations
 
     def state_specs(self) -> dict[str, TensorSpec]:
-        """Return the specs of what is shown besides observations."""
+        """Return the specs of keys other than observations."""
         return {}
 
     def begin(self) -> Tensors:
-        """Begin a new episode in every environment.
+        """Start a new episode in every environment.
 
         Returns:
-            What is shown now, by key, with `terminated`, `truncated` and `done`, each false.
+            Observations by key, with `terminated`, `truncated` and `done` false.
         """
         batch, _ = self._vector.reset(seed=self.seed)
         self.seed = None
         self.over = np.zeros_like(self.over)
-        return self._nothing_done(self._shown_first(batch))
+        return self._with_false_dones(self._first_observations(batch))
 
     def restart(self, chosen: NDArray[np.bool_]) -> Tensors:
-        """Begin a new episode in some environments.
+        """Start a new episode in some environments.
 
         Args:
-            chosen: which ones `[num_envs]`; all of them although not all are over: `begin`.
+            chosen: mask of the environments to reset, bool `[num_envs]`. If it selects all while
+                some episodes are still running, this is `begin`.
 
         Returns:
-            What all environments show now, as `begin` returns it.
+            Observations of all environments by key, with `terminated`, `truncated` and `done`
+            false.
 
         Raises:
-            ConfigurationError: an episode is not over that the environment cannot end.
+            ConfigurationError: a chosen episode is still running, and the autoreset mode cannot
+                reset it.
         """
         if chosen.all() and not self.over.all():
             return self.begin()
-        return self._nothing_done(self._restart(chosen))
+        return self._with_false_dones(self._restart(chosen))
 
     def step(self, action: NDArray) -> Tensors:
-        """Act once in every environment.
+        """Step every environment.
 
         Args:
-            action: as the vector environment takes it.
+            action: batch of actions in the format of the vector environment.
 
         Returns:
-            What is shown now, where an episode is over the last of it, by key; and `reward`
-            float32, `terminated`, `truncated` and `done` bool, each `[num_envs, 1]`.
+            Observations by key, the last one of an episode that has ended; and `reward` float32,
+            `terminated`, `truncated` and `done` bool, each `[num_envs, 1]`.
         """
         batch, reward, terminated, truncated, info = self._vector.step(action)
         self.over = np.logical_or(terminated, truncated)
         return {
-            **self._shown(batch, info),
+            **self._observations_after_step(batch, info),
             "reward": _column(reward, np.float32),
             "terminated": _column(terminated, np.bool_),
             "truncated": _column(truncated, np.bool_),
             "done": _column(self.over, np.bool_),
         }
 
-    def _nothing_done(self, shown: Tensors) -> Tensors:
-        no = np.zeros_like(self.over)
-        return {**shown, **{key: _column(no, np.bool_) for key in DONE_KEYS}}
+    def _with_false_dones(self, observations: Tensors) -> Tensors:
+        false = np.zeros_like(self.over)
+        return {**observations, **{key: _column(false, np.bool_) for key in DONE_KEYS}}
 
-    def _shown_first(self, batch: Any) -> Tensors:
+    def _first_observations(self, batch: Any) -> Tensors:
         return self._observations.read(batch)
 
-    def _shown(self, batch: Any, info: dict[str, Any]) -> Tensors:
+    def _observations_after_step(self, batch: Any, info: dict[str, Any]) -> Tensors:
         return self._observations.read(batch)
 
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:
         batch, _ = self._vector.reset(options={"reset_mask": chosen})
         return self._observations.read(batch)
 
-    def _refuse_others_than_over(self, chosen: NDArray[np.bool_]) -> None:
+    def _check_over(self, chosen: NDArray[np.bool_]) -> None:
         if (chosen & ~self.over).any():
             raise ConfigurationError(
-                "a new episode was asked for in an environment whose episode is not over: that "
-                "needs autoreset=disabled"
+                "the reset of a single environment in the middle of its episode needs "
+                "autoreset=disabled"
             )
 
 
 class SameStepEpisodes(Episodes):
-    """Autoreset in the step that ends an episode, which tells the last observation besides."""
+    """Autoreset in the step that ends an episode; its info holds the last observation."""
 
     _first: Tensors
 
-    def _shown(self, batch: Any, info: dict[str, Any]) -> Tensors:
+    def _observations_after_step(self, batch: Any, info: dict[str, Any]) -> Tensors:
         self._first = self._observations.read(batch)
         if not self.over.any():
             return self._first
@@ -130,7 +133,7 @@ class SameStepEpisodes(Episodes):
         return {key: x.index_copy(0, rows, last[key]) for key, x in self._first.items()}
 
     def _last(self, final: Any) -> Any:
-        """Return a batch of the last observations of those that are over."""
+        """Return a batch of the last observations of the episodes that are over."""
         if isinstance(final, np.ndarray) and final.dtype == object:
             rows = final[self.over]
             space = self._vector.single_observation_space
@@ -140,14 +143,14 @@ class SameStepEpisodes(Episodes):
         return final[self.over]
 
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:
-        self._refuse_others_than_over(chosen)
+        self._check_over(chosen)
         return self._first
 
 
 class NextStepEpisodes(Episodes):
-    """Autoreset in the step after the end of an episode; that step is none of the task.
+    """Autoreset in the step after the end of an episode; that step is not a transition.
 
-    The key `active` `[num_envs, 1]`, bool, is false where the next step will be such a one.
+    The key `active` `[num_envs, 1]`, bool, is false where the next step is such a reset.
     """
 
     _last: Tensors
@@ -157,18 +160,18 @@ class NextStepEpisodes(Episodes):
         num_envs = len(self.over)
         return {"active": Binary(1, (num_envs, 1), dtype=torch.bool)}
 
-    def _shown_first(self, batch: Any) -> Tensors:
-        return {**super()._shown_first(batch), "active": self._everywhere()}
+    def _first_observations(self, batch: Any) -> Tensors:
+        return {**super()._first_observations(batch), "active": self._all_true()}
 
-    def _shown(self, batch: Any, info: dict[str, Any]) -> Tensors:
-        self._last = super()._shown(batch, info)
-        return {**self._last, "active": self._everywhere()}
+    def _observations_after_step(self, batch: Any, info: dict[str, Any]) -> Tensors:
+        self._last = super()._observations_after_step(batch, info)
+        return {**self._last, "active": self._all_true()}
 
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:
-        self._refuse_others_than_over(chosen)
+        self._check_over(chosen)
         return {**self._last, "active": _column(~chosen, np.bool_)}
 
-    def _everywhere(self) -> Tensor:
+    def _all_true(self) -> Tensor:
         return _column(np.ones_like(self.over), np.bool_)
 
 
@@ -178,7 +181,7 @@ def _column(values: NDArray, dtype: DTypeLike) -> Tensor:
 
 
 def episodes_of(vector: VectorEnv, observations: Observations, seed: int | None) -> Episodes:
-    """Return what steps a vector environment in its own autoreset mode; see `Episodes`."""
+    """Return the `Episodes` for the autoreset mode of a vector environment."""
     kinds = {
         AutoresetMode.DISABLED: Episodes,
         AutoresetMode.SAME_STEP: SameStepEpisodes,

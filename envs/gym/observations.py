@@ -1,4 +1,4 @@
-"""What a Gymnasium environment shows, as tensors."""
+"""Conversion of observations of Gymnasium spaces to tensors."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from torchrl.data import Bounded, Composite, TensorSpec, Unbounded
 
 from torchrl_gpu.errors import ConfigurationError
 
-# Keys that have a meaning of their own in the TensorDict of a transition.
+# Keys with a fixed meaning in the TensorDict of a transition.
 _TAKEN_KEYS = frozenset(
     ("action", "reward", "terminated", "truncated", "done", "next", "_reset", "success", "active")
 )
 
-# An image whose first dimension is one of these is taken to have its channels first.
+# Sizes of the first dimension of an image that mark it as channels first.
 _CHANNELS = (1, 3, 4)
 
 
 class Observations:
-    """Turns batches of observations into tensors, by key.
+    """Converts batches of observations to tensors by key.
 
-    A vector or a number in a Discrete space becomes `observation`, an image `pixels`, and every
-    entry of a Dict space what it is, under its own name.
+    A vector or an element of a Discrete space becomes `observation`, an image `pixels`. Entries of
+    a Dict space are converted likewise under their own names.
 
     Args:
-        space: of one environment.
+        space: observation space of one environment.
 
     Raises:
-        ConfigurationError: the space holds something else.
+        ConfigurationError: the space is not supported, or an entry has a reserved name.
     """
 
     def __init__(self, space: Space) -> None:
@@ -43,8 +43,8 @@ class Observations:
             for name, entry in space.spaces.items():
                 if name in _TAKEN_KEYS:
                     raise ConfigurationError(
-                        f"its observation has an entry {name!r}, a key that means something else "
-                        f"here; rename the entry"
+                        f"its observation has an entry {name!r}, which is a reserved key; rename "
+                        f"the entry"
                     )
                 self._readers[name] = _reader(entry)
         else:
@@ -52,15 +52,15 @@ class Observations:
             self._readers["pixels" if isinstance(reader, _Pixels) else "observation"] = reader
 
     def spec(self, num_envs: int) -> Composite:
-        """Return the spec of every key, for a batch `[num_envs]`."""
+        """Return the specs of all keys for a batch `[num_envs]`."""
         specs = {key: reader.spec(num_envs) for key, reader in self._readers.items()}
         return Composite(specs, shape=(num_envs,))
 
     def read(self, batch: Any) -> dict[str, Tensor]:
-        """Return a batch of observations by key, in memory of its own.
+        """Return a copy of a batch of observations as tensors by key.
 
         Args:
-            batch: as a vector environment gives it; it may be overwritten afterwards.
+            batch: observations of a vector environment; it may be overwritten afterwards.
         """
         if self._is_dict:
             return {key: reader.read(batch[key]) for key, reader in self._readers.items()}
@@ -68,7 +68,7 @@ class Observations:
 
 
 class _Reader(ABC):
-    """Turns the batches of one space into tensors; a copy, always."""
+    """Converts batches of one space to tensors; always copies."""
 
     @abstractmethod
     def spec(self, num_envs: int) -> TensorSpec:
@@ -76,11 +76,11 @@ class _Reader(ABC):
 
     @abstractmethod
     def read(self, batch: NDArray) -> Tensor:
-        """Return the tensor of a batch `[B, ...]`."""
+        """Return a batch `[B, ...]` as a tensor."""
 
 
 class _Vector(_Reader):
-    """Numbers of any shape, flattened: float32 `[B, D]`."""
+    """Float arrays of any shape, flattened: float32 `[B, D]`."""
 
     def __init__(self, space: Box) -> None:
         self._low = np.asarray(space.low, np.float32).reshape(-1)
@@ -89,7 +89,7 @@ class _Vector(_Reader):
     def spec(self, num_envs: int) -> TensorSpec:
         low, high = torch.from_numpy(self._low), torch.from_numpy(self._high)
         shape = (num_envs, len(low))
-        # The largest float as a bound, which stands for none, has no finite range either.
+        # Bounds of the largest float stand for no bounds; their range overflows to infinity.
         if not bool(torch.isfinite(high - low).all()):
             return Unbounded(shape, dtype=torch.float32)
         return Bounded(low.expand(shape), high.expand(shape), shape, dtype=torch.float32)
@@ -99,7 +99,7 @@ class _Vector(_Reader):
 
 
 class _Pixels(_Reader):
-    """Images, their channels moved to the front: uint8 `[B, C, H, W]`."""
+    """Images with channels first: uint8 `[B, C, H, W]`."""
 
     def __init__(self, space: Box) -> None:
         self._channels_last = space.shape[0] not in _CHANNELS
@@ -115,7 +115,7 @@ class _Pixels(_Reader):
 
 
 class _OneHot(_Reader):
-    """One of `n` numbers: float32 `[B, n]`, a one in its place."""
+    """Elements of a Discrete space, one-hot: float32 `[B, n]`."""
 
     def __init__(self, space: Discrete) -> None:
         self._n = int(space.n)
@@ -138,13 +138,13 @@ def _reader(space: Space) -> _Reader:
     if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) == 3:
         return _Pixels(space)
     raise ConfigurationError(
-        f"it shows a {describe(space)}; this world reads Box spaces of floats, images (uint8, "
-        f"height x width x channels), Discrete spaces, and a Dict of these"
+        f"observations of a {describe(space)} are not supported; supported are Box spaces of "
+        f"floats, images (uint8, height x width x channels), Discrete spaces, and Dicts of these"
     )
 
 
 def describe(space: Space) -> str:
-    """Return what a space is, in a few words."""
+    """Return a short description of a space."""
     if isinstance(space, Box):
         return f"Box of {space.dtype} {space.shape}"
     return f"{type(space).__name__} space"

@@ -1,4 +1,4 @@
-"""Find a Gymnasium environment by its name and make many copies of it."""
+"""Find a Gymnasium environment by its name and make a vector environment of it."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _AUTORESET_MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
 }
 
-# Where Gymnasium keeps the environments that need more than itself, and which extra brings it.
+# Modules of Gymnasium that need further packages, and the extras that install them.
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
 
-# How long `close` waits for a step that was broken off, by an interrupt or a dead worker.
+# Time limit of `close` for a step that was interrupted or whose worker died.
 _SECONDS_TO_FINISH = 2.0
 
-# What this world passes to Gymnasium itself.
+# Arguments of Gymnasium that `GymWorld` sets itself.
 _OWN_OPTIONS = ("num_envs", "render_mode", "vectorization_mode", "vector_kwargs", "wrappers")
 
 
 def registered(name: str) -> str:
-    """Return the name of an environment if Gymnasium knows it.
+    """Return the name of an environment if it is registered with Gymnasium.
 
     Args:
-        name: its id, version included; `package:Name-v0` imports `package` first, which registers
+        name: Gymnasium id with version; `package:Name-v0` imports `package` first, which registers
             the environment.
 
     Raises:
-        ValueError: it does not, or the package cannot be imported.
+        ValueError: the id is not registered, or the package cannot be imported.
     """
     package, _, env_id = name.rpartition(":")
     if package:
@@ -72,25 +72,24 @@ def make_vector(
     """Make a vector environment.
 
     Args:
-        name: as `registered` takes it.
-        num_envs: how many copies.
-        vectorization: one after the other, a process each, or what the environment itself offers.
-        autoreset: how episodes that are over begin anew; None: `disabled`, or with an environment's
-            own vectorization as that does it.
-        options: for the environment.
-        render: whether pictures can be asked for.
+        name: Gymnasium id with version, with or without `package:`.
+        num_envs: number of environment copies, at least 1.
+        vectorization: execution of the copies, see `GymWorld`.
+        autoreset: autoreset mode, see `GymWorld`; None for the default of the vectorization.
+        options: keyword arguments of `gymnasium.make`.
+        render: whether the environment must be able to render images.
 
     Returns:
-        The environment; its `metadata` hold `autoreset_mode`.
+        The vector environment; its `metadata` hold `autoreset_mode`.
 
     Raises:
-        ConfigurationError: the environment cannot be made this way.
+        ConfigurationError: the environment cannot be made with these arguments.
     """
     spec = gymnasium.spec(name.rpartition(":")[2])
     arguments = _arguments(spec, vectorization, autoreset, options, render=render)
     try:
         with warnings.catch_warnings():
-            # About what `_check` refuses anyway.
+            # `_check` raises errors for the conditions of these warnings.
             warnings.filterwarnings("ignore", ".*(missing AutoresetMode|possible render_modes)")
             vector = gymnasium.make_vec(
                 name, num_envs=num_envs, vectorization_mode=vectorization, **arguments
@@ -106,7 +105,7 @@ def make_vector(
 
 
 def close_vector(vector: VectorEnv) -> None:
-    """End the environments and their processes, however they are; may be called again."""
+    """Close the environments and end their processes, in any state; may be called again."""
     if not isinstance(vector, AsyncVectorEnv):
         vector.close()
         return
@@ -126,41 +125,41 @@ def _arguments(
     *,
     render: bool,
 ) -> dict[str, Any]:
-    """Return the arguments of `gymnasium.make_vec` for one kind of vectorization."""
+    """Return the keyword arguments of `gymnasium.make_vec`."""
     for option in _OWN_OPTIONS:
         if option in options:
-            raise ConfigurationError(f"options.{option}: this world sets it itself")
+            raise ConfigurationError(f"options.{option}: GymWorld sets this argument itself")
     arguments = dict(options)
     if render:
         arguments["render_mode"] = "rgb_array"
-        # Pictures need no window, and SDL, which draws most of them, complains without a display.
+        # SDL, which draws most environments, warns without a display although none is needed.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     if vectorization == "vector_entry_point":
         if spec.vector_entry_point is None:
             raise ConfigurationError(
-                f"vectorization=vector_entry_point: {spec.id} has no vectorization of its own; it "
-                f"takes sync and async"
+                f"vectorization=vector_entry_point: {spec.id} has no vectorization of its own; use "
+                f"sync or async"
             )
         return arguments
     if spec.entry_point is None:
         raise ConfigurationError(
-            f"vectorization={vectorization}: {spec.id} takes vector_entry_point only"
+            f"vectorization={vectorization}: {spec.id} supports vector_entry_point only"
         )
-    # Observations are copied once, by `Observations`.
+    # `Observations` makes the only copy.
     mode = _AUTORESET_MODES[autoreset or "disabled"]
     arguments["vector_kwargs"] = {"autoreset_mode": mode, "copy": False}
     if vectorization == "async":
-        # TorchRL makes spawning the default everywhere, and spawned workers import the program that
-        # is running, torch and all. On Linux Gymnasium means to fork.
+        # TorchRL sets spawn as the default start method, and spawned workers import the main module
+        # and torch. Gymnasium's default on Linux is fork.
         arguments["vector_kwargs"]["context"] = "fork" if sys.platform == "linux" else None
         arguments["wrappers"] = (_InterruptsLeftToParent(),)
     return arguments
 
 
 class _InterruptsLeftToParent:
-    """Makes a worker process ignore Ctrl-C, which the parent acts upon: it still needs the worker.
+    """Makes a worker process ignore Ctrl-C; the parent handles it and still needs the worker.
 
-    Passed as a wrapper, because that is what Gymnasium calls where the environment will live.
+    It has the interface of a wrapper, because Gymnasium calls wrappers in the worker process.
     """
 
     def __init__(self) -> None:
@@ -173,29 +172,29 @@ class _InterruptsLeftToParent:
 
 
 def _check(vector: VectorEnv, env_id: str, autoreset: Autoreset | None, *, render: bool) -> None:
-    """Refuse an environment that does not reset itself or draw itself as asked for."""
+    """Check that an environment supports the requested autoreset mode and rendering."""
     modes = {mode: name for name, mode in _AUTORESET_MODES.items()}
     own = modes.get(vector.metadata.get("autoreset_mode"))
     if own is None:
         raise ConfigurationError(
-            f"name={env_id}: its vectorization does not say in metadata['autoreset_mode'] how it "
-            f"resets itself; use vectorization=sync or async"
+            f"name={env_id}: its vectorization lacks metadata['autoreset_mode']; use "
+            f"vectorization=sync or async"
         )
     if autoreset not in (None, own):
         raise ConfigurationError(
-            f"autoreset={autoreset}: the vectorization of {env_id} itself knows only {own}; "
-            f"vectorization=sync and async take every mode"
+            f"autoreset={autoreset}: the vectorization of {env_id} supports only {own}; "
+            f"vectorization=sync and async support every mode"
         )
     render_modes = vector.metadata.get("render_modes") or ()
     if render and "rgb_array" not in render_modes:
         raise ConfigurationError(
-            f"mode=demo: {env_id} cannot draw itself, 'rgb_array' is none of its render modes "
-            f"({', '.join(render_modes) or 'it has none'})"
+            f"mode=demo: {env_id} cannot render images: 'rgb_array' is not among its render modes "
+            f"({', '.join(render_modes) or 'none'})"
         )
 
 
 def _reason(spec: EnvSpec, error: Exception) -> str:
-    """Say in one line why an environment cannot be made."""
+    """Return the reason why an environment cannot be made, in one line."""
     if isinstance(error, GymnasiumError | ImportError):
         for module, extra in _EXTRAS.items():
             if str(spec.entry_point).startswith(module):
@@ -204,5 +203,5 @@ def _reason(spec: EnvSpec, error: Exception) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """Return what an error says, without line breaks."""
+    """Return the message of an error without line breaks."""
     return " ".join(str(error).split())

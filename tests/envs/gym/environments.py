@@ -15,10 +15,10 @@ TIME_LIMIT = 5
 
 
 class Counter(gymnasium.Env):
-    """Shows a number drawn for the episode and how many steps it has taken.
+    """Observes the random length of the episode and the number of steps taken.
 
-    The number is the step at which the episode terminates. Some are beyond the time limit, some
-    are the time limit itself, so that both flags are told at once.
+    The episode terminates at its length. Some lengths exceed the time limit, others equal it, so
+    that both flags are true at once.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
@@ -49,7 +49,7 @@ class Counter(gymnasium.Env):
 
 
 class DictCounter(Counter):
-    """The same counter, shown in parts, with continuous actions."""
+    """Counter with a Dict observation and continuous actions."""
 
     observation_space = Dict(
         place=Box(0.0, 100.0, (2, 2), np.float32),
@@ -69,7 +69,7 @@ class DictCounter(Counter):
 
 
 class Image(Counter):
-    """The counter as the brightness of an image, channels last."""
+    """Counter observed as the brightness of an image, channels last."""
 
     observation_space = Box(0, 255, (6, 8, 3), np.uint8)
 
@@ -80,13 +80,13 @@ class Image(Counter):
 
 
 class ChannelsFirst(Image):
-    """The same, channels first."""
+    """Counter observed as the brightness of an image, channels first."""
 
     observation_space = Box(0, 255, (1, 6, 8), np.uint8)
 
 
 class Number(Counter):
-    """The counter as a number of a Discrete space."""
+    """Counter observed as an element of a Discrete space."""
 
     observation_space = Discrete(TIME_LIMIT + 1, start=-1)
 
@@ -123,11 +123,11 @@ class Undrawable(Counter):
 
 
 class VectorCounter(VectorEnv):
-    """Counters with a vectorization of their own, which overwrites what it returned before.
+    """Counters with their own vectorization, which overwrites the arrays that it returned.
 
     Args:
-        autoreset: the mode, or None to tell none.
-        options: further arguments are those of `gymnasium.make_vec`.
+        autoreset: autoreset mode in the metadata; None to leave it out.
+        options: further arguments of `gymnasium.make_vec`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The world `gym`: what it offers, what it refuses, and how it ends."""
+"""`GymWorld`: specs, rendering, invalid settings, and closing."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from torchrl_gpu.errors import ConfigurationError
 
 
 @pytest.fixture
-def make_world() -> Iterator[Callable[..., GymWorld]]:
-    """Build worlds of two copies unless told otherwise, and close them after the test."""
+def make_gym() -> Iterator[Callable[..., GymWorld]]:
+    """Build environments with two copies by default, and close them after the test."""
     made: list[GymWorld] = []
 
     def make(name: str, **settings: Any) -> GymWorld:
@@ -31,8 +31,8 @@ def make_world() -> Iterator[Callable[..., GymWorld]]:
         return made[-1]
 
     yield make
-    for world in made:
-        world.close()
+    for env in made:
+        env.close()
 
 
 @pytest.mark.parametrize(
@@ -50,72 +50,74 @@ def make_world() -> Iterator[Callable[..., GymWorld]]:
         (f"{MODULE}:Number-v0", {}),
     ],
 )
-def test_specs_hold(make_world: Callable[..., GymWorld], name: str, settings: dict) -> None:
-    world = make_world(name, **settings)
-    check_env_specs(world)
-    rollout = world.rollout(12, break_when_any_done=False)
-    for key, spec in world.observation_spec.items():
+def test_env_satisfies_its_specs(
+    make_gym: Callable[..., GymWorld], name: str, settings: dict
+) -> None:
+    env = make_gym(name, **settings)
+    check_env_specs(env)
+    rollout = env.rollout(12, break_when_any_done=False)
+    for key, spec in env.observation_spec.items():
         assert spec.is_in(rollout["next", key][:, 0]), key
         assert rollout["next", key].shape[2:] == spec.shape[1:]
 
 
 @pytest.mark.parametrize("name", ["LunarLander-v3", "BipedalWalker-v3"])
-def test_box2d_environments_run(make_world: Callable[..., GymWorld], name: str) -> None:
+def test_box2d_environments_run(make_gym: Callable[..., GymWorld], name: str) -> None:
     pytest.importorskip("Box2D")
-    rollout = make_world(name).rollout(5, break_when_any_done=False)
+    rollout = make_gym(name).rollout(5, break_when_any_done=False)
     assert rollout["next", "observation"].isfinite().all()
 
 
 def test_mujoco_environments_run(
-    make_world: Callable[..., GymWorld], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_gym: Callable[..., GymWorld], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mujoco")
     monkeypatch.chdir(tmp_path)  # where MuJoCo writes its log
-    rollout = make_world("HalfCheetah-v5").rollout(5, break_when_any_done=False)
+    rollout = make_gym("HalfCheetah-v5").rollout(5, break_when_any_done=False)
     assert rollout["next", "observation"].isfinite().all()
 
 
-def test_options_reach_the_environment(make_world: Callable[..., GymWorld]) -> None:
-    world = make_world("CartPole-v1", options={"max_episode_steps": 3, "sutton_barto_reward": True})
-    after = world.rollout(3)["next"]
+def test_options_reach_the_environment(make_gym: Callable[..., GymWorld]) -> None:
+    env = make_gym("CartPole-v1", options={"max_episode_steps": 3, "sutton_barto_reward": True})
+    after = env.rollout(3)["next"]
     assert after["truncated"].squeeze(-1).tolist() == [[False, False, True]] * 2
     assert (after["reward"] == 0).all()
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
-def test_demo_makes_pictures(make_world: Callable[..., GymWorld], vectorization: str) -> None:
-    world = make_world(f"{MODULE}:Counter-v0", mode="demo", vectorization=vectorization)
-    state = world.reset()
+def test_demo_mode_renders_images(make_gym: Callable[..., GymWorld], vectorization: str) -> None:
+    env = make_gym(f"{MODULE}:Counter-v0", mode="demo", vectorization=vectorization)
+    state = env.reset()
     for steps in range(3):
-        picture = world.render(1)
+        picture = env.render(1)
         assert picture.dtype == torch.uint8
         assert picture.equal(torch.full((4, 6, 3), steps, dtype=torch.uint8))
-        _, state = world.step_and_maybe_reset(world.rand_action(state))
-    assert world.step_seconds == pytest.approx(1 / 20)
+        _, state = env.step_and_maybe_reset(env.rand_action(state))
+    assert env.step_seconds == pytest.approx(1 / 20)
 
 
-def test_cart_pole_draws_itself(make_world: Callable[..., GymWorld]) -> None:
+def test_cart_pole_renders(make_gym: Callable[..., GymWorld]) -> None:
     pytest.importorskip("pygame")
-    world = make_world("CartPole-v1", mode="demo", num_envs=1)
-    world.reset()
-    assert world.render().shape == (400, 600, 3)
+    env = make_gym("CartPole-v1", mode="demo", num_envs=1)
+    env.reset()
+    assert env.render().shape == (400, 600, 3)
 
 
-def test_pictures_need_the_mode_demo(make_world: Callable[..., GymWorld]) -> None:
-    world = make_world("CartPole-v1", mode="eval")
-    world.reset()
+def test_rendering_needs_demo_mode(make_gym: Callable[..., GymWorld]) -> None:
+    env = make_gym("CartPole-v1", mode="eval")
+    env.reset()
     with pytest.raises(ConfigurationError, match='mode="demo"'):
-        world.render()
+        env.render()
 
 
-def test_a_missing_package_for_pictures_is_said(
-    make_world: Callable[..., GymWorld], monkeypatch: pytest.MonkeyPatch
+def test_error_names_a_missing_package_for_rendering(
+    make_gym: Callable[..., GymWorld], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = make_world("CartPole-v1", mode="demo")
-    world.reset()
+    env = make_gym("CartPole-v1", mode="demo")
+    env.reset()
     monkeypatch.setitem(sys.modules, "pygame", None)
     with pytest.raises(ConfigurationError, match=r"gymnasium\[classic-control\]"):
-        world.render()
+        env.render()
 
 
 @pytest.mark.parametrize(
@@ -129,11 +131,11 @@ def test_a_missing_package_for_pictures_is_said(
         ({"name": "CartPole-v1", "options": {"render_mode": "human"}}, "options.render_mode: "),
         (
             {"name": "Pendulum-v1", "vectorization": "vector_entry_point"},
-            "it takes sync and async",
+            "use sync or async",
         ),
         (
             {"name": f"{MODULE}:VectorOnly-v0"},
-            "vectorization=sync: VectorOnly-v0 takes vector_entry_point only",
+            "vectorization=sync: VectorOnly-v0 supports vector_entry_point only",
         ),
         (
             {
@@ -151,9 +153,9 @@ def test_a_missing_package_for_pictures_is_said(
             },
             "use vectorization=sync or async",
         ),
-        ({"name": f"{MODULE}:Undrawable-v0", "mode": "demo"}, r"cannot draw itself.*\(ansi\)"),
-        ({"name": f"{MODULE}:TupleAnswer-v0"}, "name=.*it shows a Tuple space"),
-        ({"name": f"{MODULE}:WholeNumbers-v0"}, r"it shows a Box of int64 \(2,\)"),
+        ({"name": f"{MODULE}:Undrawable-v0", "mode": "demo"}, r"cannot render.*\(ansi\)"),
+        ({"name": f"{MODULE}:TupleAnswer-v0"}, "name=.*observations of a Tuple space"),
+        ({"name": f"{MODULE}:WholeNumbers-v0"}, r"observations of a Box of int64 \(2,\)"),
         ({"name": f"{MODULE}:TakenName-v0"}, "an entry 'reward'"),
         ({"name": f"{MODULE}:ManyChoices-v0"}, "actions of a MultiDiscrete space"),
         ({"name": f"{MODULE}:Switches-v0"}, "actions of a MultiBinary space"),
@@ -161,10 +163,10 @@ def test_a_missing_package_for_pictures_is_said(
         ({"name": "CartPole-v1", "action_levels": 1}, "action_levels=1"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(settings: dict, reason: str) -> None:
-    with pytest.raises(ConfigurationError, match=reason) as refusal:
+def test_invalid_settings_raise_one_line_errors(settings: dict, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason) as caught:
         GymWorld(**settings)
-    assert "\n" not in str(refusal.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_what_cannot_work_is_refused_in_one_line(settings: dict, reason: str) ->
         ("HalfCheetah-v5", "mujoco", "gymnasium.envs.mujoco", "mujoco"),
     ],
 )
-def test_a_missing_extra_is_named(
+def test_error_names_a_missing_extra(
     monkeypatch: pytest.MonkeyPatch, name: str, package: str, module: str, extra: str
 ) -> None:
     for loaded in list(sys.modules):
@@ -185,73 +187,73 @@ def test_a_missing_extra_is_named(
         GymWorld(name=name)
 
 
-def test_the_name_is_asked_for_and_checked_before_anything_is_built() -> None:
+def test_name_is_required_and_checked_before_construction() -> None:
     with pytest.raises(ConfigurationError, match=r"env\.name: GymWorld needs this setting"):
         check_settings(GymWorld, {}, "env")
     with pytest.raises(ConfigurationError, match=r"env\.name=CartPol-v1: .*CartPole-v1"):
         check_settings(GymWorld, {"name": "CartPol-v1"}, "env")
 
 
-def test_its_episodes_are_no_part_of_a_checkpoint(make_world: Callable[..., GymWorld]) -> None:
-    assert not make_world("Pendulum-v1").state_dict()
+def test_state_dict_is_empty(make_gym: Callable[..., GymWorld]) -> None:
+    assert not make_gym("Pendulum-v1").state_dict()
 
 
-def test_close_ends_the_processes_and_may_be_called_again(
-    make_world: Callable[..., GymWorld],
+def test_close_ends_the_processes_and_can_be_repeated(
+    make_gym: Callable[..., GymWorld],
 ) -> None:
-    world = make_world(f"{MODULE}:Counter-v0", vectorization="async")
-    world.rollout(2)
-    processes = world._vector.processes
+    env = make_gym(f"{MODULE}:Counter-v0", vectorization="async")
+    env.rollout(2)
+    processes = env._vector.processes
     assert all(process.is_alive() for process in processes)
-    world.close()
-    world.close()
+    env.close()
+    env.close()
     assert not any(process.is_alive() for process in processes)
 
 
-def test_refused_spaces_leave_no_processes_behind() -> None:
+def test_unsupported_spaces_leave_no_processes() -> None:
     before = _children()
     with pytest.raises(ConfigurationError):
         GymWorld(name=f"{MODULE}:TupleAnswer-v0", vectorization="async")
     assert _children() <= before
 
 
-def test_ctrl_c_is_left_to_the_parent(make_world: Callable[..., GymWorld]) -> None:
-    world = make_world(f"{MODULE}:Counter-v0", vectorization="async")
-    for process in world._vector.processes:
+def test_ctrl_c_is_left_to_the_parent(make_gym: Callable[..., GymWorld]) -> None:
+    env = make_gym(f"{MODULE}:Counter-v0", vectorization="async")
+    for process in env._vector.processes:
         os.kill(process.pid, signal.SIGINT)
     try:
-        assert world.rollout(3).shape == (2, 3)
-    except KeyboardInterrupt:  # Gymnasium raises here what a worker has raised
+        assert env.rollout(3).shape == (2, 3)
+    except KeyboardInterrupt:  # Gymnasium reraises the error of a worker here
         pytest.fail("a worker has taken the interrupt for its own")
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_closing_does_not_wait_for_a_worker_that_died(
-    make_world: Callable[..., GymWorld], victim: int
+def test_close_does_not_wait_for_a_dead_worker(
+    make_gym: Callable[..., GymWorld], victim: int
 ) -> None:
-    world = make_world(f"{MODULE}:Counter-v0", vectorization="async")
-    root = world.reset()
-    processes = world._vector.processes
+    env = make_gym(f"{MODULE}:Counter-v0", vectorization="async")
+    root = env.reset()
+    processes = env._vector.processes
     os.kill(processes[victim].pid, signal.SIGKILL)
     processes[victim].join()
     with pytest.raises((EOFError, OSError)):
-        world.step(world.rand_action(root))
-    world.close()
+        env.step(env.rand_action(root))
+    env.close()
     for process in processes:
         process.join(10)
         assert not process.is_alive()
 
 
-def test_closing_does_not_wait_for_a_step_that_was_broken_off(
-    make_world: Callable[..., GymWorld], monkeypatch: pytest.MonkeyPatch
+def test_close_does_not_wait_for_an_interrupted_step(
+    make_gym: Callable[..., GymWorld], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("envs.gym.vector._SECONDS_TO_FINISH", 0.1)
-    world = make_world(f"{MODULE}:Counter-v0", vectorization="async")
-    world.reset()
-    world._vector.step_async(np.array([5, 5]))
-    world._vector.parent_pipes[0].recv()  # an interrupt comes between this one and the next
-    world.close()
-    assert not any(process.is_alive() for process in world._vector.processes)
+    env = make_gym(f"{MODULE}:Counter-v0", vectorization="async")
+    env.reset()
+    env._vector.step_async(np.array([5, 5]))
+    env._vector.parent_pipes[0].recv()  # simulates an interrupt between the answers of two workers
+    env.close()
+    assert not any(process.is_alive() for process in env._vector.processes)
 
 
 def _children() -> set[int]:

@@ -1,4 +1,4 @@
-"""Episodes of the world `gym`: the same ones in every autoreset mode and vectorization."""
+"""Episodes of `GymWorld`, equal in every autoreset mode and vectorization."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Transition = tuple[Any, ...]
 
 
 @pytest.fixture
-def make_world() -> Iterator[Callable[..., GymWorld]]:
-    """Build worlds of three counters unless told otherwise, and close them after the test."""
+def make_gym() -> Iterator[Callable[..., GymWorld]]:
+    """Build environments with three counters by default, and close them after the test."""
     made: list[GymWorld] = []
 
     def make(vectorization: Any = "sync", autoreset: Any = "disabled", **settings: Any) -> GymWorld:
@@ -35,14 +35,14 @@ def make_world() -> Iterator[Callable[..., GymWorld]]:
         return made[-1]
 
     yield make
-    for world in made:
-        world.close()
+    for env in made:
+        env.close()
 
 
 def act(tensordict: TensorDictBase) -> TensorDictBase:
-    """Act by what is seen and nothing else: rows that are no transitions must not matter."""
-    seen = tensordict["observation"].sum(-1).long()
-    return tensordict.set("action", seen % 3)
+    """Choose actions from observations alone, so that reset steps cannot influence them."""
+    total = tensordict["observation"].sum(-1).long()
+    return tensordict.set("action", total % 3)
 
 
 def transitions_by_hand(index: int, count: int) -> list[Transition]:
@@ -59,7 +59,7 @@ def transitions_by_hand(index: int, count: int) -> list[Transition]:
 
 
 def transitions_of(rollout: TensorDictBase, index: int) -> list[Transition]:
-    """Return the transitions of one environment of a rollout, inactive rows left out."""
+    """Return the transitions of one environment of a rollout, without inactive rows."""
     rows = rollout[index]
     if "active" in rows.keys():  # noqa: SIM118
         assert rows["next", "active"].all()
@@ -73,46 +73,46 @@ def transitions_of(rollout: TensorDictBase, index: int) -> list[Transition]:
 
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])
-def test_transitions_are_those_of_gymnasium_stepped_by_hand(
-    make_world: Callable[..., GymWorld], vectorization: str, autoreset: str
+def test_transitions_equal_those_of_gymnasium(
+    make_gym: Callable[..., GymWorld], vectorization: str, autoreset: str
 ) -> None:
-    world = make_world(vectorization, autoreset)
-    rollout = world.rollout(60, act, break_when_any_done=False)
+    env = make_gym(vectorization, autoreset)
+    rollout = env.rollout(60, act, break_when_any_done=False)
     by_hand = [transitions_by_hand(index, 45) for index in range(3)]
     assert [transitions_of(rollout, index)[:45] for index in range(3)] == by_hand
     flags = {transition[-2:] for transitions in by_hand for transition in transitions}
-    assert len(flags) == 4  # terminated, truncated, both at once, neither: all are there
+    assert len(flags) == 4  # terminated, truncated, both, neither
 
 
 @pytest.mark.parametrize("autoreset", MODES)
-def test_its_own_stepping_equals_that_of_torchrl(
-    make_world: Callable[..., GymWorld], autoreset: str
+def test_step_and_maybe_reset_equals_that_of_torchrl(
+    make_gym: Callable[..., GymWorld], autoreset: str
 ) -> None:
     def collect(step: Callable[[GymWorld, TensorDictBase], Any]) -> TensorDictBase:
-        world = make_world("sync", autoreset)
-        root, steps = world.reset(), []
+        env = make_gym("sync", autoreset)
+        root, steps = env.reset(), []
         for _ in range(40):
-            transition, root = step(world, act(root))
+            transition, root = step(env, act(root))
             steps.append(transition)
-        return torch.stack([*steps, world.step(act(root))])
+        return torch.stack([*steps, env.step(act(root))])
 
-    own = collect(lambda world, root: world.step_and_maybe_reset(root))
-    torchrl = collect(lambda world, root: EnvBase._step_and_maybe_reset(world, root))
+    own = collect(lambda env, root: env.step_and_maybe_reset(root))
+    torchrl = collect(lambda env, root: EnvBase._step_and_maybe_reset(env, root))
     assert set(own.keys(True)) == set(torchrl.keys(True))
     assert (own == torchrl).all()
 
 
-def test_other_keys_of_a_root_are_kept(make_world: Callable[..., GymWorld]) -> None:
-    world = make_world()
-    root = act(world.reset()).set("hidden", torch.ones(3, 2))
-    _, root = world.step_and_maybe_reset(root)
+def test_step_and_maybe_reset_keeps_other_root_keys(make_gym: Callable[..., GymWorld]) -> None:
+    env = make_gym()
+    root = act(env.reset()).set("hidden", torch.ones(3, 2))
+    _, root = env.step_and_maybe_reset(root)
     assert root["hidden"].equal(torch.ones(3, 2))
 
 
-def test_a_time_limit_truncates_and_does_not_terminate(
-    make_world: Callable[..., GymWorld],
+def test_time_limit_truncates_and_does_not_terminate(
+    make_gym: Callable[..., GymWorld],
 ) -> None:
-    rollout = make_world().rollout(60, act, break_when_any_done=False)
+    rollout = make_gym().rollout(60, act, break_when_any_done=False)
     after = rollout["next"]
     steps, end = after["observation"][..., 1:], after["observation"][..., :1]
     assert after["truncated"].equal(steps == TIME_LIMIT)
@@ -123,13 +123,13 @@ def test_a_time_limit_truncates_and_does_not_terminate(
 
 
 @pytest.mark.parametrize("autoreset", MODES)
-def test_next_is_the_last_observation_and_the_root_after_it_the_first(
-    make_world: Callable[..., GymWorld], autoreset: str
+def test_next_holds_the_last_observation_and_the_root_the_first(
+    make_gym: Callable[..., GymWorld], autoreset: str
 ) -> None:
-    world = make_world("sync", autoreset)
-    root = world.reset()
+    env = make_gym("sync", autoreset)
+    root = env.reset()
     while True:
-        transition, root = world.step_and_maybe_reset(act(root))
+        transition, root = env.step_and_maybe_reset(act(root))
         done = transition["next", "done"].squeeze(-1)
         if done.any():
             break
@@ -137,10 +137,10 @@ def test_next_is_the_last_observation_and_the_root_after_it_the_first(
     assert not root["done"].any()
     assert not root["terminated"].any()
     assert not root["truncated"].any()
-    if autoreset == "next_step":  # the last one is shown until the environment resets itself
+    if autoreset == "next_step":  # the last observation remains until the environment resets itself
         assert root["active"].squeeze(-1).equal(~done)
         assert root["observation"].equal(transition["next", "observation"])
-        transition, root = world.step_and_maybe_reset(act(root))
+        transition, root = env.step_and_maybe_reset(act(root))
         assert (transition["next", "reward"][done] == 0).all()
         assert not transition["next", "done"][done].any()
         assert root["active"][done].all()
@@ -149,105 +149,105 @@ def test_next_is_the_last_observation_and_the_root_after_it_the_first(
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])
-def test_any_environment_can_begin_anew_where_autoreset_is_disabled(
-    make_world: Callable[..., GymWorld], vectorization: str
+def test_any_environment_can_be_reset_with_autoreset_disabled(
+    make_gym: Callable[..., GymWorld], vectorization: str
 ) -> None:
-    world = make_world(vectorization, "disabled")
-    state = world.step(act(world.reset()))["next"]
+    env = make_gym(vectorization, "disabled")
+    state = env.step(act(env.reset()))["next"]
     mask = torch.tensor([[False], [True], [False]])
-    root = world.reset(state.exclude("reward").set("_reset", mask))
+    root = env.reset(state.exclude("reward").set("_reset", mask))
     assert root["observation"][:, 1].tolist() == [1, 0, 1]
-    after = world.step(act(root))["next", "observation"]
+    after = env.step(act(root))["next", "observation"]
     assert after[:, 1].tolist() == [2, 1, 2]
     assert after[[0, 2], 0].equal(state["observation"][[0, 2], 0])
 
 
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
-def test_an_unfinished_episode_cannot_be_reset_alone_with_autoreset(
-    make_world: Callable[..., GymWorld], autoreset: str
+def test_single_running_episode_cannot_be_reset_with_autoreset(
+    make_gym: Callable[..., GymWorld], autoreset: str
 ) -> None:
-    world = make_world("sync", autoreset)
-    world.step(act(world.reset()))
+    env = make_gym("sync", autoreset)
+    env.step(act(env.reset()))
     mask = torch.tensor([[False], [True], [False]])
     with pytest.raises(ConfigurationError, match="autoreset=disabled"):
-        world.reset(TensorDict({"_reset": mask}, batch_size=[3]))
+        env.reset(TensorDict({"_reset": mask}, batch_size=[3]))
 
 
 @pytest.mark.parametrize("with_mask", [False, True])
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])
-def test_all_episodes_can_be_reset_at_any_time(
-    make_world: Callable[..., GymWorld], vectorization: str, autoreset: str, with_mask: bool
+def test_all_environments_can_be_reset_at_any_time(
+    make_gym: Callable[..., GymWorld], vectorization: str, autoreset: str, with_mask: bool
 ) -> None:
-    world = make_world(vectorization, autoreset)
+    env = make_gym(vectorization, autoreset)
     everything = TensorDict({"_reset": torch.ones(3, 1, dtype=torch.bool)}, batch_size=[3])
     for steps in range(1, 8):  # with and without episodes that have just ended
-        root = world.reset(everything.clone()) if with_mask else world.reset()
+        root = env.reset(everything.clone()) if with_mask else env.reset()
         assert (root["observation"][:, 1] == 0).all()
         for _ in range(steps):
-            _, root = world.step_and_maybe_reset(act(root))
-        first = world.rollout(1, act, auto_reset=True)
+            _, root = env.step_and_maybe_reset(act(root))
+        first = env.rollout(1, act, auto_reset=True)
         assert first["next", "observation"][..., 1].unique().tolist() == [1]
         assert first.get("active", torch.ones(1, dtype=torch.bool)).all()
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])
-def test_the_seed_gives_the_same_transitions(
-    make_world: Callable[..., GymWorld], vectorization: str
+def test_seed_determines_the_transitions(
+    make_gym: Callable[..., GymWorld], vectorization: str
 ) -> None:
-    world = make_world(vectorization, "same_step")
-    first = world.rollout(30, act, break_when_any_done=False)
-    going_on = world.rollout(30, act, break_when_any_done=False)
-    world.set_seed(7)
-    again = world.rollout(30, act, break_when_any_done=False)
+    env = make_gym(vectorization, "same_step")
+    first = env.rollout(30, act, break_when_any_done=False)
+    going_on = env.rollout(30, act, break_when_any_done=False)
+    env.set_seed(7)
+    again = env.rollout(30, act, break_when_any_done=False)
     assert (first == again).all()
     assert not (first == going_on).all()
-    other = make_world(vectorization, "same_step", seed=8)
+    other = make_gym(vectorization, "same_step", seed=8)
     assert not (first == other.rollout(30, act, break_when_any_done=False)).all()
 
 
-def test_a_seed_waits_for_the_next_full_reset(make_world: Callable[..., GymWorld]) -> None:
-    seeded, plain = make_world(), make_world()
-    roots = [world.reset() for world in (seeded, plain)]
+def test_seed_takes_effect_at_the_next_full_reset(make_gym: Callable[..., GymWorld]) -> None:
+    seeded, plain = make_gym(), make_gym()
+    roots = [env.reset() for env in (seeded, plain)]
     seeded.set_seed(99)
     for _ in range(20):
         steps = [
-            world.step_and_maybe_reset(act(root))
-            for world, root in zip((seeded, plain), roots, strict=True)
+            env.step_and_maybe_reset(act(root))
+            for env, root in zip((seeded, plain), roots, strict=True)
         ]
         roots = [root for _, root in steps]
         assert roots[0]["observation"].equal(roots[1]["observation"])
-    expected = make_world(seed=99).reset()["observation"]
+    expected = make_gym(seed=99).reset()["observation"]
     assert seeded.reset()["observation"].equal(expected)
 
 
 @pytest.mark.parametrize("autoreset", MODES)
-def test_what_was_handed_out_is_not_overwritten(
-    make_world: Callable[..., GymWorld], autoreset: str
+def test_returned_tensors_are_not_overwritten(
+    make_gym: Callable[..., GymWorld], autoreset: str
 ) -> None:
-    """The vector environment behind reuses its arrays."""
-    world = make_world("vector_entry_point", autoreset)
-    root, handed_out = world.reset(), []
+    """The vector environment reuses its arrays."""
+    env = make_gym("vector_entry_point", autoreset)
+    root, handed_out = env.reset(), []
     for _ in range(20):
-        transition, root = world.step_and_maybe_reset(act(root))
+        transition, root = env.step_and_maybe_reset(act(root))
         handed_out.append((transition, transition.clone()))
     for tensordict, at_the_time in handed_out:
         assert (tensordict == at_the_time).all()
 
 
-def test_dict_observations_keep_their_parts_when_an_episode_ends() -> None:
+def test_dict_observations_keep_their_entries_at_the_end_of_an_episode() -> None:
     rollouts = []
     for autoreset in ("disabled", "same_step"):
-        world = GymWorld(name=f"{MODULE}:DictCounter-v0", num_envs=3, autoreset=autoreset)
-        world.set_seed(3)
+        env = GymWorld(name=f"{MODULE}:DictCounter-v0", num_envs=3, autoreset=autoreset)
+        env.set_seed(3)
         rollouts.append(
-            world.rollout(
+            env.rollout(
                 30,
                 lambda td: td.set("action", td["place"][:, :2] / 10 - 0.5),
                 break_when_any_done=False,
             )
         )
-        world.close()
+        env.close()
     assert rollouts[0]["next", "done"].any()
     assert (rollouts[0] == rollouts[1]).all()
     assert np.isclose(rollouts[0]["next", "camera"].float().mean(), 46, atol=5)

@@ -1,4 +1,4 @@
-"""Observations and actions of the world `gym`: from Gymnasium's spaces to tensors and back."""
+"""Conversion between Gymnasium spaces and tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envs.gym.actions import BoxActions, DiscreteActions
 from envs.gym.observations import Observations
 
 
-def test_floats_of_any_kind_become_a_flat_vector() -> None:
+def test_float_arrays_become_flat_float32_vectors() -> None:
     space = Box(np.array([[-1.0, -2.0, -3.0]] * 2), 5.0, dtype=np.float64)
     observations = Observations(space)
     spec = observations.spec(4)["observation"]
@@ -27,7 +27,7 @@ def test_floats_of_any_kind_become_a_flat_vector() -> None:
 
 
 @pytest.mark.parametrize("bound", [np.inf, np.finfo(np.float32).max])
-def test_a_vector_without_bounds_has_a_spec_without_bounds(bound: float) -> None:
+def test_unbounded_vectors_have_unbounded_specs(bound: float) -> None:
     space = Box(np.array([-1.0, -bound]), np.array([1.0, bound]), dtype=np.float64)
     spec = Observations(space).spec(4)["observation"]
     assert isinstance(spec, Unbounded)
@@ -38,7 +38,7 @@ def test_a_vector_without_bounds_has_a_spec_without_bounds(bound: float) -> None
     ("shape", "channels_first"),
     [((5, 6, 3), False), ((5, 6, 1), False), ((1, 5, 6), True), ((4, 5, 6), True)],
 )
-def test_images_have_their_channels_first(shape: tuple[int, ...], channels_first: bool) -> None:
+def test_images_become_channels_first(shape: tuple[int, ...], channels_first: bool) -> None:
     observations = Observations(Box(0, 255, shape, np.uint8))
     batch = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
     read = observations.read(batch)["pixels"]
@@ -48,14 +48,14 @@ def test_images_have_their_channels_first(shape: tuple[int, ...], channels_first
     assert np.array_equal(read.numpy(), expected)
 
 
-def test_numbers_are_one_hot_from_their_start() -> None:
+def test_discrete_observations_become_one_hot_from_their_start() -> None:
     observations = Observations(Discrete(4, start=2))
     read = observations.read(np.array([2, 5]))["observation"]
     assert read.tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
     assert observations.spec(2)["observation"].is_in(read)
 
 
-def test_entries_of_a_dict_keep_their_names() -> None:
+def test_dict_entries_keep_their_names() -> None:
     space = Dict(joints=Box(-1.0, 1.0, (3,)), camera=Box(0, 255, (6, 5, 3), np.uint8))
     observations = Observations(space)
     spec = observations.spec(2)
@@ -75,7 +75,7 @@ def test_entries_of_a_dict_keep_their_names() -> None:
         Discrete(4),
     ],
 )
-def test_what_was_read_is_a_copy(space: Space) -> None:
+def test_read_observations_are_copies(space: Space) -> None:
     batch = np.stack([space.sample() for _ in range(2)])
     (read,) = Observations(space).read(batch).values()
     before = read.clone()
@@ -83,7 +83,7 @@ def test_what_was_read_is_a_copy(space: Space) -> None:
     assert read.equal(before)
 
 
-def test_discrete_actions_begin_at_zero() -> None:
+def test_discrete_actions_start_at_zero() -> None:
     actions = DiscreteActions(Discrete(3, start=-1))
     spec = actions.spec(4)
     assert isinstance(spec, Categorical)
@@ -93,7 +93,7 @@ def test_discrete_actions_begin_at_zero() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_continuous_actions_are_mapped_onto_the_bounds(dtype: type) -> None:
+def test_continuous_actions_are_mapped_to_the_bounds(dtype: type) -> None:
     low, high = np.array([[-2.0, 0.1], [5.0, -9.0]]), np.array([[2.0, 0.3], [6.0, -1.0]])
     space = Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
     actions = BoxActions(space)
@@ -104,7 +104,7 @@ def test_continuous_actions_are_mapped_onto_the_bounds(dtype: type) -> None:
     assert np.allclose(mapped, np.stack((low, (low + high) / 2, high)))
 
 
-def test_continuous_actions_never_leave_the_bounds() -> None:
+def test_continuous_actions_stay_within_the_bounds() -> None:
     generator = np.random.default_rng(0)
     low = generator.normal(size=200).astype(np.float32)
     high = low + generator.uniform(1e-6, 3, size=200).astype(np.float32)
@@ -116,7 +116,7 @@ def test_continuous_actions_never_leave_the_bounds() -> None:
 @pytest.mark.parametrize(
     ("dimensions", "levels", "rows"), [(1, 3, 3), (2, 2, 4), (3, 3, 27), (3, 5, 125)]
 )
-def test_the_table_combines_the_levels_of_few_dimensions(
+def test_action_table_combines_the_levels_of_few_dimensions(
     dimensions: int, levels: int, rows: int
 ) -> None:
     table = BoxActions(Box(-2.0, 2.0, (dimensions,))).table(levels)
@@ -127,7 +127,7 @@ def test_the_table_combines_the_levels_of_few_dimensions(
 
 
 @pytest.mark.parametrize(("levels", "rows"), [(3, 9), (2, 9), (5, 17)])
-def test_the_table_moves_each_of_many_dimensions_alone(levels: int, rows: int) -> None:
+def test_action_table_sets_single_dimensions_of_many(levels: int, rows: int) -> None:
     table = BoxActions(Box(-2.0, 2.0, (4,))).table(levels)
     assert table.shape == (rows, 4)
     assert table[0].eq(0).all()
@@ -136,7 +136,7 @@ def test_the_table_moves_each_of_many_dimensions_alone(levels: int, rows: int) -
     assert set(table[table != 0].tolist()) == set(torch.linspace(-1, 1, levels).tolist()) - {0.0}
 
 
-def test_only_worlds_of_continuous_actions_have_a_table() -> None:
+def test_only_continuous_action_spaces_have_an_action_table() -> None:
     assert GymWorld(name="CartPole-v1").discrete_actions is None
     table = GymWorld(name="Pendulum-v1", action_levels=5).discrete_actions
     assert table is not None
