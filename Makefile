@@ -1,4 +1,4 @@
-.PHONY: install train test check format wheel
+.PHONY: install train test test-fast check format wheel
 
 install:  ## everything a developer needs, into the environment at hand
 	pip install -e ".[dev]"
@@ -8,6 +8,9 @@ train:  ## the main job
 
 test:  ## the whole test suite
 	pytest
+
+test-fast:  ## the tests that are not marked slow
+	pytest -m "not slow"
 
 check:  ## style, types, layers
 	ruff check .

@@ -51,6 +51,7 @@ def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_command_of_the_page_trains_the_users_agent_in_the_users_environment(home: Path) -> None:
     found = re.search(r"```bash\npython -m trainers.run (.*?)```", PAGE, re.DOTALL)
     assert found is not None
@@ -68,6 +69,7 @@ def test_command_of_the_page_trains_the_users_agent_in_the_users_environment(hom
 FOURIER = "agent.encoder._target_=my_robots.vision.Fourier"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

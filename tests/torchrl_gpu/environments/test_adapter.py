@@ -303,6 +303,7 @@ def test_a_torchrl_environment_can_be_evaluated(tmp_path: Path) -> None:
     assert result.success is None
 
 
+@pytest.mark.slow
 def test_a_parallel_env_becomes_one_batch() -> None:
     env = ParallelEnv(2, pendulum)
     try:

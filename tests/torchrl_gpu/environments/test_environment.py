@@ -157,6 +157,7 @@ def test_a_view_closes_the_wrapped_environment(
     assert base in closed
 
 
+@pytest.mark.slow
 def test_step_and_maybe_reset_compiles() -> None:
     eager, compiled = (MarineNavEnv(num_envs=3, max_episode_steps=2, seed=3) for _ in range(2))
     compiled.compile(fullgraph=True, backend="eager")

@@ -1,0 +1,34 @@
+"""The console script `torchrl-gpu`, as pip installs it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "output"),
+    [
+        (["--help"], 0, "python -m trainers.run agent=AGENT env=ENV"),
+        (["agent=sac", "env=nowhere"], 2, "env=nowhere: there is no such env"),
+    ],
+)
+def test_the_script_returns_the_exit_code_of_the_program(
+    arguments: list[str],
+    code: int,
+    output: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = re.search(r'^torchrl-gpu = "(.+)"$', PROJECT.read_text(), re.MULTILINE)
+    assert found is not None
+    monkeypatch.setattr(sys, "argv", ["torchrl-gpu", *arguments])
+    main = EntryPoint("torchrl-gpu", found[1], "console_scripts").load()
+    assert main() == code
+    assert output in "".join(capsys.readouterr())
