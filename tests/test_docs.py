@@ -1,0 +1,129 @@
+"""Links and commands of README, CONTRIBUTING and docs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import open_dict
+
+from tests.helpers.agents import Case, every_agent, make_batch
+from trainers.command_line import complete, help_text
+from trainers.registry import CUSTOM
+from trainers.settings import Settings, check
+
+REPOSITORY = Path(__file__).parent.parent
+PAGES = [
+    *sorted(REPOSITORY.glob("*.md")),
+    *sorted((REPOSITORY / "docs").rglob("*.md")),
+]
+NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
+
+PROGRAM = ["python", "-m", "trainers.run"]
+ENDS = {"&&", "||", "|", ";", "done"}
+# Names that stand for the reader's own: AGENT, ENV, NAME, a package, a file.
+PLACEHOLDER = re.compile(r"=[A-Z]+$|my_\w+[.:]|=/path/|\.\.\.")
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub forms them."""
+    headings = re.findall(r"^#+ (.*)$", without_code(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Yield the arguments of each call of the program in the fenced bash blocks of a page."""
+    for block in re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            lexer = shlex.shlex(line, posix=True, punctuation_chars="&|;")
+            lexer.whitespace_split = True
+            words = list(lexer)
+            for start in range(len(words)):
+                if words[start : start + len(PROGRAM)] == PROGRAM:
+                    rest = words[start + len(PROGRAM) :]
+                    yield list(takewhile(lambda word: word not in ENDS, rest))
+
+
+def checkable(arguments: list[str]) -> bool:
+    """Whether a command has no placeholders and no checkpoint of the reader's own."""
+    checkpoints = [a.partition("=")[2] for a in arguments if a.startswith("checkpoint=")]
+    return not any(PLACEHOLDER.search(argument) for argument in arguments) and all(
+        (REPOSITORY / path).exists() for path in checkpoints
+    )
+
+
+# Each command once, with the first page that has it.
+FOUND = {
+    " ".join(arguments): (name, arguments)
+    for page, name in reversed(list(zip(PAGES, NAMES, strict=True)))
+    for arguments in commands(page.read_text())
+    if checkable(arguments)
+}
+COMMANDS = [
+    pytest.param(arguments, id=f"{name}: {line}")
+    for line, (name, arguments) in sorted(FOUND.items(), key=lambda item: item[1])
+]
+
+
+def settings_of(arguments: list[str]) -> Settings:
+    """Compose and check the settings of a command as the program does."""
+    with initialize_config_module("configs", version_base="1.3"):
+        config = compose("config", complete(arguments), return_hydra_config=True)
+    choices = config.hydra.runtime.choices
+    overrides = list(config.hydra.overrides.task)
+    with open_dict(config):
+        del config["hydra"]
+    return check(config, {g: None if c == CUSTOM else c for g, c in choices.items()}, overrides)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text()))
+    for link in links:
+        if re.match(r"\w+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_every_command_passes_the_checks_of_the_program(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    # A shell variable is a number here; the device of the command may not exist on this machine.
+    arguments = [re.sub(r"\$\w+", "1", argument) for argument in arguments]
+    arguments = [re.sub(r"^device=.*", "device=cpu", argument) for argument in arguments]
+    if "--help" in arguments:
+        assert "Settings of agent (" in help_text(arguments)
+        return
+    experiments = [a.partition("=")[2] for a in arguments if a.startswith("experiment=")]
+    for experiment in experiments:
+        assert (REPOSITORY / "configs" / "experiment" / f"{experiment}.yaml").exists()
+    settings = settings_of(arguments)
+    typed = dict(argument.split("=", 1) for argument in arguments)
+    assert settings.mode == typed.get("mode", "train")
+
+
+def test_the_commands_of_the_docs_are_found() -> None:
+    assert "agent=sac env=fanuc" in FOUND
+    assert len(FOUND) > 20
+
+
+@every_agent
+def test_every_metric_of_an_agent_is_explained(case: Case) -> None:
+    agent = case.make()
+    page = (REPOSITORY / "docs" / "metrics.md").read_text()
+    for name in agent.update(make_batch(agent)).metrics:
+        assert f"`{name}`" in page, name
