@@ -161,7 +161,7 @@ def _settings_text(group: str, component: Callable[..., Any]) -> str:
             shown = f"settings below; your own class: {group}.{name}._target_=package.Class"
         else:
             shown = list(default) if isinstance(default, tuple) else default
-        text = f"{words.get(name, '')} ({shown})"
+        text = _as_typed(f"{words.get(name, '')} ({shown})")
         lines += textwrap.wrap(
             text,
             width=100,
@@ -169,6 +169,13 @@ def _settings_text(group: str, component: Callable[..., Any]) -> str:
             subsequent_indent=" " * 34,
         )
     return "\n".join(lines) + "\n"
+
+
+def _as_typed(text: str) -> str:
+    """Return a text with the values of Python as they are typed on the command line."""
+    for python, typed in (("None", "null"), ("True", "true"), ("False", "false")):
+        text = re.sub(rf"\b{python}\b", typed, text)
+    return text
 
 
 def _argument_words(docstring: str) -> dict[str, str]:
