@@ -226,7 +226,7 @@ class AdaptedEnvironment(EnvironmentView):
         return _copy(state)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
-        """Restore `state_dict()`; without `has_state`, reset and restore only the transforms.
+        """Restore `state_dict()`; without `has_state`, reset the environment before the next step.
 
         Raises:
             ConfigurationError: the state was saved with other transforms.
