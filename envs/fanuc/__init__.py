@@ -1,7 +1,7 @@
-"""The world `fanuc`: LR Mate arms in PyBullet reach targets with their flange.
+"""The environment `fanuc`: LR Mate arms in PyBullet reach targets with their flange.
 
-`FanucEnv` is loaded on first use: the worker processes import this package too, and they must
-start without torch.
+`FanucEnv` is imported on first access: worker processes import this package too, and must start
+without torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["FanucEnv"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the environment, and torch with it, when it is asked for (PEP 562)."""
+    """Import the environment, and torch with it, on first access (PEP 562)."""
     if name == "FanucEnv":
         from envs.fanuc.env import FanucEnv
 

@@ -1,4 +1,4 @@
-"""All arms of an environment: where they are, what they are to reach and what they see."""
+"""States, targets and observations of all arms of an environment."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from torchrl_gpu.errors import ConfigurationError
 
 
 class Arms:
-    """The arms as the environment knows them, kept in step with the worker processes.
+    """Arms of an environment, synchronised with the worker processes.
 
-    The workers write into memory that is shared; here are copies that no dying worker can spoil.
+    The workers write to shared memory; the arrays here are copies that a dying worker cannot
+    corrupt.
 
     Args:
-        robot: the arm.
-        pool: the workers, which have as many arms as there are here.
+        robot: description of the arm.
+        pool: worker processes that simulate the arms.
 
     Attributes:
         state: joint angles [rad] and speeds [rad/s], `[N, 2, 6]`, float64.
-        target: from the origin of joint 1, in the base frame, `[N, 3]`, float32, metres.
-        observation: see `ObservationEncoder`, `[N, 36]`, float32.
-        distance: from flange to target, `[N, 1]`, float32, metres.
+        target: target positions relative to joint 1 in the base frame, `[N, 3]`, float32, metres.
+        observation: observations, `[N, 36]`, float32, see `ObservationEncoder`.
+        distance: distances from flange to target, `[N, 1]`, float32, metres.
 
-    All but `target` are new arrays after every change: those of the last step may be kept.
+    Each change makes new arrays for all attributes but `target`; arrays of earlier steps can be
+    kept.
     """
 
     def __init__(self, robot: Robot, pool: WorkerPool) -> None:
@@ -49,15 +51,15 @@ class Arms:
         self.distance = self._shared.distance.copy()
 
     def step(self, action: NDArray[np.float32]) -> list[slice]:
-        """Let the arms move for one control period.
+        """Move the arms for one control period.
 
         Args:
-            action: joint speeds as shares of the top speeds, `[N, 6]`.
+            action: joint speeds as fractions of the maximum speeds, `[N, 6]`, -1 to 1.
 
         Returns:
-            Arms whose worker died in this step, usually none: they stand where they stood before.
+            Arms whose worker died in this step, usually none; their state is that before the step.
         """
-        if self._pool.recover():  # the last step was interrupted: it never happened
+        if self._pool.recover():  # undo an interrupted step
             self._hand_over(slice(None))
         self._shared.action[:] = action
         lost = self._pool.step()
@@ -71,12 +73,12 @@ class Arms:
     def place(
         self, arms: NDArray[np.int64], angles: NDArray[np.float32], target: NDArray[np.float32]
     ) -> None:
-        """Put some arms into a posture, at rest, with a new target; no worker is asked.
+        """Set some arms to a posture at rest with a new target, without waiting for a worker.
 
         Args:
-            arms: which ones, `[K]`.
-            angles: of their joints, `[K, 6]`, rad.
-            target: from the origin of joint 1, in the base frame, `[K, 3]`, metres.
+            arms: indices of the arms, `[K]`.
+            angles: joint angles, `[K, 6]`, rad.
+            target: target positions relative to joint 1 in the base frame, `[K, 3]`, metres.
         """
         state = np.zeros((len(arms), 2, NUM_JOINTS))
         state[:, 0] = angles
@@ -92,24 +94,24 @@ class Arms:
         self._hand_over(arms)
 
     def _hand_over(self, arms: NDArray[np.int64] | slice) -> None:
-        """Have the workers take over the state of some arms before the next step."""
+        """Write the state of some arms to shared memory; workers load it before the next step."""
         self._shared.state[arms] = self.state[arms]
         self._shared.target[arms] = self.target[arms]
         self._shared.rewritten[arms] = 1
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return everything that the arms' future depends on."""
+        """Return states, targets, observations and distances of all arms."""
         return {name: torch.from_numpy(getattr(self, name).copy()) for name in _STATE}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Restore a state from `state_dict()`.
 
         Raises:
-            ConfigurationError: it is of another number of arms.
+            ConfigurationError: the state has another number of arms.
         """
         if len(state["state"]) != len(self):
             raise ConfigurationError(
-                f"num_envs={len(self)}: the saved state is of {len(state['state'])} arms"
+                f"num_envs={len(self)}: the saved state has {len(state['state'])} arms"
             )
         for name in _STATE:
             setattr(self, name, state[name].numpy().copy())
@@ -124,7 +126,7 @@ _STATE = ("state", "target", "observation", "distance")
 
 
 def _replaced(array: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy of the array with other values in some rows."""
+    """Return a copy of the array with some rows replaced."""
     array = array.copy()
     array[rows] = values
     return array

@@ -1,4 +1,4 @@
-"""PyBullet without the greeting that it prints to the terminal when it is imported."""
+"""PyBullet without the message that it prints on import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which joint angles put an arm into the floor or into itself, for many arms at once."""
+"""Clearance of arms from the floor and from themselves, for a batch of joint angles."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from torch import Tensor
 from envs.fanuc.kinematics import ForwardKinematics
 from envs.fanuc.robot import Robot
 
-# Links closer than this in the chain may overlap: neighbours by their build, those two apart
-# because they meet around the joint between them. The simulator ignores the same pairs.
+# Pairs of links closer than this in the chain are not checked: neighbours overlap by construction,
+# and links two apart meet around the joint between them. The simulator ignores the same pairs.
 MIN_LINKS_APART = 3
 
-# Base and link 1 stand on the floor and cannot leave it.
+# Base and link 1 always touch the floor.
 FIRST_LINK_ABOVE_FLOOR = 2
 
 
 class CollisionCheck:
-    """How far an arm is from touching the floor and itself.
+    """Distances of an arm's bodies from the floor and from each other.
 
     Args:
-        robot: the arm, whose bodies are capsules.
-        kinematics: of the same arm.
+        robot: description of the arm, with capsules as bodies.
+        kinematics: forward kinematics of the same arm.
     """
 
     def __init__(self, robot: Robot, kinematics: ForwardKinematics) -> None:
@@ -41,13 +41,13 @@ class CollisionCheck:
         """Return the smallest gap between bodies, or between a body and the floor.
 
         Args:
-            joints: angles `[N, 6]`, rad.
+            joints: joint angles `[N, 6]`, rad.
 
         Returns:
-            Metres `[N]`, negative where bodies overlap; infinite for an arm without bodies.
+            Gaps `[N]`, metres; negative where bodies overlap, infinite for an arm without bodies.
         """
         frames = self._kinematics.link_frames(joints)[:, self._links]
-        # World ends of every middle line: [N, capsules, 2, 3].
+        # End points of the axes of all capsules in the base frame: [N, capsules, 2, 3].
         ends = torch.einsum("ncij,cej->ncei", frames[..., :3, :3], self._ends)
         ends = ends + frames[..., None, :3, 3]
         floor_gaps = (ends[..., 2].amin(-1) - self._radii)[:, self._above_floor]
@@ -64,18 +64,18 @@ def segment_distance(p1: Tensor, q1: Tensor, p2: Tensor, q2: Tensor) -> Tensor:
 
     Args:
         p1: start of the first segment `[*B, 3]`.
-        q1: its end.
-        p2: start of the second segment.
-        q2: its end.
+        q1: end of the first segment `[*B, 3]`.
+        p2: start of the second segment `[*B, 3]`.
+        q2: end of the second segment `[*B, 3]`.
 
     Returns:
-        `[*B]`. A segment may be a point.
+        Distances `[*B]`. A segment may be a point.
     """
     d1, d2, r = q1 - p1, q2 - p2, p1 - p2
     tiny = torch.finfo(p1.dtype).tiny
     a, e = (d1 * d1).sum(-1).clamp_min(tiny), (d2 * d2).sum(-1).clamp_min(tiny)
     b, c, f = (d1 * d2).sum(-1), (d1 * r).sum(-1), (d2 * r).sum(-1)
-    # Closest points p1 + s d1 and p2 + t d2 of the two lines, then drawn back into the segments.
+    # Closest points p1 + s d1 and p2 + t d2 of the two lines, then clamped to the segments.
     s = ((b * f - c * e) / (a * e - b * b).clamp_min(tiny)).clamp(0, 1)
     t = ((b * s + f) / e).clamp(0, 1)
     s = ((b * t - c) / a).clamp(0, 1)

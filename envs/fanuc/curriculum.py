@@ -1,4 +1,4 @@
-"""From near targets to far ones, as fast as the policy learns."""
+"""Curriculum from near to far targets, driven by the success rate."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PASS_RATE = 0.7
 
 
 class Curriculum:
-    """Opens the next grade of targets when those opened so far are reached often enough.
+    """Unlocks the next grade of targets when the success rate is high enough.
 
-    Training draws from all grades up to the level; the level goes up when more than `PASS_RATE`
-    of the last `WINDOW` episodes succeeded, and the counting starts anew.
+    Training draws targets from all grades up to the level. The level rises when more than
+    `PASS_RATE` of the last `WINDOW` episodes succeeded; the window is then emptied.
 
     Args:
-        ceiling: the highest level, an index into the grades.
-        level: the level to begin with.
+        ceiling: maximum level, an index into the grades.
+        level: initial level, 0 to `ceiling`.
     """
 
     def __init__(self, ceiling: int, level: int = 0) -> None:
@@ -29,11 +29,11 @@ class Curriculum:
         self._outcomes: deque[bool] = deque(maxlen=WINDOW)
 
     def record(self, success: NDArray[np.bool_], done: NDArray[np.bool_]) -> None:
-        """Take note of the episodes that have just ended.
+        """Count the episodes that ended in the last step.
 
         Args:
             success: whether an arm has reached its target, bool `[N, 1]`.
-            done: whether its episode has ended, bool `[N, 1]`.
+            done: whether the episode of an arm has ended, bool `[N, 1]`.
         """
         if self.level == self.ceiling or not done.any():
             return
@@ -43,10 +43,10 @@ class Curriculum:
             self._outcomes.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return level and recent outcomes as plain values."""
+        """Return the level and the recent outcomes as plain values."""
         return {"level": self.level, "outcomes": list(self._outcomes)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`; a level above the present ceiling is lowered to it."""
+        """Restore a state from `state_dict()`, with the level limited to the ceiling."""
         self.level = min(int(state["level"]), self.ceiling)
         self._outcomes = deque(state["outcomes"], maxlen=WINDOW)

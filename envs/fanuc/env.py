@@ -1,4 +1,4 @@
-"""The world `fanuc` as TorchRL sees it: many arms, each reaching for a target of its own."""
+"""The environment `fanuc` in TorchRL: a batch of arms that reach for their targets."""
 
 from __future__ import annotations
 
@@ -31,45 +31,49 @@ from torchrl_gpu.environments.environment import Environment
 
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
 
-# Share of the top speed at which a discrete action moves its joint: slow enough that the flange
-# of an outstretched arm passes less than the diameter of a target (0.03 m) in one step.
+# Fraction of the maximum speed at which a discrete action moves its joint: slow enough that the
+# flange of an outstretched arm moves less than the diameter of a target (0.03 m) in one step.
 DISCRETE_SPEED = 0.3
 
-# Targets of one seed are for training, those of another for evaluation only.
+# Training and evaluation use separate targets.
 TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
 
-# Flange positions drawn behind an arm: half a second.
+# Number of flange positions in the rendered trail, half a second.
 TRAIL_LENGTH = 30
 
 
 class FanucEnv(Environment):
     """FANUC LR Mate arms in PyBullet; each reaches a target with its flange.
 
-    Actions are joint speeds as shares of the data sheet's top speeds, 60 of them a second. The
-    specs say the rest: `observation` is laid out in `ObservationEncoder`; `success` is true from
-    the step at which the flange is within `success_radius`. Reaching the target terminates the
-    episode; the time limit truncates it, and so does the loss of a worker process, which is
-    replaced. An episode starts near the home posture with a target that is known to be reachable.
+    Actions are joint speeds as fractions of the data sheet's maximum speeds, at 60 Hz.
+    `ObservationEncoder` documents `observation`. `success` is true if the flange is within
+    `success_radius` of the target, which terminates the episode. The time limit truncates it, and
+    so does the loss of a worker process, which is replaced. An episode starts near the home posture
+    with a reachable target.
 
-    The arms live in worker processes. A reset touches only memory; the workers carry it out at
-    the beginning of the next step. Where the arms go depends on `seed` and the actions alone, not
-    on the number of workers.
+    The arms are simulated in worker processes. A reset only writes to memory; the workers apply it
+    at the start of the next step. Trajectories depend on `seed` and the actions alone, not on the
+    number of workers.
 
-    A discrete action holds still, or moves one joint up or down at 30 % of its top speed.
+    A discrete action holds still, or moves one joint up or down at 30 % of its maximum speed.
 
     Args:
-        num_envs: how many arms, at least 1.
-        robot: which arm, `lr_mate_200ic` or `lr_mate_200id`.
-        urdf: path of another arm's URDF, of six revolute joints in a chain; replaces `robot`.
-        mode: `train`: 10 solver iterations; `eval` and `demo`: 50, no curriculum, and targets that
-            training does not see; `demo` also opens a window where there is a display.
-        num_workers: how many processes, at least 1; None means one for each core.
-        max_episode_steps: steps after which an episode is truncated, at least 1.
-        success_radius: distance in metres within which a target is reached, above 0.
-        curriculum: in training, begin with easy targets and open the next grade when 70 % of the
-            last 200 episodes succeed; otherwise every grade has the same share from the start.
-        grade_ceiling: the hardest grade that is drawn, in every mode.
-        seed: of starts and targets.
+        num_envs: number of arms simulated in parallel, at least 1.
+        robot: model of the arm, `lr_mate_200ic` or `lr_mate_200id`.
+        urdf: path of the URDF of another arm with six revolute joints in a serial chain; None for
+            the arm of `robot`.
+        mode: purpose of the environment: `train` uses 10 solver iterations; `eval` and `demo` use
+            50, no curriculum, and targets absent from training; `demo` also opens a window if there
+            is a display.
+        num_workers: number of worker processes, at least 1; None for one per core.
+        max_episode_steps: maximum number of steps per episode of 1/60 s each, at least 1; longer
+            episodes are truncated.
+        success_radius: maximum distance in metres from flange to target that counts as success,
+            above 0.
+        curriculum: train on easy targets first and unlock the next grade when more than 70 % of
+            the last 200 episodes succeed; False to draw all grades equally from the start.
+        grade_ceiling: hardest grade of targets in every mode, `easy`, `medium` or `hard`.
+        seed: random seed of initial postures and targets.
 
     Raises:
         ConfigurationError: an argument is out of range or the URDF cannot be used.
@@ -174,7 +178,7 @@ class FanucEnv(Environment):
         return self.observe()
 
     def _restart(self, arms: NDArray[np.int64]) -> None:
-        """Begin a new episode of the arms `[K]`."""
+        """Start a new episode for the arms with the given indices `[K]`."""
         num_targets = (self._curriculum.level + 1) * self._bank.per_grade
         starts = self._starts[self._draw(len(self._starts), len(arms))]
         targets = self._targets[self._draw(num_targets, len(arms))]
@@ -185,16 +189,16 @@ class FanucEnv(Environment):
         return torch.randint(below, (count,), generator=self._generator).numpy()
 
     def observe(self) -> TensorDict:
-        """Return where the arms are now, as a reset would: what to act upon after loading a state.
+        """Return the current observations as a reset would, for instance after loading a state.
 
         Returns:
-            `observation`, `success` and the done keys, each one false, `[num_envs]`.
+            TensorDict `[num_envs]` with `observation`; `success` and the done keys are false.
         """
-        no = torch.zeros(self.num_envs, 1, dtype=torch.bool)
+        false = torch.zeros(self.num_envs, 1, dtype=torch.bool)
         return TensorDict(
             {
                 "observation": torch.from_numpy(self._arms.observation),
-                **{key: no.clone() for key in ("success", "terminated", "truncated", "done")},
+                **{key: false.clone() for key in ("success", "terminated", "truncated", "done")},
             },
             batch_size=self.batch_size,
             device=self.device,
@@ -205,20 +209,20 @@ class FanucEnv(Environment):
 
     @classmethod
     def evaluation_limit(cls, settings: Mapping[str, Any]) -> int:
-        """Return the largest number of arms that an evaluation builds by itself.
+        """Return the maximum number of arms that an evaluation may choose by default.
 
         Args:
-            settings: of this class, as training has them.
+            settings: constructor arguments of the training environment.
 
         Returns:
-            As many arms as train: more cost more processes, and end no sooner.
+            The number of training arms: more would share the same cores and finish no sooner.
         """
         num_envs: int = settings["num_envs"]
         return num_envs
 
     @property
     def num_envs(self) -> int:
-        """How many arms there are."""
+        """Number of arms."""
         return len(self._arms)
 
     @property
@@ -247,21 +251,21 @@ class FanucEnv(Environment):
         return self._pool.pids
 
     def metrics(self) -> dict[str, float]:
-        """Return the hardest grade of targets that is drawn, 0 for easy."""
+        """Return the index of the hardest unlocked grade of targets, 0 for easy."""
         return {"curriculum/grade": float(self._curriculum.level)}
 
     def render(self, index: int = 0) -> Tensor:
-        """Draw one arm, its target and the way of its flange in this episode.
+        """Draw one arm, its target and the recent trail of its flange.
 
         Args:
-            index: which arm.
+            index: index of the arm.
 
         Returns:
-            A picture `[480, 640, 3]`, uint8.
+            Image `[480, 640, 3]`, uint8.
         """
         if self._renderer is None:
             self._renderer = ArmRenderer(self.robot, target_radius=self.success_radius)
-        # Pictures of another arm or of a new episode begin a new trail.
+        # Another arm or a new episode starts a new trail.
         now = (index, int(self._steps[index, 0]))
         if now <= self._last_rendered or index != self._last_rendered[0]:
             self._trail.clear()
@@ -271,7 +275,7 @@ class FanucEnv(Environment):
         return torch.from_numpy(self._renderer.frame(joints, target, self._trail))
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Return everything that the future depends on, as tensors and plain values."""
+        """Return the complete state of the environment as tensors and plain values."""
         return {
             "arms": self._arms.state_dict(),
             "steps": torch.tensor(self._steps),
@@ -280,13 +284,13 @@ class FanucEnv(Environment):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], *_: Any, **__: Any) -> None:
-        """Go on from `state_dict()`; `observe()` then gives the observation to act upon.
+        """Restore a state; `observe()` then returns the current observations.
 
         Args:
-            state_dict: of an environment with as many arms.
+            state_dict: result of `state_dict()` of an environment with the same number of arms.
 
         Raises:
-            ConfigurationError: it is of another number of arms.
+            ConfigurationError: the state has another number of arms.
         """
         self._arms.load_state_dict(state_dict["arms"])
         self._steps[:] = state_dict["steps"].numpy()
@@ -294,7 +298,7 @@ class FanucEnv(Environment):
         self._curriculum.load_state_dict(state_dict["curriculum"])
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """End the worker processes and the renderer; may be called again."""
+        """Close the renderer and end the worker processes; may be called again."""
         if self._renderer is not None:
             self._renderer.close()
             self._renderer = None
@@ -305,7 +309,7 @@ class FanucEnv(Environment):
 def _joint_moves() -> Tensor:
     """Return the table of discrete actions `[13, 6]`, float32.
 
-    Row 0 holds still; rows 2 j - 1 and 2 j move joint j up and down at 30 % of its top speed.
+    Row 0 holds still; rows 2 j - 1 and 2 j move joint j up and down at 30 % of its maximum speed.
     """
     table = torch.zeros(2 * NUM_JOINTS + 1, NUM_JOINTS)
     joints = torch.arange(NUM_JOINTS)

@@ -1,4 +1,4 @@
-"""Forward kinematics of many arms at once, in torch."""
+"""Batched forward kinematics in torch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from envs.fanuc.robot import NUM_JOINTS, Robot
 
 
 class ForwardKinematics:
-    """Where the links and the flange of a batch of arms are, from their joint angles.
+    """Poses of the links and the flange for a batch of joint angles.
 
     Args:
-        robot: the arm.
-        device: where the joint angles will be.
+        robot: description of the arm.
+        device: device of the joint angles.
     """
 
     def __init__(self, robot: Robot, device: torch.device | str = "cpu") -> None:
@@ -21,16 +21,16 @@ class ForwardKinematics:
         self._flange = torch.tensor(robot.origins[-1, :, 3:], dtype=torch.float32, device=device)
 
     def _poses(self, joints: Tensor) -> Tensor:
-        """Return the pose of each link in the frame of the link before it, `[N, 6, 4, 4]`."""
+        """Return the pose of each link in the frame of the previous link, `[N, 6, 4, 4]`."""
         flat = joints.reshape(-1, NUM_JOINTS).float()
         features = torch.cat((flat.sin(), flat.cos(), torch.ones_like(flat[:, :1])), -1)
         return (features @ self._pose_map).view(-1, NUM_JOINTS, 4, 4)
 
     def flange(self, joints: Tensor) -> Tensor:
-        """Return the flange in the base frame.
+        """Return the flange position in the base frame.
 
         Args:
-            joints: angles `[*B, 6]`, rad.
+            joints: joint angles `[*B, 6]`, rad.
 
         Returns:
             Positions `[*B, 3]`, float32, metres.
@@ -46,10 +46,11 @@ class ForwardKinematics:
         """Return the pose of every link in the base frame.
 
         Args:
-            joints: angles `[*B, 6]`, rad.
+            joints: joint angles `[*B, 6]`, rad.
 
         Returns:
-            `[*B, 7, 4, 4]`, float32, metres: the base and the six links; the last is the flange.
+            Poses `[*B, 7, 4, 4]`, float32, metres, of the base and the six links; the last is the
+            flange.
         """
         poses = self._poses(joints)
         frames = [torch.eye(4, device=poses.device).expand(len(poses), 4, 4)]

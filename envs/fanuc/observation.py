@@ -1,7 +1,7 @@
-"""What the policy sees of an arm and its target: one row of 36 numbers, all of order 1.
+"""Observations of arms and targets: 36 numbers of order 1 per arm.
 
-In numpy: the workers encode what they have simulated, each its own arms, and they run without
-torch, whose operations cost three times as much on arrays this small.
+The code uses numpy, because the worker processes encode the observations of their own arms and run
+without torch, whose operations take three times as long on arrays this small.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from envs.fanuc.robot import NUM_JOINTS, Robot
 
 OBSERVATION_SIZE = 36
 
-# Lengths [m] at which direction and nearness change most: the last centimetres of the way.
+# Length scales [m] of direction and nearness, which vary most in the last centimetres.
 DIRECTION_LENGTH = 0.05
 NEARNESS_LENGTH = 0.05
 
-# Room for rounding in float32.
+# Tolerance for rounding in float32.
 ROUNDING = 1e-5
 
 
 class ObservationEncoder:
-    """Turns joint states and targets into observations.
+    """Encodes joint states and targets as observations.
 
-    Positions are given in the frame of link 1, whose origin is that of joint 1 and which turns
-    with it: the task looks the same wherever the arm has turned. They are divided by the arm's
-    reach. The numbers of an observation, and their bounds:
+    Positions are in the frame of link 1, which has its origin at joint 1 and turns with it: they do
+    not change when arm and target turn together. They are divided by the arm's reach. The elements
+    of an observation and their bounds:
 
         0:6    joint angles, -1 at the lower and 1 at the upper limit   -1 to 1
-        6:12   joint speeds, as shares of the top speeds                -1 to 1
+        6:12   joint speeds, as fractions of the maximum speeds         -1 to 1
         12:17  sines of joints 2 to 6                                   -1 to 1
         17:22  cosines of joints 2 to 6                                 -1 to 1
         22:25  flange position                                          -1 to 1
@@ -39,11 +39,11 @@ class ObservationEncoder:
         34     exp(-distance / 0.05 m)                                   0 to 1
         35     turn of joint 1 that would face the target                -1 to 1
 
-    The last one tells left from right for targets behind the arm: joint 1 cannot pass there, so the
-    shorter way round can be the wrong one. It is divided by the longest turn there can be.
+    The last element distinguishes left from right for targets behind the arm, where the limits of
+    joint 1 can block the shorter turn. It is divided by the longest possible turn.
 
     Args:
-        robot: the arm.
+        robot: description of the arm.
     """
 
     def __init__(self, robot: Robot) -> None:
@@ -52,7 +52,7 @@ class ObservationEncoder:
         self._pose_map = robot.pose_map()
         self._flange = robot.origins[-1, :, 3:]
         self._reach = robot.reach
-        # Where link 1 points and what lies to its left, across the axis of joint 1.
+        # Forward and left directions of link 1, perpendicular to the axis of joint 1.
         axis = robot.axes[0]
         ahead = np.eye(3)[0] if abs(axis[0]) < 0.9 else np.eye(3)[1]
         left = np.cross(axis, ahead)
@@ -66,13 +66,13 @@ class ObservationEncoder:
         observation: NDArray[np.float32],
         distance: NDArray[np.float32],
     ) -> None:
-        """Encode a batch into the arrays given for it.
+        """Encode a batch into the given output arrays.
 
         Args:
             state: joint angles [rad] and speeds [rad/s], `[N, 2, 6]`.
-            target: from the origin of joint 1, in the base frame, `[N, 3]`, metres.
-            observation: takes the observations, `[N, 36]`.
-            distance: takes the distances from flange to target, `[N, 1]`, metres.
+            target: target positions relative to joint 1 in the base frame, `[N, 3]`, metres.
+            observation: output of the observations, `[N, 36]`.
+            distance: output of the distances from flange to target, `[N, 1]`, metres.
         """
         count, angles = len(state), state[:, 0]
         features = np.ones((count, 2 * NUM_JOINTS + 1))
@@ -83,7 +83,7 @@ class ObservationEncoder:
         for joint in (4, 3, 2, 1):  # from the wrist inwards, as far as link 1
             flange = poses[:, joint] @ flange
         flange = flange[:, :3, 0]
-        # A row times a rotation is turned the other way: from the base frame to that of link 1.
+        # A row vector times a rotation is rotated by its inverse: base frame to frame of link 1.
         goal = (target[:, None] @ poses[:, 0, :3, :3])[:, 0]
         error = goal - flange
         np.sqrt((error * error).sum(1, keepdims=True), out=distance, casting="same_kind")
@@ -103,7 +103,7 @@ class ObservationEncoder:
 
 
 def observation_bounds() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the lowest and highest observations `[36]`, with 1e-5 of room for rounding."""
+    """Return lower and upper bounds of observations `[36]`, with a tolerance of 1e-5."""
     high = np.ones(OBSERVATION_SIZE, dtype=np.float32)
     high[28:31] = 2
     low = -high

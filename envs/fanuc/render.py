@@ -1,4 +1,4 @@
-"""Pictures of an arm and its target, drawn on the CPU: no display and no graphics card needed."""
+"""Images of an arm and its target, drawn on the CPU; no display or graphics card is needed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TARGET_COLOUR = (0.9, 0.1, 0.25, 1.0)
 TRAIL_COLOUR = (0.15, 0.45, 0.95, 1.0)
 FLOOR_COLOUR = (0.88, 0.90, 0.93, 1.0)
 
-# On a wider floor the renderer's shadows break up into a pattern.
+# Shadows of the renderer show artefacts on a wider floor.
 FLOOR_HALF_EXTENTS = (3.0, 3.0, 0.01)  # m
 MAX_TRAIL = 60
 TRAIL_RADIUS = 0.006  # m
 HIDDEN = (0.0, 0.0, -1.0)  # under the floor
 
-# Seen from the front left, a little from above, with the whole work space in the picture.
+# View from the front left and slightly above that contains the whole work space.
 CAMERA_TARGET = (0.1, 0.0, 0.45)
 CAMERA_DISTANCE, CAMERA_YAW, CAMERA_PITCH = 1.9, 50.0, -22.0
 FIELD_OF_VIEW = 45.0
@@ -28,13 +28,13 @@ LIGHT_DIRECTION, LIGHT_DISTANCE = (0.5, -1.0, 2.0), 10.0
 
 
 class ArmRenderer:
-    """Draws one arm in PyBullet's software renderer, in a client of its own.
+    """Draws one arm with PyBullet's software renderer, in a separate client.
 
     Args:
-        robot: the arm.
-        width: of the pictures, pixels.
-        height: of the pictures, pixels.
-        target_radius: of the sphere that marks the target, metres.
+        robot: description of the arm.
+        width: width of the images, in pixels.
+        height: height of the images, in pixels.
+        target_radius: radius of the sphere that marks the target, in metres.
     """
 
     def __init__(
@@ -87,15 +87,15 @@ class ArmRenderer:
         target: Sequence[float],
         trail: Sequence[Sequence[float]] = (),
     ) -> NDArray[np.uint8]:
-        """Draw one picture.
+        """Draw one image.
 
         Args:
-            joints: six angles, rad.
-            target: position in the arm's base frame, metres.
-            trail: earlier positions of the flange, of which the last 60 are drawn, metres.
+            joints: six joint angles, rad.
+            target: target position in the arm's base frame, metres.
+            trail: past flange positions, metres; the last 60 are drawn.
 
         Returns:
-            RGB `[height, width, 3]`.
+            RGB image `[height, width, 3]`, uint8.
         """
         for joint, angle in zip(self._joints, joints, strict=True):
             pybullet.resetJointState(self._arm, joint, angle, physicsClientId=self._client)
@@ -121,7 +121,7 @@ class ArmRenderer:
         return np.ascontiguousarray(rgba[..., :3])
 
     def close(self) -> None:
-        """End the client; may be called again."""
+        """Disconnect the client; may be called again."""
         if self._client >= 0:
             pybullet.disconnect(self._client)
             self._client = -1

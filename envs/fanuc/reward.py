@@ -1,6 +1,6 @@
-"""What the arms are rewarded for, and when their episodes end.
+"""Rewards of the arms, and conditions that end their episodes.
 
-In numpy, as the observations are: on a value or two for each arm it costs less than half of torch.
+The code uses numpy, which takes less than half the time of torch on so few values per arm.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# reward = PROGRESS_REWARD * (metres nearer to the target) - STEP_COST
+# reward = PROGRESS_REWARD * (metres gained towards the target) - STEP_COST
 #          + SUCCESS_REWARD if the target is reached - ACTION_COST * mean(action^2)
 PROGRESS_REWARD = 5.0
 STEP_COST = 0.05
@@ -19,13 +19,13 @@ ACTION_COST = 0.01
 
 
 class Outcome(NamedTuple):
-    """What a step came to, each `[N, 1]`.
+    """Reward and done flags of a step, each `[N, 1]`.
 
     Attributes:
-        reward: float32.
-        success: the flange is at the target, which terminates the episode; bool.
-        truncated: the episode ends without that; bool.
-        done: either of them; bool.
+        reward: reward, float32.
+        success: whether the flange is at the target, which terminates the episode, bool.
+        truncated: whether the episode ends without success, bool.
+        done: whether the episode ends, bool.
     """
 
     reward: NDArray[np.float32]
@@ -42,15 +42,15 @@ def judge(
     lost: list[slice],
     success_radius: float,
 ) -> Outcome:
-    """Return reward and end of one step.
+    """Return the rewards and done flags of one step.
 
     Args:
-        before: distances to the targets before it, `[N, 1]`, metres.
-        after: distances after it, `[N, 1]`, metres.
-        action: `[N, 6]`.
-        time_is_up: whether it was the last one that an episode may have, `[N, 1]`.
-        lost: arms whose step could not be simulated: truncated, with no reward.
-        success_radius: distance within which a target is reached, metres.
+        before: distances to the targets before the step, `[N, 1]`, metres.
+        after: distances to the targets after the step, `[N, 1]`, metres.
+        action: actions, `[N, 6]`, -1 to 1.
+        time_is_up: whether the episode has reached its time limit, bool `[N, 1]`.
+        lost: arms whose step could not be simulated; they are truncated with reward 0.
+        success_radius: maximum distance that counts as success, metres.
     """
     success = after < success_radius
     truncated = time_is_up & ~success

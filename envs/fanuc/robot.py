@@ -1,4 +1,4 @@
-"""What is known of an arm, read from its URDF: joints, limits and the bodies that can touch.
+"""Description of an arm, read from its URDF: joints, limits and collision bodies.
 
 URDF: http://wiki.ros.org/urdf/XML. Lengths in metres, angles in radians.
 """
@@ -20,8 +20,8 @@ from torchrl_gpu.errors import ConfigurationError
 NUM_JOINTS = 6
 ASSETS = Path(__file__).parent / "assets"
 
-# A body that is no capsule, cylinder or sphere (a mesh, say) is checked for collisions as a bar of
-# this radius [m] from its joint to the next: about the thickness of these arms' forearm.
+# Bodies other than capsules, cylinders and spheres, such as meshes, are replaced by a capsule of
+# this radius [m] from one joint to the next, about the thickness of these arms' forearm.
 BAR_RADIUS = 0.05
 
 Array = NDArray[np.float64]
@@ -29,13 +29,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Capsule:
-    """A round bar fixed to a link.
+    """Capsule fixed to a link.
 
     Attributes:
-        link: 0 is the base, i the link that joint i moves.
-        start: one end of its middle line `[3]`, in the frame of the link.
-        end: the other end `[3]`.
-        radius: in metres.
+        link: index of the link; 0 for the base, i for the link that joint i moves.
+        start: start of the axis `[3]`, in the frame of the link, metres.
+        end: end of the axis `[3]`, in the frame of the link, metres.
+        radius: radius, metres.
     """
 
     link: int
@@ -49,15 +49,15 @@ class Robot:
     """A serial arm of six revolute joints. Its flange is the frame of the last link.
 
     Attributes:
-        name: as the URDF gives it.
-        urdf: path of the file.
-        origins: pose of each joint in the frame of the link before it, `[6, 4, 4]`.
+        name: name in the URDF.
+        urdf: path of the URDF.
+        origins: pose of each joint in the frame of the previous link, `[6, 4, 4]`.
         axes: unit axis of each joint in its own frame, `[6, 3]`.
-        lower: lowest joint angles `[6]`, rad.
-        upper: highest joint angles `[6]`, rad.
-        velocity: top speeds `[6]`, rad/s.
-        effort: top torques `[6]`, N m.
-        capsules: the bodies, base first.
+        lower: lower limits of the joint angles `[6]`, rad.
+        upper: upper limits of the joint angles `[6]`, rad.
+        velocity: maximum joint speeds `[6]`, rad/s.
+        effort: maximum torques `[6]`, N m.
+        capsules: collision bodies, base first.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Robot:
     def reach(self) -> float:
         """Length of the outstretched chain from joint 1 to the flange, in metres.
 
-        The flange is never farther than this from the origin of joint 1.
+        The value is an upper bound of the distance from joint 1 to the flange.
         """
         return float(np.linalg.norm(self.origins[1:, :3, 3], axis=1).sum())
 
@@ -84,17 +84,17 @@ class Robot:
         return self.origins[0, :3, 3]
 
     def pose_map(self) -> Array:
-        """Return the matrix that turns sines and cosines of the joint angles into link poses.
+        """Return the matrix that maps sines and cosines of the joint angles to link poses.
 
-        By Rodrigues' formula, joint i turns its link against the one before it by
+        By Rodrigues' formula, joint i rotates its link relative to the previous link by
             M_i = O_i (I + sin(q_i) K_i + (1 - cos(q_i)) K_i K_i),
-        with O_i the fixed rotation of its origin and K_i the cross-product matrix of its axis. So
-        every entry of the links' poses against each other is an affine function of the twelve
-        sines and cosines, and one matrix product makes all of them:
+        with O_i the fixed rotation of its origin and K_i the cross-product matrix of its axis. All
+        relative poses are therefore affine functions of the twelve sines and cosines, and one
+        matrix product computes them:
             poses = [sines, cosines, 1] @ pose_map.
 
         Returns:
-            `[13, 96]`; the poses are `[6, 4, 4]`, flattened.
+            Matrix `[13, 96]`; the poses are `[6, 4, 4]`, flattened.
         """
         fixed = self.origins[:, :3, :3]
         cross = np.cross(self.axes[:, None], np.eye(3)[None]).transpose(0, 2, 1)
@@ -108,7 +108,7 @@ class Robot:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of everything that decides where the arm can reach."""
+        """Hash of the properties that determine the reachable positions."""
         digest = hashlib.sha256()
         for array in (self.origins, self.axes, self.lower, self.upper):
             digest.update(array.tobytes())
@@ -121,14 +121,14 @@ class Robot:
 def load_robot(name: str = "lr_mate_200ic", urdf: str | None = None) -> Robot:
     """Read an arm from its URDF.
 
-    Fixed joints may stand anywhere; a tool fixed behind joint 6 is not followed.
+    Fixed joints may occur anywhere in the chain; a tool fixed to link 6 is ignored.
 
     Args:
-        name: one of the arms that this package carries; not looked at when `urdf` is given.
-        urdf: path of another file.
+        name: name of an arm in this package; ignored if `urdf` is given.
+        urdf: path of a URDF; None for the arm `name`.
 
     Raises:
-        ConfigurationError: the file is missing, is no URDF, or describes another kind of arm.
+        ConfigurationError: the file is missing, is not a URDF, or describes another kind of arm.
     """
     path = Path(urdf) if urdf is not None else ASSETS / f"{name}.urdf"
     try:
@@ -144,7 +144,7 @@ def load_robot(name: str = "lr_mate_200ic", urdf: str | None = None) -> Robot:
 
 
 class _InvalidDescriptionError(Exception):
-    """Says in half a line what is wrong with a URDF."""
+    """Error in a URDF; the message follows the path of the file."""
 
 
 def _parse(root: ElementTree.Element, path: Path) -> Robot:
@@ -187,7 +187,7 @@ def _serial_chain(root: ElementTree.Element) -> tuple[list[ElementTree.Element],
     chain: dict[int, tuple[ElementTree.Element, Array]] = {}
     for joint in moving:
         origin, above, depth = _pose(joint), joint_above.get(_link(joint, "parent")), 0
-        for _ in all_joints:  # bounded, should the file describe a loop
+        for _ in all_joints:  # bounded, because the file can contain a loop
             if above is None:
                 break
             if above.get("type") != "fixed":
@@ -204,10 +204,10 @@ def _serial_chain(root: ElementTree.Element) -> tuple[list[ElementTree.Element],
 def _capsules(
     root: ElementTree.Element, joints: list[ElementTree.Element], origins: Array
 ) -> Iterator[Capsule]:
-    """Yield the bodies of the base and of the six links."""
+    """Yield the collision bodies of the base and the six links."""
     links = {link.get("name"): link for link in root.findall("link")}
     names = [_link(joints[0], "parent"), *(_link(joint, "child") for joint in joints)]
-    # The base's own frame lies where joint 1 is, less the step that joint 1 itself makes.
+    # Base frame: the pose of joint 1 without the origin of joint 1 itself.
     frames = [origins[0] @ np.linalg.inv(_pose(joints[0])), *[np.eye(4)] * NUM_JOINTS]
     next_origins = [*origins[:, :3, 3], np.zeros(3)]
     for index, (name, frame) in enumerate(zip(names, frames, strict=True)):
@@ -227,7 +227,7 @@ def _capsules(
 
 
 def _pose(element: ElementTree.Element) -> Array:
-    """Return the `<origin>` of an element as a matrix `[4, 4]`; none means the identity."""
+    """Return the `<origin>` of an element as a matrix `[4, 4]`; the default is the identity."""
     origin = element.find("origin")
     roll, pitch, yaw = _numbers(origin, "rpy", "0 0 0", 3)
     cr, sr, cp, sp = math.cos(roll), math.sin(roll), math.cos(pitch), math.sin(pitch)

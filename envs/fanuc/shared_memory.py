@@ -1,4 +1,4 @@
-"""The memory that the environment and its worker processes share: one row per arm."""
+"""Shared memory of the environment and its worker processes, with one row per arm."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ class Exchange:
     """Arrays in one memory-mapped file, so that no state passes through a pipe.
 
     Args:
-        path: an existing file, from `Exchange.create`.
-        num_arms: how many rows each array has.
+        path: path of an existing file, from `Exchange.create`.
+        num_arms: number of rows of each array.
 
     Attributes:
-        state: joint angles [rad] and speeds [rad/s], `[num_arms, 2, 6]`, float64. In double
-            precision, as the simulator keeps them: written back, they change nothing.
-        action: what the arms are to do next, `[num_arms, 6]`, float32.
-        target: from the origin of joint 1, in the base frame, `[num_arms, 3]`, float32, metres.
-        observation: what the arms see after the step, `[num_arms, 36]`, float32.
-        distance: from flange to target after the step, `[num_arms, 1]`, float32, metres.
-        rewritten: nonzero where the environment has written `state` and the simulator must take
-            it over before its next step, `[num_arms]`, uint8.
+        state: joint angles [rad] and speeds [rad/s], `[num_arms, 2, 6]`, float64, the precision of
+            the simulator, so that writing a state back is exact.
+        action: next actions, `[num_arms, 6]`, float32.
+        target: target positions relative to joint 1 in the base frame, `[num_arms, 3]`, float32,
+            metres.
+        observation: observations after the step, `[num_arms, 36]`, float32.
+        distance: distances from flange to target after the step, `[num_arms, 1]`, float32, metres.
+        rewritten: nonzero where the environment has written `state` and the simulator must load it
+            before its next step, `[num_arms]`, uint8.
     """
 
     def __init__(self, path: Path, num_arms: int) -> None:
         self.path = path
-        # The widest type first: every array then starts where its type may.
+        # The widest type comes first, which aligns all arrays.
         shapes = (
             ("<f8", (num_arms, 2, NUM_JOINTS)),
             ("<f4", (num_arms, NUM_JOINTS)),
@@ -62,7 +63,7 @@ class Exchange:
 
     @classmethod
     def create(cls, num_arms: int) -> Exchange:
-        """Make the file, in memory where the system has a folder for that, and map it."""
+        """Create and map the file, in `/dev/shm` if it is available."""
         memory = Path("/dev/shm")
         folder = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
         handle, name = tempfile.mkstemp(prefix="torchrl-gpu-fanuc-", dir=folder)
@@ -70,6 +71,6 @@ class Exchange:
         return cls(Path(name), num_arms)
 
     def remove(self) -> None:
-        """Remove the file; what is mapped stays usable until it is let go."""
-        with contextlib.suppress(OSError):  # Windows keeps a mapped file: its owner comes later
+        """Remove the file; mapped arrays remain usable."""
+        with contextlib.suppress(OSError):  # Windows refuses while another process maps the file
             self.path.unlink()

@@ -1,4 +1,4 @@
-"""Arms in PyBullet: the physics of one worker process, without torch."""
+"""PyBullet simulation of the arms of one worker process, without torch."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from envs.fanuc.bullet import pybullet
 from envs.fanuc.robot import Robot
 
-CONTROL_RATE = 60  # Hz: actions, and rows of the environment
-SUBSTEPS = 4  # physics steps of 1/240 s to each action
+CONTROL_RATE = 60  # Hz, environment steps
+SUBSTEPS = 4  # physics steps of 1/240 s per environment step
 STEP_SECONDS = 1 / CONTROL_RATE
 
-# An action of 1 asks for this share of the top speed: the rest is room for the solver, which
-# meets a sudden command with an error of one or two percent.
+# Fraction of the maximum speed at an action of 1. The margin covers the error of the solver, one or
+# two percent after a sudden command.
 SPEED_SHARE = 0.98
 
-# No command leads closer to a joint's limit than this [rad].
+# Minimum distance of commanded angles from the joint limits [rad].
 LIMIT_MARGIN = 1e-3
 
 GRID_SPACING = 2.5  # m between the bases of arms in one client, more than twice their reach
 
-# How a window shows the targets.
+# Spheres that mark the targets in a window.
 TARGET_COLOUR = (0.9, 0.1, 0.25, 1.0)
 TARGET_RADIUS = 0.015  # m
 
@@ -32,19 +32,19 @@ State = NDArray[np.float64]
 
 
 class ArmGroup:
-    """A few arms in one PyBullet client: loaded once, from then on only written, moved and read.
+    """Arms in one PyBullet client; they are loaded once.
 
     Args:
-        robot: the arm.
-        num_arms: more than about eight make every one of them slower.
-        solver_iterations: of the constraint solver, per substep.
-        window: whether to show them; needs a display.
+        robot: description of the arm.
+        num_arms: number of arms; above about eight, the time per arm rises.
+        solver_iterations: iterations of the constraint solver per substep.
+        window: whether to open a window; needs a display.
 
     Attributes:
-        client: PyBullet's number of the client.
-        bodies: PyBullet's numbers of the arms.
-        joints: PyBullet's numbers of the six joints of every arm.
-        effort: top torques, N m.
+        client: PyBullet id of the client.
+        bodies: PyBullet ids of the arms.
+        joints: PyBullet indices of the six joints of an arm.
+        effort: maximum torques, N m.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ArmGroup:
             self._furnish_window()
 
     def _ignore_contacts(self, body: int, links: list[int], floor: int) -> None:
-        """Leave out contacts that the arm is built with: see `envs.fanuc.collision`."""
+        """Disable contacts that are part of the arm's construction, see `envs.fanuc.collision`."""
         client = self.client
         for first, second in zip(links, links[2:], strict=False):
             pybullet.setCollisionFilterPair(body, body, first, second, 0, physicsClientId=client)
@@ -96,7 +96,7 @@ class ArmGroup:
             pybullet.setCollisionFilterPair(body, floor, link, -1, 0, physicsClientId=client)
 
     def _furnish_window(self) -> None:
-        """Show the arms from near, each with a sphere for its target, and no control panels."""
+        """Set up the camera, hide the control panels, and add a sphere for each target."""
         pybullet.configureDebugVisualizer(pybullet.COV_ENABLE_GUI, 0, physicsClientId=self.client)
         middle = [sum(base[axis] for base in self._bases) / len(self._bases) for axis in (0, 1)]
         pybullet.resetDebugVisualizerCamera(
@@ -118,11 +118,11 @@ class ArmGroup:
             )
 
     def show_target(self, arm: int, position: Sequence[float]) -> None:
-        """Move the sphere that marks an arm's target; nothing happens without a window.
+        """Move the sphere that marks an arm's target; without a window, do nothing.
 
         Args:
-            arm: index in this group.
-            position: in the arm's base frame, metres.
+            arm: index of the arm in this group.
+            position: target position in the arm's base frame, metres.
         """
         if self._targets:
             place = [a + b for a, b in zip(self._bases[arm], position, strict=True)]
@@ -131,12 +131,12 @@ class ArmGroup:
             )
 
     def write(self, arm: int, angles: Sequence[float], speeds: Sequence[float]) -> None:
-        """Put an arm into a state.
+        """Set the state of an arm.
 
         Args:
-            arm: index in this group.
-            angles: of the six joints, rad.
-            speeds: of the six joints, rad/s.
+            arm: index of the arm in this group.
+            angles: six joint angles, rad.
+            speeds: six joint speeds, rad/s.
         """
         pybullet.resetJointStatesMultiDof(
             self.bodies[arm],
@@ -150,7 +150,7 @@ class ArmGroup:
         """Drive the joints for one control period.
 
         Args:
-            velocities: wanted joint speeds, one row of six per arm, rad/s.
+            velocities: target joint speeds, one row of six per arm, rad/s.
         """
         for body, wanted in zip(self.bodies, velocities, strict=True):
             pybullet.setJointMotorControlArray(
@@ -164,7 +164,7 @@ class ArmGroup:
         pybullet.stepSimulation(physicsClientId=self.client)
 
     def read(self) -> list[float]:
-        """Return six joint angles [rad], then six joint speeds [rad/s], of every arm in turn."""
+        """Return six joint angles [rad] and six joint speeds [rad/s] per arm, arm by arm."""
         values: list[float] = []
         for body in self.bodies:
             joint_states = pybullet.getJointStates(body, self.joints, physicsClientId=self.client)
@@ -174,18 +174,18 @@ class ArmGroup:
         return values
 
     def close(self) -> None:
-        """End the client and free its memory."""
+        """Disconnect the client and free its memory."""
         pybullet.disconnect(self.client)
 
 
 class Simulation:
-    """All arms of a worker, kept within the limits of the data sheet.
+    """Arms of a worker process, kept within the limits of the data sheet.
 
     Args:
-        robot: the arm.
-        group_sizes: arms in each client.
-        solver_iterations: of the constraint solver, per substep.
-        window: whether to show the first client.
+        robot: description of the arm.
+        group_sizes: number of arms in each client.
+        solver_iterations: iterations of the constraint solver per substep.
+        window: whether to open a window for the first client.
     """
 
     def __init__(
@@ -208,17 +208,17 @@ class Simulation:
             robot.upper - LIMIT_MARGIN,
         )
         self._farthest_step = robot.velocity * STEP_SECONDS
-        # Angles and speeds that each joint may have after a step; the angles change every step.
+        # Bounds of angles and speeds after a step; those of the angles change every step.
         self._low = np.tile(np.stack((robot.lower, -robot.velocity)), (num_arms, 1, 1))
         self._high = np.tile(np.stack((robot.upper, robot.velocity)), (num_arms, 1, 1))
 
     def write(self, arms: Sequence[int], state: State, targets: NDArray[np.float32]) -> None:
-        """Put arms into the states and show the targets in their rows.
+        """Set the states of some arms and show their targets.
 
         Args:
-            arms: which ones.
-            state: of all arms, `[num_arms, 2, 6]`.
-            targets: of all arms, from the origin of joint 1, `[num_arms, 3]`, metres.
+            arms: indices of the arms to set.
+            state: states of all arms, `[num_arms, 2, 6]`.
+            targets: targets of all arms relative to joint 1, `[num_arms, 3]`, metres.
         """
         for index in arms:
             group, arm = self._arms[index]
@@ -228,13 +228,13 @@ class Simulation:
     def step(self, state: State, action: NDArray[np.float32]) -> None:
         """Move all arms for one control period.
 
-        Where the solver lets a joint pass a limit (a hard contact can do so), the joint is put back
-        to the limit: no state that leaves here is outside the data sheet.
+        A joint that the solver moves past a limit, for instance in a hard contact, is reset to the
+        limit, so that all returned states satisfy the data sheet.
 
         Args:
             state: joint angles and speeds `[num_arms, 2, 6]`, float64; overwritten.
-            action: wanted joint speeds as shares of the top speeds, `[num_arms, 6]`; values
-                outside -1 to 1 count as -1 or 1.
+            action: joint speeds as fractions of the maximum speeds, `[num_arms, 6]`, clipped to
+                -1 to 1.
         """
         angles = state[:, 0].copy()
         share = np.minimum(np.maximum(action, -1), 1)
@@ -260,6 +260,6 @@ class Simulation:
                 group.write(arm, *state[index].tolist())
 
     def close(self) -> None:
-        """End all clients."""
+        """Disconnect all clients."""
         for group in self.groups:
             group.close()

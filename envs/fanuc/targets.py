@@ -1,7 +1,7 @@
-"""Targets that the flange can reach, and postures to start from, known before any episode runs.
+"""Reachable targets of the flange and initial postures, computed before the first episode.
 
-Joint angles are drawn at random and run through the forward kinematics; what is left after the
-collision check is reachable by construction, with the joint angles as the proof.
+Targets are the flange positions of random joint angles without collision, and therefore reachable
+by construction.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ log = logging.getLogger(__name__)
 Grade = Literal["easy", "medium", "hard"]
 GRADES: tuple[Grade, ...] = get_args(Grade)
 
-# A target is graded by its distance from the flange at home, as a share of the arm's reach: with
-# the LR Mate 200iC easy ends at 0.38 m and medium at 0.64 m. Of all random postures that are free
-# of collisions about a fifth are easy, two fifths medium and two fifths hard.
+# A target is graded by its distance from the flange in the home posture, as a fraction of the arm's
+# reach: for the LR Mate 200iC, easy ends at 0.38 m and medium at 0.64 m. Of all random postures
+# without collision, about a fifth are easy, two fifths medium and two fifths hard.
 EASY_BELOW, MEDIUM_BELOW = 0.45, 0.75
 
-# Forearm level, flange down; episodes start within this many radians of it, joint by joint.
+# Forearm level, flange down. Each joint starts within `START_NOISE` rad of this posture.
 HOME = (0.0, 0.0, 0.0, 0.0, -math.pi / 2, 0.0)
 START_NOISE = 0.5
 
-# Gap [m] kept to the floor and between links, more than the 0.015 m within which a target counts.
+# Minimum gap [m] to the floor and between links, above the default `success_radius` of 0.015 m.
 MIN_CLEARANCE = 0.02
 
-# Few enough to stay in the cache of one core.
-# Targets keep this far [m] from the axis of joint 1. Nearer to it the arm is at its shoulder
-# singularity, and reaches them only folded over its own shoulder, if it gets there at all.
+# Minimum distance [m] of targets from the axis of joint 1. Nearer targets are at the shoulder
+# singularity, where the arm can reach them at most folded over its own shoulder.
 MIN_AXIS_DISTANCE = 0.15
 
+# Few enough to stay in the cache of one core.
 SAMPLES_PER_ATTEMPT = 1_000
 MAX_ATTEMPTS = 2_000
 
-# Raise this when sampling changes, so that files of older versions are not used.
+# Version of the sampling; cached files of other versions are ignored.
 CACHE_VERSION = 2
 
 
 @dataclass(frozen=True)
 class ReachableTargets:
-    """Targets sorted by grade, the easy ones first, as many of each grade.
+    """Targets sorted by grade, easy first, with equally many per grade.
 
     Attributes:
-        positions: flange positions in the base frame `[3 * per_grade, 3]`, float32, metres.
-        joints: joint angles that put the flange there `[3 * per_grade, 6]`, float32, rad.
-        starts: joint angles to start an episode from `[S, 6]`, float32, rad.
+        positions: target positions in the base frame `[3 * per_grade, 3]`, float32, metres.
+        joints: joint angles that reach the targets `[3 * per_grade, 6]`, float32, rad.
+        starts: joint angles of initial postures `[S, 6]`, float32, rad.
     """
 
     positions: Tensor
@@ -73,23 +73,23 @@ class ReachableTargets:
 
     @property
     def per_grade(self) -> int:
-        """How many targets there are of each grade."""
+        """Number of targets per grade."""
         return len(self.positions) // len(GRADES)
 
 
 def load_targets(robot: Robot, seed: int = 0, per_grade: int = 10_000) -> ReachableTargets:
-    """Return the targets of an arm, from the cache where they are known already.
+    """Return the targets of an arm, from the cache if possible.
 
-    The cache is the folder `TORCHRL_GPU_CACHE`, or `torchrl-gpu` in the user's cache folder. A
-    file there that cannot be read is made again, one that cannot be written is done without.
+    The cache is the folder `TORCHRL_GPU_CACHE`, or `torchrl-gpu` in the user's cache folder. An
+    unreadable file is replaced; a folder that cannot be written to is only logged as a warning.
 
     Args:
-        robot: the arm.
-        seed: of the sampling; the same seed gives the same targets.
-        per_grade: how many targets of each grade, and how many postures to start from.
+        robot: description of the arm.
+        seed: random seed that determines the targets.
+        per_grade: number of targets per grade, and number of initial postures.
 
     Raises:
-        ConfigurationError: the arm has no such targets.
+        ConfigurationError: too few collision-free postures are found.
     """
     key = f"{CACHE_VERSION} {robot.fingerprint} {seed} {per_grade}"
     name = f"fanuc-targets-{hashlib.sha256(key.encode()).hexdigest()[:16]}.safetensors"
@@ -103,14 +103,14 @@ def load_targets(robot: Robot, seed: int = 0, per_grade: int = 10_000) -> Reacha
 
 
 def axis_distance(robot: Robot, positions: Tensor) -> Tensor:
-    """Return how far positions `[*B, 3]` in the base frame are from the axis of joint 1, metres."""
+    """Return distances of positions `[*B, 3]` in the base frame from joint 1's axis, metres."""
     axis = torch.tensor(robot.origins[0, :3, :3] @ robot.axes[0], dtype=torch.float32)
     offset = positions - torch.tensor(robot.shoulder, dtype=torch.float32)
     return torch.linalg.cross(offset, axis.expand_as(offset)).norm(dim=-1)
 
 
 def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
-    """Draw targets of every grade and postures to start from; see `load_targets`."""
+    """Sample targets of all grades and initial postures; see `load_targets`."""
     kinematics = ForwardKinematics(robot)
     check = CollisionCheck(robot, kinematics)
     generator = torch.Generator().manual_seed(seed)
@@ -139,8 +139,8 @@ def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
     else:
         counts = ", ".join(f"{len(joints)} {grade}" for grade, joints in found.items())
         raise ConfigurationError(
-            f"urdf={robot.urdf}: found only {counts} targets free of collisions within the joint "
-            f"limits, but {per_grade} of each grade are needed"
+            f"urdf={robot.urdf}: found only {counts} collision-free targets within the joint "
+            f"limits; {per_grade} of each grade are needed"
         )
 
     starts = torch.empty(0, NUM_JOINTS)
@@ -151,8 +151,8 @@ def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
             break
     else:
         raise ConfigurationError(
-            f"urdf={robot.urdf}: the arm touches itself or the floor near its home, joint angles "
-            f"{[round(angle, 2) for angle in home.tolist()]} rad"
+            f"urdf={robot.urdf}: the arm touches itself or the floor near its home posture, joint "
+            f"angles {[round(angle, 2) for angle in home.tolist()]} rad"
         )
     joints = torch.cat([found[grade] for grade in GRADES])
     return ReachableTargets(kinematics.flange(joints), joints, starts)
@@ -160,7 +160,7 @@ def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Use one core: on arrays this small, threads lose more time waiting for each other."""
+    """Use one thread, which is faster than several on arrays this small."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -195,7 +195,7 @@ def _read(path: Path, per_grade: int) -> ReachableTargets | None:
 
 
 def _write(path: Path, targets: ReachableTargets) -> None:
-    """Write the file whole or not at all: several runs may share the cache."""
+    """Write the file atomically, because several runs can share the cache."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")

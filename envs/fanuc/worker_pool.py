@@ -1,4 +1,4 @@
-"""The worker processes of the environment: started, stepped together, replaced when they die."""
+"""Pool of worker processes that step the arms together and are replaced when they die."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from envs.fanuc.shared_memory import Exchange
 from envs.fanuc.worker_process import Assignment
 from torchrl_gpu.errors import ConfigurationError
 
-# Of a worker process.
 _MODULE = "envs.fanuc.worker_process"
 
 log = logging.getLogger(__name__)
 
-# Arms in one PyBullet client slow each other down beyond eight, and a client costs about 35 MB.
-# Few arms are spread over up to eight clients, so that as many cores can share them.
+# Beyond eight arms per PyBullet client the time per arm rises; each client takes about 35 MB.
+# A small number of arms is spread over up to eight clients, to use up to eight cores.
 MAX_ARMS_PER_CLIENT = 8
 MIN_CLIENTS = 8
 
@@ -33,25 +32,25 @@ SECONDS_TO_END = 5.0
 
 
 def group_sizes(num_arms: int) -> list[int]:
-    """Return how many arms each client gets: all of them, spread as evenly as can be.
+    """Return the number of arms in each client, spread as evenly as possible.
 
-    It depends on nothing else, least of all on the number of workers, so that the arms move in
-    exactly the same way on any machine.
+    The result does not depend on the number of workers, so that trajectories are equal on all
+    machines.
 
     Args:
-        num_arms: how many arms there are.
+        num_arms: number of all arms, at least 1.
     """
     per_client = min(MAX_ARMS_PER_CLIENT, -(-num_arms // MIN_CLIENTS))
     return _spread(num_arms, -(-num_arms // per_client))
 
 
 def default_num_workers(num_arms: int) -> int:
-    """Return one worker for each core that this process may use, but no more than clients."""
+    """Return the number of cores that this process may use, at most the number of clients."""
     return min(len(usable_cores()), len(group_sizes(num_arms)))
 
 
 def usable_cores() -> list[int]:
-    """Return the numbers of the cores that this process may use."""
+    """Return the indices of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
@@ -62,29 +61,29 @@ class _Worker:
     name: str
     assignment: Assignment
     process: subprocess.Popen[bytes] = field(init=False)
-    stepping: bool = False  # has been told to step and has not answered yet
+    stepping: bool = False  # the answer to `send_step` has not been read
 
     def start(self) -> None:
-        """Start the process; `wait` tells when it is ready."""
+        """Start the process; `wait` returns when it is ready."""
         self.process = subprocess.Popen(
             [sys.executable, "-m", _MODULE, json.dumps(asdict(self.assignment))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            cwd=PACKAGE_ROOT,  # where Python looks for the module first
+            cwd=PACKAGE_ROOT,  # first entry of the module search path
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
         self.stepping = False
 
-    def tell(self) -> None:
-        """Tell it to step; a dead one is found out by `wait`."""
+    def send_step(self) -> None:
+        """Send the step command; `wait` detects a dead process."""
         assert self.process.stdin is not None
         self.stepping = True
         with contextlib.suppress(OSError):
             self.process.stdin.write(STEP)
 
     def wait(self) -> bool:
-        """Wait for its answer and return True, or False if it has died."""
+        """Wait for the answer; return False if the process has died."""
         assert self.process.stdout is not None
         answered = self.process.stdout.read(1) == STEP
         self.stepping = False
@@ -92,20 +91,20 @@ class _Worker:
 
 
 class WorkerPool:
-    """All arms of an environment, spread over processes.
+    """Worker processes that simulate all arms of an environment.
 
     Args:
-        urdf: path of the arm's description.
-        num_arms: how many arms.
-        num_workers: how many processes; no more than there are clients are started.
-        solver_iterations: of the constraint solver, per substep.
-        window: whether the first worker shows its arms, if it can.
+        urdf: path of the URDF of the arm.
+        num_arms: number of arms, at least 1.
+        num_workers: number of processes, at least 1; limited to the number of clients.
+        solver_iterations: iterations of the constraint solver per substep.
+        window: whether the first worker opens a window if possible.
 
     Attributes:
-        exchange: the arrays shared with the workers.
+        exchange: arrays in memory shared with the workers.
 
     Raises:
-        ConfigurationError: the workers cannot build their arms.
+        ConfigurationError: PyBullet cannot load the arm.
     """
 
     def __init__(
@@ -120,8 +119,7 @@ class WorkerPool:
         self._workers: list[_Worker] = []
         self._finalizer = weakref.finalize(self, _end, self._workers, self.exchange)
         sizes = group_sizes(num_arms)
-        # Workers that fill all cores have one each; fewer leave the choice to the system, which
-        # knows what else runs.
+        # As many workers as cores are pinned to one core each; the system schedules fewer workers.
         cores = usable_cores()
         first_group = first_arm = 0
         for index, num_groups in enumerate(_spread(len(sizes), min(num_workers, len(sizes)))):
@@ -143,7 +141,7 @@ class WorkerPool:
         for worker in self._workers:
             started = worker.wait()
             if not started and worker.assignment.window:
-                log.warning("no window can be opened on this display: the arms move unseen")
+                log.warning("no window can be opened on this display; the demo continues")
                 _reap(worker.process)
                 worker.assignment = replace(worker.assignment, window=False)
                 worker.start()
@@ -151,33 +149,33 @@ class WorkerPool:
             if not started:
                 self.close()
                 raise ConfigurationError(
-                    f"urdf={urdf}: PyBullet cannot load this arm; what it said stands above"
+                    f"urdf={urdf}: PyBullet cannot load this arm; see its output above"
                 )
 
     @property
     def num_workers(self) -> int:
-        """How many processes there are."""
+        """Number of worker processes."""
         return len(self._workers)
 
     @property
     def pids(self) -> list[int]:
-        """Their process ids."""
+        """Process ids of the workers."""
         return [worker.process.pid for worker in self._workers]
 
     def step(self) -> list[slice]:
-        """Let all arms carry out `exchange.action`; `exchange.state` then holds where they are.
+        """Step all arms by `exchange.action`; `exchange.state` then holds the new states.
 
         Returns:
-            The arms of workers that died, usually none. Their rows of the exchange may be torn. New
-            workers are in place and will take over what `exchange.state` holds at the next step.
+            Arms of workers that died, usually none. Their rows of the exchange can be incomplete.
+            The workers have been replaced and load `exchange.state` at the next step.
 
         Raises:
-            RuntimeError: a worker that died could not be replaced, or the pool is closed.
+            RuntimeError: a dead worker could not be replaced, or the pool is closed.
         """
         if not self._finalizer.alive:
             raise RuntimeError("the environment is closed")
         for worker in self._workers:
-            worker.tell()
+            worker.send_step()
         lost = []
         for worker in self._workers:
             if not worker.wait():
@@ -186,10 +184,10 @@ class WorkerPool:
         return lost
 
     def recover(self) -> bool:
-        """Replace workers whose step was interrupted, by Ctrl-C say, with arms in unknown states.
+        """Replace workers whose step was interrupted, for instance by Ctrl-C.
 
         Returns:
-            Whether there were any: the states of all arms must be written again.
+            Whether a worker was replaced; the states of all arms must then be written again.
         """
         interrupted = [worker for worker in self._workers if worker.stepping]
         for worker in interrupted:
@@ -200,8 +198,8 @@ class WorkerPool:
     def _replace(self, worker: _Worker) -> None:
         pid, code = worker.process.pid, self._restart(worker)
         log.warning(
-            "%s (process %d) died with exit code %d: its arms %d to %d end their episodes; "
-            "process %d has taken them over",
+            "%s (process %d) died with exit code %d: the episodes of arms %d to %d are truncated; "
+            "process %d replaces it",
             worker.name,
             pid,
             code,
@@ -212,7 +210,7 @@ class WorkerPool:
         self.exchange.rewritten[worker.assignment.arms] = 1
 
     def _restart(self, worker: _Worker) -> int:
-        """Start a process in the place of one that has ended; return the exit code of that."""
+        """Start a process in place of a dead one; return the exit code of the dead one."""
         code = _reap(worker.process)
         worker.start()
         if not worker.wait():
@@ -225,12 +223,12 @@ class WorkerPool:
 
 
 def _spread(total: int, parts: int) -> list[int]:
-    """Return `parts` numbers that add up to `total` and differ by one at most."""
+    """Return `parts` integers that sum to `total` and differ by at most one."""
     return [total // parts + (index < total % parts) for index in range(parts)]
 
 
 def _reap(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a process whose pipe is closed, make it end if need be."""
+    """Wait until a process with a closed pipe exits, kill it after a timeout; return its code."""
     try:
         process.wait(SECONDS_TO_END)
     except subprocess.TimeoutExpired:
@@ -243,7 +241,7 @@ def _reap(process: subprocess.Popen[bytes]) -> int:
 
 
 def _end(workers: list[_Worker], exchange: Exchange) -> None:
-    """End every process by closing the pipe that it listens to, and remove the shared file."""
+    """End all processes by closing their input pipes, and remove the shared file."""
     for worker in workers:
         if worker.process.stdin is not None:
             worker.process.stdin.close()

@@ -1,10 +1,10 @@
-"""A process that simulates some of the arms.
+"""Worker process that simulates a part of the arms.
 
-It is started as `python -m envs.fanuc.worker_process '<assignment as JSON>'`.
+The command is `python -m envs.fanuc.worker_process '<assignment as JSON>'`.
 
-The environment writes one byte to its standard input for every step and reads one byte from its
-standard output when the step is done; everything else goes through the shared `Exchange`. When the
-environment is gone, so is the other end of the pipe, and the worker ends by itself.
+For each step the environment writes one byte to the worker's standard input and reads one byte from
+its standard output; all data pass through the shared `Exchange`. When the environment exits, the
+pipe closes and the worker exits too.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ DONE = b"."
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker is to simulate; plain values, so that they travel as JSON.
+    """Assignment of a worker process, in plain values that can be encoded as JSON.
 
     Attributes:
         exchange: path of the shared memory.
-        num_arms: how many arms it holds in all.
-        first_arm: index of this worker's first one.
-        group_sizes: arms in each of its clients.
-        urdf: path of the arm's description.
-        solver_iterations: of the constraint solver, per substep.
-        window: whether to show the first client; needs a display.
-        core: the core to stay on; None to go where the system likes.
+        num_arms: number of all arms in the shared memory.
+        first_arm: index of the worker's first arm.
+        group_sizes: number of arms in each client of the worker.
+        urdf: path of the URDF of the arm.
+        solver_iterations: iterations of the constraint solver per substep.
+        window: whether to open a window for the first client; needs a display.
+        core: index of the core to pin the process to; None for no pinning.
     """
 
     exchange: str
@@ -54,16 +54,16 @@ class Assignment:
 
     @property
     def arms(self) -> slice:
-        """This worker's rows of the shared memory."""
+        """Rows of the worker in the shared memory."""
         return slice(self.first_arm, self.first_arm + sum(self.group_sizes))
 
 
 def main(assignment: Assignment) -> None:
-    """Build the arms and step them until the pipe is closed."""
+    """Load the arms and step them until the pipe is closed."""
     _share_cores_well(assignment.core)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to act upon
-    # PyBullet prints from C. The real output is kept for the protocol and hidden from PyBullet,
-    # which therefore is imported only now.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    # PyBullet prints from C. Standard output is reserved for the protocol and redirected before
+    # PyBullet is imported.
     output = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -80,7 +80,7 @@ def main(assignment: Assignment) -> None:
         robot, assignment.group_sizes, assignment.solver_iterations, assignment.window
     )
 
-    gc.disable()  # PyBullet's many tuples would set it off at every step, and nothing makes cycles
+    gc.disable()  # PyBullet's many tuples would trigger it at every step; there are no cycles
     with contextlib.suppress(BrokenPipeError):
         os.write(output, DONE)
         while os.read(0, 1):
@@ -90,18 +90,18 @@ def main(assignment: Assignment) -> None:
                 rewritten[:] = 0
             simulation.step(state, action)
             encode(state, target, observation, distance)
-            if assignment.window:  # a person is looking: no faster than life
+            if assignment.window:  # show the arms at most in real time
                 time.sleep(max(0.0, STEP_SECONDS - (time.perf_counter() - began)))
             os.write(output, DONE)
     simulation.close()
-    exchange.remove()  # in case the parent was killed and could not
+    exchange.remove()  # the parent cannot remove the file if it was killed
 
 
 def _share_cores_well(core: int | None) -> None:
-    """Keep the workers from standing in each other's way, where the system offers it (Linux).
+    """Set a scheduling policy that keeps workers from preempting each other (Linux only).
 
-    All workers are told to step at almost the same moment. Left alone, two of them often wake on
-    one core, or the first takes the core of the environment before it has told the second.
+    All workers receive the step command at almost the same time. By default, two of them often wake
+    on one core, or the first preempts the environment before it has sent the second command.
     """
     if hasattr(os, "sched_setscheduler"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Fixtures for the worlds: one cache of targets for the whole run, and environments that end."""
+"""Fixtures of the environments: one cache of targets per session, and closing after each test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def make_env() -> Iterator[Callable[..., FanucEnv]]:
-    """Build environments, small ones unless told otherwise, and close them after the test."""
+    """Build environments with four arms by default, and close them after the test."""
     made: list[FanucEnv] = []
 
     def make(**settings: Any) -> FanucEnv:

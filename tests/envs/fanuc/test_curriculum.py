@@ -10,7 +10,7 @@ def _record(curriculum: Curriculum, episodes: int, successes: int) -> None:
     curriculum.record(success, np.ones_like(success))
 
 
-def test_rises_when_enough_of_the_window_succeeded() -> None:
+def test_level_rises_above_the_pass_rate() -> None:
     curriculum = Curriculum(ceiling=2)
     _record(curriculum, WINDOW - 1, WINDOW - 1)
     assert curriculum.level == 0
@@ -18,13 +18,13 @@ def test_rises_when_enough_of_the_window_succeeded() -> None:
     assert curriculum.level == 1
 
 
-def test_stays_at_the_pass_rate_itself() -> None:
+def test_level_stays_at_exactly_the_pass_rate() -> None:
     curriculum = Curriculum(ceiling=2)
     _record(curriculum, WINDOW, int(PASS_RATE * WINDOW))
     assert curriculum.level == 0
 
 
-def test_old_failures_leave_the_window_and_counting_starts_anew() -> None:
+def test_old_failures_leave_the_window_which_is_emptied_on_a_rise() -> None:
     curriculum = Curriculum(ceiling=2)
     _record(curriculum, WINDOW, 0)
     _record(curriculum, WINDOW, WINDOW)
@@ -33,7 +33,7 @@ def test_old_failures_leave_the_window_and_counting_starts_anew() -> None:
     assert curriculum.level == 1
 
 
-def test_never_passes_the_ceiling() -> None:
+def test_level_never_exceeds_the_ceiling() -> None:
     curriculum = Curriculum(ceiling=1)
     for _ in range(5):
         _record(curriculum, WINDOW, WINDOW)
@@ -49,7 +49,7 @@ def test_only_finished_episodes_count() -> None:
     assert curriculum.state_dict() == {"level": 0, "outcomes": [True]}
 
 
-def test_goes_on_from_its_state() -> None:
+def test_state_is_restored() -> None:
     curriculum = Curriculum(ceiling=2)
     _record(curriculum, WINDOW - 1, WINDOW)
     other = Curriculum(ceiling=2)

@@ -44,7 +44,7 @@ def _equal(first: TensorDict, second: TensorDict) -> bool:
 
 
 def _put_targets(env: FanucEnv, arms: list[int], offset: float = 0.0) -> None:
-    """Move the targets of some arms to their flanges, or `offset` metres above them."""
+    """Move the targets of some arms to their flanges, raised by `offset` metres."""
     state = env.state_dict()
     lift = torch.tensor([0.0, 0.0, offset])
     state["arms"]["target"][arms] += (env.flange + lift - env.target)[arms]
@@ -53,7 +53,7 @@ def _put_targets(env: FanucEnv, arms: list[int], offset: float = 0.0) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"mode": "eval"}, {"robot": "lr_mate_200id"}])
-def test_specs_check(make_env: MakeEnv, settings: dict[str, Any]) -> None:
+def test_env_satisfies_its_specs(make_env: MakeEnv, settings: dict[str, Any]) -> None:
     env = make_env(num_envs=3, **settings)
     check_env_specs(env)
     assert env.batch_size == (3,)
@@ -61,8 +61,8 @@ def test_specs_check(make_env: MakeEnv, settings: dict[str, Any]) -> None:
     assert env.observation_spec["observation"].shape == (3, 36)
 
 
-def test_everything_stays_within_its_spec(make_env: MakeEnv) -> None:
-    """Extreme actions, held so long that arms hit the floor, themselves and their limits."""
+def test_observations_stay_within_their_spec(make_env: MakeEnv) -> None:
+    """Extreme actions, held until arms hit the floor, themselves and their limits."""
     env = make_env(num_envs=8, max_episode_steps=100)
     actions = _random_actions(12, 8).sign().repeat_interleave(25, 0)
     steps = _trajectory(env, actions)
@@ -72,7 +72,7 @@ def test_everything_stays_within_its_spec(make_env: MakeEnv) -> None:
     assert steps["next", "done"].any()
 
 
-def test_rollout_resets_arms_on_their_own(make_env: MakeEnv) -> None:
+def test_rollout_resets_arms_independently(make_env: MakeEnv) -> None:
     env = make_env(max_episode_steps=10)
     steps = env.rollout(25, break_when_any_done=False)
     truncated = steps["next", "truncated"].squeeze(-1)
@@ -105,7 +105,7 @@ def test_success_terminates_even_at_the_time_limit(make_env: MakeEnv) -> None:
     assert after["done"].all()
 
 
-def test_success_radius_decides(make_env: MakeEnv) -> None:
+def test_success_depends_on_the_success_radius(make_env: MakeEnv) -> None:
     env = make_env(success_radius=0.05)
     tensordict = env.reset()
     _put_targets(env, [0, 1], offset=0.04)
@@ -128,17 +128,17 @@ def test_reward_is_the_documented_sum(make_env: MakeEnv) -> None:
     torch.testing.assert_close(after["reward"], expected, atol=1e-5, rtol=0)
 
 
-def test_last_observation_is_the_true_one_and_the_reset_one_follows(make_env: MakeEnv) -> None:
+def test_next_holds_the_last_observation_and_the_root_the_first(make_env: MakeEnv) -> None:
     env = make_env(max_episode_steps=1)
     first = env.reset().set("action", torch.full((4, 6), 0.5))
     step, following = env.step_and_maybe_reset(first)
     speeds = step["next", "observation"][:, 6:12]
     assert (speeds > 0.3).all(), "the arms were moving when the episode ended"
-    assert (following["observation"][:, 6:12] == 0).all(), "and begin the next one at rest"
+    assert (following["observation"][:, 6:12] == 0).all(), "the arms start the next episode at rest"
     assert not following["done"].any()
 
 
-def test_partial_reset_touches_no_other_arm(make_env: MakeEnv) -> None:
+def test_partial_reset_leaves_other_arms_unchanged(make_env: MakeEnv) -> None:
     disturbed, calm = make_env(num_envs=8), make_env(num_envs=8)
     actions = _random_actions(40, 8)
     for env in (disturbed, calm):
@@ -169,14 +169,16 @@ def test_reset_starts_new_episodes_at_rest(make_env: MakeEnv) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"num_workers": 1}, {"num_workers": 3}])
-def test_same_seed_same_trajectory(make_env: MakeEnv, settings: dict[str, int]) -> None:
+def test_trajectory_does_not_depend_on_the_workers(
+    make_env: MakeEnv, settings: dict[str, int]
+) -> None:
     actions = _random_actions(60, 12)
     common = {"num_envs": 12, "seed": 7, "max_episode_steps": 25}
     first = _trajectory(make_env(**common, num_workers=2), actions)
     assert _equal(_trajectory(make_env(**common, **settings), actions), first)
 
 
-def test_seed_decides(make_env: MakeEnv) -> None:
+def test_seed_determines_starts_and_targets(make_env: MakeEnv) -> None:
     env = make_env(seed=1)
     first = env.reset()["observation"]
     assert not torch.equal(env.reset()["observation"], first)
@@ -186,9 +188,9 @@ def test_seed_decides(make_env: MakeEnv) -> None:
     assert not torch.equal(env.reset()["observation"], first)
 
 
-def test_loaded_state_has_the_same_future(make_env: MakeEnv) -> None:
+def test_restored_state_reproduces_the_trajectory(make_env: MakeEnv) -> None:
     settings = {"num_envs": 8, "max_episode_steps": 30}
-    # Held actions: some arms lie on the floor when the state is taken.
+    # Actions are held, so that some arms touch the floor when the state is saved.
     actions = _random_actions(12, 8).sign().repeat_interleave(10, 0)
     env = make_env(**settings)
     _trajectory(env, actions[:55])
@@ -201,7 +203,7 @@ def test_loaded_state_has_the_same_future(make_env: MakeEnv) -> None:
     assert _equal(_trajectory(other, actions[55:], start=other.observe()), carried_on)
 
 
-def test_state_is_tensors_and_plain_values(make_env: MakeEnv) -> None:
+def test_state_has_only_tensors_and_plain_values(make_env: MakeEnv) -> None:
     def plain(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return value.tolist()
@@ -210,12 +212,12 @@ def test_state_is_tensors_and_plain_values(make_env: MakeEnv) -> None:
     json.dumps(plain(make_env().state_dict()))
 
 
-def test_state_of_another_number_of_arms_is_refused(make_env: MakeEnv) -> None:
-    with pytest.raises(ConfigurationError, match="num_envs=5: the saved state is of 4 arms"):
+def test_state_with_another_number_of_arms_raises_an_error(make_env: MakeEnv) -> None:
+    with pytest.raises(ConfigurationError, match="num_envs=5: the saved state has 4 arms"):
         make_env(num_envs=5).load_state_dict(make_env().state_dict())
 
 
-def test_curriculum_begins_easy_and_rises_with_success(make_env: MakeEnv) -> None:
+def test_curriculum_starts_easy_and_rises_with_success(make_env: MakeEnv) -> None:
     env = make_env(num_envs=64, max_episode_steps=1)
     env.reset()
     assert env.metrics() == {"curriculum/grade": 0.0}
@@ -241,11 +243,13 @@ def test_curriculum_begins_easy_and_rises_with_success(make_env: MakeEnv) -> Non
         ({"mode": "eval", "grade_ceiling": "medium"}, 1.0),
     ],
 )
-def test_grades_by_mode(make_env: MakeEnv, settings: dict[str, Any], grade: float) -> None:
+def test_hardest_grade_depends_on_the_mode(
+    make_env: MakeEnv, settings: dict[str, Any], grade: float
+) -> None:
     assert make_env(**settings).metrics() == {"curriculum/grade": grade}
 
 
-def test_evaluation_draws_every_grade_alike(make_env: MakeEnv) -> None:
+def test_evaluation_draws_all_grades_equally(make_env: MakeEnv) -> None:
     env = make_env(mode="eval")
     targets = []
     for _ in range(150):
@@ -275,7 +279,7 @@ def test_discrete_actions_move_one_joint_each(make_env: MakeEnv) -> None:
     assert moved.abs().max() < 5e-3
 
 
-def test_physical_attributes(make_env: MakeEnv) -> None:
+def test_properties_have_physical_units(make_env: MakeEnv) -> None:
     env = make_env()
     tensordict = env.reset()
     _act(env, torch.full((4, 6), 0.2), tensordict)
@@ -292,7 +296,7 @@ def test_any_number_of_arms(make_env: MakeEnv) -> None:
     assert len(env.worker_pids) == 3
 
 
-def test_arm_of_ones_own(make_env: MakeEnv, tmp_path: Path) -> None:
+def test_arm_from_a_user_urdf(make_env: MakeEnv, tmp_path: Path) -> None:
     text = Path(make_env().robot.urdf).read_text()
     own = tmp_path / "long arm.urdf"
     own.write_text(text.replace('xyz="0 0 0.3" rpy', 'xyz="0 0 0.35" rpy'))
@@ -314,7 +318,7 @@ def test_arm_of_ones_own(make_env: MakeEnv, tmp_path: Path) -> None:
         ({"urdf": "no/such.urdf"}, r"urdf=no/such\.urdf: cannot be read"),
     ],
 )
-def test_bad_settings_are_one_clear_line(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise_one_line_errors(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as caught:
         FanucEnv(**settings)
     assert "\n" not in str(caught.value)

@@ -40,12 +40,12 @@ def _random_joints(robot: Robot, count: int) -> torch.Tensor:
         ("lr_mate_200id", POSE, [0.408770, 0.095987, 0.318922]),
     ],
 )
-def test_known_poses(name: str, joints: list[float], flange: list[float]) -> None:
+def test_flange_of_known_postures(name: str, joints: list[float], flange: list[float]) -> None:
     reached = ForwardKinematics(load_robot(name)).flange(torch.tensor(joints))
     torch.testing.assert_close(reached, torch.tensor(flange), atol=2e-6, rtol=0)
 
 
-def test_agrees_with_the_simulator(robot: Robot, group: ArmGroup) -> None:
+def test_flange_agrees_with_the_simulator(robot: Robot, group: ArmGroup) -> None:
     kinematics = ForwardKinematics(robot)
     joints = _random_joints(robot, 20)
     frames = kinematics.link_frames(joints)
@@ -65,7 +65,7 @@ def test_agrees_with_the_simulator(robot: Robot, group: ArmGroup) -> None:
         torch.testing.assert_close(frames[index, -1, :3, :3], turned, atol=1e-5, rtol=0)
 
 
-def test_keeps_the_batch_shape() -> None:
+def test_batch_shape_is_kept() -> None:
     kinematics = ForwardKinematics(load_robot())
     joints = _random_joints(load_robot(), 12)
     batched = kinematics.flange(joints.view(3, 4, 6))

@@ -25,7 +25,7 @@ def _random_states(count: int) -> np.ndarray:
     return np.stack((angles, rng.uniform(-1, 1, (count, 6)) * ROBOT.velocity), 1)
 
 
-def test_numbers_are_what_the_documentation_says() -> None:
+def test_elements_equal_their_documentation() -> None:
     state = _random_states(50)
     target = np.random.default_rng(1).uniform(-0.5, 0.5, (50, 3))
     observation, distance = _encode(state, target)
@@ -71,7 +71,7 @@ def test_turning_arm_and_target_together_changes_only_the_first_angle() -> None:
     assert before[0, 0] != after[0, 0]
 
 
-def test_the_turn_to_a_target_behind_goes_the_way_that_joint_1_can_go() -> None:
+def test_turn_to_a_target_behind_respects_the_limits_of_joint_1() -> None:
     state = _random_states(1)
     state[0, 0, 0] = -2.5  # to the right, almost behind
     behind_to_the_left = np.array([[-0.5, 0.1, 0.5]])

@@ -23,23 +23,23 @@ def _share(frame: np.ndarray, low: tuple[int, int, int], high: tuple[int, int, i
     return float(((frame >= low) & (frame <= high)).all(-1).mean())
 
 
-def test_frame_shows_a_yellow_arm(renderer: ArmRenderer) -> None:
+def test_image_contains_a_yellow_arm(renderer: ArmRenderer) -> None:
     frame = renderer.frame(HOME, (0.3, -0.4, 0.5))
     assert frame.shape == (120, 160, 3)
     assert frame.dtype == np.uint8
     assert 0.01 < _share(frame, (150, 100, 0), (255, 220, 60)) < 0.3
 
 
-def test_posture_target_and_trail_show(renderer: ArmRenderer) -> None:
+def test_image_contains_posture_target_and_trail(renderer: ArmRenderer) -> None:
     plain = renderer.frame(HOME, (0.3, -0.4, 0.5))
     assert (renderer.frame((1.0, *HOME[1:]), (0.3, -0.4, 0.5)) != plain).any(-1).mean() > 0.01
     assert (renderer.frame(HOME, (0.3, -0.4, 0.7)) != plain).any()
     trail = [(0.4, y / 50, 0.7) for y in range(10)]
     assert (renderer.frame(HOME, (0.3, -0.4, 0.5), trail) != plain).any()
-    assert (renderer.frame(HOME, (0.3, -0.4, 0.5)) == plain).all(), "nothing stays behind"
+    assert (renderer.frame(HOME, (0.3, -0.4, 0.5)) == plain).all(), "no trail remains"
 
 
-def test_environment_draws_its_arms(make_env: Callable[..., FanucEnv]) -> None:
+def test_environment_renders_its_arms(make_env: Callable[..., FanucEnv]) -> None:
     env = make_env(num_envs=2)
     tensordict = env.reset()
     first = env.render(0)

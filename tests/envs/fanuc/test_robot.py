@@ -39,7 +39,7 @@ def test_data_sheet_of_the_200id() -> None:
     np.testing.assert_array_equal(robot.effort, [500, 500, 200, 70, 40, 20])
 
 
-def test_every_link_has_a_body() -> None:
+def test_every_link_has_a_collision_body() -> None:
     assert [c.link for c in load_robot().capsules] == list(range(7))
 
 
@@ -65,7 +65,7 @@ def test_fixed_joints_are_folded_into_the_chain(tmp_path: Path) -> None:
     np.testing.assert_allclose(mounted.capsules[0].start - plain.capsules[0].start, [0, 0, 0.5])
 
 
-def test_fingerprint_tells_arms_apart() -> None:
+def test_fingerprint_differs_between_arms() -> None:
     assert load_robot("lr_mate_200ic").fingerprint == load_robot("lr_mate_200ic").fingerprint
     assert load_robot("lr_mate_200ic").fingerprint != load_robot("lr_mate_200id").fingerprint
 
@@ -89,7 +89,7 @@ def _edited(text: str) -> str:
         (_edited('<origin xyz="0 0 0.33" => <origin xyz="0 0 high"'), "0 0 high"),
     ],
 )
-def test_unusable_urdf_is_one_clear_line(tmp_path: Path, content: str, message: str) -> None:
+def test_invalid_urdf_raises_a_one_line_error(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "arm.urdf"
     path.write_text(content)
     with pytest.raises(ConfigurationError, match=message) as caught:
@@ -98,6 +98,6 @@ def test_unusable_urdf_is_one_clear_line(tmp_path: Path, content: str, message: 
     assert str(path) in str(caught.value)
 
 
-def test_missing_urdf_is_one_clear_line(tmp_path: Path) -> None:
+def test_missing_urdf_raises_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"nowhere\.urdf: cannot be read"):
         load_robot(urdf=str(tmp_path / "nowhere.urdf"))

@@ -9,7 +9,7 @@ from envs.fanuc.robot import Robot, load_robot
 from envs.fanuc.simulation import SPEED_SHARE, STEP_SECONDS, ArmGroup, Simulation
 from envs.fanuc.targets import HOME
 
-# The limits hold exactly, up to rounding.
+# Tolerance for rounding; the limits hold exactly.
 TOLERANCE = 1e-12
 NUM_ARMS = 8
 
@@ -35,7 +35,7 @@ def _at_home(simulation: Simulation) -> np.ndarray:
 
 @pytest.mark.parametrize("hold", [1, 25])
 def test_limits_are_never_exceeded(robot: Robot, simulation: Simulation, hold: int) -> None:
-    """Extreme actions, held long enough to run into the limits, the floor and the arm itself."""
+    """Extreme actions, held until arms hit their limits, the floor and themselves."""
     rng = np.random.default_rng(0)
     state = _at_home(simulation)
     touched = np.zeros(6, dtype=bool)
@@ -55,7 +55,7 @@ def test_limits_are_never_exceeded(robot: Robot, simulation: Simulation, hold: i
         assert touched[[0, 4]].all(), "the test never drove these joints to their limits"
 
 
-def test_simulator_holds_the_state_that_is_reported(robot: Robot, simulation: Simulation) -> None:
+def test_returned_state_equals_the_simulator_state(robot: Robot, simulation: Simulation) -> None:
     rng = np.random.default_rng(0)
     state = _at_home(simulation)
     for step in range(60):
@@ -65,7 +65,7 @@ def test_simulator_holds_the_state_that_is_reported(robot: Robot, simulation: Si
         np.testing.assert_array_equal(simulation.groups[0].read(), state.ravel())
 
 
-def test_actions_are_shares_of_the_top_speed(robot: Robot, simulation: Simulation) -> None:
+def test_actions_are_fractions_of_the_maximum_speed(robot: Robot, simulation: Simulation) -> None:
     state = _at_home(simulation)
     action = np.full((NUM_ARMS, 6), 0.1, np.float32)
     action[1] *= -1
@@ -77,7 +77,7 @@ def test_actions_are_shares_of_the_top_speed(robot: Robot, simulation: Simulatio
     np.testing.assert_allclose(state[1, 0] - HOME, -wanted * 6 * STEP_SECONDS, rtol=1e-2)
 
 
-def test_actions_beyond_the_bounds_count_as_the_bounds(simulation: Simulation) -> None:
+def test_actions_are_clipped_to_their_bounds(simulation: Simulation) -> None:
     state = _at_home(simulation)
     action = np.ones((NUM_ARMS, 6), np.float32)
     action[1] = 50
@@ -93,7 +93,7 @@ def test_arms_hold_still_against_gravity(simulation: Simulation) -> None:
 
 
 def test_floor_and_links_stop_the_arm(robot: Robot, simulation: Simulation) -> None:
-    """Driven down onto the floor, the arm does not reach what its limits alone would allow."""
+    """Driven into the floor, the arm stops before its joint limits."""
     state = _at_home(simulation)
     action = np.zeros((NUM_ARMS, 6), np.float32)
     action[:, 1] = 0.3
@@ -102,7 +102,7 @@ def test_floor_and_links_stop_the_arm(robot: Robot, simulation: Simulation) -> N
     assert (state[:, 0, 1] < robot.upper[1] - 0.2).all()
 
 
-def test_no_growth_of_memory_over_many_resets() -> None:
+def test_memory_does_not_grow_over_many_resets() -> None:
     psutil = pytest.importorskip("psutil")
     group = ArmGroup(load_robot(), num_arms=4, solver_iterations=10)
     process = psutil.Process()

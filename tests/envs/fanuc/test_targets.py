@@ -33,7 +33,7 @@ def _equal(first: ReachableTargets, second: ReachableTargets) -> bool:
 
 
 @pytest.mark.parametrize("name", ["lr_mate_200ic", "lr_mate_200id"])
-def test_every_target_is_reached_by_a_free_posture_within_the_limits(name: str) -> None:
+def test_every_target_is_reached_by_a_collision_free_posture_within_the_limits(name: str) -> None:
     robot = load_robot(name)
     kinematics = ForwardKinematics(robot)
     targets = load_targets(robot, per_grade=PER_GRADE)
@@ -44,11 +44,11 @@ def test_every_target_is_reached_by_a_free_posture_within_the_limits(name: str) 
     check = CollisionCheck(robot, kinematics)
     assert (check.clearance(joints) > MIN_CLEARANCE).all()
     assert (check.clearance(targets.starts) > MIN_CLEARANCE).all()
-    # The axis of joint 1 of both models is the z axis of the base.
+    # In both models the axis of joint 1 is the z axis of the base.
     assert (targets.positions[:, :2].norm(dim=-1) >= MIN_AXIS_DISTANCE).all()
 
 
-def test_grades_are_bands_of_distance_with_equal_shares() -> None:
+def test_grades_are_bands_of_distance_of_equal_size() -> None:
     robot = load_robot()
     targets = load_targets(robot, per_grade=PER_GRADE)
     home = ForwardKinematics(robot).flange(torch.tensor(HOME))
@@ -65,7 +65,7 @@ def test_starts_are_spread_around_home() -> None:
     assert (offset.std(0) > START_NOISE / 3).all()
 
 
-def test_cached_targets_equal_fresh_ones(cache: Path) -> None:
+def test_cached_targets_equal_new_ones(cache: Path) -> None:
     fresh = load_targets(load_robot(), per_grade=PER_GRADE)
     assert len(list(cache.iterdir())) == 1
     written = next(cache.iterdir()).stat().st_mtime_ns
@@ -73,7 +73,7 @@ def test_cached_targets_equal_fresh_ones(cache: Path) -> None:
     assert next(cache.iterdir()).stat().st_mtime_ns == written
 
 
-def test_seeds_and_arms_have_targets_of_their_own(cache: Path) -> None:
+def test_targets_differ_between_seeds_and_arms(cache: Path) -> None:
     first = load_targets(load_robot(), seed=0, per_grade=PER_GRADE)
     assert not _equal(load_targets(load_robot(), seed=1, per_grade=PER_GRADE), first)
     assert not _equal(load_targets(load_robot("lr_mate_200id"), per_grade=PER_GRADE), first)
@@ -81,7 +81,7 @@ def test_seeds_and_arms_have_targets_of_their_own(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense", b"\xff" * 4096])
-def test_damaged_cache_is_made_again(cache: Path, damage: bytes) -> None:
+def test_damaged_cache_is_replaced(cache: Path, damage: bytes) -> None:
     fresh = load_targets(load_robot(), per_grade=PER_GRADE)
     file = next(cache.iterdir())
     whole = file.read_bytes()
@@ -90,7 +90,7 @@ def test_damaged_cache_is_made_again(cache: Path, damage: bytes) -> None:
     assert file.read_bytes() == whole
 
 
-def test_cache_that_cannot_be_written_is_done_without(
+def test_cache_that_cannot_be_written_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("in the way")

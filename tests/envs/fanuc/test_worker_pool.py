@@ -22,7 +22,7 @@ MakeEnv = Callable[..., FanucEnv]
 
 
 def _ends(pid: int, seconds: float = 10.0) -> bool:
-    """Wait until a process is gone, or a zombie that only waits for its parent."""
+    """Wait until a process has exited or is a zombie."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
@@ -35,13 +35,13 @@ def _ends(pid: int, seconds: float = 10.0) -> bool:
 
 
 def _exchange_file(env: FanucEnv) -> Path:
-    """Find the file that the workers share, in their command line."""
+    """Return the shared file from the command line of a worker."""
     command = psutil.Process(env.worker_pids[0]).cmdline()[-1]
     return Path(command.split('"exchange": "')[1].split('"')[0])
 
 
 @pytest.mark.parametrize("num_arms", [1, 3, 8, 20, 64, 65, 200])
-def test_every_arm_has_one_place(num_arms: int) -> None:
+def test_every_arm_is_assigned_once(num_arms: int) -> None:
     sizes = group_sizes(num_arms)
     assert sum(sizes) == num_arms
     assert 1 <= min(sizes) <= max(sizes) <= 8
@@ -83,7 +83,7 @@ def test_killed_worker_is_replaced_and_only_its_episodes_are_truncated(
         assert moved.abs().amax(-1).min() > 0, "every arm is simulated again"
 
 
-def test_lost_arms_that_are_not_reset_go_on_from_where_they_stood(make_env: MakeEnv) -> None:
+def test_lost_arms_without_a_reset_continue_from_their_last_state(make_env: MakeEnv) -> None:
     env = make_env(num_envs=2)
     tensordict = env.reset().set("action", torch.full((2, 6), 0.3))
     env.step(tensordict)
@@ -98,7 +98,7 @@ def test_lost_arms_that_are_not_reset_go_on_from_where_they_stood(make_env: Make
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer signal")
-def test_interrupted_step_never_happened(make_env: MakeEnv) -> None:
+def test_interrupted_step_is_undone(make_env: MakeEnv) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -107,7 +107,7 @@ def test_interrupted_step_never_happened(make_env: MakeEnv) -> None:
     action = torch.full((64, 6), 0.2)
     interrupted = ours.clone().set("action", action)
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 1e-3)  # one step takes several times as long
+    signal.setitimer(signal.ITIMER_REAL, 1e-3)  # shorter than one step
     try:
         with pytest.raises(KeyboardInterrupt):
             env.step(interrupted)
@@ -121,7 +121,7 @@ def test_interrupted_step_never_happened(make_env: MakeEnv) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
-def test_workers_leave_ctrl_c_to_the_parent(make_env: MakeEnv) -> None:
+def test_workers_ignore_ctrl_c(make_env: MakeEnv) -> None:
     env = make_env()
     pids = env.worker_pids
     os.kill(pids[0], signal.SIGINT)
@@ -141,7 +141,7 @@ def test_close_leaves_no_process_and_no_file(make_env: MakeEnv) -> None:
         env.rollout(1)
 
 
-def test_forgotten_environment_leaves_no_process_and_no_file() -> None:
+def test_unclosed_environment_leaves_no_process_and_no_file() -> None:
     env = FanucEnv(num_envs=2, num_workers=1)
     pids, file = env.worker_pids, _exchange_file(env)
     del env
@@ -166,7 +166,7 @@ def test_killed_parent_leaves_no_process_and_no_file(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     ) as parent:
         assert parent.stdout is not None
-        # Nothing but what the script prints: PyBullet's own messages are kept away.
+        # PyBullet's messages are suppressed, so the output is that of the script alone.
         pid = int(parent.stdout.readline())
         command = psutil.Process(pid).cmdline()[-1]
         file = Path(command.split('"exchange": "')[1].split('"')[0])
@@ -190,7 +190,7 @@ def test_worker_starts_without_torch() -> None:
     assert output.stderr == ""
 
 
-def test_no_growth_of_memory_over_many_resets(make_env: MakeEnv) -> None:
+def test_memory_does_not_grow_over_many_resets(make_env: MakeEnv) -> None:
     env = make_env(max_episode_steps=1)
     worker = psutil.Process(env.worker_pids[0])
     env.rollout(200, break_when_any_done=False)
@@ -199,7 +199,7 @@ def test_no_growth_of_memory_over_many_resets(make_env: MakeEnv) -> None:
     assert worker.memory_info().rss - before < 2_000_000
 
 
-def test_arm_that_the_simulator_cannot_load(make_env: MakeEnv, tmp_path: Path) -> None:
+def test_error_on_an_arm_that_pybullet_cannot_load(make_env: MakeEnv, tmp_path: Path) -> None:
     text = Path(make_env().robot.urdf).read_text()
     own = tmp_path / "arm.urdf"
     own.write_text(text.replace("</robot>", '<link name="loose"/></robot>'))
@@ -208,7 +208,7 @@ def test_arm_that_the_simulator_cannot_load(make_env: MakeEnv, tmp_path: Path) -
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems name no display")
-def test_demo_goes_on_without_a_window_where_none_can_be_opened(
+def test_demo_continues_if_no_window_can_be_opened(
     make_env: MakeEnv, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("DISPLAY", ":4321")
