@@ -63,7 +63,7 @@ class MarineNavEnv(Environment):
         num_envs: number of seas simulated in parallel, at least 1.
         num_robots: number of robots per sea, 1 to 32.
         num_obstacles: number of buoys per sea, 0 to 64.
-        num_vortices: number of current vortices per sea, 0 to 64.
+        num_vortices: number of vortices per sea, which cause the current, 0 to 64.
         min_start_goal_distance: minimum distance from each start to its goal in metres, at least 0.
         noise: add the paper's sensor noise to observed objects.
         normalize: scale observations to order 1; False for SI units.

@@ -25,7 +25,7 @@ class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
 
     Args:
         num_obstacles: number of buoys, 0 to 64.
-        num_vortices: number of current vortices, 0 to 64.
+        num_vortices: number of vortices, which cause the current, 0 to 64.
         min_start_goal_distance: minimum distance from start to goal in metres, at least 0.
         noise: add the paper's sensor noise to observed objects.
         normalize: scale observations to order 1; False for SI units.

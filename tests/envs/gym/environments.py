@@ -146,7 +146,7 @@ class VectorCounter(VectorEnv):
         self.action_space = batch_space(Counter.action_space, num_envs)
         self.limit = max_episode_steps
         self.counters = [Counter() for _ in range(num_envs)]
-        self.shown = np.zeros((num_envs, 2))
+        self.observations = np.zeros((num_envs, 2))
         self.rewards = np.zeros(num_envs, np.float32)
         self.terminated = np.zeros(num_envs, bool)
         self.truncated = np.zeros(num_envs, bool)
@@ -154,30 +154,34 @@ class VectorCounter(VectorEnv):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         for i in np.flatnonzero(mask):
-            self.shown[i], _ = self.counters[i].reset(seed=None if seed is None else seed + int(i))
+            self.observations[i], _ = self.counters[i].reset(
+                seed=None if seed is None else seed + int(i)
+            )
         self.terminated[mask] = self.truncated[mask] = False
-        return self.shown, {}
+        return self.observations, {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict]:
         over = self.terminated | self.truncated
         for i, counter in enumerate(self.counters):
             if over[i]:
                 assert self.mode is AutoresetMode.NEXT_STEP
-                self.shown[i], _ = counter.reset()
+                self.observations[i], _ = counter.reset()
                 self.rewards[i], self.terminated[i], self.truncated[i] = 0.0, False, False
             else:
-                self.shown[i], self.rewards[i], self.terminated[i], _, _ = counter.step(actions[i])
+                self.observations[i], self.rewards[i], self.terminated[i], _, _ = counter.step(
+                    actions[i]
+                )
                 self.truncated[i] = counter.steps >= self.limit
         info = {}
         if self.mode is AutoresetMode.SAME_STEP:
             over = self.terminated | self.truncated
-            info = {"final_obs": self.shown.copy(), "_final_obs": over}
+            info = {"final_obs": self.observations.copy(), "_final_obs": over}
             for i in np.flatnonzero(over).tolist():
-                self.shown[i], _ = self.counters[i].reset()
+                self.observations[i], _ = self.counters[i].reset()
             flags = self.terminated.copy(), self.truncated.copy()
             self.terminated[:] = self.truncated[:] = False
-            return self.shown, self.rewards, *flags, info
-        return self.shown, self.rewards, self.terminated, self.truncated, info
+            return self.observations, self.rewards, *flags, info
+        return self.observations, self.rewards, self.terminated, self.truncated, info
 
 
 _ALL = (

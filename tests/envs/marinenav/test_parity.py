@@ -59,12 +59,12 @@ def test_every_step_equals_the_reference() -> None:
         for sea, episode in enumerate(episodes):
             robots = slice(0, episode["num_robots"])
             _compare(stepped[sea], episode["observations"][step + 1], 1e-9)
-            for name, told in (
+            for name, observed in (
                 ("state", env.state()[sea, robots]),
                 ("reward", stepped["reward"][sea, robots, 0]),
             ):
                 expected = torch.tensor(episode[name][step], dtype=torch.float64)
-                torch.testing.assert_close(told, expected, rtol=0, atol=1e-9)
+                torch.testing.assert_close(observed, expected, rtol=0, atol=1e-9)
             assert stepped["done"][sea, robots, 0].tolist() == episode["done"][step]
             active = [not done for done in episode["done"][step]]
             assert stepped["active"][sea, robots, 0].tolist() == active
