@@ -6,18 +6,13 @@ without torch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torchrl_gpu.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from envs.fanuc.env import FanucEnv
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, {"FanucEnv": "envs.fanuc.env"})
 
 __all__ = ["FanucEnv"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import the environment, and torch with it, on first access (PEP 562)."""
-    if name == "FanucEnv":
-        from envs.fanuc.env import FanucEnv
-
-        return FanucEnv
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
