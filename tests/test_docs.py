@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import open_dict
 
 from tests.helpers.agents import Case, every_agent, make_batch
-from trainers.command_line import complete, help_text
+from trainers.command_line import MULTIRUN, complete, help_text
 from trainers.registry import CUSTOM
 from trainers.settings import Settings, check
 
@@ -75,7 +75,10 @@ COMMANDS = [
 
 
 def settings_of(arguments: list[str]) -> Settings:
-    """Compose and check the settings of a command as the program does."""
+    """Compose and check the settings of a command, or of its first run, as the program does."""
+    if set(MULTIRUN) & set(arguments):
+        single = [argument for argument in arguments if argument not in MULTIRUN]
+        arguments = [re.sub(r"=(\w+),[\w,]+$", r"=\1", argument) for argument in single]
     with initialize_config_module("configs", version_base="1.3"):
         config = compose("config", complete(arguments), return_hydra_config=True)
     choices = config.hydra.runtime.choices
@@ -112,7 +115,7 @@ def test_every_command_passes_the_checks_of_the_program(
     for experiment in experiments:
         assert (REPOSITORY / "configs" / "experiment" / f"{experiment}.yaml").exists()
     settings = settings_of(arguments)
-    typed = dict(argument.split("=", 1) for argument in arguments)
+    typed = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     assert settings.mode == typed.get("mode", "train")
 
 

@@ -22,6 +22,8 @@ from trainers.settings import PROVIDED
 
 SECTIONS: dict[str, Callable[..., Any]] = {"evaluation": Evaluator, "demo": film}
 
+MULTIRUN = ("-m", "--multirun")
+
 PATHS = ("checkpoint", "runs")
 
 USAGE = """\
@@ -31,6 +33,7 @@ Train, evaluate and show robot policies.
   python -m trainers.run mode=eval checkpoint=runs/...
   python -m trainers.run mode=demo checkpoint=runs/...
   python -m trainers.run checkpoint=runs/...            resume training
+  python -m trainers.run ... -m seed=1,2,3              one run for each value
 
 Choices
   agent       {agents}
@@ -82,7 +85,8 @@ def complete(arguments: list[str]) -> list[str]:
     tuned = f"{values.get('agent')}_{values.get('env.name')}"
     if "experiment" not in values and tuned in choices_of("experiment"):
         completed.append(f"experiment={tuned}")
-    return completed
+    # Hydra's parser takes settings in one piece only, so its flags go behind all of them.
+    return sorted(completed, key=lambda argument: argument.startswith("-") or "=" not in argument)
 
 
 def _with_force(argument: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints.state_file import save_state
@@ -110,6 +111,18 @@ def test_help_lists_the_settings_of_an_encoder(capsys: pytest.CaptureFixture[str
         assert call(monkeypatch, Path.cwd(), "agent=sac", "env=fanuc", "--help") == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("  agent.encoder.channels ") for line in lines)
+
+
+def test_several_seeds_make_several_runs_and_leave_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "-m", "seed=1,2"]
+    quick = ["trainer.total_frames=64", "trainer.evaluation_episodes=2", "evaluation.episodes=2"]
+    assert call(monkeypatch, tmp_path, *arguments, *quick) == 0
+    runs = list((tmp_path / "runs" / "gym" / "dqn").iterdir())
+    seeds = {OmegaConf.select(OmegaConf.load(run / "config.yaml"), "seed") for run in runs}
+    assert seeds == {1, 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 @pytest.fixture(scope="module")
