@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +9,11 @@ from tensordict import TensorDict
 
 from agents import PPO, Rainbow
 from agents.base import Agent
-from tests.helpers.agents import ENVS, OBSERVATION, build, small_specs
+from tests.helpers.agents import ENVS, OBSERVATION, build, build_for, small_specs
+from tests.helpers.environments import MatchWorld
 from torchrl_gpu.environments.specs import ActionKind
 from trainers.experience import experience_of
+from trainers.trainer import TorchRLTrainer
 
 
 def make(agent_class: type[Agent], actions: ActionKind, **settings: Any) -> Agent:
@@ -56,3 +59,23 @@ def test_priorities_reach_the_replay_buffer_after_each_update() -> None:
     first = batch["place"] == batch["place"].min()
     experience.learned(batch, torch.where(first, 1e6, 0.0))
     assert (experience.replay.sample(64)["place"] == batch["place"].min()).float().mean() > 0.95
+
+
+def test_a_trainer_hands_priorities_to_the_replay(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    env = MatchWorld(num_envs=4)
+    agent = build_for(env, Rainbow, weight_exponent_start=1.0)
+    trainer = TorchRLTrainer(
+        env,
+        agent,
+        tmp_path,
+        total_frames=512,
+        random_frames=64,
+        replay_capacity=1000,
+        loggers=["csv"],
+        show_progress=False,
+    )
+    trainer.train()
+    experience: Any = trainer.experience
+    # Transitions of equal priority all have the weight 1.
+    assert experience.replay.sample(64)["weight"].min() < 0.9
