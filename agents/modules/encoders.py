@@ -15,9 +15,8 @@ from torchrl.data import Composite, TensorSpec
 from agents.modules.augmentation import RandomShift
 from agents.modules.pixels import Convolutions, PixelEncoder, check_channels
 from torchrl_gpu.arguments import Configurable, checked
+from torchrl_gpu.environments.environment import mask_of
 from torchrl_gpu.errors import ConfigurationError
-
-_MASK = "_mask"
 
 Augmentation = Callable[[TensorDictBase], TensorDictBase]
 
@@ -150,11 +149,11 @@ class ObservationEncoderFactory(EncoderFactory):
             return PixelEncoder(
                 shape, self.convolutions, self.channels, self.pixel_features, device
             )
-        if len(shape) == 2 and leaf.dtype.is_floating_point and _mask_of(key) in leaves:
+        if len(shape) == 2 and leaf.dtype.is_floating_point and mask_of(key) in leaves:
             return SetEncoder(*shape, self.set_features, device)
         raise ConfigurationError(
             f"observation {key!r} of shape {shape} and type {leaf.dtype}: agents read vectors (D,) "
-            f"and sets (K, F) with {_mask_of(key)!r} (K,) of floats, and pixels (C, H, W) of uint8 "
+            f"and sets (K, F) with {mask_of(key)!r} (K,) of floats, and pixels (C, H, W) of uint8 "
             f"with H and W at least {_LEAST_PIXELS}"
         )
 
@@ -244,7 +243,7 @@ class SetEncoder(nn.Module):
     def forward(self, observation: TensorDictBase, key: NestedKey) -> Tensor:
         """Return `[*B, width]` for elements `[*B, K, F]` and their mask `[*B, K]`."""
         encoded = self.linear(observation.get(key)).relu()
-        mask = observation.get(_mask_of(key))
+        mask = observation.get(mask_of(key))
         return torch.where(mask.unsqueeze(-1), encoded, 0.0).flatten(-2)
 
 
@@ -259,10 +258,6 @@ def _is_pixels(leaf: TensorSpec, batch_dimensions: int) -> bool:
     return len(shape) == 3 and leaf.dtype == torch.uint8 and min(shape[1:]) >= _LEAST_PIXELS
 
 
-def _mask_of(key: NestedKey) -> NestedKey:
-    return key + _MASK if isinstance(key, str) else (*key[:-1], key[-1] + _MASK)
-
-
 def _is_mask(key: NestedKey, leaves: dict[NestedKey, TensorSpec]) -> bool:
     """Return whether this leaf is the mask of another one."""
-    return any(key == _mask_of(other) for other in leaves)
+    return any(key == mask_of(other) for other in leaves)
