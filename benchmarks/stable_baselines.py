@@ -1,7 +1,7 @@
 """Train with Stable-Baselines3 under the same rules as the runs of this library.
 
 The rules: a number of evaluations during training, the last one at the end; the policy of the best
-evaluation is the result, and its score is the mean return of 100 other deterministic episodes.
+evaluation is the result, and its score is the mean return of other deterministic episodes.
 
     python -m benchmarks.stable_baselines algorithm=dqn task=cartpole seed=0 frames=50000 out=a.json
 """
@@ -26,7 +26,6 @@ from benchmarks.learning.tasks import TASKS, Task
 from torchrl_gpu.devices.seeding import Stream, stream_seed
 from torchrl_gpu.errors import ConfigurationError
 
-CLOSING_EPISODES = 100
 EVALUATION_ENVS = 10
 
 ALGORITHMS = {
@@ -197,7 +196,7 @@ def train(
     judge = Judge(model, TASKS[task], frames, seed)
     model.learn(frames, callback=judge)
     judge.judge()
-    score = judge.best_score(CLOSING_EPISODES)
+    score = judge.best_score(TASKS[task].closing_episodes)
     figures = {"score": score, "frames": model.num_timesteps, "curve": judge.curve}
     out.write_text(json.dumps(figures, indent=2))
     print(f"{algorithm} {task} seed {seed}: {score:.1f} after {model.num_timesteps:,} frames")

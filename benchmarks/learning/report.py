@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarks.arguments import call_with_arguments
 from benchmarks.extra import require
 from benchmarks.learning.results import Point, Result, Run, Series, read_results
-from benchmarks.learning.tasks import GATES, TASKS
+from benchmarks.learning.tasks import GATES, TASKS, Task
 from torchrl_gpu.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -90,6 +90,11 @@ def markdown(results: Sequence[Result], picture: Path) -> str:
     """Return the page: method, table, picture, machines and commands."""
     series = list(_all_series(results))
     machines = dict.fromkeys(f"{s.machine} ({s.date})" for s in series)
+    exceptions = ", ".join(
+        f"{task.title} {task.closing_episodes}"
+        for task in TASKS.values()
+        if task.closing_episodes != Task.closing_episodes
+    )
     lines = [
         "# Learning curves, compared with Stable-Baselines3",
         "",
@@ -97,7 +102,8 @@ def markdown(results: Sequence[Result], picture: Path) -> str:
         f" [{picture.stem}/]({picture.stem}/).",
         "",
         "Score: mean return (fanuc: share of targets reached) over 100 deterministic episodes of"
-        " the best policy, selected by the evaluations during training; averaged over the seeds."
+        f" the best policy ({exceptions}), selected by the evaluations during training; averaged"
+        " over the seeds."
         " Seconds: wall clock of the whole command, including startup and all evaluations; averaged"
         " over the seeds. SB3: Stable-Baselines3 with the tuned settings of RL Zoo, the same budget"
         " and the same selection. Other programs shared the cores during many of these runs:"

@@ -15,7 +15,6 @@ from pathlib import Path
 from benchmarks.learning.results import Point, Run
 from benchmarks.learning.tasks import Gate
 
-CLOSING_EPISODES = 100
 _TAIL_LINES = 20
 
 
@@ -84,7 +83,7 @@ class OurJob(Job):
             f"trainer.evaluation_episodes={gate.task.evaluation_episodes}",
             # Only a checkpoint with an evaluation can become the best one.
             f"trainer.checkpoint_interval={interval}",
-            f"evaluation.episodes={CLOSING_EPISODES}",
+            f"evaluation.episodes={gate.task.closing_episodes}",
             f"runs={folder}",
         )
         return cls(gate.agent, seed, arguments, folder)
