@@ -24,7 +24,7 @@ from torch import Tensor
 from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.marinenav import MarineNavEnv
-from envs.marinenav.world import World, flatten
+from envs.marinenav.simulator import SimulationState, flatten
 from torchrl_gpu.devices.device import resolve_device
 
 REFERENCE = 871.0  # active robot-steps/s of the paper's environment on one core
@@ -51,12 +51,12 @@ class Seas:
 
     def plain(self, steps: int) -> None:
         """Step the same tensors without TorchRL."""
-        advance, world = self.env.tensor_loop()
+        advance, state = self.env.tensor_loop()
         for step in range(steps):
-            world, *_ = advance(world, self._actions[step % 8].permute(2, 1, 0))
+            state, *_ = advance(state, self._actions[step % 8].permute(2, 1, 0))
 
     @property
-    def world(self) -> World:
+    def state(self) -> SimulationState:
         """The state of all seas."""
         return self.env.tensor_loop()[1]
 
@@ -96,12 +96,12 @@ def copy_speed(device: str) -> float:
 
 def active_robots(device: str, compile_step: bool, seas: int = 128) -> float:
     """Return the mean number of active robots in a sea over episodes of random actions."""
-    advance, world = Seas(seas, device, compile_step).env.tensor_loop()
-    shape = (2, *world.now.sea.active.shape)
+    advance, state = Seas(seas, device, compile_step).env.tensor_loop()
+    shape = (2, *state.now.sea.active.shape)
     active = 0.0
     for _ in range(EPISODE_STEPS):
-        active += world.now.sea.active.sum().item() / seas
-        world, *_ = advance(world, 2.0 * torch.rand(shape, device=device) - 1.0)
+        active += state.now.sea.active.sum().item() / seas
+        state, *_ = advance(state, 2.0 * torch.rand(shape, device=device) - 1.0)
     return active / EPISODE_STEPS
 
 
@@ -141,7 +141,7 @@ def measure(
         steps = max(3, round(seconds / seconds_of_step(fleet.step, 3, device)))
         times = [seconds_of_step(fleet.step, steps, device) for _ in range(rounds)]
         step = statistics.median(times)
-        state = size_in_bytes(flatten(fleet.world))
+        state = size_in_bytes(flatten(fleet.state))
         floor = 2 * state / bandwidth
         memory = state / size
         speeds[size] = active * size / step

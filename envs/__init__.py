@@ -8,20 +8,20 @@ from torchrl_gpu.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from envs.fanuc import FanucEnv
-    from envs.gym import GymWorld
+    from envs.gym import GymnasiumEnv
     from envs.marinenav import MarineNavEnv
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
             "FanucEnv": "envs.fanuc",
-            "GymWorld": "envs.gym",
+            "GymnasiumEnv": "envs.gym",
             "MarineNavEnv": "envs.marinenav",
         },
     )
 
 __all__ = [
     "FanucEnv",
-    "GymWorld",
+    "GymnasiumEnv",
     "MarineNavEnv",
 ]

@@ -16,7 +16,7 @@ from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from envs.fanuc import FanucEnv
-from envs.gym import GymWorld
+from envs.gym import GymnasiumEnv
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import (
     WITH_ALL_OPTIONS,
@@ -41,8 +41,8 @@ def make_trainer(
     case: Case, folder: Path, seed: int = 0, options: dict[str, Any] | None = None, **settings: Any
 ) -> TorchRLTrainer:
     torch.manual_seed(seed)
-    world = case.world()
-    agent = build_for(world, case.agent_class, **(options or {}))
+    env = case.env()
+    agent = build_for(env, case.agent_class, **(options or {}))
     defaults = {
         "total_frames": 1024,
         "random_frames": 128,
@@ -54,9 +54,7 @@ def make_trainer(
         "loggers": ["csv"],
         "show_progress": False,
     }
-    return TorchRLTrainer(
-        world, agent, folder, evaluation_env=case.world(), **{**defaults, **settings}
-    )
+    return TorchRLTrainer(env, agent, folder, evaluation_env=case.env(), **{**defaults, **settings})
 
 
 @every_agent
@@ -116,12 +114,12 @@ def test_pipeline_reads_nothing_back_to_the_host(
     case: Case, turned: bool, accelerator: torch.device
 ) -> None:
     num_envs = 8
-    world = case.world(num_envs)
+    env = case.env(num_envs)
     settings = {**WITH_ALL_OPTIONS, "rollout_length": 4, "batch_size": 16}
     if turned:
         settings |= with_switches_turned(case.agent_class)
-    agent = build_for(world, case.agent_class, accelerator, **settings)
-    collector = BatchCollector(world, accelerator, agent.policy.in_keys)
+    agent = build_for(env, case.agent_class, accelerator, **settings)
+    collector = BatchCollector(env, accelerator, agent.policy.in_keys)
     experience = experience_of(agent, num_envs, 500, random_frames=0)
     episodes, metrics = EpisodeStatistics(num_envs, accelerator), MetricAccumulator()
     updates = 0
@@ -172,7 +170,7 @@ def test_agent_accepts_vectors_pixels_and_sets_together(case: Case) -> None:
         "epochs": 1,
         "n_step": 3,
     }
-    agent = build(case.agent_class, spec, case.world(num_envs).action_spec, **settings)
+    agent = build(case.agent_class, spec, case.env(num_envs).action_spec, **settings)
     experience = experience_of(agent, num_envs, 200, random_frames=0)
     updates = 0
     root = spec.rand()
@@ -202,13 +200,13 @@ def test_agent_trains_in_a_gymnasium_environment(
     autoreset: Literal["same_step", "next_step"],
     tmp_path: Path,
 ) -> None:
-    world = GymWorld(name=task, num_envs=4, autoreset=autoreset)
+    env = GymnasiumEnv(name=task, num_envs=4, autoreset=autoreset)
     if task == "CartPole-v1" and "discrete" not in agent_class.actions:
         pytest.skip("continuous actions only")
-    world = pair(world, agent_class)
-    agent = build_for(world, agent_class, gamma=0.99)
+    env = pair(env, agent_class)
+    agent = build_for(env, agent_class, gamma=0.99)
     trainer = TorchRLTrainer(
-        world,
+        env,
         agent,
         tmp_path,
         total_frames=512,
@@ -221,7 +219,7 @@ def test_agent_trains_in_a_gymnasium_environment(
     trainer.train()
     assert trainer.updates > 0
     assert all(value.isfinite().all() for value in agent.state_dict().values())
-    world.close()
+    env.close()
 
 
 ROBOTS: dict[str, Callable[[], EnvBase]] = {
@@ -241,11 +239,11 @@ def robots(request: pytest.FixtureRequest) -> Iterator[EnvBase]:
 def test_agent_trains_several_robots_per_environment(
     agent_class: type[Agent], robots: EnvBase, tmp_path: Path
 ) -> None:
-    world = pair(robots, agent_class)
-    agent = build_for(world, agent_class, rollout_length=8, gamma=0.97)
+    env = pair(robots, agent_class)
+    agent = build_for(env, agent_class, rollout_length=8, gamma=0.97)
     before = parameters(agent)
     trainer = TorchRLTrainer(
-        world,
+        env,
         agent,
         tmp_path,
         total_frames=96,
@@ -268,10 +266,10 @@ def test_resumed_run_of_several_robots_equals_an_uninterrupted_run(
 ) -> None:
     def make(folder: str, total_frames: int) -> TorchRLTrainer:
         torch.manual_seed(0)
-        world = pair(ROBOTS["marinenav"](), agent_class)
+        env = pair(ROBOTS["marinenav"](), agent_class)
         return TorchRLTrainer(
-            world,
-            build_for(world, agent_class, rollout_length=8),
+            env,
+            build_for(env, agent_class, rollout_length=8),
             tmp_path / folder,
             total_frames=total_frames,
             random_frames=32,

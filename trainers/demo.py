@@ -44,7 +44,7 @@ def film(
     execution: Execution = EAGER,
     seed: int = 0,
     episodes: Annotated[int, Field(ge=1)] = 8,
-    worlds: Annotated[int, Field(ge=1, le=64)] = 1,
+    num_envs: Annotated[int, Field(ge=1, le=64)] = 1,
     video: Video = "mp4",
     speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0,
     seconds_between: Annotated[float, Field(ge=0.0)] = 0.5,
@@ -52,7 +52,7 @@ def film(
     """Film the greedy policy.
 
     Args:
-        env: environment that can render; with `worlds` above 1, one that renders several of its
+        env: environment that can render; with `num_envs` above 1, one that renders several of its
             batch together.
         policy: policy to film; it is left in eval mode.
         device: device of the policy.
@@ -60,7 +60,7 @@ def film(
         execution: executes the policy steps.
         seed: seed of the environment; equal seeds give equal films.
         episodes: number of consecutive episodes, at least 1.
-        worlds: number of environments shown side by side, 1 to 64; an episode ends when it has
+        num_envs: number of environments shown side by side, 1 to 64; an episode ends when it has
             ended in all of them.
         video: file format, `mp4` or `gif`.
         speed: playback speed as a multiple of real time, above 0; a step without a declared
@@ -75,7 +75,7 @@ def film(
             cannot be written.
     """
     env = as_environment(env)
-    draw = _artist(env, worlds)
+    draw = _artist(env, num_envs)
     policy.eval()
     env.set_seed(seed)
     path = folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}"
@@ -99,15 +99,15 @@ def film(
     return path
 
 
-def _artist(env: Environment, worlds: int) -> Callable[[], Picture]:
+def _artist(env: Environment, num_envs: int) -> Callable[[], Picture]:
     """Return a function that draws the present state of the environments."""
     if not env.can_render:
         raise ConfigurationError(f"mode=demo: {name_of(env)} cannot draw itself")
-    if worlds == 1:
+    if num_envs == 1:
         return lambda: env.render(0).numpy()
     if not env.renders_several:
-        raise ConfigurationError(f"demo.worlds={worlds}: {name_of(env)} draws one at a time")
-    return lambda: env.render(list(range(worlds))).numpy()
+        raise ConfigurationError(f"demo.num_envs={num_envs}: {name_of(env)} draws one at a time")
+    return lambda: env.render(list(range(num_envs))).numpy()
 
 
 def _frame_seconds(step_seconds: float, video: Video) -> float:

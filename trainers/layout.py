@@ -7,7 +7,10 @@ from typing import Any
 
 from torchrl_gpu.checkpoints.state_file import load_state
 
-LAYOUT = 2
+LAYOUT = 3
+
+# Classes that layout 2 knows by another path.
+_RENAMED = {"envs.gym.GymWorld": "envs.gym.GymnasiumEnv"}
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -25,6 +28,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     state = load_state(path)
     if state.get("layout", 1) < 2:
         _read_first_layout(state)
+    if state.get("layout", 1) < 3:
+        _read_second_layout(state)
     return state
 
 
@@ -44,3 +49,10 @@ def _read_first_layout(state: dict[str, Any]) -> None:
             group.setdefault("initial_lr", agent.get("learning_rate", group["lr"]))
     # In layout 1, PPO saved its learning rate among the networks as well as in the optimizer.
     state.get("agent", {}).get("networks", {}).pop("learning_rate", None)
+
+
+def _read_second_layout(state: dict[str, Any]) -> None:
+    """Convert a state of layout 2 to layout 3, in place."""
+    env = (state.get("config") or {}).get("env", {})
+    if env.get("_target_") in _RENAMED:
+        env["_target_"] = _RENAMED[env["_target_"]]

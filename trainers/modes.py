@@ -115,7 +115,7 @@ def show_checkpoint(settings: Settings) -> None:
     folder = results_folder(settings) / "videos"
     check_writable(folder)
     seed = stream_seed(settings.seed, "demo")
-    with closing(_build_env(settings, "demo", settings.demo["worlds"])) as env:
+    with closing(_build_env(settings, "demo", settings.demo["num_envs"])) as env:
         agent = _load_agent(settings, env)
         path = film(env, agent.policy, settings.device, folder, **settings.demo, seed=seed)
     print(f"Filmed {settings.checkpoint}\n  {path}")

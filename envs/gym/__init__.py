@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from envs.gym.env import GymWorld
+from envs.gym.env import GymnasiumEnv
 
-__all__ = ["GymWorld"]
+__all__ = ["GymnasiumEnv"]

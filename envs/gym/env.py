@@ -31,7 +31,7 @@ from torchrl_gpu.errors import ConfigurationError
 _USUAL_FPS = 30
 
 
-class GymWorld(Environment):
+class GymnasiumEnv(Environment):
     """Copies of a Gymnasium environment, stepped as one batch on the host.
 
     The keys are those of the specs:
@@ -166,7 +166,7 @@ class GymWorld(Environment):
                 package or a display is missing.
         """
         if self._vector.render_mode is None:
-            raise ConfigurationError('a GymWorld renders only with mode="demo"')
+            raise ConfigurationError('a GymnasiumEnv renders only with mode="demo"')
         try:
             frames = self._vector.render()
         except Exception as error:

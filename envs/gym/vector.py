@@ -33,7 +33,7 @@ _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
 # Time limit of `close` for a step that was interrupted or whose worker died.
 _SECONDS_TO_FINISH = 2.0
 
-# Arguments of Gymnasium that `GymWorld` sets itself.
+# Arguments of Gymnasium that `GymnasiumEnv` sets itself.
 _OWN_OPTIONS = ("num_envs", "render_mode", "vectorization_mode", "vector_kwargs", "wrappers")
 
 
@@ -74,8 +74,8 @@ def make_vector(
     Args:
         name: Gymnasium id with version, with or without `package:`.
         num_envs: number of environment copies, at least 1.
-        vectorization: execution of the copies, see `GymWorld`.
-        autoreset: autoreset mode, see `GymWorld`; None for the default of the vectorization.
+        vectorization: execution of the copies, see `GymnasiumEnv`.
+        autoreset: autoreset mode, see `GymnasiumEnv`; None for the default of the vectorization.
         options: keyword arguments of `gymnasium.make`.
         render: whether the environment must be able to render images.
 
@@ -128,7 +128,7 @@ def _arguments(
     """Return the keyword arguments of `gymnasium.make_vec`."""
     for option in _OWN_OPTIONS:
         if option in options:
-            raise ConfigurationError(f"options.{option}: GymWorld sets this argument itself")
+            raise ConfigurationError(f"options.{option}: GymnasiumEnv sets this argument itself")
     arguments = dict(options)
     if render:
         arguments["render_mode"] = "rgb_array"

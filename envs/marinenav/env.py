@@ -20,8 +20,14 @@ from envs.marinenav.render import SeaRenderer
 from envs.marinenav.scale import Limits, drawn_limits, given_limits, make_units
 from envs.marinenav.scenario import Scenario, check_scenarios, to_sea
 from envs.marinenav.sea import Outcome, Sea
+from envs.marinenav.simulator import (
+    ScenarioSimulator,
+    SimulationState,
+    Simulator,
+    flatten,
+    unflatten,
+)
 from envs.marinenav.specs import GROUP, make_specs
-from envs.marinenav.world import ScenarioSimulator, Simulator, World, flatten, unflatten
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
@@ -31,7 +37,7 @@ MAX_STEPS = 1001  # of an episode, 500.5 s
 Dtype = Annotated[
     Literal["float32", "float64"], BeforeValidator(lambda name: str(name).removeprefix("torch."))
 ]
-TensorStep = Callable[[World, Tensor], tuple[World, Outcome, View]]
+TensorStep = Callable[[SimulationState, Tensor], tuple[SimulationState, Outcome, View]]
 
 
 class MarineNavEnv(Environment):
@@ -165,7 +171,7 @@ class MarineNavEnv(Environment):
         self._object_factor = 1.0 / self.units.objects[:, None, None, None]
         advance = self._simulator.step
         self._advance = torch.compile(advance, fullgraph=True) if compile_step else advance
-        self._world = self._simulator.blank(
+        self._state = self._simulator.blank(
             seed_streams(seed, self.num_envs, self.device),
             torch.zeros((), dtype=torch.int64, device=self.device),
         )
@@ -184,7 +190,7 @@ class MarineNavEnv(Environment):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get((GROUP, "action")).permute(2, 1, 0)
-        self._world, outcome = self._advance(self._world, action)
+        self._state, outcome = self._advance(self._state, action)
         sea = outcome.sea
         # Termination is per robot; the time limit of a sea truncates all robots that still move.
         terminated = ~sea.active
@@ -206,7 +212,7 @@ class MarineNavEnv(Environment):
         Args:
             tensordict: `done` `[num_envs, 1]` and the current observations; updated in place.
         """
-        self._world = self._simulator.renew(self._world, tensordict.get("done")[:, 0])
+        self._state = self._simulator.renew(self._state, tensordict.get("done")[:, 0])
         group, whole = self._observations_after_reset()
         tensordict.get(GROUP).update(group)
         return tensordict.update(whole)
@@ -215,10 +221,10 @@ class MarineNavEnv(Environment):
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None or not self._has_begun:
             # The first reset starts all seas, whatever the mask selects.
-            self._world = self._simulator.begin(self._world.streams, self._world.frames)
+            self._state = self._simulator.begin(self._state.streams, self._state.frames)
             self._has_begun = True
         else:
-            self._world = self._simulator.renew(self._world, mask[:, 0])
+            self._state = self._simulator.renew(self._state, mask[:, 0])
         return self.observe()
 
     def observe(self) -> TensorDict:
@@ -242,7 +248,7 @@ class MarineNavEnv(Environment):
 
     def _observations_after_reset(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the current observations of robots and seas, with all done flags false."""
-        group, whole = self._observations(*self._world.now)
+        group, whole = self._observations(*self._state.now)
         for observations in (group, whole):
             for key in ("terminated", "truncated", "done"):
                 observations[key] = torch.zeros_like(observations["success"])
@@ -258,7 +264,7 @@ class MarineNavEnv(Environment):
 
     def _set_seed(self, seed: int | None) -> None:
         streams = seed_streams(seed or 0, self.num_envs, self.device)
-        self._world = self._world._replace(streams=streams)
+        self._state = self._state._replace(streams=streams)
 
     @property
     def num_envs(self) -> int:
@@ -271,14 +277,14 @@ class MarineNavEnv(Environment):
         The columns are x, y, heading; velocity through the water x, y, yaw, in the world frame;
         velocity over ground x, y, yaw; left and right thrust.
         """
-        return self._world.now.sea.motion.permute(2, 1, 0).clone()
+        return self._state.now.sea.motion.permute(2, 1, 0).clone()
 
     @property
     def sea(self) -> Sea:
         """State of all seas, read-only; the last dimension is the sea."""
-        return self._world.now.sea
+        return self._state.now.sea
 
-    def tensor_loop(self) -> tuple[TensorStep, World]:
+    def tensor_loop(self) -> tuple[TensorStep, SimulationState]:
         """Return a pure step function and the current simulation state, to step without TorchRL.
 
         The function takes the simulation state and actions `[2, num_robots, num_envs]`. It returns
@@ -286,16 +292,16 @@ class MarineNavEnv(Environment):
         of the actions in SI units; and the observations in the units of the environment.
         """
 
-        def step(world: World, action: Tensor) -> tuple[World, Outcome, View]:
-            world, outcome = self._advance(world, action)
-            world = self._simulator.renew(world, outcome.is_over)
-            return world, outcome, self._scaled(world.now.view)
+        def step(state: SimulationState, action: Tensor) -> tuple[SimulationState, Outcome, View]:
+            state, outcome = self._advance(state, action)
+            state = self._simulator.renew(state, outcome.is_over)
+            return state, outcome, self._scaled(state.now.view)
 
-        return step, self._world
+        return step, self._state
 
     def metrics(self) -> dict[str, float]:
         """Return the index of the current curriculum stage, 0 for the first."""
-        stage = self._simulator.schedule.stage(self._world.frames)
+        stage = self._simulator.schedule.stage(self._state.frames)
         return {"curriculum/stage": float(stage.item())}
 
     def render(self, index: int | Sequence[int] = 0) -> Tensor:
@@ -309,11 +315,11 @@ class MarineNavEnv(Environment):
         """
         if self._renderer is None:
             self._renderer = SeaRenderer()
-        return self._renderer.draw(self._world.now, index)
+        return self._renderer.draw(self._state.now, index)
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:
         """Return the complete state of the simulation as tensors, random generators included."""
-        return {name: tensor.clone() for name, tensor in flatten(self._world).items()}
+        return {name: tensor.clone() for name, tensor in flatten(self._state).items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], *_: Any, **__: Any) -> None:
         """Restore a state; `observe()` then returns the current observations.
@@ -324,7 +330,7 @@ class MarineNavEnv(Environment):
         Raises:
             ConfigurationError: a tensor is missing or has another shape.
         """
-        for name, tensor in flatten(self._world).items():
+        for name, tensor in flatten(self._state).items():
             other = state_dict.get(name)
             if other is None or other.shape != tensor.shape:
                 shape = None if other is None else list(other.shape)
@@ -332,7 +338,7 @@ class MarineNavEnv(Environment):
                     f"the saved state does not fit this environment: {name} has shape {shape}, "
                     f"not {list(tensor.shape)}"
                 )
-        self._world = unflatten(self._world, state_dict)
+        self._state = unflatten(self._state, state_dict)
         self._has_begun = True
 
 

@@ -17,7 +17,7 @@ from envs.marinenav.layout import MAP_SIZE
 from envs.marinenav.perception import SENSING_RANGE
 from envs.marinenav.physics import STEP_SECONDS, VESSEL_LENGTH, VESSEL_WIDTH, current
 from envs.marinenav.sea import GOAL_RADIUS
-from envs.marinenav.world import Episode, pick, to_device
+from envs.marinenav.simulator import Episode, pick, to_device
 
 Colour = tuple[int, int, int]
 Point = tuple[float, float]

@@ -14,7 +14,7 @@ from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase
 
 from agents.base import Agent, OnPolicyAgent
-from tests.helpers.environments import IdentityWorld, MatchWorld
+from tests.helpers.environments import IdentityEnv, MatchEnv
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
 from trainers.registry import choices_of, class_of
@@ -69,10 +69,10 @@ def build(
 
 
 def build_for(
-    world: EnvBase, agent_class: type[Agent], device: torch.device = CPU, **settings: Any
+    env: EnvBase, agent_class: type[Agent], device: torch.device = CPU, **settings: Any
 ) -> Agent:
     """Build an agent for an environment; settings that it does not have are ignored."""
-    return build(agent_class, observation_spec(world), action_spec(world), device, **settings)
+    return build(agent_class, observation_spec(env), action_spec(env), device, **settings)
 
 
 def small_specs(
@@ -92,11 +92,11 @@ class Case:
     agent_class: type[Agent]
     actions: ActionKind
 
-    def world(self, num_envs: int = 16) -> EnvBase:
+    def env(self, num_envs: int = 16) -> EnvBase:
         """Return an environment for this kind of action that agents solve in seconds."""
         if self.actions == "continuous":
-            return IdentityWorld(num_envs)
-        return MatchWorld(num_envs)
+            return IdentityEnv(num_envs)
+        return MatchEnv(num_envs)
 
     def make(
         self, seed: int = 0, bounds: tuple[float, float] = (-1.0, 1.0), **settings: Any

@@ -9,7 +9,7 @@ from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
 from torchrl_gpu.environments.environment import Environment
 
 
-class IdentityWorld(Environment):
+class IdentityEnv(Environment):
     """Rewards actions equal to the observation: the reward is minus the squared difference.
 
     Episodes are truncated at the time limit, and terminate when the first component of the
@@ -110,7 +110,7 @@ class IdentityWorld(Environment):
         self.generator.set_state(state["generator"])
 
 
-class MatchWorld(Environment):
+class MatchEnv(Environment):
     """Rewards the index of the observation's component that is 1: reward 1, otherwise 0.
 
     Episodes are truncated at the time limit.

@@ -12,7 +12,7 @@ from torchrl_gpu.arguments import check_settings, check_value, checked, suggest
 from torchrl_gpu.errors import ConfigurationError
 
 
-class World:
+class Simulator:
     """Stores the arguments of its constructor."""
 
     @checked
@@ -61,8 +61,8 @@ def message(caught: pytest.ExceptionInfo[ConfigurationError]) -> str:
 
 
 def test_valid_arguments_and_defaults_are_unchanged() -> None:
-    assert World().settings["num_envs"] == 64
-    assert World(num_envs=1, robot="200id", tolerance=1.0).settings == {
+    assert Simulator().settings["num_envs"] == 64
+    assert Simulator(num_envs=1, robot="200id", tolerance=1.0).settings == {
         "num_envs": 1,
         "robot": "200id",
         "tolerance": 1.0,
@@ -73,7 +73,7 @@ def test_valid_arguments_and_defaults_are_unchanged() -> None:
 
 
 def test_values_are_converted_where_no_information_is_lost() -> None:
-    settings = World(num_envs=8.0, tolerance=1).settings  # type: ignore[arg-type]
+    settings = Simulator(num_envs=8.0, tolerance=1).settings  # type: ignore[arg-type]
     assert (type(settings["num_envs"]), type(settings["tolerance"])) == (int, float)
 
 
@@ -94,7 +94,7 @@ def test_values_are_converted_where_no_information_is_lost() -> None:
 )
 def test_an_invalid_argument_is_named_with_the_reason(name: str, value: Any, reason: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        World(**{name: value})
+        Simulator(**{name: value})
     assert message(caught).startswith(f"{name}={value}: ")
     assert reason in message(caught)
 
@@ -110,22 +110,22 @@ def test_objects_pass_unchanged_and_their_type_is_checked() -> None:
 
 
 def test_a_checked_function_keeps_its_name_and_signature() -> None:
-    assert World.__init__.__name__ == "__init__"
+    assert Simulator.__init__.__name__ == "__init__"
     with pytest.raises(TypeError, match="num_env"):
-        World(num_env=3)  # type: ignore[call-arg]
+        Simulator(num_env=3)  # type: ignore[call-arg]
 
 
 # One value
 
 
 def test_check_value_prepends_the_prefix_to_the_name() -> None:
-    assert check_value(World.__init__, "num_envs", "8") == 8
+    assert check_value(Simulator.__init__, "num_envs", "8") == 8
     with pytest.raises(ConfigurationError, match=r"^env\.num_envs=0: "):
-        check_value(World.__init__, "num_envs", 0, prefix="env.")
+        check_value(Simulator.__init__, "num_envs", 0, prefix="env.")
 
 
 def test_check_value_unwraps_decorated_functions() -> None:
-    @functools.wraps(World.__init__)
+    @functools.wraps(Simulator.__init__)
     def wrapper(*args: Any, **kwargs: Any) -> None: ...
 
     with pytest.raises(ConfigurationError):
@@ -137,7 +137,7 @@ def test_check_value_unwraps_decorated_functions() -> None:
 
 def test_valid_settings_are_converted_to_the_types_of_the_constructor() -> None:
     settings = {"num_envs": "32", "path": "robots/arm.urdf", "limits": [1, 2]}
-    checked_settings = check_settings(World, settings, "env")
+    checked_settings = check_settings(Simulator, settings, "env")
     assert checked_settings["num_envs"] == 32
     assert checked_settings["limits"] == [1.0, 2.0]
     assert checked_settings["path"] == Path("robots/arm.urdf")
@@ -146,19 +146,19 @@ def test_valid_settings_are_converted_to_the_types_of_the_constructor() -> None:
 
 def test_an_invalid_value_is_named_with_its_group() -> None:
     with pytest.raises(ConfigurationError, match=r"^env\.num_envs=0: ") as caught:
-        check_settings(World, {"num_envs": 0}, "env")
+        check_settings(Simulator, {"num_envs": 0}, "env")
     message(caught)
 
 
 def test_an_unknown_setting_suggests_the_closest_one() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        check_settings(World, {"num_env": 3}, "env")
-    assert message(caught) == "env.num_env: World has no such setting; did you mean num_envs?"
+        check_settings(Simulator, {"num_env": 3}, "env")
+    assert message(caught) == "env.num_env: Simulator has no such setting; did you mean num_envs?"
 
 
 def test_a_setting_without_a_close_match_lists_all_settings() -> None:
     with pytest.raises(ConfigurationError, match="it has: limits, num_envs, path") as caught:
-        check_settings(World, {"zzz": 3}, "env")
+        check_settings(Simulator, {"zzz": 3}, "env")
     message(caught)
 
 
@@ -181,8 +181,8 @@ def test_a_constructor_with_keyword_arguments_accepts_any_name() -> None:
 
 
 def test_missing_settings_are_returned_with_their_defaults() -> None:
-    settings = check_settings(World, {"num_envs": 32}, "env")
-    assert settings == World(num_envs=32).settings
+    settings = check_settings(Simulator, {"num_envs": 32}, "env")
+    assert settings == Simulator(num_envs=32).settings
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tensordict import TensorDictBase
 
 from agents.base import Agent, Update
 from tests.helpers.agents import AGENTS, build_for
-from tests.helpers.environments import IdentityWorld
+from tests.helpers.environments import IdentityEnv
 from tests.test_extending import example
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.execution import Execution
@@ -64,7 +64,7 @@ class Recording(Execution):
 def test_an_execution_runs_every_step_of_a_training(
     agent_class: type[Agent], tmp_path: Path
 ) -> None:
-    env = pair(IdentityWorld(num_envs=8), agent_class)
+    env = pair(IdentityEnv(num_envs=8), agent_class)
     agent = build_for(env, agent_class, rollout_length=8)
     execution = Recording()
     settings: dict[str, Any] = {"total_frames": 512, "random_frames": 0, "replay_capacity": 1000}
@@ -79,7 +79,7 @@ def test_an_execution_runs_every_step_of_a_training(
 
 
 def test_a_collector_acts_through_its_execution() -> None:
-    env = IdentityWorld(num_envs=4)
+    env = IdentityEnv(num_envs=4)
     agent = build_for(env, AGENTS[0])
     execution = Recording()
     collector = BatchCollector(env, agent.device, agent.policy.in_keys, execution)

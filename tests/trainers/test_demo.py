@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.helpers.environments import IdentityWorld
+from tests.helpers.environments import IdentityEnv
 from tests.trainers.test_evaluation import policy_for
 from trainers.demo import film
 
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 STEPS = 60
 
 
-class DrawnWorld(IdentityWorld):
+class DrawnEnv(IdentityEnv):
     """Renders the number of steps as the height of a bar."""
 
     can_render = True
@@ -52,7 +52,7 @@ CASES = [
 def test_film_plays_in_real_time_times_speed(
     video: str, step_seconds: float | None, speed: float, mp4: float, gif: float, tmp_path: Path
 ) -> None:
-    env = DrawnWorld(step_seconds)
+    env = DrawnEnv(step_seconds)
     path = film(
         env,
         policy_for(env),

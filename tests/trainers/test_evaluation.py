@@ -5,7 +5,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
-from tests.helpers.environments import IdentityWorld
+from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.environments.specs import observation_spec
 from trainers.evaluation import evaluate
@@ -24,13 +24,13 @@ class Identity(nn.Module):
         return (observation["observation"] + self.error).clamp(-1, 1)
 
 
-def policy_for(env: IdentityWorld, error: float = 0.0) -> PolicyWrapper:
+def policy_for(env: IdentityEnv, error: float = 0.0) -> PolicyWrapper:
     return PolicyWrapper(Identity(error), observation_spec(env), env.action_spec, CPU)
 
 
 @pytest.mark.parametrize("episodes", [1, 5, 16, 37])
 def test_perfect_policy_succeeds_in_every_episode(episodes: int) -> None:
-    env = IdentityWorld(num_envs=16)
+    env = IdentityEnv(num_envs=16)
     result = evaluate(env, policy_for(env), CPU, episodes=episodes)
     assert result.episodes == episodes
     assert result.success == 1.0
@@ -43,14 +43,14 @@ def test_perfect_policy_succeeds_in_every_episode(episodes: int) -> None:
 
 def test_short_episodes_do_not_bias_the_mean() -> None:
     """The first episodes to end are short ones: every environment must play an equal share."""
-    env = IdentityWorld(num_envs=64, max_episode_steps=50, terminates_above=0.8)
+    env = IdentityEnv(num_envs=64, max_episode_steps=50, terminates_above=0.8)
     result = evaluate(env, policy_for(env), CPU, episodes=640)
     # An episode ends with probability 0.1 at each step: (1 - 0.9^50) / 0.1 steps in the mean.
     assert result.mean_length == pytest.approx((1 - 0.9**50) / 0.1, rel=0.1)
 
 
 def test_equal_seeds_give_equal_results_and_the_policy_mode_is_restored() -> None:
-    env = IdentityWorld()
+    env = IdentityEnv()
     policy = policy_for(env, error=0.3).train()
     first, second, third = (
         evaluate(env, policy, CPU, episodes=20, seed=seed) for seed in (1, 1, 2)
@@ -61,7 +61,7 @@ def test_equal_seeds_give_equal_results_and_the_policy_mode_is_restored() -> Non
 
 
 def test_environment_without_success_is_scored_by_its_return() -> None:
-    class Silent(IdentityWorld):
+    class Silent(IdentityEnv):
         def _step(self, tensordict: TensorDictBase) -> TensorDict:
             return super()._step(tensordict).exclude("success")
 
@@ -78,7 +78,7 @@ def test_environment_without_success_is_scored_by_its_return() -> None:
 
 
 def test_surplus_episode_does_not_affect_the_means() -> None:
-    class Diverging(IdentityWorld):
+    class Diverging(IdentityEnv):
         """Returns NaN rewards from its second episode on."""
 
         steps_done = 0

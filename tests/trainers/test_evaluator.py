@@ -10,8 +10,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from agents import SAC
-from envs.gym import GymWorld
-from tests.helpers.environments import IdentityWorld
+from envs.gym import GymnasiumEnv
+from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
 from tests.trainers.test_evaluation import policy_for
 from torchrl_gpu.devices.seeding import stream_seed
@@ -24,7 +24,7 @@ from trainers.trainer import TorchRLTrainer
 CPU = torch.device("cpu")
 
 
-class ClosableWorld(IdentityWorld):
+class ClosableEnv(IdentityEnv):
     """Records whether it was closed."""
 
     was_closed = False
@@ -37,10 +37,10 @@ class Builder:
     """Builds environments and records them."""
 
     def __init__(self) -> None:
-        self.built: list[ClosableWorld] = []
+        self.built: list[ClosableEnv] = []
 
-    def __call__(self, num_envs: int) -> ClosableWorld:
-        self.built.append(ClosableWorld(num_envs))
+    def __call__(self, num_envs: int) -> ClosableEnv:
+        self.built.append(ClosableEnv(num_envs))
         return self.built[-1]
 
     @property
@@ -65,7 +65,7 @@ def test_number_of_environments_follows_from_episodes_setting_and_limit(
     build = Builder()
     evaluator = Evaluator(build, episodes=episodes, num_envs=num_envs, limit=limit)
     assert not build.built
-    result = evaluator.evaluate(policy_for(IdentityWorld()), CPU, seed=0)
+    result = evaluator.evaluate(policy_for(IdentityEnv()), CPU, seed=0)
     assert result.episodes == episodes
     assert build.sizes == [built]
 
@@ -73,18 +73,18 @@ def test_number_of_environments_follows_from_episodes_setting_and_limit(
 def test_environment_is_reused_while_its_size_fits() -> None:
     build = Builder()
     evaluator = Evaluator(build, episodes=40)
-    policy = policy_for(IdentityWorld(), error=0.3)
+    policy = policy_for(IdentityEnv(), error=0.3)
     for episodes in (12, 12, None, None):
         found = evaluator.evaluate(policy, CPU, seed=3, episodes=episodes)
     assert build.sizes == [12, 40]
     assert [env.was_closed for env in build.built] == [True, False]
-    assert found == evaluate(IdentityWorld(40), policy, CPU, episodes=40, seed=3)
+    assert found == evaluate(IdentityEnv(40), policy, CPU, episodes=40, seed=3)
     evaluator.close()
     assert build.built[-1].was_closed
 
 
 def test_environment_of_the_caller_stays_open() -> None:
-    env = ClosableWorld(4)
+    env = ClosableEnv(4)
     evaluator = Evaluator(env)
     evaluator.evaluate(policy_for(env), CPU, seed=0, episodes=8)
     evaluator.close()
@@ -93,7 +93,7 @@ def test_environment_of_the_caller_stays_open() -> None:
 
 def test_progress_is_reported_up_to_the_last_episode() -> None:
     reports: list[int] = []
-    env = IdentityWorld(4)
+    env = IdentityEnv(4)
     evaluate(env, policy_for(env), CPU, episodes=40, progress=reports.append)
     assert reports == sorted(reports)
     assert len(reports) > 5
@@ -105,11 +105,11 @@ def test_progress_is_reported_up_to_the_last_episode() -> None:
 def test_evaluation_starts_no_more_processes_than_training(vectorization: str, built: int) -> None:
     settings = {"num_envs": 3, "vectorization": vectorization}
     build = Builder()
-    Evaluator(build, episodes=50, limit=GymWorld.evaluation_limit(settings)).env  # noqa: B018
+    Evaluator(build, episodes=50, limit=GymnasiumEnv.evaluation_limit(settings)).env  # noqa: B018
     assert build.sizes == [built]
 
 
-class SwitchableWorld(IdentityWorld):
+class SwitchableEnv(IdentityEnv):
     """Switches its mode; evaluation terminates episodes at a lower threshold than training."""
 
     can_switch_mode = True
@@ -136,7 +136,7 @@ class SwitchableWorld(IdentityWorld):
             super().load_state_dict(state)
 
 
-def switching_trainer(folder: Path, env: IdentityWorld, **settings: Any) -> TorchRLTrainer:
+def switching_trainer(folder: Path, env: IdentityEnv, **settings: Any) -> TorchRLTrainer:
     torch.manual_seed(0)
     agent = SAC(observation_spec(env), env.action_spec, CPU, hidden_sizes=[16], batch_size=32)
     defaults = {
@@ -155,20 +155,20 @@ def test_evaluation_in_the_training_environment_does_not_change_training(
     tmp_path: Path,
 ) -> None:
     build = Builder()
-    env = SwitchableWorld()
+    env = SwitchableEnv()
     evaluated = switching_trainer(tmp_path / "a", env, evaluation_env=Evaluator(build))
     evaluated.train()
     assert not build.built
     assert env.modes == ["eval", "train"] * 5
     assert evaluated.evaluation is not None
     assert evaluated.evaluation.mean_length < env.max_episode_steps
-    plain = switching_trainer(tmp_path / "b", IdentityWorld())
+    plain = switching_trainer(tmp_path / "b", IdentityEnv())
     plain.train()
     for name, value in plain.agent.state_dict().items():
         assert torch.equal(value, evaluated.agent.state_dict()[name]), name
 
 
-class CountingWorld(SwitchableWorld):
+class CountingEnv(SwitchableEnv):
     """Counts its steps in place, in the tensor that its state holds."""
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class CountingWorld(SwitchableWorld):
 
 
 def test_state_that_the_environment_changes_in_place_is_restored(tmp_path: Path) -> None:
-    env = CountingWorld()
+    env = CountingEnv()
     trainer = switching_trainer(tmp_path, env)
     for _ in range(3):
         trainer.collect()
@@ -197,7 +197,7 @@ def test_state_that_the_environment_changes_in_place_is_restored(tmp_path: Path)
 
 
 def test_stop_request_ends_an_evaluation_during_training(tmp_path: Path) -> None:
-    env = SwitchableWorld()
+    env = SwitchableEnv()
     trainer = switching_trainer(tmp_path, env, evaluation_episodes=10**9)
 
     def stop(mode: str) -> None:
@@ -216,7 +216,7 @@ def test_stop_request_ends_an_evaluation_during_training(tmp_path: Path) -> None
 def test_environment_without_state_begins_new_episodes_of_the_training_stream(
     tmp_path: Path,
 ) -> None:
-    env = SwitchableWorld(has_state=False)
+    env = SwitchableEnv(has_state=False)
     trainer = switching_trainer(tmp_path, env, total_frames=480)
     trainer.train()
     evaluated, frames = stream_seed(0, "selection"), (208, 416, 480)
@@ -232,7 +232,7 @@ def test_progress_of_every_evaluation_is_displayed(
     monkeypatch.setattr("trainers.progress._LINE_SECONDS", 0.0)
     arguments = [
         "agent=sac",
-        "env._target_=tests.helpers.environments.IdentityWorld",
+        "env._target_=tests.helpers.environments.IdentityEnv",
         "device=cpu",
         "trainer.total_frames=160",
         "trainer.evaluation_episodes=600",

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from agents import PPO, Rainbow
 from agents.base import Agent
 from tests.helpers.agents import ENVS, OBSERVATION, build, build_for, small_specs
-from tests.helpers.environments import MatchWorld
+from tests.helpers.environments import MatchEnv
 from torchrl_gpu.environments.specs import ActionKind
 from trainers.experience import experience_of
 from trainers.trainer import TorchRLTrainer
@@ -63,7 +63,7 @@ def test_priorities_reach_the_replay_buffer_after_each_update() -> None:
 
 def test_a_trainer_hands_priorities_to_the_replay(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    env = MatchWorld(num_envs=4)
+    env = MatchEnv(num_envs=4)
     agent = build_for(env, Rainbow, weight_exponent_start=1.0)
     trainer = TorchRLTrainer(
         env,

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from envs.marinenav import MarineNavEnv
-from tests.helpers.environments import IdentityWorld
+from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
 from torchrl_gpu.acting.robots import Robots
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
@@ -57,11 +57,11 @@ def test_policy_file_acts_like_its_checkpoint_and_is_smaller(
 ) -> None:
     actions = []
     for path in (checkpoint, policy):
-        agent, world = trained_agent(path, MarineNavEnv(num_envs=3, num_robots=2, seed=5), CPU)
+        agent, env = trained_agent(path, MarineNavEnv(num_envs=3, num_robots=2, seed=5), CPU)
         agent.policy.eval()
-        seen = Robots(world).view(world.reset())
+        seen = Robots(env).view(env.reset())
         actions.append(agent.policy(seen)["action"].clone())
-        world.rand_step(TensorDict(batch_size=[3]))
+        env.rand_step(TensorDict(batch_size=[3]))
     assert torch.equal(*actions)
     assert policy.stat().st_size < checkpoint.stat().st_size / 4
 
@@ -74,7 +74,7 @@ def test_policy_file_is_evaluated_and_filmed_like_a_checkpoint(
 ) -> None:
     shown = [f"checkpoint={policy}"]
     assert call(monkeypatch, tmp_path, "mode=eval", *shown, "evaluation.episodes=4") == 0
-    film = ["mode=demo", *shown, "demo.episodes=1", "demo.worlds=4", "demo.speed=10"]
+    film = ["mode=demo", *shown, "demo.episodes=1", "demo.num_envs=4", "demo.speed=10"]
     assert call(monkeypatch, tmp_path, *film) == 0
     said = capfd.readouterr().out
     # The folder of a policy file may be read-only, so that its results are written elsewhere.
@@ -113,4 +113,4 @@ def test_resuming_from_a_policy_file_is_refused_before_anything_is_built(
 
 def test_checkpoint_of_another_environment_is_refused(policy: Path) -> None:
     with pytest.raises(ConfigurationError, match="another environment"):
-        trained_agent(policy, IdentityWorld(), CPU)
+        trained_agent(policy, IdentityEnv(), CPU)

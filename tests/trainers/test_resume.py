@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from agents import PPO, SAC
-from envs.gym import GymWorld
+from envs.gym import GymnasiumEnv
 from tests.helpers.agents import build_for
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
@@ -25,7 +25,7 @@ def make_trainer(folder: Path, total_frames: int, agent_class: Any = PPO) -> Tor
     """Return a trainer of four pendulums with short episodes, whose state cannot be saved."""
     torch.manual_seed(0)
     options = {"max_episode_steps": EPISODE}
-    env = GymWorld(name="Pendulum-v1", num_envs=4, options=options)
+    env = GymnasiumEnv(name="Pendulum-v1", num_envs=4, options=options)
     agent = build_for(env, agent_class, rollout_length=8, normalize_rewards=True, gamma=0.9)
     return TorchRLTrainer(
         env,
@@ -157,12 +157,14 @@ def test_checkpoint_of_the_first_layout_loads(pendulum: Path, tmp_path: Path) ->
     del config["encoder"]
     total = state["config"]["trainer"]["total_frames"]
     config |= {"vector_features": 8, "learning_rate_frames": total}
+    state["config"]["env"]["_target_"] = "envs.gym.GymWorld"
     state["agent"]["networks"]["learning_rate"] = torch.tensor(0.5)
     (group,) = state["agent"]["optimizers"]["adam"]["param_groups"]
     del group["initial_lr"]
     save_state(tmp_path / "old.safetensors", state)
     read = load_checkpoint(tmp_path / "old.safetensors")
     assert read["config"]["agent"]["encoder"] == {"vector_features": 8}
+    assert read["config"]["env"]["_target_"] == "envs.gym.GymnasiumEnv"
     assert read["config"]["agent"]["learning_rate_frames"] == "${trainer.total_frames}"
     assert "learning_rate" not in read["agent"]["networks"]
     (group,) = read["agent"]["optimizers"]["adam"]["param_groups"]

@@ -4,16 +4,16 @@ import pytest
 import torch
 
 from envs.fanuc import FanucEnv
-from tests.helpers.environments import IdentityWorld
+from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components import Component
 from trainers.registry import find_class
 
 
 def test_component_receives_only_arguments_of_its_constructor() -> None:
-    component = Component("IdentityWorld", IdentityWorld, {"num_envs": 3})
-    world = component.build(mode="eval", device=torch.device("cpu"), seed=1)
-    assert world.batch_size == (3,)
+    component = Component("IdentityEnv", IdentityEnv, {"num_envs": 3})
+    env = component.build(mode="eval", device=torch.device("cpu"), seed=1)
+    assert env.batch_size == (3,)
 
 
 def test_evaluation_environment_is_in_its_evaluation_mode() -> None:
@@ -21,9 +21,9 @@ def test_evaluation_environment_is_in_its_evaluation_mode() -> None:
     component = Component("FanucEnv", FanucEnv, {"num_envs": 1, "num_workers": 1})
     levels = {}
     for mode in ("train", "eval"):
-        world = component.build(mode=mode, device=torch.device("cpu"), seed=0)
-        levels[mode] = world.metrics()["curriculum/grade"]
-        world.close()
+        env = component.build(mode=mode, device=torch.device("cpu"), seed=0)
+        levels[mode] = env.metrics()["curriculum/grade"]
+        env.close()
     assert levels == {"train": 0.0, "eval": 2.0}
 
 

@@ -9,11 +9,11 @@ import pytest
 from tensordict import TensorDictBase
 from torch import Tensor
 
-from envs.gym import GymWorld
+from envs.gym import GymnasiumEnv
 from tests.helpers.program import call
 
 
-class RecordedGym(GymWorld):
+class RecordedGym(GymnasiumEnv):
     """Records the first observation of every episode by the latest seed."""
 
     first_observations: ClassVar[dict[int, set[tuple[float, ...]]]] = {}

@@ -12,7 +12,7 @@ from torchrl.collectors import Collector
 from torchrl.envs import RewardScaling, TransformedEnv
 
 from agents import SAC
-from tests.helpers.environments import IdentityWorld
+from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
@@ -22,7 +22,7 @@ from trainers.trainer import TorchRLTrainer
 CPU = torch.device("cpu")
 
 
-def make_agent(world: IdentityWorld, **hyperparameters: Any) -> SAC:
+def make_agent(env: IdentityEnv, **hyperparameters: Any) -> SAC:
     settings = {
         "hidden_sizes": [32],
         "gamma": 0.0,
@@ -31,12 +31,12 @@ def make_agent(world: IdentityWorld, **hyperparameters: Any) -> SAC:
         "batch_size": 64,
         "utd_ratio": 0.125,
     }
-    return SAC(observation_spec(world), world.action_spec, CPU, **{**settings, **hyperparameters})
+    return SAC(observation_spec(env), env.action_spec, CPU, **{**settings, **hyperparameters})
 
 
 def make_trainer(folder: Path, seed: int = 0, **settings: Any) -> TorchRLTrainer:
     torch.manual_seed(seed)
-    world = IdentityWorld()
+    env = IdentityEnv()
     defaults = {
         "total_frames": 960,
         "random_frames": 160,
@@ -48,10 +48,10 @@ def make_trainer(folder: Path, seed: int = 0, **settings: Any) -> TorchRLTrainer
         "show_progress": False,
     }
     return TorchRLTrainer(
-        world,
-        make_agent(world),
+        env,
+        make_agent(env),
         folder,
-        evaluation_env=IdentityWorld(),
+        evaluation_env=IdentityEnv(),
         **{**defaults, **settings},
     )
 
@@ -151,31 +151,31 @@ def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -
     class Other(SAC):
         pass
 
-    world = IdentityWorld(action_dim=3)
-    other_world = TorchRLTrainer(world, make_agent(world), tmp_path / "b", show_progress=False)
+    env = IdentityEnv(action_dim=3)
+    other_trainer = TorchRLTrainer(env, make_agent(env), tmp_path / "b", show_progress=False)
     with pytest.raises(ConfigurationError, match="another environment"):
-        other_world.load(latest)
-    world = IdentityWorld()
-    other = Other(observation_spec(world), world.action_spec, CPU)
+        other_trainer.load(latest)
+    env = IdentityEnv()
+    other = Other(observation_spec(env), env.action_spec, CPU)
     with pytest.raises(ConfigurationError, match="holds the agent SAC, not Other"):
-        TorchRLTrainer(world, other, tmp_path / "c", show_progress=False).load(latest)
+        TorchRLTrainer(env, other, tmp_path / "c", show_progress=False).load(latest)
 
 
 def test_trainer_accepts_an_environment_with_torchrl_transforms(tmp_path: Path) -> None:
-    world = TransformedEnv(IdentityWorld(), RewardScaling(loc=0.0, scale=0.1))
-    agent = make_agent(world)
+    env = TransformedEnv(IdentityEnv(), RewardScaling(loc=0.0, scale=0.1))
+    agent = make_agent(env)
     trainer = TorchRLTrainer(
-        world, agent, tmp_path, total_frames=640, random_frames=160, show_progress=False
+        env, agent, tmp_path, total_frames=640, random_frames=160, show_progress=False
     )
     trainer.train()
     assert trainer.updates == (640 - 160) // 8
 
 
 def test_agent_and_replay_buffer_work_with_torchrls_collector() -> None:
-    world = IdentityWorld(num_envs=4)
-    agent = make_agent(world)
+    env = IdentityEnv(num_envs=4)
+    agent = make_agent(env)
     replay = ReplayBuffer(1000, agent.observation_spec, agent.action_spec, 4, CPU)
-    collector = Collector(world, agent.policy, frames_per_batch=80, total_frames=320)
+    collector = Collector(env, agent.policy, frames_per_batch=80, total_frames=320)
     for rollout in collector:
         replay.extend(rollout)
         agent.update(replay.sample(agent.batch_size))

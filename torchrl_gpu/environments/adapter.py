@@ -255,7 +255,7 @@ def _refuse_lost_observations(env: EnvBase) -> None:
         if any(isinstance(t, VecGymEnvTransform) for t in single_transforms(level)):
             raise ConfigurationError(
                 "env: a GymEnv with num_envs loses the last observation of every episode; "
-                "batch it by SerialEnv or ParallelEnv, or use envs.gym.GymWorld"
+                "batch it by SerialEnv or ParallelEnv, or use envs.gym.GymnasiumEnv"
             )
 
 

@@ -1,4 +1,4 @@
-"""`GymWorld`: specs, rendering, invalid settings, and closing."""
+"""`GymnasiumEnv`: specs, rendering, invalid settings, and closing."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import pytest
 import torch
 from torchrl.envs.utils import check_env_specs
 
-from envs.gym import GymWorld
+from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE
 from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.errors import ConfigurationError
 
 
 @pytest.fixture
-def make_gym() -> Iterator[Callable[..., GymWorld]]:
+def make_gym() -> Iterator[Callable[..., GymnasiumEnv]]:
     """Build environments with two copies by default, and close them after the test."""
-    made: list[GymWorld] = []
+    made: list[GymnasiumEnv] = []
 
-    def make(name: str, **settings: Any) -> GymWorld:
-        made.append(GymWorld(name=name, **{"num_envs": 2, **settings}))
+    def make(name: str, **settings: Any) -> GymnasiumEnv:
+        made.append(GymnasiumEnv(name=name, **{"num_envs": 2, **settings}))
         return made[-1]
 
     yield make
@@ -51,7 +51,7 @@ def make_gym() -> Iterator[Callable[..., GymWorld]]:
     ],
 )
 def test_env_satisfies_its_specs(
-    make_gym: Callable[..., GymWorld], name: str, settings: dict
+    make_gym: Callable[..., GymnasiumEnv], name: str, settings: dict
 ) -> None:
     env = make_gym(name, **settings)
     check_env_specs(env)
@@ -62,14 +62,14 @@ def test_env_satisfies_its_specs(
 
 
 @pytest.mark.parametrize("name", ["LunarLander-v3", "BipedalWalker-v3"])
-def test_box2d_environments_run(make_gym: Callable[..., GymWorld], name: str) -> None:
+def test_box2d_environments_run(make_gym: Callable[..., GymnasiumEnv], name: str) -> None:
     pytest.importorskip("Box2D")
     rollout = make_gym(name).rollout(5, break_when_any_done=False)
     assert rollout["next", "observation"].isfinite().all()
 
 
 def test_mujoco_environments_run(
-    make_gym: Callable[..., GymWorld], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_gym: Callable[..., GymnasiumEnv], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mujoco")
     monkeypatch.chdir(tmp_path)  # where MuJoCo writes its log
@@ -77,7 +77,7 @@ def test_mujoco_environments_run(
     assert rollout["next", "observation"].isfinite().all()
 
 
-def test_options_reach_the_environment(make_gym: Callable[..., GymWorld]) -> None:
+def test_options_reach_the_environment(make_gym: Callable[..., GymnasiumEnv]) -> None:
     env = make_gym("CartPole-v1", options={"max_episode_steps": 3, "sutton_barto_reward": True})
     after = env.rollout(3)["next"]
     assert after["truncated"].squeeze(-1).tolist() == [[False, False, True]] * 2
@@ -85,7 +85,9 @@ def test_options_reach_the_environment(make_gym: Callable[..., GymWorld]) -> Non
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
-def test_demo_mode_renders_images(make_gym: Callable[..., GymWorld], vectorization: str) -> None:
+def test_demo_mode_renders_images(
+    make_gym: Callable[..., GymnasiumEnv], vectorization: str
+) -> None:
     env = make_gym(f"{MODULE}:Counter-v0", mode="demo", vectorization=vectorization)
     state = env.reset()
     for steps in range(3):
@@ -96,14 +98,14 @@ def test_demo_mode_renders_images(make_gym: Callable[..., GymWorld], vectorizati
     assert env.step_seconds == pytest.approx(1 / 20)
 
 
-def test_cart_pole_renders(make_gym: Callable[..., GymWorld]) -> None:
+def test_cart_pole_renders(make_gym: Callable[..., GymnasiumEnv]) -> None:
     pytest.importorskip("pygame")
     env = make_gym("CartPole-v1", mode="demo", num_envs=1)
     env.reset()
     assert env.render().shape == (400, 600, 3)
 
 
-def test_rendering_needs_demo_mode(make_gym: Callable[..., GymWorld]) -> None:
+def test_rendering_needs_demo_mode(make_gym: Callable[..., GymnasiumEnv]) -> None:
     env = make_gym("CartPole-v1", mode="eval")
     env.reset()
     with pytest.raises(ConfigurationError, match='mode="demo"'):
@@ -111,7 +113,7 @@ def test_rendering_needs_demo_mode(make_gym: Callable[..., GymWorld]) -> None:
 
 
 def test_error_names_a_missing_package_for_rendering(
-    make_gym: Callable[..., GymWorld], monkeypatch: pytest.MonkeyPatch
+    make_gym: Callable[..., GymnasiumEnv], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = make_gym("CartPole-v1", mode="demo")
     env.reset()
@@ -165,7 +167,7 @@ def test_error_names_a_missing_package_for_rendering(
 )
 def test_invalid_settings_raise_one_line_errors(settings: dict, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason) as caught:
-        GymWorld(**settings)
+        GymnasiumEnv(**settings)
     assert "\n" not in str(caught.value)
 
 
@@ -184,22 +186,22 @@ def test_error_names_a_missing_extra(
             monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigurationError, match=rf'pip install "torchrl-gpu\[{extra}\]"'):
-        GymWorld(name=name)
+        GymnasiumEnv(name=name)
 
 
 def test_name_is_required_and_checked_before_construction() -> None:
-    with pytest.raises(ConfigurationError, match=r"env\.name: GymWorld needs this setting"):
-        check_settings(GymWorld, {}, "env")
+    with pytest.raises(ConfigurationError, match=r"env\.name: GymnasiumEnv needs this setting"):
+        check_settings(GymnasiumEnv, {}, "env")
     with pytest.raises(ConfigurationError, match=r"env\.name=CartPol-v1: .*CartPole-v1"):
-        check_settings(GymWorld, {"name": "CartPol-v1"}, "env")
+        check_settings(GymnasiumEnv, {"name": "CartPol-v1"}, "env")
 
 
-def test_state_dict_is_empty(make_gym: Callable[..., GymWorld]) -> None:
+def test_state_dict_is_empty(make_gym: Callable[..., GymnasiumEnv]) -> None:
     assert not make_gym("Pendulum-v1").state_dict()
 
 
 def test_close_ends_the_processes_and_can_be_repeated(
-    make_gym: Callable[..., GymWorld],
+    make_gym: Callable[..., GymnasiumEnv],
 ) -> None:
     env = make_gym(f"{MODULE}:Counter-v0", vectorization="async")
     env.rollout(2)
@@ -213,11 +215,11 @@ def test_close_ends_the_processes_and_can_be_repeated(
 def test_unsupported_spaces_leave_no_processes() -> None:
     before = _children()
     with pytest.raises(ConfigurationError):
-        GymWorld(name=f"{MODULE}:TupleAnswer-v0", vectorization="async")
+        GymnasiumEnv(name=f"{MODULE}:TupleAnswer-v0", vectorization="async")
     assert _children() <= before
 
 
-def test_ctrl_c_is_left_to_the_parent(make_gym: Callable[..., GymWorld]) -> None:
+def test_ctrl_c_is_left_to_the_parent(make_gym: Callable[..., GymnasiumEnv]) -> None:
     env = make_gym(f"{MODULE}:Counter-v0", vectorization="async")
     for process in env._vector.processes:
         os.kill(process.pid, signal.SIGINT)
@@ -229,7 +231,7 @@ def test_ctrl_c_is_left_to_the_parent(make_gym: Callable[..., GymWorld]) -> None
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_close_does_not_wait_for_a_dead_worker(
-    make_gym: Callable[..., GymWorld], victim: int
+    make_gym: Callable[..., GymnasiumEnv], victim: int
 ) -> None:
     env = make_gym(f"{MODULE}:Counter-v0", vectorization="async")
     root = env.reset()
@@ -245,7 +247,7 @@ def test_close_does_not_wait_for_a_dead_worker(
 
 
 def test_close_does_not_wait_for_an_interrupted_step(
-    make_gym: Callable[..., GymWorld], monkeypatch: pytest.MonkeyPatch
+    make_gym: Callable[..., GymnasiumEnv], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("envs.gym.vector._SECONDS_TO_FINISH", 0.1)
     env = make_gym(f"{MODULE}:Counter-v0", vectorization="async")

@@ -1,4 +1,4 @@
-"""Episodes of `GymWorld`, equal in every autoreset mode and vectorization."""
+"""Episodes of `GymnasiumEnv`, equal in every autoreset mode and vectorization."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 
-from envs.gym import GymWorld
+from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE, TIME_LIMIT
 from torchrl_gpu.errors import ConfigurationError
 
@@ -23,15 +23,17 @@ Transition = tuple[Any, ...]
 
 
 @pytest.fixture
-def make_gym() -> Iterator[Callable[..., GymWorld]]:
+def make_gym() -> Iterator[Callable[..., GymnasiumEnv]]:
     """Build environments with three counters by default, and close them after the test."""
-    made: list[GymWorld] = []
+    made: list[GymnasiumEnv] = []
 
-    def make(vectorization: Any = "sync", autoreset: Any = "disabled", **settings: Any) -> GymWorld:
+    def make(
+        vectorization: Any = "sync", autoreset: Any = "disabled", **settings: Any
+    ) -> GymnasiumEnv:
         settings = {"name": COUNTER, "num_envs": 3, "seed": 7, **settings}
         if vectorization == "vector_entry_point":
             settings["options"] = {"autoreset": autoreset}
-        made.append(GymWorld(vectorization=vectorization, autoreset=autoreset, **settings))
+        made.append(GymnasiumEnv(vectorization=vectorization, autoreset=autoreset, **settings))
         return made[-1]
 
     yield make
@@ -74,7 +76,7 @@ def transitions_of(rollout: TensorDictBase, index: int) -> list[Transition]:
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])
 def test_transitions_equal_those_of_gymnasium(
-    make_gym: Callable[..., GymWorld], vectorization: str, autoreset: str
+    make_gym: Callable[..., GymnasiumEnv], vectorization: str, autoreset: str
 ) -> None:
     env = make_gym(vectorization, autoreset)
     rollout = env.rollout(60, act, break_when_any_done=False)
@@ -86,9 +88,9 @@ def test_transitions_equal_those_of_gymnasium(
 
 @pytest.mark.parametrize("autoreset", MODES)
 def test_step_and_maybe_reset_equals_that_of_torchrl(
-    make_gym: Callable[..., GymWorld], autoreset: str
+    make_gym: Callable[..., GymnasiumEnv], autoreset: str
 ) -> None:
-    def collect(step: Callable[[GymWorld, TensorDictBase], Any]) -> TensorDictBase:
+    def collect(step: Callable[[GymnasiumEnv, TensorDictBase], Any]) -> TensorDictBase:
         env = make_gym("sync", autoreset)
         root, steps = env.reset(), []
         for _ in range(40):
@@ -102,7 +104,7 @@ def test_step_and_maybe_reset_equals_that_of_torchrl(
     assert (own == torchrl).all()
 
 
-def test_step_and_maybe_reset_keeps_other_root_keys(make_gym: Callable[..., GymWorld]) -> None:
+def test_step_and_maybe_reset_keeps_other_root_keys(make_gym: Callable[..., GymnasiumEnv]) -> None:
     env = make_gym()
     root = act(env.reset()).set("hidden", torch.ones(3, 2))
     _, root = env.step_and_maybe_reset(root)
@@ -110,7 +112,7 @@ def test_step_and_maybe_reset_keeps_other_root_keys(make_gym: Callable[..., GymW
 
 
 def test_time_limit_truncates_and_does_not_terminate(
-    make_gym: Callable[..., GymWorld],
+    make_gym: Callable[..., GymnasiumEnv],
 ) -> None:
     rollout = make_gym().rollout(60, act, break_when_any_done=False)
     after = rollout["next"]
@@ -124,7 +126,7 @@ def test_time_limit_truncates_and_does_not_terminate(
 
 @pytest.mark.parametrize("autoreset", MODES)
 def test_next_holds_the_last_observation_and_the_root_the_first(
-    make_gym: Callable[..., GymWorld], autoreset: str
+    make_gym: Callable[..., GymnasiumEnv], autoreset: str
 ) -> None:
     env = make_gym("sync", autoreset)
     root = env.reset()
@@ -150,7 +152,7 @@ def test_next_holds_the_last_observation_and_the_root_the_first(
 
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])
 def test_any_environment_can_be_reset_with_autoreset_disabled(
-    make_gym: Callable[..., GymWorld], vectorization: str
+    make_gym: Callable[..., GymnasiumEnv], vectorization: str
 ) -> None:
     env = make_gym(vectorization, "disabled")
     state = env.step(act(env.reset()))["next"]
@@ -164,7 +166,7 @@ def test_any_environment_can_be_reset_with_autoreset_disabled(
 
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
 def test_single_running_episode_cannot_be_reset_with_autoreset(
-    make_gym: Callable[..., GymWorld], autoreset: str
+    make_gym: Callable[..., GymnasiumEnv], autoreset: str
 ) -> None:
     env = make_gym("sync", autoreset)
     env.step(act(env.reset()))
@@ -177,7 +179,7 @@ def test_single_running_episode_cannot_be_reset_with_autoreset(
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])
 def test_all_environments_can_be_reset_at_any_time(
-    make_gym: Callable[..., GymWorld], vectorization: str, autoreset: str, with_mask: bool
+    make_gym: Callable[..., GymnasiumEnv], vectorization: str, autoreset: str, with_mask: bool
 ) -> None:
     env = make_gym(vectorization, autoreset)
     everything = TensorDict({"_reset": torch.ones(3, 1, dtype=torch.bool)}, batch_size=[3])
@@ -193,7 +195,7 @@ def test_all_environments_can_be_reset_at_any_time(
 
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])
 def test_seed_determines_the_transitions(
-    make_gym: Callable[..., GymWorld], vectorization: str
+    make_gym: Callable[..., GymnasiumEnv], vectorization: str
 ) -> None:
     env = make_gym(vectorization, "same_step")
     first = env.rollout(30, act, break_when_any_done=False)
@@ -206,7 +208,7 @@ def test_seed_determines_the_transitions(
     assert not (first == other.rollout(30, act, break_when_any_done=False)).all()
 
 
-def test_seed_takes_effect_at_the_next_full_reset(make_gym: Callable[..., GymWorld]) -> None:
+def test_seed_takes_effect_at_the_next_full_reset(make_gym: Callable[..., GymnasiumEnv]) -> None:
     seeded, plain = make_gym(), make_gym()
     roots = [env.reset() for env in (seeded, plain)]
     seeded.set_seed(99)
@@ -223,7 +225,7 @@ def test_seed_takes_effect_at_the_next_full_reset(make_gym: Callable[..., GymWor
 
 @pytest.mark.parametrize("autoreset", MODES)
 def test_returned_tensors_are_not_overwritten(
-    make_gym: Callable[..., GymWorld], autoreset: str
+    make_gym: Callable[..., GymnasiumEnv], autoreset: str
 ) -> None:
     """The vector environment reuses its arrays."""
     env = make_gym("vector_entry_point", autoreset)
@@ -238,7 +240,7 @@ def test_returned_tensors_are_not_overwritten(
 def test_dict_observations_keep_their_entries_at_the_end_of_an_episode() -> None:
     rollouts = []
     for autoreset in ("disabled", "same_step"):
-        env = GymWorld(name=f"{MODULE}:DictCounter-v0", num_envs=3, autoreset=autoreset)
+        env = GymnasiumEnv(name=f"{MODULE}:DictCounter-v0", num_envs=3, autoreset=autoreset)
         env.set_seed(3)
         rollouts.append(
             env.rollout(

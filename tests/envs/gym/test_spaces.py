@@ -8,7 +8,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, Space
 from torchrl.data import Bounded, Categorical, Unbounded
 
-from envs.gym import GymWorld
+from envs.gym import GymnasiumEnv
 from envs.gym.actions import BoxActions, DiscreteActions
 from envs.gym.observations import Observations
 
@@ -137,7 +137,7 @@ def test_action_table_sets_single_dimensions_of_many(levels: int, rows: int) -> 
 
 
 def test_only_continuous_action_spaces_have_an_action_table() -> None:
-    assert GymWorld(name="CartPole-v1").discrete_actions is None
-    table = GymWorld(name="Pendulum-v1", action_levels=5).discrete_actions
+    assert GymnasiumEnv(name="CartPole-v1").discrete_actions is None
+    table = GymnasiumEnv(name="Pendulum-v1", action_levels=5).discrete_actions
     assert table is not None
     assert table.tolist() == [[-1.0], [-0.5], [0.0], [0.5], [1.0]]

@@ -281,10 +281,10 @@ def test_step_compiles_to_one_graph() -> None:
 def test_tensor_loop_equals_the_environment() -> None:
     env = MarineNavEnv(num_envs=4, num_robots=2, max_episode_steps=3, seed=3)
     now = env.reset()
-    advance, world = env.tensor_loop()
+    advance, state = env.tensor_loop()
     for action in _random_actions(env, 5):
         step, now = env.step_and_maybe_reset(now.set(("robots", "action"), action))
-        world, outcome, seen = advance(world, action.permute(2, 1, 0))
+        state, outcome, seen = advance(state, action.permute(2, 1, 0))
         assert torch.equal(seen.own.permute(2, 1, 0), now["robots", "observation"])
         assert torch.equal(seen.objects.permute(3, 2, 1, 0), now["robots", "objects"])
         assert torch.equal(seen.mask.permute(2, 1, 0), now["robots", "objects_mask"])
@@ -301,10 +301,10 @@ def test_later_steps_do_not_recompile() -> None:
         return graph.forward
 
     env.reset()
-    advance, world = env.tensor_loop()
+    advance, state = env.tensor_loop()
     step = torch.compile(advance, fullgraph=True, backend=keep)
     for action in _random_actions(env, 4):
-        world, *_ = step(world, action.permute(2, 1, 0))
+        state, *_ = step(state, action.permute(2, 1, 0))
     assert len(graphs) == 1
 
 

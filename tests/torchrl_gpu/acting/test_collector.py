@@ -25,7 +25,7 @@ from torchrl.envs import (
 )
 from torchrl.modules import RandomPolicy
 
-from tests.helpers.environments import IdentityWorld
+from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.environments.action_table import with_action_table
@@ -43,8 +43,8 @@ def collect(collector: BatchCollector, steps: int) -> list[TensorDictBase]:
 
 
 def test_transitions_are_consecutive_and_end_with_the_true_last_observation() -> None:
-    world = IdentityWorld(num_envs=3, max_episode_steps=4)
-    transitions = collect(BatchCollector(world, CPU, ["observation"]), 9)
+    env = IdentityEnv(num_envs=3, max_episode_steps=4)
+    transitions = collect(BatchCollector(env, CPU, ["observation"]), 9)
     for step, (now, later) in enumerate(pairwise(transitions), start=1):
         assert torch.equal(now["action"], now["observation"] / 2)
         ends = step % 4 == 0
@@ -53,21 +53,21 @@ def test_transitions_are_consecutive_and_end_with_the_true_last_observation() ->
 
 
 def test_episodes_continue_from_a_saved_state() -> None:
-    first = BatchCollector(IdentityWorld(), CPU, ["observation"])
+    first = BatchCollector(IdentityEnv(), CPU, ["observation"])
     collect(first, 5)
     state = first.state_dict()
     state = {**state, "world": {k: v.clone() for k, v in state["world"].items()}}
     expected = collect(first, 6)
-    second = BatchCollector(IdentityWorld(), CPU, ["observation"])
+    second = BatchCollector(IdentityEnv(), CPU, ["observation"])
     second.load_state_dict(state)
     for left, right in zip(expected, collect(second, 6), strict=True):
         assert (left == right).all()
 
 
 def test_transforms_of_torchrl_apply() -> None:
-    plain = collect(BatchCollector(IdentityWorld(), CPU, ["observation"]), 3)
-    world = TransformedEnv(IdentityWorld(), RewardScaling(loc=0.0, scale=10.0))
-    scaled = collect(BatchCollector(world, CPU, ["observation"]), 3)
+    plain = collect(BatchCollector(IdentityEnv(), CPU, ["observation"]), 3)
+    env = TransformedEnv(IdentityEnv(), RewardScaling(loc=0.0, scale=10.0))
+    scaled = collect(BatchCollector(env, CPU, ["observation"]), 3)
     for left, right in zip(plain, scaled, strict=True):
         torch.testing.assert_close(10 * left["next", "reward"], right["next", "reward"])
 
@@ -88,11 +88,11 @@ def saved_and_loaded(state: dict[str, Any], path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: TransformedEnv(IdentityWorld(), CatFrames(3, -1, ["observation"])),
-        lambda: TransformedEnv(IdentityWorld(), Compose(RewardSum(), StepCounter(5))),
-        lambda: transformed(IdentityWorld(), statistics(), RewardSum()),
-        lambda: transformed(IdentityWorld(), RewardSum(), statistics()),
-        lambda: with_action_table(IdentityWorld()),
+        lambda: TransformedEnv(IdentityEnv(), CatFrames(3, -1, ["observation"])),
+        lambda: TransformedEnv(IdentityEnv(), Compose(RewardSum(), StepCounter(5))),
+        lambda: transformed(IdentityEnv(), statistics(), RewardSum()),
+        lambda: transformed(IdentityEnv(), RewardSum(), statistics()),
+        lambda: with_action_table(IdentityEnv()),
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -160,7 +160,7 @@ def test_environments_without_state_start_new_episodes(tmp_path: Path) -> None:
 
 def test_a_state_of_an_older_checkpoint_is_restored() -> None:
     def make() -> BatchCollector:
-        env = TransformedEnv(IdentityWorld(), RewardScaling(loc=0.0, scale=10.0))
+        env = TransformedEnv(IdentityEnv(), RewardScaling(loc=0.0, scale=10.0))
         return BatchCollector(env, CPU, ["observation"])
 
     first, second = make(), make()

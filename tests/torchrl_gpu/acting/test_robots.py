@@ -7,7 +7,7 @@ from torchrl.data import Bounded, Composite
 from agents import SAC
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
-from tests.helpers.environments import IdentityWorld
+from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.acting.robots import Robots, SharedPolicy
 from torchrl_gpu.environments.specs import action_spec, observation_spec
@@ -33,12 +33,12 @@ def test_specs_flatten_the_robots_and_omit_outcome_keys(seas: MarineNavEnv) -> N
 
 
 def test_an_environment_without_a_group_is_unchanged() -> None:
-    world = IdentityWorld()
-    assert Robots(world).group is None
-    assert action_spec(world).shape == world.action_spec.shape
-    root = world.reset()
-    assert Robots(world).view(root) is root
-    assert Robots(world).transition(root) is root
+    env = IdentityEnv()
+    assert Robots(env).group is None
+    assert action_spec(env).shape == env.action_spec.shape
+    root = env.reset()
+    assert Robots(env).view(root) is root
+    assert Robots(env).transition(root) is root
 
 
 def test_the_replay_holds_exactly_the_steps_of_active_robots(seas: MarineNavEnv) -> None:
@@ -84,10 +84,10 @@ def test_a_shared_policy_works_in_a_torchrl_rollout(seas: MarineNavEnv) -> None:
 
 
 def test_an_environment_with_two_action_keys_is_rejected() -> None:
-    world = IdentityWorld()
-    shape = world.action_spec.shape
-    world.action_spec = Composite(
+    env = IdentityEnv()
+    shape = env.action_spec.shape
+    env.action_spec = Composite(
         left=Bounded(-1.0, 1.0, shape), right=Bounded(-1.0, 1.0, shape), shape=shape[:1]
     )
     with pytest.raises(ConfigurationError, match="left, right"):
-        Robots(world)
+        Robots(env)

@@ -3,15 +3,15 @@ from __future__ import annotations
 import torch
 from torchrl.envs.utils import check_env_specs
 
-from tests.helpers.environments import IdentityWorld
+from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.specs import action_kind
 
 
 def test_an_index_becomes_the_row_of_the_table() -> None:
-    world = IdentityWorld(num_envs=4, action_dim=1)
-    table = world.discrete_actions
-    discrete = with_action_table(world)
+    env = IdentityEnv(num_envs=4, action_dim=1)
+    table = env.discrete_actions
+    discrete = with_action_table(env)
     assert action_kind(discrete.action_spec) == "discrete"
     assert discrete.action_spec.n == len(table)
     state = discrete.reset()
@@ -23,4 +23,4 @@ def test_an_index_becomes_the_row_of_the_table() -> None:
 
 
 def test_the_view_passes_check_env_specs() -> None:
-    check_env_specs(with_action_table(IdentityWorld(num_envs=4)))
+    check_env_specs(with_action_table(IdentityEnv(num_envs=4)))

@@ -36,7 +36,7 @@ from agents import DQN, PPO, SAC
 from agents.base import Agent
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import build_for
-from tests.helpers.environments import IdentityWorld
+from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
@@ -174,8 +174,8 @@ def test_an_agent_trains_in_an_adapted_environment(
 
 
 def test_an_environment_of_this_library_is_unchanged() -> None:
-    world = IdentityWorld()
-    assert as_environment(world) is world
+    env = IdentityEnv()
+    assert as_environment(env) is env
 
 
 def test_batches_shapes_and_dtypes_are_converted_for_agents() -> None:
@@ -260,8 +260,8 @@ def test_transforms_apply_to_an_environment_of_this_library() -> None:
     plain, scaled = (
         as_environment(env)
         for env in (
-            IdentityWorld(num_envs=3),
-            TransformedEnv(IdentityWorld(num_envs=3), RewardScaling(0.0, 10.0)),
+            IdentityEnv(num_envs=3),
+            TransformedEnv(IdentityEnv(num_envs=3), RewardScaling(0.0, 10.0)),
         )
     )
     roots = [env.reset() for env in (plain, scaled)]

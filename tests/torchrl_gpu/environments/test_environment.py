@@ -11,25 +11,25 @@ from tensordict import TensorDictBase
 from torchrl.envs import EnvBase, RewardScaling, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
-from envs.gym import GymWorld
+from envs.gym import GymnasiumEnv
 from envs.marinenav import MarineNavEnv
-from tests.helpers.environments import IdentityWorld, MatchWorld
+from tests.helpers.environments import IdentityEnv, MatchEnv
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment, Mode
 from torchrl_gpu.errors import ConfigurationError
 
 ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
-    "identity": lambda: IdentityWorld(num_envs=3, max_episode_steps=4),
-    "match": lambda: MatchWorld(num_envs=3, max_episode_steps=4),
-    "gym": lambda: GymWorld(name="CartPole-v1", num_envs=3),
+    "identity": lambda: IdentityEnv(num_envs=3, max_episode_steps=4),
+    "match": lambda: MatchEnv(num_envs=3, max_episode_steps=4),
+    "gym": lambda: GymnasiumEnv(name="CartPole-v1", num_envs=3),
     "marinenav": lambda: MarineNavEnv(num_envs=3, num_robots=2, max_episode_steps=7),
     "with a table": lambda: with_action_table(MarineNavEnv(num_envs=3, max_episode_steps=7)),
 }
 every_environment = pytest.mark.parametrize("make", ENVIRONMENTS.values(), ids=ENVIRONMENTS.keys())
 
 
-class Switching(IdentityWorld):
+class Switching(IdentityEnv):
     """Reports its mode as a metric."""
 
     can_switch_mode = True
@@ -85,16 +85,16 @@ def test_unknown_keys_are_carried_over(make: Callable[[], Environment]) -> None:
 
 
 def test_capabilities_default_to_none() -> None:
-    env = GymWorld(name="CartPole-v1", num_envs=1)
+    env = GymnasiumEnv(name="CartPole-v1", num_envs=1)
     assert env.discrete_actions is None
     assert [env.has_state, env.renders_several, env.can_switch_mode] == [False] * 3
     assert env.evaluation_limit({"num_envs": 1, "vectorization": "sync"}) is None
     assert env.metrics() == {}
-    with pytest.raises(ConfigurationError, match="IdentityWorld cannot draw itself"):
-        IdentityWorld().render()
-    with pytest.raises(ConfigurationError, match="GymWorld cannot switch to mode=eval"):
+    with pytest.raises(ConfigurationError, match="IdentityEnv cannot draw itself"):
+        IdentityEnv().render()
+    with pytest.raises(ConfigurationError, match="GymnasiumEnv cannot switch to mode=eval"):
         env.set_mode("eval")
-    with pytest.raises(ConfigurationError, match="GymWorld has no table of discrete actions"):
+    with pytest.raises(ConfigurationError, match="GymnasiumEnv has no table of discrete actions"):
         with_action_table(env)
 
 
@@ -146,7 +146,7 @@ def test_a_view_closes_the_wrapped_environment(
 ) -> None:
     closed = []
 
-    class Closing(IdentityWorld):
+    class Closing(IdentityEnv):
         def close(self, *, raise_if_closed: bool = True) -> None:
             closed.append(self)
 

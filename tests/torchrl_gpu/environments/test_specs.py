@@ -6,7 +6,7 @@ import pytest
 from torchrl.envs import PendulumEnv
 
 from envs.marinenav import MarineNavEnv
-from tests.helpers.environments import IdentityWorld
+from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
 
@@ -16,7 +16,7 @@ def keys_of(*arguments: Any) -> set[Any]:
 
 
 def test_all_observations_but_the_outcome_keys_are_read_by_default() -> None:
-    assert keys_of(IdentityWorld()) == {"observation"}
+    assert keys_of(IdentityEnv()) == {"observation"}
 
 
 def test_observation_keys_select_observations() -> None:

@@ -46,7 +46,7 @@ class Episode(NamedTuple):
     view: View
 
 
-class World(NamedTuple):
+class SimulationState(NamedTuple):
     """Complete simulation state of N seas.
 
     Attributes:
@@ -82,14 +82,14 @@ class Simulator:
         self.noise = noise
         self.max_steps = max_steps
 
-    def blank(self, streams: Tensor, frames: Tensor) -> World:
+    def blank(self, streams: Tensor, frames: Tensor) -> SimulationState:
         """Return a simulation state of empty seas, the state before the first reset."""
         empty = begin_drafts(self.schedule.demand(frames), self.size, len(streams))
         nothing = Episode(*put_to_sea(empty, streams, None))
         is_ready = torch.zeros_like(streams, dtype=torch.bool)
-        return World(nothing, nothing, is_ready, empty, streams, frames)
+        return SimulationState(nothing, nothing, is_ready, empty, streams, frames)
 
-    def begin(self, streams: Tensor, frames: Tensor) -> World:
+    def begin(self, streams: Tensor, frames: Tensor) -> SimulationState:
         """Return a simulation state in which all seas start an episode.
 
         Args:
@@ -103,56 +103,56 @@ class Simulator:
             episodes.append(Episode(*put_to_sea(draft, split_streams(streams), self.noise)))
         now, following = episodes
         is_ready = torch.ones_like(streams, dtype=torch.bool)
-        return World(now, following, is_ready, empty, streams, frames)
+        return SimulationState(now, following, is_ready, empty, streams, frames)
 
-    def step(self, world: World, action: Tensor) -> tuple[World, Outcome]:
+    def step(self, state: SimulationState, action: Tensor) -> tuple[SimulationState, Outcome]:
         """Apply one action per active robot.
 
         Args:
-            world: current simulation state.
+            state: current simulation state.
             action: thrust rates, `[2, R, N]` in [-1, 1].
 
         Returns:
             The next simulation state, and the outcome of the actions.
         """
-        outcome, streams = advance(world.now.sea, action, world.streams, self.noise, self.max_steps)
-        world = world._replace(
+        outcome, streams = advance(state.now.sea, action, state.streams, self.noise, self.max_steps)
+        state = state._replace(
             now=Episode(outcome.sea, outcome.view),
             streams=streams,
-            frames=world.frames + len(streams),
+            frames=state.frames + len(streams),
         )
-        return self._prepare(world), outcome
+        return self._prepare(state), outcome
 
-    def renew(self, world: World, is_over: Tensor) -> World:
+    def renew(self, state: SimulationState, is_over: Tensor) -> SimulationState:
         """Start the next episode in some seas.
 
         Args:
-            world: current simulation state, originally from `begin`.
+            state: current simulation state, originally from `begin`.
             is_over: mask of the seas to reset, bool `[N]`.
         """
-        return world._replace(
-            now=_begin_anew(is_over, world.next, world.now),
-            is_ready=world.is_ready & ~is_over,
+        return state._replace(
+            now=_begin_anew(is_over, state.next, state.now),
+            is_ready=state.is_ready & ~is_over,
         )
 
-    def _prepare(self, world: World) -> World:
+    def _prepare(self, state: SimulationState) -> SimulationState:
         """Extend the drafts, and turn complete drafts of some seas into their next episodes."""
-        words, streams = random_words(world.streams, (2, CANDIDATES))
-        draft = _map(stored, try_candidates(world.draft, words))
+        words, streams = random_words(state.streams, (2, CANDIDATES))
+        draft = _map(stored, try_candidates(state.draft, words))
         seas = len(streams)
         share = -(-seas // TURNS)
         numbers = torch.arange(share, device=streams.device)
-        turn = (world.frames // seas * share + numbers) % seas
+        turn = (state.frames // seas * share + numbers) % seas
         drafted = _map(stored, pick(draft, turn))
         begun = Episode(*put_to_sea(drafted, split_streams(pick(streams, turn)), self.noise))
         begun = _map(stored, begun)
-        is_due = (drafted.kind == COMPLETE) & ~pick(world.is_ready, turn)
-        following = put(world.next, turn, choose(is_due, begun, pick(world.next, turn)))
-        is_used = put(torch.zeros_like(world.is_ready), turn, is_due)
-        empty = begin_drafts(self.schedule.demand(world.frames), self.size, seas)
-        return world._replace(
+        is_due = (drafted.kind == COMPLETE) & ~pick(state.is_ready, turn)
+        following = put(state.next, turn, choose(is_due, begun, pick(state.next, turn)))
+        is_used = put(torch.zeros_like(state.is_ready), turn, is_due)
+        empty = begin_drafts(self.schedule.demand(state.frames), self.size, seas)
+        return state._replace(
             next=following,
-            is_ready=world.is_ready | is_used,
+            is_ready=state.is_ready | is_used,
             draft=choose(is_used, empty, draft),
             streams=streams,
         )
@@ -175,16 +175,16 @@ class ScenarioSimulator(Simulator):
         super().__init__(size, schedule, noise, max_steps)
         self._first = first
 
-    def begin(self, streams: Tensor, frames: Tensor) -> World:
+    def begin(self, streams: Tensor, frames: Tensor) -> SimulationState:
         """Return a simulation state in which all seas are in their initial states."""
         view = look(self._first, split_streams(streams), self.noise)
         _, streams = random_words(streams, (1,))
         first = Episode(self._first, view)
         return self.blank(streams, frames)._replace(now=first, next=first)
 
-    def _prepare(self, world: World) -> World:
+    def _prepare(self, state: SimulationState) -> SimulationState:
         """Return the state unchanged: the next episode is always the given one."""
-        return world
+        return state
 
 
 def choose(condition: Tensor, this: Tensors, other: Tensors) -> Tensors:
