@@ -8,6 +8,7 @@ from agents.iqn import IQN
 from agents.ppo import PPO
 from agents.rainbow import Rainbow
 from agents.sac import SAC
+from agents.untrained import RandomAgent, UntrainedAgent, ZeroAgent
 
 __all__ = [
     "ACIQN",
@@ -21,5 +22,8 @@ __all__ = [
     "OffPolicyAgent",
     "OnPolicyAgent",
     "Rainbow",
+    "RandomAgent",
+    "UntrainedAgent",
     "Update",
+    "ZeroAgent",
 ]

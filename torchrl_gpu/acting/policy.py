@@ -10,7 +10,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
-from torchrl_gpu.environments.specs import action_kind
+from torchrl_gpu.environments.specs import action_bounds, action_kind
 
 
 class Actor(Protocol):
@@ -68,10 +68,7 @@ class PolicyWrapper(TensorDictModuleBase):
         self.out_keys = ["action"]
         self.register_buffer("frames", torch.zeros((), dtype=torch.int64, device=device))
         if self.is_continuous:
-            # The bounds are the same for every environment of the batch: keep one row of them.
-            dimension = action_spec.shape[-1]
-            low = action_spec.space.low.reshape(-1, dimension)[0].to(device)
-            high = action_spec.space.high.reshape(-1, dimension)[0].to(device)
+            low, high = (bound.to(device) for bound in action_bounds(action_spec))
             self.register_buffer("action_center", (high + low) / 2)
             self.register_buffer("action_half_range", (high - low) / 2)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tensordict import NestedKey
+from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec
 from torchrl.envs import EnvBase
 
@@ -92,3 +93,16 @@ def action_kind(action_spec: TensorSpec) -> ActionKind:
         f"action_spec: {type(action_spec).__name__} is neither Bounded with floating-point values "
         f"nor Categorical{hint}"
     )
+
+
+def action_bounds(action_spec: TensorSpec) -> tuple[Tensor, Tensor]:
+    """Return the lower and upper bounds `[action_dim]` of a bounded continuous action.
+
+    The bounds are those of the first environment: every environment of a batch has the same ones.
+
+    Args:
+        action_spec: bounded spec `[*B, action_dim]`.
+    """
+    dimension = action_spec.shape[-1]
+    space = action_spec.space
+    return space.low.reshape(-1, dimension)[0], space.high.reshape(-1, dimension)[0]
