@@ -17,7 +17,7 @@ from trainers.components import parts_of
 from trainers.demo import film
 from trainers.evaluator import Evaluator
 from trainers.layout import load_checkpoint
-from trainers.registry import CUSTOM, GROUPS, choices_of, class_of, find_class
+from trainers.registry import CUSTOM, GROUPS, choices_of, class_of, find_class, learning_agents
 from trainers.settings import PROVIDED
 
 SECTIONS: dict[str, Callable[..., Any]] = {"evaluation": Evaluator, "demo": film}
@@ -128,7 +128,7 @@ def help_text(arguments: list[str]) -> str:
     chosen = dict(a.split("=", 1) for a in arguments if "=" in a)
     parts = [
         USAGE.format(
-            agents=_list(choices_of("agent")),
+            agents=_agents(),
             envs=_list(choices_of("env")),
             experiments=textwrap.fill(
                 _list(choices_of("experiment")), width=86, subsequent_indent=" " * 14
@@ -189,6 +189,13 @@ def _argument_words(docstring: str) -> dict[str, str]:
         return {}
     entries = re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1], flags=re.M | re.S)
     return {name: " ".join(words.split()).rstrip(".") for name, words in entries}
+
+
+def _agents() -> str:
+    """Return the names of all agents, those that do not learn apart."""
+    learning = learning_agents()
+    others = [name for name in choices_of("agent") if name not in learning]
+    return f"{_list(learning)}; {_list(others)} (mode=eval and mode=demo only)"
 
 
 def _list(names: Any) -> str:

@@ -31,13 +31,15 @@ def run_folder(settings: Settings) -> Path:
 
 
 def results_folder(settings: Settings) -> Path:
-    """Return the folder for evaluations and films of a checkpoint.
+    """Return the folder for evaluations and films.
 
     It is the run folder of the checkpoint. A policy file, which belongs to no run, and a read-only
-    run have a folder below `runs` instead.
+    run have a folder below `runs` instead: `<env>/<agent>/<name>`. An agent that does not learn,
+    and therefore has neither runs nor checkpoints, has `<env>/<agent>`.
     """
     checkpoint = settings.checkpoint
-    assert checkpoint is not None
+    if checkpoint is None:
+        return _runs_of_pair(settings)
     run = checkpoint.parent.parent
     is_in_run = checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file()
     if is_in_run and os.access(run, os.W_OK):

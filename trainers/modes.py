@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from types import FrameType
+from typing import Any
 
 from omegaconf import OmegaConf
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
+from agents.untrained import UntrainedAgent
+from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
@@ -51,6 +54,7 @@ def train(settings: Settings) -> None:
         closing(_evaluator(settings)) as evaluator,
     ):
         agent = _build_agent(settings, env)
+        assert isinstance(agent, Agent)
         trainer: TorchRLTrainer = settings.trainer.build(
             env,
             agent,
@@ -93,38 +97,37 @@ def train(settings: Settings) -> None:
         print(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
 
 
-def evaluate_checkpoint(settings: Settings) -> None:
-    """Evaluate a trained policy in the evaluation mode of its environment; write the result."""
+def evaluate_policy(settings: Settings) -> None:
+    """Evaluate a policy in the evaluation mode of its environment; write the result."""
     folder = results_folder(settings) / "evaluations"
     check_writable(folder)
+    seed_everything(settings.seed)
     seed = stream_seed(settings.seed, "evaluation")
     with closing(_evaluator(settings)) as evaluator:
-        agent = _load_agent(settings, evaluator.env)
+        policy = _policy(settings, evaluator.env)
         with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
-            result = evaluator.evaluate(
-                agent.policy, settings.device, seed=seed, progress=display.update
-            )
+            result = evaluator.evaluate(policy, settings.device, seed=seed, progress=display.update)
     path = folder / f"{time.strftime('%Y%m%d_%H%M%S')}.json"
-    figures = {"checkpoint": str(settings.checkpoint), **result.as_dict()}
-    write(path, json.dumps(figures, indent=2))
-    print(f"{settings.checkpoint}\n  {result}\n  written to {path}")
+    write(path, json.dumps({**_origin(settings), **result.as_dict()}, indent=2))
+    print(f"{_title(settings)}\n  {result}\n  written to {path}")
 
 
-def show_checkpoint(settings: Settings) -> None:
-    """Film a trained policy; an environment may also show it live if there is a display."""
+def show_policy(settings: Settings) -> None:
+    """Film a policy; an environment may also show it live if there is a display."""
     folder = results_folder(settings) / "videos"
     check_writable(folder)
+    seed_everything(settings.seed)
     seed = stream_seed(settings.seed, "demo")
     with closing(_build_env(settings, "demo", settings.demo["num_envs"])) as env:
-        agent = _load_agent(settings, env)
-        path = film(env, agent.policy, settings.device, folder, **settings.demo, seed=seed)
-    print(f"Filmed {settings.checkpoint}\n  {path}")
+        policy = _policy(settings, env)
+        path = film(env, policy, settings.device, folder, **settings.demo, seed=seed)
+    print(f"Filmed {_title(settings)}\n  {path}")
 
 
 MODES: dict[Mode, Callable[[Settings], None]] = {
     "train": train,
-    "eval": evaluate_checkpoint,
-    "demo": show_checkpoint,
+    "eval": evaluate_policy,
+    "demo": show_policy,
 }
 
 _STREAMS: dict[Mode, Stream] = {"train": "training", "eval": "evaluation", "demo": "demo"}
@@ -155,18 +158,34 @@ def _evaluator(settings: Settings) -> Evaluator:
     return Evaluator(partial(_build_env, settings, "eval"), limit=limit, **settings.evaluation)
 
 
-def _build_agent(settings: Settings, env: EnvBase) -> Agent:
-    agent: Agent = settings.agent.build(
+def _build_agent(settings: Settings, env: EnvBase) -> Agent | UntrainedAgent:
+    agent: Agent | UntrainedAgent = settings.agent.build(
         observation_spec(env, settings.observation_keys), action_spec(env), settings.device
     )
     return agent
 
 
-def _load_agent(settings: Settings, env: EnvBase) -> Agent:
-    assert settings.checkpoint is not None
+def _policy(settings: Settings, env: EnvBase) -> PolicyWrapper:
+    """Build the policy of the agent; load the checkpoint if the agent learns."""
     agent = _build_agent(settings, env)
-    load_policy(settings.checkpoint, agent)
-    return agent
+    if isinstance(agent, Agent):
+        assert settings.checkpoint is not None
+        load_policy(settings.checkpoint, agent)
+    return agent.policy
+
+
+def _origin(settings: Settings) -> dict[str, Any]:
+    """Return the origin of a result: the checkpoint, or without one all settings that count."""
+    if settings.checkpoint is not None:
+        return {"checkpoint": str(settings.checkpoint)}
+    agent = settings.config["choices"]["agent"]
+    return {"agent": agent, **{name: settings.config[name] for name in ("env", "seed")}}
+
+
+def _title(settings: Settings) -> str:
+    """Return the checkpoint, or without one the names of agent and environment."""
+    choices = settings.config["choices"]
+    return str(settings.checkpoint or f"agent={choices['agent']} env={choices['env']}")
 
 
 def _command(*arguments: str) -> str:

@@ -11,10 +11,15 @@ from omegaconf import OmegaConf
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
+from agents.untrained import UntrainedAgent
 from torchrl_gpu.errors import ConfigurationError
 from trainers.trainer import TorchRLTrainer
 
-_KINDS: dict[str, type] = {"agent": Agent, "env": EnvBase, "trainer": TorchRLTrainer}
+_KINDS: dict[str, tuple[type, ...]] = {
+    "agent": (Agent, UntrainedAgent),
+    "env": (EnvBase,),
+    "trainer": (TorchRLTrainer,),
+}
 GROUPS = tuple(_KINDS)
 CUSTOM = "custom"  # the choice of a config group that stands for the user's own class
 
@@ -24,6 +29,12 @@ def choices_of(group: str) -> list[str]:
     files = [file.name for file in (resources.files("configs") / group).iterdir()]
     names = {file.removesuffix(".yaml") for file in files if file.endswith(".yaml")}
     return sorted(names - {CUSTOM})
+
+
+def learning_agents() -> dict[str, type[Agent]]:
+    """Return the classes of all agents that learn, by the name of the choice."""
+    classes = {name: class_of("agent", name) for name in choices_of("agent")}
+    return {name: agent for name, agent in classes.items() if issubclass(agent, Agent)}
 
 
 def class_of(group: str, choice: str) -> type:
@@ -42,7 +53,7 @@ def find_class(group: str, path: Any, kind: type | None = None) -> type:
     Args:
         group: config group, or name of a setting that is a component.
         path: dotted path of the class, `package.Class`.
-        kind: required base class; None for the base class of the config group.
+        kind: required base class; None for the base classes of the config group.
 
     Raises:
         ConfigurationError: the class cannot be imported, is abstract, or does not derive from the
@@ -53,11 +64,10 @@ def find_class(group: str, path: Any, kind: type | None = None) -> type:
         target = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(f"{group}._target_={path}: {error}") from None
-    kind = _KINDS[group] if kind is None else kind
-    if not (isinstance(target, type) and issubclass(target, kind)):
-        raise ConfigurationError(
-            f"{group}._target_={path}: it has to be a subclass of {kind.__module__}.{kind.__name__}"
-        )
+    kinds = _KINDS[group] if kind is None else (kind,)
+    if not (isinstance(target, type) and issubclass(target, kinds)):
+        bases = " or ".join(f"{base.__module__}.{base.__name__}" for base in kinds)
+        raise ConfigurationError(f"{group}._target_={path}: it has to be a subclass of {bases}")
     if inspect.isabstract(target):
         methods: frozenset[str] = target.__abstractmethods__  # type: ignore[attr-defined]
         missing = ", ".join(sorted(methods))

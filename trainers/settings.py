@@ -11,6 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from pydantic import Field
 
+from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import check_settings, check_value
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.devices.device import resolve_device
@@ -45,7 +46,8 @@ class Settings:
         threads: number of CPU threads of PyTorch; None for one per core.
         observation_keys: observations that the agent receives; None for all.
         runs: folder of all runs.
-        checkpoint: file to resume, evaluate or film; None to train from scratch.
+        checkpoint: file to resume, evaluate or film; None to train from scratch, and for an agent
+            that does not learn.
         agent: agent class and its settings.
         env: environment class and its settings.
         trainer: trainer class and its settings.
@@ -79,18 +81,14 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         overrides: arguments as typed; they take precedence over the settings of a checkpoint.
 
     Raises:
-        ConfigurationError: a setting is unknown, missing or out of range, or the checkpoint cannot
-            be used.
+        ConfigurationError: a setting is unknown, missing or out of range, or mode, agent and
+            checkpoint do not fit together.
     """
     mode, seed, device, threads, checkpoint, runs = (
         check_value(_general, name, config[name])
         for name in ("mode", "seed", "device", "threads", "checkpoint", "runs")
     )
     resolved_device = resolve_device(device)
-    if mode != "train" and checkpoint is None:
-        raise ConfigurationError(
-            f"mode={mode} needs a trained policy: checkpoint=runs/... (a run folder or a file)"
-        )
     found = None
     if checkpoint is not None:
         found = find_checkpoint(Path(checkpoint), best=mode != "train")
@@ -106,6 +104,8 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         Evaluator, plain["evaluation"], "evaluation", PROVIDED["evaluation"]
     )
     components = {g: read_component(g, plain[g], PROVIDED[g]) for g in GROUPS}
+    names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
+    _check_mode(mode, components["agent"].target, names["agent"], found)
     return Settings(
         mode=mode,
         seed=seed,
@@ -118,10 +118,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         evaluation=evaluation,
         demo=check_settings(film, plain["demo"], "demo", PROVIDED["demo"]),
         config={
-            "choices": {
-                group: choices[group] or components[group].target.__name__
-                for group in ("agent", "env")
-            },
+            "choices": names,
             "seed": seed,
             "observation_keys": observation_keys,
             "evaluation": evaluation,
@@ -131,6 +128,19 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
             },
         },
     )
+
+
+def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> None:
+    """Refuse to train an agent that does not learn, and to act with one that has not learned."""
+    if not issubclass(agent, UntrainedAgent):
+        if mode != "train" and checkpoint is None:
+            raise ConfigurationError(
+                f"mode={mode} needs a trained policy: checkpoint=runs/... (a run folder or a file)"
+            )
+    elif mode == "train":
+        raise ConfigurationError(f"agent={name} does not learn: mode=demo or mode=eval")
+    elif checkpoint is not None:
+        raise ConfigurationError(f"agent={name} does not learn: leave out checkpoint={checkpoint}")
 
 
 def _general(

@@ -1,4 +1,4 @@
-"""All agents of configs/agent in small versions that learn within seconds."""
+"""All agents of configs/agent that learn, in small versions that learn within seconds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from agents.base import Agent, OnPolicyAgent
 from tests.helpers.environments import IdentityEnv, MatchEnv
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
-from trainers.registry import choices_of, class_of
+from trainers.registry import learning_agents
 
-AGENTS: list[type[Agent]] = [class_of("agent", name) for name in choices_of("agent")]
+AGENTS: list[type[Agent]] = list(learning_agents().values())
 CPU = torch.device("cpu")
 
 # Settings for tasks in which only the immediate reward counts; `build` drops unknown ones.

@@ -1,0 +1,204 @@
+"""Agents that do not learn, in mode=eval and mode=demo of the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchrl.data import Bounded
+from torchrl.envs import PendulumEnv, StepCounter, TransformedEnv
+
+from tests.envs.gym.environments import MODULE
+from tests.helpers.environments import IdentityEnv, MatchEnv
+from tests.helpers.files import names
+from tests.helpers.program import call
+from tests.trainers.test_demo import DrawnEnv
+from torchrl_gpu.environments.action_table import ActionTable
+from trainers.registry import choices_of, class_of, learning_agents
+
+UNTRAINED = [name for name in choices_of("agent") if name not in learning_agents()]
+every_untrained_agent = pytest.mark.parametrize("agent", UNTRAINED)
+
+THIS = "tests.trainers.test_untrained"
+GYM = f"env.name={MODULE}:"
+
+
+class Pendulum(TransformedEnv):
+    """TorchRL's pendulum, without a batch size, with a time limit."""
+
+    def __init__(self) -> None:
+        super().__init__(PendulumEnv(), StepCounter(5))
+
+
+class Table(TransformedEnv):
+    """Discrete actions by a table."""
+
+    def __init__(self, num_envs: int = 2) -> None:
+        env = IdentityEnv(num_envs)
+        super().__init__(env, ActionTable(env.discrete_actions))
+
+
+class Thrust(IdentityEnv):
+    """Actions between bounds of their own."""
+
+    def __init__(self, num_envs: int = 2) -> None:
+        super().__init__(num_envs)
+        self.action_spec = Bounded(0.2, 0.7, self.action_spec.shape)
+
+
+FANUC = ["env=fanuc", "env.num_envs=2", "env.num_workers=1", "env.max_episode_steps=3"]
+MARINENAV = ["env=marinenav", "env.num_robots=2", "env.max_episode_steps=3"]
+ENVIRONMENTS = {
+    "fanuc": FANUC,
+    "marinenav": MARINENAV,
+    "gym, continuous": ["env=gym", "env.name=Pendulum-v1"],
+    "gym, discrete": ["env=gym", "env.name=CartPole-v1"],
+    "gym, pixels and numbers": ["env=gym", f"{GYM}DictCounter-v0"],
+    "custom, continuous": [f"env._target_={THIS}.Thrust"],
+    "custom, discrete": [f"env._target_={MatchEnv.__module__}.MatchEnv"],
+    "custom, table": [f"env._target_={THIS}.Table"],
+    "of TorchRL": [f"env._target_={THIS}.Pendulum"],
+}
+DRAWN = {
+    **{name: ENVIRONMENTS[name] for name in ("fanuc", "marinenav")},
+    "gym, continuous": ["env=gym", f"{GYM}DictCounter-v0"],
+    "gym, discrete": ["env=gym", f"{GYM}Counter-v0"],
+    "custom": [f"env._target_={DrawnEnv.__module__}.DrawnEnv", "env.step_seconds=0.05"],
+}
+
+
+def evaluate(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, agent: str, *arguments: str
+) -> dict[str, Any]:
+    """Call mode=eval in a new folder and return the content of the file that it wrote."""
+    folder.mkdir()
+    assert call(monkeypatch, folder, "mode=eval", f"agent={agent}", "device=cpu", *arguments) == 0
+    (written,) = folder.glob(f"runs/*/{agent}/evaluations/*.json")
+    content: dict[str, Any] = json.loads(written.read_text())
+    return content
+
+
+@every_untrained_agent
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_eval_works_in_every_environment(
+    agent: str,
+    env: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    arguments = [*ENVIRONMENTS[env], "evaluation.episodes=2"]
+    written = evaluate(monkeypatch, tmp_path / "here", agent, *arguments)
+    assert written["agent"] == agent
+    assert written["env"]["_target_"]
+    assert written["episodes"] == 2
+    output = capfd.readouterr().out
+    assert output.startswith(f"agent={agent} env=")
+    assert "None" not in output
+    (printed,) = [line.split()[-1] for line in output.splitlines() if "written to" in line]
+    assert (tmp_path / "here" / printed).is_file()
+
+
+@every_untrained_agent
+@pytest.mark.parametrize("env", DRAWN)
+def test_demo_films_every_environment_that_can_draw(
+    agent: str,
+    env: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    arguments = [f"agent={agent}", *DRAWN[env], "demo.episodes=1", "device=cpu"]
+    assert call(monkeypatch, tmp_path, "mode=demo", *arguments) == 0
+    title, path = capfd.readouterr().out.splitlines()
+    assert title.startswith(f"Filmed agent={agent} env=")
+    (film,) = tmp_path.glob(f"runs/*/{agent}/videos/*.mp4")
+    assert tmp_path / path.strip() == film
+    assert film.stat().st_size > 500
+    assert names(tmp_path) == ["runs"]
+
+
+def test_returns_are_those_of_the_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # 8 steps return -5.3 for the action 0, and -10.7 for uniformly random ones.
+    env = f"env._target_={IdentityEnv.__module__}.IdentityEnv"
+    for agent, expected in (("zero", -16 / 3), ("random", -32 / 3)):
+        result = evaluate(monkeypatch, tmp_path / agent, agent, env, "evaluation.episodes=500")
+        assert result["mean_return"] == pytest.approx(expected, abs=0.4)
+
+
+def test_a_seed_repeats_an_evaluation_of_random_actions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [*ENVIRONMENTS["gym, continuous"], "evaluation.episodes=3"]
+    results = [
+        evaluate(monkeypatch, tmp_path / folder, "random", *arguments, f"seed={seed}")
+        for folder, seed in (("first", 3), ("again", 3), ("other", 4))
+    ]
+    assert results[0] == results[1]
+    assert results[0]["mean_return"] != results[2]["mean_return"]
+
+
+@every_untrained_agent
+def test_agent_is_named_by_its_class_as_well(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = class_of("agent", agent)
+    named = f"agent._target_=agents.{target.__name__}"
+    arguments = ["mode=eval", named, "env=gym", "env.name=CartPole-v1", "evaluation.episodes=2"]
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    assert names(tmp_path / "runs" / "gym") == [target.__name__]
+
+
+REPOSITORY = Path(__file__).parents[2]
+POLICY = REPOSITORY / "pretrained" / "marinenav" / "ddpg.safetensors"
+
+
+@every_untrained_agent
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["agent={choice}"], "agent={choice} does not learn: mode=demo or mode=eval"),
+        (["agent._target_={path}"], "agent={name} does not learn: mode=demo or mode=eval"),
+        (
+            ["agent={choice}", "mode=eval", f"checkpoint={POLICY}"],
+            "agent={choice}: " + f"{POLICY} was trained with agent=ddpg",
+        ),
+        (
+            ["agent._target_={path}", "mode=demo", f"checkpoint={POLICY}"],
+            "agent={name} does not learn: leave out checkpoint=" + str(POLICY),
+        ),
+        (
+            ["agent={choice}", "mode=eval", "agent.gamma=0.9"],
+            "agent.gamma: {name} has no such setting",
+        ),
+    ],
+)
+def test_unfitting_use_is_refused_in_one_line_before_anything_is_built(
+    agent: str,
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    target = class_of("agent", agent)
+    path = f"{target.__module__}.{target.__name__}"
+    words = {"choice": agent, "name": target.__name__, "path": path}
+    typed = [argument.format(**words) for argument in arguments]
+    assert call(monkeypatch, tmp_path, *typed, "env=marinenav") == 2
+    output, errors = capfd.readouterr()
+    assert output == ""
+    (line,) = errors.strip().splitlines()
+    assert line.startswith(f"error: {said.format(**words)}")
+    assert names(tmp_path) == []
+
+
+def test_help_shows_agents_that_do_not_learn_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, tmp_path, "--help", "agent=random") == 0
+    output = capsys.readouterr().out
+    assert f"{', '.join(learning_agents())}; random, zero (mode=eval and mode=demo only)" in output
+    assert max(map(len, output.splitlines())) <= 100
