@@ -21,13 +21,16 @@ def run_folder(settings: Settings) -> Path:
     checkpoint = settings.checkpoint
     if checkpoint is not None and checkpoint == CheckpointFolder(checkpoint.parent).latest():
         return checkpoint.parent.parent
-    started = time.strftime("%Y%m%d_%H%M%S")
-    folder = _runs_of_pair(settings) / started
-    number = 1
-    while folder.exists():
+    return unused(_runs_of_pair(settings) / time.strftime("%Y%m%d_%H%M%S"))
+
+
+def unused(path: Path) -> Path:
+    """Return the path, or if it exists, the first free one of `name_2`, `name_3` and so on."""
+    free, number = path, 1
+    while free.exists():
         number += 1
-        folder = folder.with_name(f"{started}_{number}")
-    return folder
+        free = path.with_stem(f"{path.stem}_{number}")
+    return free
 
 
 def results_folder(settings: Settings) -> Path:

@@ -27,7 +27,7 @@ from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.demo import film
 from trainers.evaluator import Evaluator
-from trainers.folders import check_writable, results_folder, run_folder, write
+from trainers.folders import check_writable, results_folder, run_folder, unused, write
 from trainers.pairing import pair
 from trainers.policy_files import load_policy
 from trainers.progress import ProgressDisplay, human_time
@@ -107,7 +107,7 @@ def evaluate_policy(settings: Settings) -> None:
         policy = _policy(settings, evaluator.env)
         with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
             result = evaluator.evaluate(policy, settings.device, seed=seed, progress=display.update)
-    path = folder / f"{time.strftime('%Y%m%d_%H%M%S')}.json"
+    path = unused(folder / f"{time.strftime('%Y%m%d_%H%M%S')}.json")
     write(path, json.dumps({**_origin(settings), **result.as_dict()}, indent=2))
     print(f"{_title(settings)}\n  {result}\n  written to {path}")
 

@@ -140,6 +140,15 @@ def test_a_seed_repeats_an_evaluation_of_random_actions(
     assert results[0]["mean_return"] != results[2]["mean_return"]
 
 
+def test_evaluations_of_several_seeds_write_a_file_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["mode=eval", "agent=random", "env=gym", "env.name=CartPole-v1", "-m"]
+    assert call(monkeypatch, tmp_path, *arguments, "seed=1,2,3", "evaluation.episodes=1") == 0
+    files = tmp_path.glob("runs/gym/random/evaluations/*.json")
+    assert sorted(json.loads(file.read_text())["seed"] for file in files) == [1, 2, 3]
+
+
 @every_untrained_agent
 def test_agent_is_named_by_its_class_as_well(
     agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
