@@ -43,7 +43,7 @@ Choices
   agent._target_=package.Class, env._target_=package.Class: your own class
 
 General settings
-  mode        train, eval to evaluate a checkpoint, or demo to film one (train)
+  mode        train, eval to evaluate a policy, or demo to film one (train)
   seed        seed of all random numbers, at least 0 (0)
   device      compute device: auto, cpu, cuda, cuda:1, xpu, mps, directml (auto)
   threads     number of CPU threads of PyTorch, at least 1 (null: one per core)
