@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,12 @@ DRAWN = {
 }
 
 
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Return a function that runs the command line program in `tmp_path`."""
+    return partial(call, monkeypatch, tmp_path)
+
+
 def evaluate(
     monkeypatch: pytest.MonkeyPatch, folder: Path, agent: str, *arguments: str
 ) -> dict[str, Any]:
@@ -106,12 +114,12 @@ def test_eval_works_in_every_environment(
 def test_demo_films_every_environment_that_can_draw(
     agent: str,
     env: str,
+    program: Callable[..., int],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     arguments = [f"agent={agent}", *DRAWN[env], "demo.episodes=1", "device=cpu"]
-    assert call(monkeypatch, tmp_path, "mode=demo", *arguments) == 0
+    assert program("mode=demo", *arguments) == 0
     title, path = capfd.readouterr().out.splitlines()
     assert title.startswith(f"Filmed agent={agent} env=")
     (film,) = tmp_path.glob(f"runs/*/{agent}/videos/*.mp4")
@@ -141,22 +149,22 @@ def test_a_seed_repeats_an_evaluation_of_random_actions(
 
 
 def test_evaluations_of_several_seeds_write_a_file_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: Callable[..., int], tmp_path: Path
 ) -> None:
     arguments = ["mode=eval", "agent=random", "env=gym", "env.name=CartPole-v1", "-m"]
-    assert call(monkeypatch, tmp_path, *arguments, "seed=1,2,3", "evaluation.episodes=1") == 0
+    assert program(*arguments, "seed=1,2,3", "evaluation.episodes=1") == 0
     files = tmp_path.glob("runs/gym/random/evaluations/*.json")
     assert sorted(json.loads(file.read_text())["seed"] for file in files) == [1, 2, 3]
 
 
 @every_untrained_agent
 def test_agent_is_named_by_its_class_as_well(
-    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agent: str, program: Callable[..., int], tmp_path: Path
 ) -> None:
     target = class_of("agent", agent)
     named = f"agent._target_=agents.{target.__name__}"
     arguments = ["mode=eval", named, "env=gym", "env.name=CartPole-v1", "evaluation.episodes=2"]
-    assert call(monkeypatch, tmp_path, *arguments) == 0
+    assert program(*arguments) == 0
     assert names(tmp_path / "runs" / "gym") == [target.__name__]
 
 
@@ -188,15 +196,15 @@ def test_unfitting_use_is_refused_in_one_line_before_anything_is_built(
     agent: str,
     arguments: list[str],
     said: str,
+    program: Callable[..., int],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     target = class_of("agent", agent)
     path = f"{target.__module__}.{target.__name__}"
     words = {"choice": agent, "name": target.__name__, "path": path}
     typed = [argument.format(**words) for argument in arguments]
-    assert call(monkeypatch, tmp_path, *typed, "env=marinenav") == 2
+    assert program(*typed, "env=marinenav") == 2
     output, errors = capfd.readouterr()
     assert output == ""
     (line,) = errors.strip().splitlines()
@@ -205,9 +213,9 @@ def test_unfitting_use_is_refused_in_one_line_before_anything_is_built(
 
 
 def test_help_shows_agents_that_do_not_learn_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    program: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(monkeypatch, tmp_path, "--help", "agent=random") == 0
+    assert program("--help", "agent=random") == 0
     output = capsys.readouterr().out
     assert f"{', '.join(learning_agents())}; random, zero (mode=eval and mode=demo only)" in output
     assert max(map(len, output.splitlines())) <= 100
