@@ -71,8 +71,10 @@ def check_value(function: Callable[..., Any], name: str, value: Any, prefix: str
     except ValidationError as error:
         problem = error.errors()[0]
         reason = problem["msg"].removeprefix("Value error, ")
+        # Modules and TensorDicts print themselves in several lines.
+        shown = type(value).__name__ if "\n" in str(value) else value
         raise ConfigurationError(
-            f"{prefix}{name}={value}: {reason[0].lower()}{reason[1:]}"
+            f"{prefix}{name}={shown}: {reason[0].lower()}{reason[1:]}"
         ) from None
 
 

@@ -109,6 +109,13 @@ def test_objects_pass_unchanged_and_their_type_is_checked() -> None:
         Agent(3)  # type: ignore[arg-type]
 
 
+def test_a_value_of_several_lines_is_named_by_its_type() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(1, 1))
+    with pytest.raises(ConfigurationError) as caught:
+        Simulator(robot=module)  # type: ignore[arg-type]
+    assert message(caught) == "robot=Sequential: input should be '200ic' or '200id'"
+
+
 def test_a_checked_function_keeps_its_name_and_signature() -> None:
     assert Simulator.__init__.__name__ == "__init__"
     with pytest.raises(TypeError, match="num_env"):
