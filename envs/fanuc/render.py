@@ -6,18 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw
 
 from envs.fanuc.bullet import pybullet
+from envs.fanuc.marker import add_marker
 from envs.fanuc.robot import Robot
 
-TARGET_COLOUR = (0.9, 0.1, 0.25, 1.0)
 TRAIL_COLOUR = (0.15, 0.45, 0.95, 1.0)
+RING_COLOUR = (230, 26, 64)
 FLOOR_COLOUR = (0.88, 0.90, 0.93, 1.0)
 
 # Shadows of the renderer show artefacts on a wider floor.
 FLOOR_HALF_EXTENTS = (3.0, 3.0, 0.01)  # m
 MAX_TRAIL = 60
 TRAIL_RADIUS = 0.006  # m
+RING_RADIUS = 0.09  # m, around the target
 HIDDEN = (0.0, 0.0, -1.0)  # under the floor
 
 # View from the front left and slightly above that contains the whole work space.
@@ -34,7 +37,7 @@ class ArmRenderer:
         robot: description of the arm.
         width: width of the images, in pixels.
         height: height of the images, in pixels.
-        target_radius: radius of the sphere that marks the target, in metres.
+        target_radius: radius of the sphere that marks the target, in metres; see `add_marker`.
     """
 
     def __init__(
@@ -51,8 +54,8 @@ class ArmRenderer:
             == pybullet.JOINT_REVOLUTE
         ]
         self._add_floor()
-        self._target = self._add_sphere(target_radius, TARGET_COLOUR)
-        self._trail = [self._add_sphere(TRAIL_RADIUS, TRAIL_COLOUR) for _ in range(MAX_TRAIL)]
+        self._target = add_marker(self._client, target_radius)
+        self._trail = self._add_trail()
         self._view = pybullet.computeViewMatrixFromYawPitchRoll(
             CAMERA_TARGET, CAMERA_DISTANCE, CAMERA_YAW, CAMERA_PITCH, 0, upAxisIndex=2
         )
@@ -70,11 +73,17 @@ class ArmRenderer:
         place = (0, 0, -FLOOR_HALF_EXTENTS[2])
         pybullet.createMultiBody(0, -1, slab, place, physicsClientId=self._client)
 
-    def _add_sphere(self, radius: float, colour: Sequence[float]) -> int:
+    def _add_trail(self) -> list[int]:
         shape = pybullet.createVisualShape(
-            pybullet.GEOM_SPHERE, radius=radius, rgbaColor=colour, physicsClientId=self._client
+            pybullet.GEOM_SPHERE,
+            radius=TRAIL_RADIUS,
+            rgbaColor=TRAIL_COLOUR,
+            physicsClientId=self._client,
         )
-        return pybullet.createMultiBody(0, -1, shape, HIDDEN, physicsClientId=self._client)
+        return [
+            pybullet.createMultiBody(0, -1, shape, HIDDEN, physicsClientId=self._client)
+            for _ in range(MAX_TRAIL)
+        ]
 
     def _move(self, body: int, position: Sequence[float]) -> None:
         pybullet.resetBasePositionAndOrientation(
@@ -118,7 +127,20 @@ class ArmRenderer:
             physicsClientId=self._client,
         )
         rgba = np.asarray(pixels, dtype=np.uint8).reshape(self._height, self._width, 4)
-        return np.ascontiguousarray(rgba[..., :3])
+        return self._with_ring(rgba[..., :3], target)
+
+    def _with_ring(self, picture: NDArray[np.uint8], target: Sequence[float]) -> NDArray[np.uint8]:
+        """Draw a ring around the target, which also shows a target behind the arm."""
+        view, projection = (
+            np.reshape(matrix, (4, 4), order="F") for matrix in (self._view, self._projection)
+        )
+        x, y, _, w = projection @ view @ (*target, 1.0)
+        column, row = self._width * (1 + x / w) / 2, self._height * (1 - y / w) / 2
+        radius = RING_RADIUS * projection[1, 1] / w * self._height / 2
+        box = (column - radius, row - radius, column + radius, row + radius)
+        image = Image.fromarray(np.ascontiguousarray(picture))
+        ImageDraw.Draw(image).ellipse(box, outline=RING_COLOUR, width=2)
+        return np.array(image)
 
     def close(self) -> None:
         """Disconnect the client; may be called again."""

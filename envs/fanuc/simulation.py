@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.fanuc.bullet import pybullet
+from envs.fanuc.marker import add_marker
 from envs.fanuc.robot import Robot
 
 CONTROL_RATE = 60  # Hz, environment steps
@@ -23,10 +24,6 @@ SPEED_SHARE = 0.98
 LIMIT_MARGIN = 1e-3
 
 GRID_SPACING = 2.5  # m between the bases of arms in one client, more than twice their reach
-
-# Spheres that mark the targets in a window.
-TARGET_COLOUR = (0.9, 0.1, 0.25, 1.0)
-TARGET_RADIUS = 0.015  # m
 
 State = NDArray[np.float64]
 
@@ -96,7 +93,7 @@ class ArmGroup:
             pybullet.setCollisionFilterPair(body, floor, link, -1, 0, physicsClientId=client)
 
     def _furnish_window(self) -> None:
-        """Set up the camera, hide the control panels, and add a sphere for each target."""
+        """Set up the camera, hide the control panels, and add a marker for each target."""
         pybullet.configureDebugVisualizer(pybullet.COV_ENABLE_GUI, 0, physicsClientId=self.client)
         middle = [sum(base[axis] for base in self._bases) / len(self._bases) for axis in (0, 1)]
         pybullet.resetDebugVisualizerCamera(
@@ -106,19 +103,10 @@ class ArmGroup:
             cameraTargetPosition=(*middle, 0.4),
             physicsClientId=self.client,
         )
-        sphere = pybullet.createVisualShape(
-            pybullet.GEOM_SPHERE,
-            radius=TARGET_RADIUS,
-            rgbaColor=TARGET_COLOUR,
-            physicsClientId=self.client,
-        )
-        for base in self._bases:
-            self._targets.append(
-                pybullet.createMultiBody(0, -1, sphere, base, physicsClientId=self.client)
-            )
+        self._targets = [add_marker(self.client) for _ in self._bases]
 
     def show_target(self, arm: int, position: Sequence[float]) -> None:
-        """Move the sphere that marks an arm's target; without a window, do nothing.
+        """Move the marker of an arm's target; without a window, do nothing.
 
         Args:
             arm: index of the arm in this group.

@@ -39,6 +39,16 @@ def test_image_contains_posture_target_and_trail(renderer: ArmRenderer) -> None:
     assert (renderer.frame(HOME, (0.3, -0.4, 0.5)) == plain).all(), "no trail remains"
 
 
+def test_target_is_visible_from_afar(renderer: ArmRenderer) -> None:
+    without = renderer.frame(HOME, (0.0, 0.0, -5.0))
+    reddish = (150, 0, 20), (255, 60, 100)
+    assert _share(without, *reddish) == 0
+    # Of 160 x 120 pixels, a sphere of the success radius alone would cover about 5.
+    assert _share(renderer.frame(HOME, (0.5, 0.2, 0.3)), *reddish) > 40 / (160 * 120)
+    behind_the_arm = renderer.frame(HOME, (-0.1, 0.1, 0.4))
+    assert _share(behind_the_arm, *reddish) > 20 / (160 * 120)
+
+
 def test_environment_renders_its_arms(make_env: Callable[..., FanucEnv]) -> None:
     env = make_env(num_envs=2)
     tensordict = env.reset()
