@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import imageio.v2 as imageio
 import numpy as np
@@ -21,9 +21,12 @@ from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.robots import Robots
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.captions import write_captions
 from torchrl_gpu.environments.environment import Environment, name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import EAGER, Execution
+from trainers.evaluation import Evaluation
+from trainers.outcomes import Outcomes
 
 Picture = npt.NDArray[np.uint8]
 Video = Literal["mp4", "gif"]
@@ -32,6 +35,26 @@ Video = Literal["mp4", "gif"]
 _USUAL_STEP_SECONDS = 1 / 30
 # Frames per second. Many programs slow down a GIF of a higher rate.
 _MOST_FRAMES = {"mp4": 60, "gif": 25}
+
+
+class Film(NamedTuple):
+    """A film and the outcomes of its episodes.
+
+    Attributes:
+        path: path of the film.
+        evaluation: means over the filmed episodes.
+        measurements: means of the environment's measurements over the last states of the episodes,
+            by name.
+    """
+
+    path: Path
+    evaluation: Evaluation
+    measurements: dict[str, float]
+
+    def __str__(self) -> str:
+        """Return the outcomes as text of one line, or of two if there are measurements."""
+        ends = ", ".join(f"{name} {value:.1f}" for name, value in self.measurements.items())
+        return f"{self.evaluation}" + (f"\n  mean at the end: {ends}" if ends else "")
 
 
 @checked
@@ -48,8 +71,11 @@ def film(
     video: Video = "mp4",
     speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0,
     seconds_between: Annotated[float, Field(ge=0.0)] = 0.5,
-) -> Path:
+) -> Film:
     """Film the greedy policy.
+
+    The number of the episode and the environment's `caption` are written into the pictures; an
+    environment without captions shows the return so far.
 
     Args:
         env: environment that can render; with `num_envs` above 1, one that renders several of its
@@ -68,7 +94,7 @@ def film(
         seconds_between: pause on the last frame of each episode, in seconds of film, at least 0.
 
     Returns:
-        Path of the film, a new file.
+        Path of the film, a new file, and the outcomes of its episodes.
 
     Raises:
         ConfigurationError: the environment cannot render, or not so many at once, or the film
@@ -76,6 +102,7 @@ def film(
     """
     env = as_environment(env)
     draw = _artist(env, num_envs)
+    outcomes = Outcomes(env, num_envs)
     policy.eval()
     env.set_seed(seed)
     path = folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}"
@@ -88,15 +115,21 @@ def film(
         folder.mkdir(parents=True, exist_ok=True)
         writer: Any = imageio.get_writer(path, fps=1 / frame_seconds, **options)
         with closing(writer):
-            for _ in range(episodes):
+            for number in range(1, episodes + 1):
                 image = None
-                for image in _episode(env, policy, device, execution, draw, steps_per_frame):
+                for picture in _episode(
+                    env, policy, device, execution, draw, outcomes, steps_per_frame
+                ):
+                    captions = [
+                        f"episode {number}/{episodes}, {caption}" for caption in outcomes.captions()
+                    ]
+                    image = write_captions(picture, captions)
                     writer.append_data(image)
                 for _ in range(rest):
                     writer.append_data(image)
     except OSError as error:
         raise ConfigurationError(f"the film cannot be written: {error}") from error
-    return path
+    return Film(path, outcomes.evaluation(), outcomes.measurements())
 
 
 def _artist(env: Environment, num_envs: int) -> Callable[[], Picture]:
@@ -127,6 +160,7 @@ def _episode(
     device: torch.device,
     execution: Execution,
     draw: Callable[[], Picture],
+    outcomes: Outcomes,
     steps_per_frame: float,
 ) -> Iterator[Picture]:
     """Play one episode and yield a picture for each frame, the first and last state included.
@@ -136,12 +170,14 @@ def _episode(
     """
     robots = Robots(env)
     state = env.reset()
+    outcomes.begin()
     yield draw()
     done, steps, frames = False, 0, 1
     while not done:
         seen = state.select(*robots.keys(policy.in_keys)).to(device)
         execution.act(policy, robots.view(seen))
         state = env.step(state.update(seen.select(robots.action_key).to(env.device)))
+        outcomes.add(state)
         done = bool(state["next", "done"].all())
         steps += 1
         if done or steps >= frames * steps_per_frame - 1e-6:

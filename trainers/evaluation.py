@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -45,6 +45,21 @@ class Evaluation:
     success: float | None = None
     success_low: float | None = None
     success_high: float | None = None
+
+    @classmethod
+    def of(cls, episodes: int, means: Mapping[str, float]) -> Evaluation:
+        """Return the result of a number of episodes.
+
+        Args:
+            episodes: number of episodes.
+            means: means over these episodes, from `EpisodeStatistics.flush`.
+        """
+        mean_return, mean_length = means["episode/return"], means["episode/length"]
+        success = means.get("episode/success")
+        if success is None:
+            return cls(episodes, mean_return, mean_length)
+        low, high = wilson_interval(round(success * episodes), episodes)
+        return cls(episodes, mean_return, mean_length, success, low, high)
 
     @property
     def score(self) -> float:
@@ -146,10 +161,4 @@ def _play(
                 "environment needs a time limit, for instance TorchRL's StepCounter"
             )
 
-    means = statistics.flush()
-    mean_return, mean_length = means["episode/return"], means["episode/length"]
-    success = means.get("episode/success")
-    if success is None:
-        return Evaluation(episodes, mean_return, mean_length)
-    low, high = wilson_interval(round(success * episodes), episodes)
-    return Evaluation(episodes, mean_return, mean_length, success, low, high)
+    return Evaluation.of(episodes, statistics.flush())

@@ -120,8 +120,8 @@ def show_policy(settings: Settings) -> None:
     seed = stream_seed(settings.seed, "demo")
     with closing(_build_env(settings, "demo", settings.demo["num_envs"])) as env:
         policy = _policy(settings, env)
-        path = film(env, policy, settings.device, folder, **settings.demo, seed=seed)
-    print(f"Filmed {_title(settings)}\n  {path}")
+        made = film(env, policy, settings.device, folder, **settings.demo, seed=seed)
+    print(f"Filmed {_title(settings)}\n  {made}\n  {made.path}")
 
 
 MODES: dict[Mode, Callable[[Settings], None]] = {

@@ -274,6 +274,24 @@ class FanucEnv(Environment):
         joints, target = self._arms.state[index, 0].tolist(), self.target[index].tolist()
         return torch.from_numpy(self._renderer.frame(joints, target, self._trail))
 
+    def caption(self, index: int) -> str:
+        """Return the distance from flange to target, and whether the target is reached.
+
+        Args:
+            index: index of the arm.
+        """
+        distance = float(self._arms.distance[index, 0])
+        reached = ", reached" if distance < self.success_radius else ""
+        return f"distance {1000 * distance:.0f} mm{reached}"
+
+    def measurements(self, index: int) -> dict[str, float]:
+        """Return the distance from flange to target in millimetres.
+
+        Args:
+            index: index of the arm.
+        """
+        return {"distance [mm]": 1000 * float(self._arms.distance[index, 0])}
+
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the complete state of the environment as tensors and plain values."""
         return {

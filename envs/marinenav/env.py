@@ -317,6 +317,30 @@ class MarineNavEnv(Environment):
             self._renderer = SeaRenderer()
         return self._renderer.draw(self._state.now, index)
 
+    def caption(self, index: int) -> str:
+        """Return the time since the start of the episode, and the number of arrived vessels.
+
+        Args:
+            index: index of the sea.
+        """
+        steps, arrived, vessels = self._progress(index)
+        return f"{steps * STEP_SECONDS:.1f} s, {arrived} of {vessels} vessels arrived"
+
+    def measurements(self, index: int) -> dict[str, float]:
+        """Return the percentage of the vessels that have reached their goals.
+
+        Args:
+            index: index of the sea.
+        """
+        _, arrived, vessels = self._progress(index)
+        return {"vessels arrived [%]": 100 * arrived / vessels}
+
+    def _progress(self, index: int) -> list[int]:
+        """Return the steps of the episode, the arrived robots and all robots of one sea."""
+        sea = self.sea
+        reached, exists = sea.reached[:, index].sum(), sea.exists[:, index].sum()
+        return torch.stack([sea.steps[index], reached, exists]).tolist()
+
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:
         """Return the complete state of the simulation as tensors, random generators included."""
         return {name: tensor.clone() for name, tensor in flatten(self._state).items()}

@@ -16,6 +16,7 @@ from envs.marinenav.env import MAX_STEPS, MarineNavEnv
 from envs.marinenav.physics import STEP_SECONDS
 from envs.marinenav.specs import GROUP
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.environments.captions import write_captions
 
 _OBSERVED = ("observation", "objects", "objects_mask")
 
@@ -122,8 +123,10 @@ class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
         )
 
     def render(self) -> npt.NDArray[np.uint8] | None:
-        """Return an image of the sea if `render_mode` is `rgb_array`, else None."""
-        return None if self.render_mode is None else self.env.render(0).numpy()
+        """Return an image of the sea with its caption; None without a `render_mode`."""
+        if self.render_mode is None:
+            return None
+        return write_captions(self.env.render(0).numpy(), [self.env.caption(0)])
 
     def close(self) -> None:
         """Close the environment; may be called again."""

@@ -9,15 +9,16 @@ from typing import Final
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from envs.marinenav.colregs import give_way_angle
 from envs.marinenav.layout import MAP_SIZE
 from envs.marinenav.perception import SENSING_RANGE
-from envs.marinenav.physics import STEP_SECONDS, VESSEL_LENGTH, VESSEL_WIDTH, current
+from envs.marinenav.physics import VESSEL_LENGTH, VESSEL_WIDTH, current
 from envs.marinenav.sea import GOAL_RADIUS
 from envs.marinenav.simulator import Episode, pick, to_device
+from torchrl_gpu.environments.captions import grid
 
 Colour = tuple[int, int, int]
 Point = tuple[float, float]
@@ -32,7 +33,6 @@ FOAM: Final = (120, 176, 204)
 CORE: Final = (178, 216, 232)
 BUOY: Final = (240, 110, 60)
 ALARM: Final = (255, 72, 88)
-TEXT: Final = (226, 238, 246)
 WRECK: Final = (96, 110, 122)
 ROBOTS: Final = (
     (255, 209, 102),
@@ -62,7 +62,6 @@ class SeaRenderer:
         self._scale = 1.0  # pixels per metre of the current image
         self._trails: dict[int, list[list[Point]]] = {}
         self._steps: dict[int, int] = {}
-        self._font = ImageFont.load_default(14 * SUPERSAMPLING)
 
     def draw(self, episode: Episode, index: int | Sequence[int] = 0) -> Tensor:
         """Draw the current state of seas.
@@ -77,9 +76,8 @@ class SeaRenderer:
         seas = [index] if isinstance(index, int) else list(index)
         chosen = torch.tensor(seas, device=episode.sea.steps.device)
         shown = to_device(pick(episode, chosen), torch.device("cpu"))
-        columns = math.ceil(math.sqrt(len(seas)))
+        rows, columns = grid(len(seas))
         size = self.size // columns
-        rows = math.ceil(len(seas) / columns)
         self._scale = size * SUPERSAMPLING / (MAP_SIZE + 2.0 * MARGIN)
         picture = Image.new("RGB", (size * columns, size * rows), DEEP)
         for slot, sea in enumerate(seas):
@@ -119,7 +117,6 @@ class SeaRenderer:
                 self._draw_duty(pen, (x, y), course, phi[number])
             hull = colour if is_active or has_arrived else WRECK
             self._draw_hull(pen, (x, y), heading, hull)
-        self._write(pen, steps, sum(sea.reached[:, 0].tolist()), sum(sea.exists[:, 0].tolist()))
         return image
 
     def _follow(self, index: int, steps: int, places: list[Point]) -> list[list[Point]]:
@@ -191,10 +188,6 @@ class SeaRenderer:
         pen.polygon(pixels, colour, (12, 28, 44), round(0.12 * self._scale))
         bow, mast = pixels[0], self._pixel(*place)
         pen.line([mast, bow], (12, 28, 44), round(0.15 * self._scale))
-
-    def _write(self, pen: ImageDraw.ImageDraw, steps: int, arrived: int, robots: int) -> None:
-        text = f"t = {steps * STEP_SECONDS:.1f} s    at goal: {arrived} of {robots}"
-        pen.text((10 * SUPERSAMPLING, 6 * SUPERSAMPLING), text, TEXT, self._font)
 
     def _arrow(
         self,

@@ -62,7 +62,7 @@ def test_film_plays_in_real_time_times_speed(
         video=video,  # type: ignore[arg-type]
         speed=speed,
         seconds_between=0.0,
-    )
+    ).path
     if video == "mp4":
         reader: Any = imageio.get_reader(path)
         with closing(reader):
@@ -82,3 +82,33 @@ def test_film_plays_in_real_time_times_speed(
     assert sum(frame_seconds[:-1]) == pytest.approx(seconds, abs=1.001 / expected)
     assert (env.drawn[0], env.drawn[-1]) == (0, STEPS)
     assert env.drawn == sorted(set(env.drawn))
+
+
+class Captioned(IdentityEnv):
+    """Renders a black picture; one environment of the batch has a caption."""
+
+    can_render = renders_several = True
+
+    def render(self, index: Any = 0) -> torch.Tensor:
+        return torch.zeros(400, 800, 3, dtype=torch.uint8)
+
+    def caption(self, index: int) -> str:
+        return "a caption that is longer than a return" if index == 3 else ""
+
+    def measurements(self, index: int) -> dict[str, float]:
+        return {"number [1]": float(index)}
+
+
+def test_film_has_captions_and_reports_its_episodes(tmp_path: Path) -> None:
+    env = Captioned(num_envs=4, max_episode_steps=3)
+    made = film(env, policy_for(env), CPU, tmp_path, episodes=2, num_envs=4)
+    assert (made.evaluation.episodes, made.evaluation.success) == (8, 1.0)
+    assert made.measurements == {"number [1]": 1.5}
+    assert str(made).splitlines()[1].strip() == "mean at the end: number [1] 1.5"
+    reader: Any = imageio.get_reader(made.path)
+    with closing(reader):
+        picture = reader.get_data(0)
+    tiles = [picture[y : y + 200, x : x + 400] for y in (0, 200) for x in (0, 400)]
+    bright = [int((tile > 128).sum()) for tile in tiles]
+    assert min(bright) > 100, "every environment has a caption"
+    assert bright[3] > max(bright[:3])

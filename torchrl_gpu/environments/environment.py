@@ -31,7 +31,8 @@ class Environment(EnvBase):
         step_seconds: simulated time of one step in seconds; None if unknown.
         can_render: whether `render` returns a picture; for an environment with modes, whether it
             does in mode `demo`.
-        renders_several: whether `render` also accepts a list of indices.
+        renders_several: whether `render` also accepts a list of indices, and then draws these
+            environments in the layout of `torchrl_gpu.environments.captions.grid`.
         has_state: whether `state_dict()` is the complete state, so that a restored environment
             continues its episodes exactly.
         outcome_keys: observation keys that describe a transition and that agents do not observe by
@@ -64,6 +65,30 @@ class Environment(EnvBase):
             ConfigurationError: the environment cannot render.
         """
         raise ConfigurationError(f"{name_of(self)} cannot draw itself")
+
+    def caption(self, index: int) -> str:
+        """Return one line of text about the current state of one environment.
+
+        A film writes it into the picture. In place of an empty line it writes the return of the
+        episode so far.
+
+        Args:
+            index: index of the environment in the batch.
+        """
+        return ""
+
+    def measurements(self, index: int) -> dict[str, float]:
+        """Return physical quantities of the current state of one environment.
+
+        A film reports their means over the last states of its episodes.
+
+        Args:
+            index: index of the environment in the batch.
+
+        Returns:
+            Values by name; a name includes the unit, as in `distance [mm]`.
+        """
+        return {}
 
     def metrics(self) -> dict[str, float]:
         """Return additional metrics to log, by name; called once per logging interval."""
@@ -188,6 +213,14 @@ class EnvironmentView(Environment):
     def render(self, index: Any = 0) -> Tensor:
         """Render the wrapped environment."""
         return self._declares("draw itself").render(index)
+
+    def caption(self, index: int) -> str:
+        """Return the caption of the wrapped environment."""
+        return "" if self._declared is None else self._declared.caption(index)
+
+    def measurements(self, index: int) -> dict[str, float]:
+        """Return the measurements of the wrapped environment."""
+        return {} if self._declared is None else self._declared.measurements(index)
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the wrapped environment."""

@@ -49,6 +49,18 @@ def test_target_is_visible_from_afar(renderer: ArmRenderer) -> None:
     assert _share(behind_the_arm, *reddish) > 20 / (160 * 120)
 
 
+@pytest.mark.parametrize(("success_radius", "reached"), [(0.015, ""), (2.0, ", reached")])
+def test_caption_is_the_distance_and_whether_the_target_is_reached(
+    success_radius: float, reached: str, make_env: Callable[..., FanucEnv]
+) -> None:
+    env = make_env(num_envs=2, success_radius=success_radius)
+    env.reset()
+    for arm in range(2):
+        distance = 1000 * float((env.flange[arm] - env.target[arm]).norm())
+        assert env.caption(arm) == f"distance {distance:.0f} mm{reached}"
+        assert env.measurements(arm) == {"distance [mm]": pytest.approx(distance, rel=1e-3)}
+
+
 def test_environment_renders_its_arms(make_env: Callable[..., FanucEnv]) -> None:
     env = make_env(num_envs=2)
     tensordict = env.reset()

@@ -52,6 +52,19 @@ def test_several_seas_are_drawn_in_a_grid() -> None:
     assert all(not torch.equal(tiles[0], tile) for tile in tiles[1:])
 
 
+def test_caption_counts_the_arrived_vessels() -> None:
+    near = {**CROSSING, "goal": [[7.0, 20.0], [5.0, 20.0]]}
+    env = MarineNavEnv.from_scenarios([CROSSING, near], noise=False)
+    now = env.reset()
+    now["robots", "action"] = torch.zeros(2, 2, 2)
+    env.step(now)
+    assert [env.caption(sea) for sea in (0, 1)] == [
+        "0.5 s, 0 of 2 vessels arrived",
+        "0.5 s, 1 of 2 vessels arrived",
+    ]
+    assert env.measurements(1) == {"vessels arrived [%]": 50.0}
+
+
 def test_gymnasium_checker_accepts_the_environment() -> None:
     for discrete in (False, True):
         env = MarineNavGymnasium(discrete=discrete, max_episode_steps=5)

@@ -46,6 +46,12 @@ class Switching(IdentityEnv):
     def render(self, index: Any = 0) -> torch.Tensor:
         return torch.full((4, 4, 3), index, dtype=torch.uint8)
 
+    def caption(self, index: int) -> str:
+        return f"number {index}"
+
+    def measurements(self, index: int) -> dict[str, float]:
+        return {"number [1]": float(index)}
+
 
 def scaled(env: EnvBase) -> Environment:
     return as_environment(TransformedEnv(env, RewardScaling(0.0, 2.0)))
@@ -89,7 +95,7 @@ def test_capabilities_default_to_none() -> None:
     assert env.discrete_actions is None
     assert [env.has_state, env.renders_several, env.can_switch_mode] == [False] * 3
     assert env.evaluation_limit({"num_envs": 1, "vectorization": "sync"}) is None
-    assert env.metrics() == {}
+    assert (env.metrics(), env.caption(0), env.measurements(0)) == ({}, "", {})
     with pytest.raises(ConfigurationError, match="IdentityEnv cannot draw itself"):
         IdentityEnv().render()
     with pytest.raises(ConfigurationError, match="GymnasiumEnv cannot switch to mode=eval"):
@@ -108,6 +114,8 @@ def test_a_view_has_the_capabilities_of_the_wrapped_environment(
     declared = [env.has_state, env.can_render, env.renders_several, env.can_switch_mode]
     assert declared == [True, True, False, True]
     assert env.render(3).eq(3).all()
+    assert env.caption(3) == "number 3"
+    assert env.measurements(3) == {"number [1]": 3.0}
     env.set_mode("eval")
     assert base.mode == "eval"
     assert env.metrics() == {"is_eval": 1.0}

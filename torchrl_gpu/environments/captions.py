@@ -1,0 +1,64 @@
+"""Captions in pictures of environments: the layout of several in one picture, and the text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+FONT_SIZE: Final = 16  # px
+PADDING: Final = 6  # px around the text
+BACKGROUND: Final = (20, 28, 38, 190)
+TEXT: Final = (240, 244, 248)
+
+
+def grid(count: int) -> tuple[int, int]:
+    """Return the number of rows and columns of a picture that shows several environments.
+
+    The environments fill the tiles of the picture row by row. All tiles have the same size.
+
+    Args:
+        count: number of environments, at least 1.
+    """
+    columns = math.isqrt(count - 1) + 1
+    return -(-count // columns), columns
+
+
+def write_captions(picture: NDArray[np.uint8], captions: Sequence[str]) -> NDArray[np.uint8]:
+    """Write a caption into the upper left corner of every tile of a picture.
+
+    A text wider than its tile is written in smaller letters.
+
+    Args:
+        picture: picture `[H, W, 3]` of `len(captions)` environments in the layout of `grid`.
+        captions: one caption for each environment; an empty one is left out.
+
+    Returns:
+        A new picture of the same shape.
+    """
+    rows, columns = grid(len(captions))
+    height, width = picture.shape[0] // rows, picture.shape[1] // columns
+    image = Image.fromarray(picture)
+    pen = ImageDraw.Draw(image, "RGBA")
+    for slot, caption in enumerate(captions):
+        if caption:
+            _write(pen, (slot % columns * width, slot // columns * height), width, caption)
+    return np.array(image)
+
+
+def _write(pen: ImageDraw.ImageDraw, corner: tuple[int, int], width: int, text: str) -> None:
+    x, y = corner
+    font = ImageFont.load_default(FONT_SIZE)
+    excess = font.getlength(text) / max(1, width - 2 * PADDING)
+    if excess > 1.0:
+        font = ImageFont.load_default(max(1.0, FONT_SIZE / excess))
+    place = (x + PADDING, y + PADDING)
+    left, top, right, bottom = pen.textbbox(place, text, font)
+    pen.rectangle(
+        (left - PADDING, top - PADDING, right + PADDING, bottom + PADDING), fill=BACKGROUND
+    )
+    pen.text(place, text, TEXT, font)
