@@ -61,6 +61,8 @@ class TorchRLTrainer:
         evaluation_interval: environment steps between two evaluations during training, at least
             1.
         evaluation_episodes: number of episodes of each evaluation during training, at least 1.
+        evaluate_untrained: also evaluate the policy before the first step, at 0 frames, so that a
+            learning curve shows where learning begins.
         checkpoint_interval: environment steps between two checkpoints, at least 1.
         checkpoints_kept: number of newest checkpoints to keep, at least 1; the best checkpoint is
             always kept as well.
@@ -87,6 +89,7 @@ class TorchRLTrainer:
         log_interval: Annotated[int, Field(ge=1)] = 10_000,
         evaluation_interval: Annotated[int, Field(ge=1)] = 100_000,
         evaluation_episodes: Annotated[int, Field(ge=1)] = 200,
+        evaluate_untrained: bool = False,
         checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000,
         checkpoints_kept: Annotated[int, Field(ge=1)] = 3,
         save_replay: bool = True,
@@ -105,6 +108,7 @@ class TorchRLTrainer:
         self.evaluation_interval = evaluation_interval
         self.seed = seed
         self.evaluation_episodes = evaluation_episodes
+        self.evaluate_untrained = evaluate_untrained
         self.checkpoint_interval = checkpoint_interval
         self.save_replay = save_replay
         self.show_progress = show_progress
@@ -137,6 +141,8 @@ class TorchRLTrainer:
         self.agent.policy.train()
         self._logged_at, self._logged_frames = time.perf_counter(), self.frames
         with ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display:
+            if self.evaluate_untrained and self.frames == 0:
+                self._evaluate(display)
             while self.frames < self.total_frames and not self.stop_requested:
                 for batch in self.experience.batches(self.collect()):
                     update = self.execution.update(self.agent, batch)

@@ -84,6 +84,26 @@ def test_run_writes_metrics_and_checkpoints(tmp_path: Path) -> None:
     ]
 
 
+def test_untrained_policy_is_evaluated_on_demand_and_training_stays_the_same(
+    tmp_path: Path,
+) -> None:
+    rows = {}
+    for name, settings in {"plain": {}, "early": {"evaluate_untrained": True}}.items():
+        trainer = make_trainer(tmp_path / name, **settings)
+        trainer.train()
+        trainer.train()  # goes on; the policy is no longer untrained
+        trainer.close()
+        with (tmp_path / name / "metrics.csv").open() as file:
+            rows[name] = [
+                (int(row["frames"]), row["evaluation/return"], row["episode/return"])
+                for row in csv.DictReader(file)
+            ]
+    frames, first_return, _ = rows["early"][0]
+    assert frames == 0
+    assert float(first_return) < -1.0
+    assert rows["early"][1:] == rows["plain"]
+
+
 def test_resumed_run_equals_an_uninterrupted_run(tmp_path: Path) -> None:
     whole = make_trainer(tmp_path / "whole")
     whole.train()
