@@ -1,108 +1,49 @@
 """Measure success and wall-clock time of the README's training command over several seeds.
 
-It runs `python -m trainers.run agent=sac env=fanuc seed=...` for one seed after another and reads
-the files of the run. `seconds` is the time of the whole command, from its start to its end.
+Each seed runs twice. The timed run is the command of the README as it is,
+`python -m trainers.run agent=sac env=fanuc seed=...`. The table shows its success rate and the time
+of the whole command, from its start to its end. Its first evaluation, after 50,000 frames, comes
+after most of the learning. The curve run repeats the training of these 50,000 frames; it evaluates
+the untrained policy at 0 frames, and then every 5,000 frames. These evaluations take time, so the
+table does not use the curve run. The picture shows both.
 
     python -m benchmarks.fanuc_learning
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import pkgutil
-import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from benchmarks.arguments import call_with_arguments
 from benchmarks.extra import require
+from benchmarks.learning.results import Run
+from benchmarks.learning.runs import OurJob, RunFailedError
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.intervals import wilson_interval
 
 MILESTONES = (0.90, 0.95, 0.98)
 PICTURE = Path("docs/results/fanuc_learning.png")
+CURVE_FRAMES = 50_000
+CURVE = (
+    "trainer.evaluate_untrained=true",
+    "trainer.evaluation_interval=5000",
+    "trainer.evaluation_episodes=128",
+    "evaluation.episodes=64",
+)
 
 
-@dataclass(frozen=True)
-class Run:
-    """Result of one run of the command.
+class Seed(NamedTuple):
+    """The two runs of a seed."""
 
-    Attributes:
-        success: success rate of the closing evaluation, 0 to 1.
-        interval: 95 % confidence interval of the success rate.
-        episodes: number of episodes of the closing evaluation.
-        seconds: wall clock of the whole command.
-        frames: environment steps of training.
-        curve: evaluations during training: seconds since training began, and success rate.
-    """
-
-    success: float
-    interval: tuple[float, float]
-    episodes: int
-    seconds: float
-    frames: int
-    curve: list[tuple[float, float]]
-
-    def seconds_to(self, success: float) -> float | None:
-        """Return the time of the first evaluation with at least that success rate, if any."""
-        return next((seconds for seconds, reached in self.curve if reached >= success), None)
-
-
-def train(seed: int, runs: Path, frames: int | None) -> Run:
-    """Run the command with a seed and read its result."""
-    command = [sys.executable, "-m", "trainers.run", "agent=sac", "env=fanuc", f"seed={seed}"]
-    if frames is not None:
-        command.append(f"trainer.total_frames={frames}")
-    start = time.perf_counter()
-    subprocess.run([*command, f"runs={runs}"], check=True)
-    seconds = time.perf_counter() - start
-    (folder,) = (runs / "fanuc" / "sac").iterdir()
-    summary = json.loads((folder / "summary.json").read_text())
-    with (folder / "metrics.csv").open() as file:
-        curve = [
-            (float(row["seconds"]), float(row["evaluation/success"]))
-            for row in csv.DictReader(file)
-            if row["evaluation/success"]
-        ]
-    return Run(
-        summary["success"],
-        (summary["success_low"], summary["success_high"]),
-        summary["episodes"],
-        seconds,
-        summary["frames"],
-        curve,
-    )
-
-
-def draw(results: dict[int, Run], path: Path) -> None:
-    """Draw success rate over time, one line per seed."""
-    figure, axes = pkgutil.resolve_name("matplotlib.pyplot:subplots")(figsize=(7, 4))
-    for seed, result in results.items():
-        axes.plot(
-            [seconds / 60 for seconds, _ in result.curve],
-            [100 * success for _, success in result.curve],
-            marker=".",
-            label=f"seed {seed}",
-        )
-    axes.axhline(98, color="grey", linewidth=0.8, linestyle="--")
-    axes.set(
-        xlabel="minutes of training on two CPU cores",
-        ylabel="targets reached within 15 mm, %",
-        title="agent=sac env=fanuc, from scratch",
-        ylim=(0, 101),
-        xlim=(0, None),
-    )
-    axes.legend(loc="lower right")
-    axes.grid(alpha=0.3)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    curve: Run
+    timed: Run
 
 
 def learn(
@@ -121,6 +62,9 @@ def learn(
         runs: folder of the runs (runs/benchmark).
         picture: file of the learning curves (docs/results/fanuc_learning.png).
 
+    Returns:
+        0, or 1 if a run failed.
+
     Raises:
         ConfigurationError: matplotlib is not installed, or `frames` is given without `picture`.
     """
@@ -131,43 +75,89 @@ def learn(
         )
     picture = picture or PICTURE
     print_machine()
-    started = time.strftime("%Y%m%d_%H%M%S")
-    results = {seed: train(seed, runs / started / f"seed_{seed}", frames) for seed in range(seeds)}
+    folder = runs / time.strftime("%Y%m%d_%H%M%S")
+    try:
+        results = [_train(seed, folder / f"seed_{seed}", frames) for seed in range(seeds)]
+    except RunFailedError as error:
+        print(f"a run failed: {error}", file=sys.stderr)
+        return 1
     draw(results, picture)
 
-    def seconds(value: float | None) -> str:
-        return "-" if value is None else f"{value:.0f} s"
-
+    timed = [result.timed for result in results]
+    reached = {success: [_seconds_to(success, run) for run in timed] for success in MILESTONES}
     print()
     print_table(
         ["seed", "success", "95 % interval", "whole command", "frames"]
-        + [f"to {milestone:.0%}" for milestone in MILESTONES],
+        + [f"to {success:.0%}" for success in MILESTONES],
         [
             [
-                str(seed),
-                f"{run.success:.1%}",
-                f"{run.interval[0]:.1%} to {run.interval[1]:.1%}",
-                seconds(run.seconds),
+                str(run.seed),
+                f"{run.score:.1%}",
+                _interval(run),
+                f"{run.seconds:.0f} s",
                 f"{run.frames:,}",
-                *(seconds(run.seconds_to(milestone)) for milestone in MILESTONES),
+                *("-" if s is None else f"{s:.0f} s" for s in seconds),
             ]
-            for seed, run in results.items()
+            for run, *seconds in zip(timed, *reached.values(), strict=True)
         ],
     )
     print(f"\nlearning curves: {picture}\n")
-    reached = list(results.values())
     print_figures(
         {
-            "success": [run.success for run in reached],
-            "seconds": [round(run.seconds, 1) for run in reached],
-            "episodes": [run.episodes for run in reached],
-            **{
-                f"seconds_to_{100 * milestone:.0f}": [run.seconds_to(milestone) for run in reached]
-                for milestone in MILESTONES
-            },
+            "success": [run.score for run in timed],
+            "seconds": [round(run.seconds, 1) for run in timed],
+            "episodes": [run.episodes for run in timed],
+            **{f"seconds_to_{100 * success:.0f}": seconds for success, seconds in reached.items()},
         }
     )
     return 0
+
+
+def _train(seed: int, folder: Path, frames: int | None) -> Seed:
+    """Carry out the two runs of a seed."""
+    command = ("-m", "trainers.run", "agent=sac", "env=fanuc", f"seed={seed}")
+    budget = () if frames is None else (f"trainer.total_frames={frames}",)
+    beginning = (f"trainer.total_frames={min(frames or CURVE_FRAMES, CURVE_FRAMES)}", *CURVE)
+    runs = []
+    for name, settings in (("curve", beginning), ("timed", budget)):
+        home = folder / name
+        job = OurJob("sac", seed, (*command, *settings, f"runs={home}"), home, threads=None)
+        runs.append(run := job.run())
+        print(f"seed {seed}, {name} run: {run.score:.1%} in {run.seconds:.0f} s", flush=True)
+    return Seed(*runs)
+
+
+def _interval(run: Run) -> str:
+    """Return the 95 % confidence interval of the success rate."""
+    assert run.episodes is not None
+    low, high = wilson_interval(round(run.score * run.episodes), run.episodes)
+    return f"{low:.1%} to {high:.1%}"
+
+
+def _seconds_to(success: float, run: Run) -> float | None:
+    """Return the time of the first evaluation with at least that success rate, if any."""
+    return next((point.seconds for point in run.curve if point.score >= success), None)
+
+
+def draw(results: list[Seed], path: Path) -> None:
+    """Draw success rate over frames, a line for each seed: curve runs left, timed runs right."""
+    plt = pkgutil.resolve_name("matplotlib.pyplot")
+    figure, panels = plt.subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
+    titles = ("from the untrained policy on", "the whole command")
+    for panel, title, runs in zip(panels, titles, zip(*results, strict=True), strict=True):
+        for run in runs:
+            thousands = [point.frames / 1000 for point in run.curve]
+            success = [100 * point.score for point in run.curve]
+            panel.plot(thousands, success, marker=".", label=f"seed {run.seed}")
+        panel.axhline(98, color="grey", linewidth=0.8, linestyle="--")
+        panel.set(title=title, xlabel="environment steps, thousands", xlim=(0, None))
+        panel.grid(alpha=0.3)
+    panels[0].set(ylabel="targets reached within 15 mm, %", ylim=(-2, 102))
+    panels[1].legend(loc="lower right")
+    figure.suptitle("agent=sac env=fanuc")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
 
 
 if __name__ == "__main__":

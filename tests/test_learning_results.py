@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
-from benchmarks.learning.results import Result, Run, Series, read_results, write_result
+import pytest
+
+from benchmarks import fanuc_learning
+from benchmarks.learning.results import Point, Result, Run, Series, read_results, write_result
+from benchmarks.learning.runs import OurJob
 
 
 def series(algorithm: str, score: float) -> Series:
@@ -29,3 +35,56 @@ def test_peer_with_another_budget_is_excluded(tmp_path: Path) -> None:
     write_result(result("iqn", 50_000, series("qrdqn", 500.0)), tmp_path)
     write_result(result("rainbow", 100_000, None), tmp_path)
     assert [r.peer is None for r in read_results(tmp_path)] == [False, True]
+
+
+# Writes the files of a run below the folder of its last argument.
+WRITE_RUN = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[-1].removeprefix("runs=")) / "fanuc" / "sac" / "now"
+folder.mkdir(parents=True)
+summary = {"frames": 100, "success": 0.9, "episodes": 500}
+(folder / "summary.json").write_text(json.dumps(summary))
+rows = ["frames,seconds,evaluation/success", "0,1.5,0.0", "50,2.0,", "100,3.0,0.9"]
+(folder / "metrics.csv").write_text("\\n".join(rows))
+"""
+
+
+def test_run_is_read_from_its_files(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    run = OurJob("sac", 3, ("-c", WRITE_RUN, f"runs={home}"), home).run()
+    assert (run.seed, run.score, run.frames, run.episodes) == (3, 0.9, 100, 500)
+    assert run.curve == [Point(0, 1.5, 0.0), Point(100, 3.0, 0.9)]
+
+
+def test_fanuc_learning_prints_a_table_and_a_json_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    program = tmp_path / "program"
+    program.write_text(f"#!{sys.executable}\n{WRITE_RUN}")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    picture = tmp_path / "picture.png"
+    assert fanuc_learning.learn(seeds=2, frames=100, runs=tmp_path / "runs", picture=picture) == 0
+    assert picture.stat().st_size > 5_000
+    lines = capsys.readouterr().out.splitlines()
+    assert "90.0%  87.1% to 92.3%" in "\n".join(lines)
+    figures = json.loads(lines[-1])
+    assert figures["success"] == [0.9, 0.9]
+    assert figures["episodes"] == [500, 500]
+    assert figures["seconds_to_90"] == [3.0, 3.0]
+    assert figures["seconds_to_95"] == [None, None]
+
+
+def test_fanuc_learning_says_which_run_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho out of memory; exit 3")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert fanuc_learning.learn(seeds=1, runs=tmp_path / "runs") == 1
+    said = capsys.readouterr().err
+    assert "exit code 3" in said
+    assert "out of memory" in said

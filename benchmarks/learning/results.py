@@ -39,6 +39,7 @@ class Run:
         frames: environment steps of training.
         seconds: wall clock of the whole command.
         curve: evaluations during training.
+        episodes: number of episodes of the closing evaluation; None if unknown.
     """
 
     seed: int
@@ -46,6 +47,7 @@ class Run:
     frames: int
     seconds: float
     curve: list[Point]
+    episodes: int | None = None
 
 
 @dataclass(frozen=True)

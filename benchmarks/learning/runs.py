@@ -31,12 +31,14 @@ class Job:
         seed: seed of all random numbers.
         arguments: arguments of the Python interpreter.
         folder: folder of this run alone, which does not exist yet.
+        threads: number of threads of OpenMP, at least 1; None for its own choice.
     """
 
     algorithm: str
     seed: int
     arguments: tuple[str, ...]
     folder: Path
+    threads: int | None = 1
 
     @property
     def command(self) -> str:
@@ -51,13 +53,14 @@ class Job:
         """
         self.folder.mkdir(parents=True)
         log = self.folder / "output.txt"
+        threads = {} if self.threads is None else {"OMP_NUM_THREADS": str(self.threads)}
         start = time.perf_counter()
         with log.open("wb") as output:
             code = subprocess.run(
                 [sys.executable, *self.arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, **threads},
             ).returncode
         seconds = time.perf_counter() - start
         if code != 0:
@@ -100,7 +103,7 @@ class OurJob(Job):
                 for row in csv.DictReader(file)
                 if row[column]
             ]
-        return Run(self.seed, score, summary["frames"], seconds, curve)
+        return Run(self.seed, score, summary["frames"], seconds, curve, summary["episodes"])
 
 
 class PeerJob(Job):
