@@ -174,14 +174,21 @@ def test_printed_commands_run_as_they_stand(
 
 
 @pytest.mark.parametrize("video", ["mp4", "gif"])
-def test_demo_writes_a_film(
-    video: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_demo_writes_a_film_and_reports_its_episodes(
+    video: str,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ["mode=demo", f"checkpoint={trained}", "demo.episodes=1", f"demo.video={video}"]
     arguments += ["env.max_episode_steps=3"]
     assert call(monkeypatch, tmp_path, *arguments) == 0
     (film,) = (trained / "videos").glob(f"*.{video}")
     assert film.stat().st_size > 5_000
+    output = capfd.readouterr().out
+    assert "3.0 steps, 1 episodes" in output
+    assert "mean at the end: distance [mm]" in output
 
 
 def test_resumed_run_continues_in_its_folder(
