@@ -20,6 +20,7 @@ from torchrl.envs.utils import step_mdp
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.robots import Robots
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.checkpoints.files import unused
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.captions import write_captions
 from torchrl_gpu.environments.environment import Environment, name_of
@@ -105,7 +106,7 @@ def film(
     outcomes = Outcomes(env, num_envs)
     policy.eval()
     env.set_seed(seed)
-    path = folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}"
+    path = unused(folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}")
     step_seconds = (env.step_seconds or _USUAL_STEP_SECONDS) / speed
     frame_seconds = _frame_seconds(step_seconds, video)
     steps_per_frame = frame_seconds / step_seconds

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-from torchrl_gpu.checkpoints.files import atomic_file
+from torchrl_gpu.checkpoints.files import atomic_file, unused
 from torchrl_gpu.errors import ConfigurationError
 from trainers.settings import Settings
 
@@ -22,15 +22,6 @@ def run_folder(settings: Settings) -> Path:
     if checkpoint is not None and checkpoint == CheckpointFolder(checkpoint.parent).latest():
         return checkpoint.parent.parent
     return unused(_runs_of_pair(settings) / time.strftime("%Y%m%d_%H%M%S"))
-
-
-def unused(path: Path) -> Path:
-    """Return the path, or if it exists, the first free one of `name_2`, `name_3` and so on."""
-    free, number = path, 1
-    while free.exists():
-        number += 1
-        free = path.with_stem(f"{path.stem}_{number}")
-    return free
 
 
 def results_folder(settings: Settings) -> Path:

@@ -19,6 +19,7 @@ from torchrl.envs import EnvBase
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.checkpoints.files import unused
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
@@ -27,7 +28,7 @@ from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.demo import film
 from trainers.evaluator import Evaluator
-from trainers.folders import check_writable, results_folder, run_folder, unused, write
+from trainers.folders import check_writable, results_folder, run_folder, write
 from trainers.pairing import pair
 from trainers.policy_files import load_policy
 from trainers.progress import ProgressDisplay, human_time

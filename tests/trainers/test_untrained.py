@@ -120,7 +120,7 @@ def test_demo_films_every_environment_that_can_draw(
 ) -> None:
     arguments = [f"agent={agent}", *DRAWN[env], "demo.episodes=1", "device=cpu"]
     assert program("mode=demo", *arguments) == 0
-    title, path = capfd.readouterr().out.splitlines()
+    title, *_, path = capfd.readouterr().out.splitlines()
     assert title.startswith(f"Filmed agent={agent} env=")
     (film,) = tmp_path.glob(f"runs/*/{agent}/videos/*.mp4")
     assert tmp_path / path.strip() == film

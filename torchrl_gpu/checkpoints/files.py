@@ -1,4 +1,4 @@
-"""Atomic writing of files."""
+"""Files that are written whole, and paths that overwrite none."""
 
 from __future__ import annotations
 
@@ -67,3 +67,12 @@ def discard(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         _log.warning("cannot delete %s: %s", path, reason(error))
+
+
+def unused(path: Path) -> Path:
+    """Return the path, or if it exists, the first free one of `name_2`, `name_3` and so on."""
+    free, number = path, 1
+    while free.exists():
+        number += 1
+        free = path.with_stem(f"{path.stem}_{number}")
+    return free
