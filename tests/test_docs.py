@@ -9,13 +9,10 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_module
-from omegaconf import open_dict
 
 from tests.helpers.agents import Case, every_agent, make_batch
-from trainers.command_line import MULTIRUN, complete, help_text
-from trainers.registry import CUSTOM
-from trainers.settings import Settings, check
+from tests.helpers.program import settings_of
+from trainers.command_line import MULTIRUN, help_text
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = [
@@ -74,18 +71,12 @@ COMMANDS = [
 ]
 
 
-def settings_of(arguments: list[str]) -> Settings:
-    """Compose and check the settings of a command, or of its first run, as the program does."""
-    if set(MULTIRUN) & set(arguments):
-        single = [argument for argument in arguments if argument not in MULTIRUN]
-        arguments = [re.sub(r"=(\w+),[\w,]+$", r"=\1", argument) for argument in single]
-    with initialize_config_module("configs", version_base="1.3"):
-        config = compose("config", complete(arguments), return_hydra_config=True)
-    choices = config.hydra.runtime.choices
-    overrides = list(config.hydra.overrides.task)
-    with open_dict(config):
-        del config["hydra"]
-    return check(config, {g: None if c == CUSTOM else c for g, c in choices.items()}, overrides)
+def first_run(arguments: list[str]) -> list[str]:
+    """Return the arguments of the first run of a command that starts several."""
+    if not set(MULTIRUN) & set(arguments):
+        return arguments
+    single = [argument for argument in arguments if argument not in MULTIRUN]
+    return [re.sub(r"=(\w+),[\w,]+$", r"=\1", argument) for argument in single]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -114,7 +105,7 @@ def test_every_command_passes_the_checks_of_the_program(
     experiments = [a.partition("=")[2] for a in arguments if a.startswith("experiment=")]
     for experiment in experiments:
         assert (REPOSITORY / "configs" / "experiment" / f"{experiment}.yaml").exists()
-    settings = settings_of(arguments)
+    settings, _ = settings_of(*first_run(arguments))
     typed = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     assert settings.mode == typed.get("mode", "train")
 

@@ -97,7 +97,7 @@ FOURIER = "agent.encoder._target_=my_robots.vision.Fourier"
 def test_users_classes_combine_with_built_in_ones(
     home: Path, arguments: list[str], said: str
 ) -> None:
-    quick = ["trainer.total_frames=256", "trainer.random_frames=128", "threads=1"]
+    quick = ["trainer.total_frames=256", "trainer.random_frames=128"]
     quick += ["trainer.evaluation_episodes=4", "evaluation.episodes=4"]
     result = run(home, *arguments, *quick)
     if said:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.errors import OverrideParseException
 
 from torchrl_gpu.arguments import Configurable, parameters_of
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
+from torchrl_gpu.errors import ConfigurationError
 from trainers.components import parts_of
 from trainers.demo import film
 from trainers.evaluator import Evaluator
@@ -38,15 +39,17 @@ Train, evaluate and show robot policies.
 Choices
   agent       {agents}
   env         {envs}
-  experiment  {experiments}
-              (selected automatically if there is one for agent and env)
+  experiment  {experiments} (the preset of agent and env, see below)
   agent._target_=package.Class, env._target_=package.Class: your own class
+
+Presets: that of agent and env is selected automatically; experiment=fanuc/sac selects another
+{presets}
 
 General settings
   mode        train, eval to evaluate a policy, or demo to film one (train)
   seed        seed of all random numbers, at least 0 (0)
   device      compute device: auto, cpu, cuda, cuda:1, xpu, mps, directml (auto)
-  threads     number of CPU threads of PyTorch, at least 1 (null: one per core)
+  threads     number of CPU threads of PyTorch, at least 1 (1); null for one per core
   observation_keys
               observations that the agent receives, as in [observation] (null: all of them)
   checkpoint  run folder or checkpoint file to resume, evaluate or film (null)
@@ -59,14 +62,15 @@ def complete(arguments: list[str]) -> list[str]:
 
     * A checkpoint selects its agent and its environment.
     * The user's own class (`agent._target_=package.Class`) replaces a choice of the group.
-    * `env.name=CartPole-v1` selects the tuned settings of that name.
+    * `env.name=CartPole-v1` selects the presets of that Gymnasium environment.
     * Any setting of a constructor is accepted, also one that its YAML file does not list.
 
     Args:
         arguments: arguments as typed.
 
     Raises:
-        ConfigurationError: there is no checkpoint at `checkpoint=`.
+        ConfigurationError: there is no checkpoint at `checkpoint=`, or a sweep over `env.name`
+            needs several presets.
     """
     values = dict(a.split("=", 1) for a in arguments if "=" in a)
     completed = [_with_quotes(_with_force(argument)) for argument in arguments]
@@ -82,11 +86,25 @@ def complete(arguments: list[str]) -> list[str]:
         elif group in trained:
             is_choice = trained[group] in choices_of(group)
             completed.append(f"{group}={trained[group] if is_choice else CUSTOM}")
-    tuned = f"{values.get('agent')}_{values.get('env.name')}"
-    if "experiment" not in values and tuned in choices_of("experiment"):
-        completed.append(f"experiment={tuned}")
+    if values.get("env") == "gym" and "experiment" not in values:
+        completed.append(_preset_of(values.get("env.name", "")))
     # Hydra's parser takes settings in one piece only, so its flags go behind all of them.
     return sorted(completed, key=lambda argument: argument.startswith("-") or "=" not in argument)
+
+
+def _preset_of(name: str) -> str:
+    """Return the argument that selects the preset of a Gymnasium environment.
+
+    The defaults list of config.yaml sees the choice `env=gym`, but not the setting `env.name`.
+    """
+    names = re.findall(r"(?:[\w.]+:)?([\w./-]+)", name)  # several in a sweep
+    tuned = [n for n in names if any(c.startswith(f"{n}/") for c in choices_of("experiment"))]
+    if len(names) > 1 and tuned:
+        raise ConfigurationError(
+            f"env.name={name}: {tuned[0]} has presets of its own; start one command for each name, "
+            "or select one experiment=... for all"
+        )
+    return f"experiment={names[0] if names else CUSTOM}/${{oc.select:agent,{CUSTOM}}}"
 
 
 def _with_force(argument: str) -> str:
@@ -106,8 +124,8 @@ def _with_quotes(argument: str) -> str:
 def explain(error: Exception) -> str:
     """Return an error of Hydra as one line of text."""
     text = str(error)
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, choice = error.missing_cfg_file.rpartition("/")
+    group, _, choice = (getattr(error, "missing_cfg_file", None) or "").partition("/")
+    if group in GROUPS:
         return f"{group}={choice}: there is no such {group}; there are: {_list(choices_of(group))}"
     if found := re.match(r"You must specify '(\w+)'", text):
         group = found[1]
@@ -126,13 +144,17 @@ def help_text(arguments: list[str]) -> str:
         arguments: arguments as typed; `agent=` and `env=` choose the components.
     """
     chosen = dict(a.split("=", 1) for a in arguments if "=" in a)
+    presets: dict[str, list[str]] = {}
+    for experiment in choices_of("experiment"):
+        env, _, agent = experiment.rpartition("/")
+        presets.setdefault(env, []).append(agent)
+    width = max(map(len, presets))
     parts = [
         USAGE.format(
             agents=_agents(),
             envs=_list(choices_of("env")),
-            experiments=textwrap.fill(
-                _list(choices_of("experiment")), width=86, subsequent_indent=" " * 14
-            ),
+            experiments=_list(presets.pop("")),
+            presets="\n".join(f"  {env:{width}}  {_list(presets[env])}" for env in presets),
         )
     ]
     for group in GROUPS:

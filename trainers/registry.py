@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 from torchrl.envs import EnvBase
 
+import configs
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.errors import ConfigurationError
@@ -25,10 +26,13 @@ CUSTOM = "custom"  # the choice of a config group that stands for the user's own
 
 
 def choices_of(group: str) -> list[str]:
-    """Return the sorted names of all choices of a config group."""
-    files = [file.name for file in (resources.files("configs") / group).iterdir()]
-    names = {file.removesuffix(".yaml") for file in files if file.endswith(".yaml")}
-    return sorted(names - {CUSTOM})
+    """Return the sorted names of all choices of a config group.
+
+    A choice in a folder has the form `folder/name`. Files with a leading underscore are no choices.
+    """
+    folder = Path(configs.__file__).parent / group
+    files = folder.rglob("[!_]*.yaml")
+    return sorted({f.relative_to(folder).with_suffix("").as_posix() for f in files} - {CUSTOM})
 
 
 def learning_agents() -> dict[str, type[Agent]]:
@@ -43,7 +47,7 @@ def class_of(group: str, choice: str) -> type:
     Raises:
         ConfigurationError: the class cannot be imported.
     """
-    section = OmegaConf.load(str(resources.files("configs") / group / f"{choice}.yaml"))
+    section = OmegaConf.load(Path(configs.__file__).parent / group / f"{choice}.yaml")
     return find_class(group, OmegaConf.select(section, "_target_"))
 
 

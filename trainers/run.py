@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torchrl_gpu.errors import ConfigurationError
 from trainers import modes
 from trainers.command_line import complete, explain, help_text
-from trainers.registry import CUSTOM
+from trainers.registry import CUSTOM, choices_of
 from trainers.settings import check
 
 _INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
@@ -68,10 +68,12 @@ def refuse(reason: str) -> int:
 
 def _check_experiment(choice: str | None, overrides: list[str]) -> None:
     """Refuse an unknown experiment, which Hydra ignores because `experiment` is optional."""
-    known = GlobalHydra.instance().config_loader().get_group_options("experiment")
-    if f"experiment={choice}" in overrides and choice not in known:
+    group, _, name = f"experiment/{choice}".rpartition("/")
+    known = GlobalHydra.instance().config_loader().get_group_options(group)
+    if f"experiment={choice}" in overrides and name not in known:
+        there = ", ".join(choices_of("experiment"))
         raise ConfigurationError(
-            f"experiment={choice}: there is no such experiment; there are: {', '.join(known)}"
+            f"experiment={choice}: there is no such experiment; there are: {there}"
         )
 
 

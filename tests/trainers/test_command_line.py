@@ -41,7 +41,17 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         (["agent=custom", "env=fanuc"], "agent: it needs a class, agent._target_=package.Class"),
         (["agent._target_=nowhere.Agent", "env=fanuc"], "agent._target_=nowhere.Agent: No module"),
         (["agent=sac", "env=gym", "env.name=CartPole-v1"], "agents that do: dqn, iqn, ppo"),
+        (
+            ["agent=foo/bar", "env=fanuc"],
+            f"agent=foo/bar: there is no such agent; there are: {AGENTS}",
+        ),
         ([*BASE, "experiment=foo"], "experiment=foo: there is no such experiment"),
+        ([*BASE, "experiment=fanuc/foo"], "experiment=fanuc/foo: there is no such experiment"),
+        ([*BASE, "hydra/launcher=foo"], "Could not find 'hydra/launcher/foo'"),
+        (
+            ["-m", "agent=dqn", "env=gym", "env.name=CartPole-v1,Foo-v0"],
+            "env.name=CartPole-v1,Foo-v0: CartPole-v1 has presets of its own; start one command",
+        ),
         ([*BASE, "colour=red"], "colour: there is no such setting"),
         ([*BASE, "env.colour=red"], "env.colour: FanucEnv has no such setting"),
         ([*BASE, "agent.learnig_rate=1"], "did you mean learning_rate?"),

@@ -1,0 +1,89 @@
+"""Selection of the preset of an agent and an environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium
+import pytest
+from omegaconf import OmegaConf
+
+from tests.helpers.program import call, settings_of
+from trainers.registry import choices_of
+
+PRESETS = [name for name in choices_of("experiment") if "/" in name]
+
+
+def pair(preset: str) -> list[str]:
+    """Return the arguments that name the environment and the agent of a preset."""
+    env, _, agent = preset.rpartition("/")
+    named = [f"env={env}"] if env in choices_of("env") else ["env=gym", f"env.name={env}"]
+    return [f"agent={agent}", *named]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_preset_of_a_pair_is_selected_and_valid(preset: str) -> None:
+    _, experiment = settings_of(*pair(preset))
+    assert experiment == preset
+
+
+def test_quick_replaces_the_preset_of_a_pair() -> None:
+    settings, experiment = settings_of(*pair("CartPole-v1/dqn"), "experiment=quick")
+    assert experiment == "quick"
+    assert settings.trainer.settings["total_frames"] == 20_000
+
+
+@pytest.mark.parametrize("name", ["Maze/Small-v0", "gymnasium:Maze/Small-v0"])
+def test_preset_in_a_folder_of_the_user_is_found_by_the_name_without_its_module(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(gymnasium.registry, "Maze/Small-v0", gymnasium.spec("CartPole-v1"))
+    preset = tmp_path / "experiment" / "Maze" / "Small-v0" / "dqn.yaml"
+    preset.parent.mkdir(parents=True)
+    preset.write_text("# @package _global_\nagent:\n  n_step: 7\n")
+    search = f"hydra.searchpath=[{tmp_path.as_uri()}]"
+    settings, _ = settings_of("agent=dqn", "env=gym", f"env.name={name}", search)
+    assert settings.agent.settings["n_step"] == 7
+    settings, _ = settings_of("agent=iqn", "env=gym", f"env.name={name}", search)
+    assert settings.agent.settings["n_step"] == 1
+
+
+def test_class_of_the_users_own_has_no_preset() -> None:
+    settings, _ = settings_of("agent._target_=agents.sac.SAC", "env=fanuc")
+    assert settings.agent.settings["gamma"] == 0.99
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting", "values"),
+    [
+        (["agent=dqn,iqn", "env=gym", "env.name=CartPole-v1"], "agent.n_step", {20, 40}),
+        (
+            ["agent=sac,ac_iqn", "env=fanuc", "env.num_workers=1", "env.max_episode_steps=3"],
+            "agent.batch_size",
+            {128, 256},
+        ),
+    ],
+)
+def test_each_run_of_a_sweep_has_its_own_preset(
+    arguments: list[str],
+    setting: str,
+    values: set[float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    short = ["device=cpu", "trainer.total_frames=16", "trainer.random_frames=8"]
+    short += ["trainer.replay_capacity=1000", "trainer.evaluation_episodes=1"]
+    assert call(monkeypatch, tmp_path, *arguments, "-m", *short, "evaluation.episodes=1") == 0
+    runs = [OmegaConf.load(path) for path in tmp_path.glob("runs/*/*/*/config.yaml")]
+    assert {OmegaConf.select(run, setting) for run in runs} == values
+
+
+def test_help_lists_the_agents_with_a_preset_of_each_environment_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, tmp_path, "--help") == 0
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    for preset in PRESETS:
+        env, _, agent = preset.rpartition("/")
+        (agents,) = [line[1] for line in lines if line and line[0] == env]
+        assert agent in agents.split(", ")
