@@ -60,16 +60,12 @@ class _DiscreteEnvironment(EnvironmentView):
         actions[self._action_key] = _row_spec(table, actions[self._action_key])
         self.full_action_spec = actions
 
-    def _with_row(self, tensordict: TensorDictBase) -> TensorDictBase:
-        number = tensordict.get(self._action_key)
-        return tensordict.copy().set(self._action_key, self._table[number])
-
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        return self.env._step(self._with_row(tensordict))
+        row = self._table[tensordict.get(self._action_key)]
+        return self.env._step(tensordict.copy().set(self._action_key, row))
 
-    def _step_known(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        transition, root = self.env.step_and_maybe_reset(self._with_row(tensordict))
-        return tensordict.set("next", transition.get("next")), root
+    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
+        return self.env._root_after(after)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **arguments: Any) -> TensorDictBase:
         return self.env._reset(tensordict, **arguments)

@@ -139,7 +139,11 @@ class AdaptedEnvironment(EnvironmentView):
         assert self._root is not None, "the environment was not reset yet"
         return self._converted(self._root)
 
-    def _step_known(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+    def _step_and_maybe_reset(
+        self, tensordict: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        if not self._knows(tensordict):
+            return super()._step_and_maybe_reset(tensordict)
         transition, self._root = self.env.step_and_maybe_reset(self._with_action(tensordict))
         return tensordict.set("next", self._converted_next(transition.get("next"))), self.observe()
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
-from torchrl.data import Composite
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_gpu.errors import ConfigurationError
 
 Mode = Literal["train", "eval", "demo"]
+
+# Names of entries, each with the names nested in it.
+Names = dict[str, "Names"]
 
 
 class Environment(EnvBase):
@@ -50,6 +52,7 @@ class Environment(EnvBase):
     has_state: bool = False
     outcome_keys: tuple[NestedKey, ...] = ("success", "active")
     can_switch_mode: bool = False
+    _known_names: Names | None = None
 
     def render(self, index: Any = 0) -> Tensor:
         """Render the current state.
@@ -123,12 +126,8 @@ class Environment(EnvBase):
     ) -> tuple[TensorDictBase, TensorDictBase]:
         # TorchRL's implementation carries over keys that the environment does not know, such as a
         # recurrent state, but its bookkeeping takes longer than a step of eight CartPoles.
-        if tensordict.device != self.device or not self._known_keys.include(tensordict):
+        if not self._knows(tensordict):
             return super()._step_and_maybe_reset(tensordict)
-        return self._step_known(tensordict)
-
-    def _step_known(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        """Step with a TensorDict that contains only keys of the environment's specs."""
         tensordict.set("next", self._step(tensordict))
         return tensordict, self._root_after(tensordict.get("next"))
 
@@ -146,45 +145,31 @@ class Environment(EnvBase):
         """
         return self.maybe_reset(after.exclude(*self.reward_keys))
 
-    @property
-    def _known_keys(self) -> _Keys:
-        keys: _Keys | None = self.__dict__.get("_cached_known_keys")
-        if keys is None:
-            specs = (self.observation_spec, self.full_done_spec, self.full_reward_spec)
-            keys = _Keys.of(*specs, self.full_action_spec)
-            keys = keys._replace(names=keys.names | {"next"})
-            self.__dict__["_cached_known_keys"] = keys
-        return keys
+    def _knows(self, tensordict: TensorDictBase, names: Names | None = None) -> bool:
+        """Return whether a TensorDict is on the device and has no keys except `names`.
 
-
-class _Keys(NamedTuple):
-    """Keys of a TensorDict and of the TensorDicts nested in it."""
-
-    names: frozenset[str]
-    nested: tuple[tuple[str, _Keys], ...]
-
-    @classmethod
-    def of(cls, *specs: Composite) -> _Keys:
-        """Return the union of the keys of several specs."""
-        nested: dict[str, list[Composite]] = {}
-        for spec in specs:
-            for name, entry in spec.items():
-                if isinstance(entry, Composite):
-                    nested.setdefault(name, []).append(entry)
-        return cls(
-            frozenset(name for spec in specs for name in spec.keys()),  # noqa: SIM118
-            tuple((name, cls.of(*entries)) for name, entries in nested.items()),
-        )
-
-    def include(self, tensordict: TensorDictBase) -> bool:
-        """Return whether all keys of a TensorDict are among these keys."""
-        if not self.names.issuperset(tensordict.keys()):
+        Args:
+            tensordict: root of a step, or an entry of it.
+            names: names to compare with; None for all keys of the specs.
+        """
+        if tensordict.device != self.device:
             return False
-        for name, keys in self.nested:
-            entry = tensordict.get(name, None)
-            if entry is not None and not keys.include(entry):
+        names = names or self._known_names or self._find_known_names()
+        for name in tensordict.keys():  # noqa: SIM118
+            nested = names.get(name)
+            if nested is None or (nested and not self._knows(tensordict.get(name), nested)):
                 return False
         return True
+
+    def _find_known_names(self) -> Names:
+        self._known_names = {"next": {}}
+        specs = (self.observation_spec, self.full_done_spec, self.full_reward_spec)
+        for spec in (*specs, self.full_action_spec):
+            for key in spec.keys(include_nested=True):
+                names = self._known_names
+                for name in (key,) if isinstance(key, str) else key:
+                    names = names.setdefault(name, {})
+        return self._known_names
 
 
 class EnvironmentView(Environment):
