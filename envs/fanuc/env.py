@@ -153,7 +153,7 @@ class FanucEnv(Environment):
         if not lost:
             self._curriculum.record(outcome.success, outcome.done)
         reward, success, truncated, done = map(torch.from_numpy, outcome)
-        return TensorDict(
+        return self._batch(
             {
                 "observation": torch.from_numpy(self._arms.observation),
                 "success": success,
@@ -161,9 +161,7 @@ class FanucEnv(Environment):
                 "terminated": success.clone(),
                 "truncated": truncated,
                 "done": done,
-            },
-            batch_size=self.batch_size,
-            device=self.device,
+            }
         )
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
@@ -194,15 +192,10 @@ class FanucEnv(Environment):
         Returns:
             TensorDict `[num_envs]` with `observation`; `success` and the done keys are false.
         """
-        false = torch.zeros(self.num_envs, 1, dtype=torch.bool)
-        return TensorDict(
-            {
-                "observation": torch.from_numpy(self._arms.observation),
-                **{key: false.clone() for key in ("success", "terminated", "truncated", "done")},
-            },
-            batch_size=self.batch_size,
-            device=self.device,
-        )
+        tensors = {"observation": torch.from_numpy(self._arms.observation)}
+        for key in ("success", "terminated", "truncated", "done"):
+            tensors[key] = torch.zeros(len(self._arms), 1, dtype=torch.bool)
+        return self._batch(tensors)
 
     def _set_seed(self, seed: int | None) -> None:
         self._generator.manual_seed(0 if seed is None else seed)

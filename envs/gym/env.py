@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from pydantic import AfterValidator, Field
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.data import Categorical, Composite, Unbounded
 
 from envs.gym.actions import BoxActions, actions_of
-from envs.gym.episodes import DONE_KEYS, Tensors, episodes_of
+from envs.gym.episodes import DONE_KEYS, episodes_of
 from envs.gym.observations import Observations
 from envs.gym.vector import (
     Autoreset,
@@ -126,10 +126,6 @@ class GymnasiumEnv(Environment):
         else:
             observations = self._episodes.restart(mask.reshape(-1).numpy())
         return self._batch(observations)
-
-    def _batch(self, tensors: Tensors) -> TensorDict:
-        # The checks of the public constructor would dominate the time of a step.
-        return TensorDict._new_unsafe(tensors, batch_size=self.batch_size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         self._episodes.seed = seed
