@@ -212,10 +212,11 @@ class MarineNavEnv(Environment):
         Args:
             tensordict: `done` `[num_envs, 1]` and the current observations; updated in place.
         """
-        self._state = self._simulator.renew(self._state, tensordict.get("done")[:, 0])
-        group, whole = self._observations_after_reset()
-        tensordict.get(GROUP).update(group)
-        return tensordict.update(whole)
+        return tensordict.update(self._root_after(tensordict))
+
+    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
+        self._state = self._simulator.renew(self._state, after.get("done")[:, 0])
+        return self.observe()
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
@@ -229,7 +230,11 @@ class MarineNavEnv(Environment):
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset would, for instance after loading a state."""
-        return self._gather(*self._observations_after_reset())
+        group, whole = self._observations(*self._state.now)
+        for observations in (group, whole):
+            for key in ("terminated", "truncated", "done"):
+                observations[key] = torch.zeros_like(observations["success"])
+        return self._gather(group, whole)
 
     def _observations(self, sea: Sea, view: View) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the observations of the robots, and those of the seas as a whole, by key."""
@@ -246,18 +251,8 @@ class MarineNavEnv(Environment):
     def _scaled(self, view: View) -> View:
         return View(view.own * self._own_factor, view.objects * self._object_factor, view.mask)
 
-    def _observations_after_reset(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the current observations of robots and seas, with all done flags false."""
-        group, whole = self._observations(*self._state.now)
-        for observations in (group, whole):
-            for key in ("terminated", "truncated", "done"):
-                observations[key] = torch.zeros_like(observations["success"])
-        return group, whole
-
     def _gather(self, group: dict[str, Tensor], whole: dict[str, Tensor]) -> TensorDict:
-        robots = (self.num_envs, self._simulator.size.robots)
-        nested = TensorDict(group, batch_size=robots, device=self.device)
-        return TensorDict({GROUP: nested, **whole}, batch_size=(self.num_envs,), device=self.device)
+        return self._batch({GROUP: self._batch(group, self._simulator.size.robots), **whole})
 
     def _limits(self) -> Limits:
         return drawn_limits(self._simulator.size.vortices)
