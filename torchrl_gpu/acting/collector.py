@@ -52,9 +52,9 @@ class BatchCollector:
         self._is_remote = self.env.device != device
         self._to_device = PackedTransfer(device)
         self._to_host = PackedTransfer(self.env.device)
-        # The root that the next action belongs to, on the environment's device, and its
-        # observations on the policy's device.
+        # The root that the next action belongs to, on the environment's device.
         self._root: TensorDictBase | None = None
+        # Its observations on the policy's device; None before they are copied there.
         self._observation: TensorDictBase | None = None
 
     @torch.no_grad()
@@ -69,26 +69,25 @@ class BatchCollector:
             observation of an episode that ended, not the first of the new episode. The transition
             is valid until the next call.
         """
-        if self._root is None or self._observation is None:
-            self._root, self._observation = self._begin(self.env.reset())
+        root = self.env.reset() if self._root is None else self._root
         if not self._is_remote:
-            self.execution.act(policy, self.robots.view(self._root))
-            transition, self._root = self.env.step_and_maybe_reset(self._root)
-            self._observation = self._root
+            self.execution.act(policy, self.robots.view(root))
+            transition, self._root = self.env.step_and_maybe_reset(root)
             return transition
 
-        current = self._observation
+        current = root.to(self.device) if self._observation is None else self._observation
         self.execution.act(policy, self.robots.view(current))
         action = self._to_host(current.select(self.robots.action_key))
-        transition, root = self.env.step_and_maybe_reset(self._root.update(action))
+        transition, root = self.env.step_and_maybe_reset(root.update(action))
+        observation = root.select(*self.observation_keys)
         arrived = self._to_device(
             TensorDict(
-                {"next": transition["next"], "observation": root.select(*self.observation_keys)},
+                {"next": transition.get("next"), "observation": observation},
                 batch_size=self.env.batch_size,
             )
         )
-        self._root, self._observation = root, arrived["observation"]
-        return current.set("next", arrived["next"])
+        self._root, self._observation = root, arrived.get("observation")
+        return current.set("next", arrived.get("next"))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the environment's state and, where `has_state`, the root of the next action."""
@@ -101,7 +100,7 @@ class BatchCollector:
 
     def restart(self) -> None:
         """Start a new episode in every environment."""
-        self._root, self._observation = self._begin(self.env.reset())
+        self._root, self._observation = self.env.reset(), None
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Restore a state that `state_dict` returned.
@@ -122,11 +121,8 @@ class BatchCollector:
         saved = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
         # An older checkpoint may hold keys that the environment does not have.
         known = list(root.keys(include_nested=True, leaves_only=True))
-        self._root, self._observation = self._begin(root.update(saved.select(*known)))
+        self._root = root.update(saved.select(*known))
         return True
-
-    def _begin(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        return root, root.to(self.device) if self._is_remote else root
 
 
 def _in_current_layout(state: dict[str, Any], env: EnvBase) -> dict[str, Any]:
