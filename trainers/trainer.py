@@ -176,10 +176,10 @@ class TorchRLTrainer:
         step = self.collector.step(self.random_policy if is_random else self.agent.policy)
         self.frames += self.num_envs
         transition = self.robots.transition(step)
-        after = transition["next"]
+        after = transition.get("next")
         self.episodes.update(
-            after["reward"],
-            after["done"],
+            after.get("reward"),
+            after.get("done"),
             after.get("success", None),
             transition.get("active", None),
         )
