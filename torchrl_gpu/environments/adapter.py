@@ -186,15 +186,16 @@ class AdaptedEnvironment(EnvironmentView):
 
     def _converted(self, tensordict: TensorDictBase) -> TensorDict:
         """Return observations and done flags of a root or a `next` entry."""
-        result = TensorDict({}, batch_size=self.batch_size, device=self.device)
-        for path, batch_size in self._nested.items():
-            result.set(path, TensorDict({}, batch_size=batch_size, device=self.device))
+        entries: dict[Path, dict[str, Any]] = {path: {} for path in ((), *self._nested)}
         for reader in self._readers:
-            result.set(reader.path, reader.read(tensordict))
+            leaf = reader.read(tensordict).to(self.device)
+            entries[reader.path[:-1]][reader.path[-1]] = leaf
         for path, flags in self._dones(tensordict).items():
-            for name, flag in zip(_DONE_NAMES, flags, strict=True):
-                result.set((*path, name), flag)
-        return result
+            entries[path] |= zip(_DONE_NAMES, flags, strict=True)
+        for path in sorted(self._nested, key=len, reverse=True):
+            nested = self._batch(entries[path], *self._nested[path][1:])
+            entries[path[:-1]][path[-1]] = nested
+        return self._batch(entries[()])
 
     def _dones(self, tensordict: TensorDictBase) -> dict[Path, list[Tensor]]:
         """Return `done`, `terminated` and `truncated` of the root and of the group, by path."""
@@ -213,7 +214,9 @@ class AdaptedEnvironment(EnvironmentView):
                 flag.reshape(*shape[:1], -1).all(1) if of_all else flag
                 for flag in (done, terminated, truncated)
             )
-            flags[path] = [_spread(flag, shape) for flag in (done, terminated, truncated)]
+            flags[path] = [
+                _spread(flag, shape).to(self.device) for flag in (done, terminated, truncated)
+            ]
         return flags
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
