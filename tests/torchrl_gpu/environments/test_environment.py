@@ -90,6 +90,13 @@ def test_unknown_keys_are_carried_over(make: Callable[[], Environment]) -> None:
     assert root["hidden"].equal(torch.ones(3, 2))
 
 
+def test_unknown_keys_of_robots_are_carried_over() -> None:
+    env = MarineNavEnv(num_envs=3, num_robots=2)
+    root = env.rand_action(env.reset()).set(("robots", "hidden"), torch.ones(3, 2, 4))
+    _, root = env.step_and_maybe_reset(root)
+    assert root["robots", "hidden"].equal(torch.ones(3, 2, 4))
+
+
 def test_capabilities_default_to_none() -> None:
     env = GymnasiumEnv(name="CartPole-v1", num_envs=1)
     assert env.discrete_actions is None
