@@ -194,7 +194,7 @@ class FanucEnv(Environment):
         """
         tensors = {"observation": torch.from_numpy(self._arms.observation)}
         for key in ("success", "terminated", "truncated", "done"):
-            tensors[key] = torch.zeros(len(self._arms), 1, dtype=torch.bool)
+            tensors[key] = torch.zeros(*self.batch_size, 1, dtype=torch.bool)
         return self._batch(tensors)
 
     def _set_seed(self, seed: int | None) -> None:
