@@ -39,10 +39,10 @@ Train, evaluate and show robot policies.
 Choices
   agent       {agents}
   env         {envs}
-  experiment  {experiments} (the preset of agent and env, see below)
+  experiment  {experiments}, a preset below, or null for none (the preset of agent and env)
   agent._target_=package.Class, env._target_=package.Class: your own class
 
-Presets: that of agent and env is selected automatically; experiment=fanuc/sac selects another
+Presets, as in experiment=fanuc/sac
 {presets}
 
 General settings
@@ -75,6 +75,8 @@ def complete(arguments: list[str]) -> list[str]:
     """
     values = dict(a.split("=", 1) for a in arguments if "=" in a)
     completed = [_with_quotes(_with_force(argument)) for argument in arguments]
+    if values.get("experiment") == "null":
+        completed[completed.index("experiment=null")] = "~experiment"
     trained: Mapping[str, str] = {}
     if values.get("checkpoint", "null") != "null":
         state = load_checkpoint(find_checkpoint(Path(values["checkpoint"])))

@@ -25,7 +25,7 @@ def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
         return int(end.code or 0)
 
 
-def settings_of(*arguments: str) -> tuple[Settings, str]:
+def settings_of(*arguments: str) -> tuple[Settings, str | None]:
     """Return the checked settings of a command, and its experiment, as the program finds them."""
     with initialize_config_module("configs", version_base="1.3"):
         config = compose("config", complete([*arguments]), return_hydra_config=True)
@@ -34,4 +34,4 @@ def settings_of(*arguments: str) -> tuple[Settings, str]:
     with open_dict(config):
         del config["hydra"]
     settings = check(config, {g: None if c == CUSTOM else c for g, c in choices.items()}, overrides)
-    return settings, choices.experiment
+    return settings, choices.get("experiment")

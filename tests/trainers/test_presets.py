@@ -48,6 +48,13 @@ def test_preset_in_a_folder_of_the_user_is_found_by_the_name_without_its_module(
     assert settings.agent.settings["n_step"] == 1
 
 
+@pytest.mark.parametrize("preset", ["fanuc/sac", "CartPole-v1/dqn"])
+def test_null_selects_no_preset(preset: str) -> None:
+    settings, experiment = settings_of(*pair(preset), "experiment=null")
+    assert experiment is None
+    assert settings.trainer.settings["total_frames"] == 1_000_000
+
+
 def test_class_of_the_users_own_has_no_preset() -> None:
     settings, _ = settings_of("agent._target_=agents.sac.SAC", "env=fanuc")
     assert settings.agent.settings["gamma"] == 0.99
