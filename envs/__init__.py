@@ -9,6 +9,7 @@ from torchrl_gpu.lazy import lazy_exports
 if TYPE_CHECKING:
     from envs.fanuc import FanucEnv
     from envs.gym import GymnasiumEnv
+    from envs.lift_cube import LiftCubeEnv
     from envs.marinenav import MarineNavEnv
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -16,6 +17,7 @@ else:
         {
             "FanucEnv": "envs.fanuc",
             "GymnasiumEnv": "envs.gym",
+            "LiftCubeEnv": "envs.lift_cube",
             "MarineNavEnv": "envs.marinenav",
         },
     )
@@ -23,5 +25,6 @@ else:
 __all__ = [
     "FanucEnv",
     "GymnasiumEnv",
+    "LiftCubeEnv",
     "MarineNavEnv",
 ]

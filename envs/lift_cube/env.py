@@ -1,0 +1,391 @@
+"""The environment `lift_cube`: an arm lifts a cube from the floor, simulated in Genesis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import torch
+from pydantic import Field
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torch.nn import functional as F
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
+
+from envs.lift_cube.arm import PANDA, Arm
+from envs.lift_cube.camera import Range, WristCamera
+from envs.lift_cube.simulation import CUBE_SIZE, STEP_SECONDS, Scene, Simulation
+from envs.lift_cube.starts import Draws, Starts
+from envs.lift_cube.task import Task, judge
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.environments.environment import Environment, Mode
+
+STEP_LENGTH: Final = 0.02  # m, longest move of the target of the grip point in one step
+# Scales that bring speeds in rad/s and lengths in m to order 1.
+_SPEED_SCALE, _LENGTH_SCALE = 0.5, 4.0
+
+
+WRIST_CAMERA = WristCamera()
+_UNCHANGED = (1.0, 1.0)
+
+
+class LiftCubeEnv(Environment):
+    """An arm with a gripper reaches a cube on the floor, grasps it and lifts it by 8 cm.
+
+    An action `[4]` in [-1, 1] moves the target of the grip point by up to 2 cm along x, y and z,
+    within the workspace, and sets the opening of the gripper (-1 closed, 1 open). Inverse
+    kinematics keeps the hand pointing down. A step takes 20 ms. An episode ends with success, or is
+    truncated.
+
+    Args:
+        num_envs: number of environments simulated in parallel, at least 1.
+        task: `lift`, or `reach` to touch the cube only.
+        pixels: observe images of a camera at the wrist instead of the position of the cube.
+        arm: description of the arm.
+        camera: description of the camera at the wrist.
+        device: device of the policy; Genesis simulates on it where it can, else on the CPU.
+        mode: purpose of the environment; `train` applies the curriculum.
+        max_episode_steps: maximum number of steps per episode, at least 1; longer episodes are
+            truncated.
+        curriculum: share of the training episodes that start with the open gripper around the cube,
+            0 to 1.
+        cube_range: longest distance of the cube from the centre of the workspace at the start,
+            along x and along y, in metres, above 0.
+        joint_noise: largest random offset of each joint angle at the start, in rad, at least 0.
+        friction: lowest and highest friction of the cube as multiples of 0.5, drawn for each
+            episode, above 0.
+        mass: lowest and highest mass of the cube as multiples of 30 g, drawn for each episode,
+            above 0.
+        show_viewer: open a window that shows the simulation.
+        seed: random seed of the episodes.
+
+    Raises:
+        ConfigurationError: an argument is out of range, Genesis is not installed, or the arm cannot
+            be used.
+    """
+
+    discrete_actions: Tensor
+    step_seconds = STEP_SECONDS
+    can_render = True
+    has_state = True
+    can_switch_mode = True
+
+    @checked
+    def __init__(
+        self,
+        *,
+        num_envs: Annotated[int, Field(ge=1)] = 16,
+        task: Task = "lift",
+        pixels: bool = False,
+        arm: Arm = PANDA,
+        camera: WristCamera = WRIST_CAMERA,
+        device: torch.device = torch.device("cpu"),  # noqa: B008
+        mode: Literal["train", "eval", "demo"] = "train",
+        max_episode_steps: Annotated[int, Field(ge=1)] = 200,
+        curriculum: Annotated[float, Field(ge=0, le=1)] = 0.25,
+        cube_range: Annotated[float, Field(gt=0)] = 0.1,
+        joint_noise: Annotated[float, Field(ge=0)] = 0.02,
+        friction: Range = _UNCHANGED,
+        mass: Range = _UNCHANGED,
+        show_viewer: bool = False,
+        seed: int = 0,
+    ) -> None:
+        filmed = mode == "demo"
+        self._simulation = Simulation(
+            arm,
+            num_envs,
+            device,
+            wrist=camera if pixels or filmed else None,
+            overview=filmed,
+            show_viewer=show_viewer,
+        )
+        super().__init__(device=self._simulation.device, batch_size=[num_envs])
+        self.discrete_actions = _moves().to(self.device)
+        self.task = task
+        self.pixels = pixels
+        self.camera = camera
+        self.max_episode_steps = max_episode_steps
+        self.curriculum = curriculum
+        self.friction = friction
+        self.mass = mass
+        self.mode: Mode = mode
+        self._simulation.build()
+        self._draws = Draws(self.device, seed)
+        self._starts = Starts(self._simulation, arm, self._draws, cube_range, joint_noise)
+        self._home = self._row(arm.home)
+        self._low, self._high = self._row(arm.workspace_low), self._row(arm.workspace_high)
+        self._scene: Scene = self._simulation.observe()
+        self._target = torch.zeros(num_envs, 3, device=self.device)
+        self._steps = torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device)
+        self._last_action = torch.zeros(num_envs, 4, device=self.device)
+        self._was_lifted = torch.zeros(num_envs, dtype=torch.bool, device=self.device)
+        self._camera_shift = torch.zeros(num_envs, 3, device=self.device)
+        self._brightness = torch.ones(num_envs, 1, 1, 1, device=self.device)
+        self._term_sums: dict[str, Tensor] = {}
+        self._term_count = 0
+        self._restart(torch.arange(num_envs, device=self.device))
+        self._make_specs(num_envs)
+
+    def _row(self, values: tuple[float, ...]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=self.device)
+
+    def _make_specs(self, num_envs: int) -> None:
+        done = Categorical(2, shape=(num_envs, 1), dtype=torch.bool, device=self.device)
+        width = self._vector().shape[-1]
+        self.observation_spec = Composite(
+            observation=Unbounded((num_envs, width), dtype=torch.float32, device=self.device),
+            success=done.clone(),
+            shape=(num_envs,),
+        )
+        if self.pixels:
+            shape = (num_envs, 3, self.camera.size, self.camera.size)
+            self.observation_spec["pixels"] = Bounded(
+                0, 255, shape=shape, dtype=torch.uint8, device=self.device
+            )
+        self.action_spec = Bounded(
+            -1.0, 1.0, shape=(num_envs, 4), dtype=torch.float32, device=self.device
+        )
+        self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32, device=self.device)
+        self.full_done_spec = Composite(
+            done=done, terminated=done.clone(), truncated=done.clone(), shape=(num_envs,)
+        )
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = tensordict.get("action").clamp(-1.0, 1.0)
+        self._target = self._target + STEP_LENGTH * action[:, :3]
+        self._target = torch.minimum(torch.maximum(self._target, self._low), self._high)
+        joints = self._simulation.joints_towards(self._scene, self._target)
+        self._simulation.step(joints, (action[:, 3:] + 1.0) / 2.0)
+        self._scene = self._simulation.observe()
+        self._steps = self._steps + 1
+
+        change = (action - self._last_action).square().sum(-1)
+        progress = judge(self.task, self._scene, self._was_lifted, change)
+        self._was_lifted, self._last_action = progress.lifted, action
+        self._count(progress.terms)
+        success = progress.success.unsqueeze(-1)
+        truncated = (self._steps >= self.max_episode_steps) & ~success
+        return self._batch(
+            {
+                **self._observations(),
+                "success": success,
+                "reward": progress.reward.unsqueeze(-1),
+                "terminated": success.clone(),
+                "truncated": truncated,
+                "done": success | truncated,
+            }
+        )
+
+    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
+        rows = after.get("done")[:, 0].nonzero().squeeze(-1)
+        if not len(rows):
+            return after.exclude("reward")
+        self._restart(rows)
+        return self.observe()
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        if mask is None:
+            rows = torch.arange(self.num_envs, device=self.device)
+        else:
+            rows = mask[:, 0].nonzero().squeeze(-1)
+        if len(rows):
+            self._restart(rows)
+        return self.observe()
+
+    def _restart(self, rows: Tensor) -> None:
+        """Start a new episode in the environments with the given indices `[K]`."""
+        curriculum = self.curriculum if self.mode == "train" else 0.0
+        self._simulation.place(rows, *self._starts.draw(len(rows), curriculum))
+        self._vary(rows)
+        self._scene = self._simulation.observe()
+        self._target[rows] = self._scene.grip[rows]
+        self._steps[rows] = 0
+        self._last_action[rows] = 0.0
+        self._was_lifted[rows] = False
+
+    def _vary(self, rows: Tensor) -> None:
+        """Draw friction and mass of the cube, position and brightness of the camera anew."""
+        count, draws, shift = len(rows), self._draws, self.camera.shift
+        self._camera_shift[rows] = draws.uniform(-shift, shift, count, 3)
+        self._brightness[rows] = draws.uniform(*self.camera.brightness, count, 1, 1, 1)
+        if self.friction != _UNCHANGED:
+            self._simulation.set_friction(rows, draws.uniform(*self.friction, count))
+        if self.mass != _UNCHANGED:
+            self._simulation.set_mass(rows, draws.uniform(*self.mass, count))
+
+    def observe(self) -> TensorDict:
+        """Return the present observations as a reset does, for instance after loading a state.
+
+        Returns:
+            TensorDict `[num_envs]` with `observation`; `success` and the done keys are false.
+        """
+        tensors = self._observations()
+        for key in ("success", "terminated", "truncated", "done"):
+            tensors[key] = torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device)
+        return self._batch(tensors)
+
+    def _observations(self) -> dict[str, Tensor]:
+        if not self.pixels:
+            return {"observation": self._vector()}
+        return {"observation": self._vector(), "pixels": self._images()}
+
+    def _images(self) -> Tensor:
+        """Return the images of the wrist cameras `[num_envs, 3, H, W]`, uint8."""
+        images = self._simulation.images(self._camera_shift).to(self.device)
+        if self.camera.brightness == (1.0, 1.0):
+            return images
+        return (images * self._brightness).clamp(max=255).to(torch.uint8)
+
+    def _vector(self) -> Tensor:
+        """Return the vector of observations `[num_envs, D]`, each of order 1."""
+        scene, closed, center = self._scene, self._simulation.closed, self._starts.center
+        fingers = (scene.fingers - closed) / (self._simulation.opened - closed)
+        entries = [
+            scene.joints - self._home,
+            _SPEED_SCALE * scene.joint_speeds,
+            fingers,
+            _SPEED_SCALE * scene.finger_speeds,
+            _LENGTH_SCALE * (scene.grip - center),
+            _LENGTH_SCALE * (self._target - scene.grip),
+            scene.tilt,
+        ]
+        if not self.pixels:
+            entries += [
+                scene.touches.to(torch.float32),
+                _LENGTH_SCALE * (scene.cube - center),
+                _LENGTH_SCALE * (scene.cube - scene.grip),
+            ]
+        return torch.cat(entries, dim=-1)
+
+    def _count(self, terms: dict[str, Tensor]) -> None:
+        for name, value in terms.items():
+            self._term_sums[name] = self._term_sums.get(name, 0.0) + value.mean()
+        self._term_count += 1
+
+    def metrics(self) -> dict[str, float]:
+        """Return the mean of each term of the reward since the last call, as `reward/TERM`."""
+        means = {
+            f"reward/{name}": float(total) / self._term_count
+            for name, total in self._term_sums.items()
+        }
+        self._term_sums, self._term_count = {}, 0
+        return means
+
+    def render(self, index: int = 0) -> Tensor:
+        """Return the overview of one environment and the image of its wrist camera side by side.
+
+        Args:
+            index: index of the environment.
+
+        Returns:
+            Image `[480, 1120, 3]`, uint8; mode `demo` only.
+        """
+        cameras = self._simulation.cameras
+        if cameras is None or self.mode != "demo":
+            return super().render(index)
+        overview = cameras.overview_image(index)
+        height = len(overview)
+        wrist = self._simulation.images(self._camera_shift)[index : index + 1].to(torch.float32)
+        wrist = F.interpolate(wrist, (height, height))[0].permute(1, 2, 0).to(torch.uint8)
+        return torch.cat([overview, wrist.cpu()], dim=1)
+
+    def caption(self, index: int) -> str:
+        """Return the height of the cube, and whether it is grasped.
+
+        Args:
+            index: index of the environment.
+        """
+        grasped = ", grasped" if self._scene.touches[index].all() else ""
+        return f"cube {1000 * self._height(index):.0f} mm above the floor{grasped}"
+
+    def measurements(self, index: int) -> dict[str, float]:
+        """Return the height of the cube above the floor in millimetres.
+
+        Args:
+            index: index of the environment.
+        """
+        return {"height [mm]": 1000 * self._height(index)}
+
+    def _height(self, index: int) -> float:
+        return max(0.0, float(self._scene.cube[index, 2]) - CUBE_SIZE / 2)
+
+    def _set_seed(self, seed: int | None) -> None:
+        self._draws.generator.manual_seed(0 if seed is None else seed)
+
+    @classmethod
+    def evaluation_limit(cls, settings: Mapping[str, Any]) -> int:
+        """Return the number of training environments, for which a scene is built already."""
+        num_envs: int = settings["num_envs"]
+        return num_envs
+
+    def set_mode(self, mode: Mode) -> None:
+        """Switch the curriculum on (`train`) or off; the next reset starts new episodes."""
+        self.mode = mode
+
+    @property
+    def num_envs(self) -> int:
+        """Number of environments."""
+        return int(self.batch_size[0])
+
+    @property
+    def grip(self) -> Tensor:
+        """Positions of the grip point `[num_envs, 3]`, m."""
+        return self._scene.grip
+
+    @property
+    def cube(self) -> Tensor:
+        """Positions of the centre of the cube `[num_envs, 3]`, m."""
+        return self._scene.cube
+
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Return the complete state of the environment as tensors."""
+        return {
+            "simulation": self._simulation.state_dict(),
+            "target": self._target.clone(),
+            "steps": self._steps.clone(),
+            "last_action": self._last_action.clone(),
+            "was_lifted": self._was_lifted.clone(),
+            "camera_shift": self._camera_shift.clone(),
+            "brightness": self._brightness.clone(),
+            "generator": self._draws.generator.get_state(),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
+        """Restore a state; `observe()` then returns the present observations.
+
+        Args:
+            state_dict: result of `state_dict()` of an environment with the same scene.
+
+        Raises:
+            ConfigurationError: the state belongs to another scene.
+        """
+        self._simulation.load_state_dict(state_dict["simulation"])
+        self._scene = self._simulation.observe()
+        self._target = state_dict["target"].to(self.device)
+        self._steps = state_dict["steps"].to(self.device)
+        self._last_action = state_dict["last_action"].to(self.device)
+        self._was_lifted = state_dict["was_lifted"].to(self.device)
+        self._camera_shift = state_dict["camera_shift"].to(self.device)
+        self._brightness = state_dict["brightness"].to(self.device)
+        self._draws.generator.set_state(state_dict["generator"])
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """Release the simulator; may be called again."""
+        if not self.is_closed:
+            self._simulation.close()
+        super().close(raise_if_closed=False)
+
+
+def _moves() -> Tensor:
+    """Return the table of discrete actions `[14, 4]`, float32.
+
+    Rows 0 to 6 hold still or move half a step along x, y or z with the gripper open; rows 7 to 13
+    do the same with the gripper closed.
+    """
+    moves = torch.zeros(2, 7, 4)
+    for axis in range(3):
+        moves[:, 2 * axis + 1, axis] = 0.5
+        moves[:, 2 * axis + 2, axis] = -0.5
+    moves[0, :, 3], moves[1, :, 3] = 1.0, -1.0
+    return moves.reshape(14, 4)

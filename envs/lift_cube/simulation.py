@@ -1,0 +1,295 @@
+"""The simulated scene: arm, cube and floor in Genesis, one copy for each environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from envs.genesis import start_genesis
+from envs.lift_cube.arm import Arm
+from envs.lift_cube.camera import SPACING, Cameras, Choice, WristCamera, choose
+from envs.lift_cube.control import joint_changes, rotate, rotation_between
+from torchrl_gpu.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+CUBE_SIZE: Final = 0.03  # m
+CUBE_MASS: Final = 0.03  # kg
+FRICTION: Final = 0.5
+STEP_SECONDS: Final = 0.02
+PHYSICS_STEPS: Final = 2  # of the simulator in one step of the environment
+SUBSTEPS: Final = 2
+
+
+class Scene(NamedTuple):
+    """Positions and speeds of all parts that the task reads, float32 on the simulator's device.
+
+    Attributes:
+        joints: angles of the joints `[N, J]`, rad.
+        joint_speeds: `[N, J]`, rad/s.
+        fingers: positions of the finger joints `[N, 2]`, m or rad.
+        finger_speeds: `[N, 2]`, m/s or rad/s.
+        grip: position of the grip point `[N, 3]`, m.
+        tilt: rotation vector from the orientation of the hand to that in the home posture `[N, 3]`,
+            rad.
+        cube: position of the cube's centre `[N, 3]`, m.
+        touches: whether each pad touches the cube, bool `[N, 2]`.
+    """
+
+    joints: Tensor
+    joint_speeds: Tensor
+    fingers: Tensor
+    finger_speeds: Tensor
+    grip: Tensor
+    tilt: Tensor
+    cube: Tensor
+    touches: Tensor
+
+
+class Simulation:
+    """Steps all environments at once.
+
+    Args:
+        arm: description of the arm.
+        num_envs: number of environments.
+        device: device of the policy, which determines the backend of Genesis.
+        wrist: description of the wrist camera; None for a scene without cameras.
+        overview: also add the camera that overlooks the scene; needs `wrist`.
+        show_viewer: open a window that shows all environments.
+
+    Attributes:
+        device: device of all tensors that the simulator returns.
+        opened: positions of the finger joints of the open gripper `[2]`.
+        closed: positions of the finger joints of the closed gripper `[2]`.
+        down: orientation of the hands in the home posture, unit quaternions w, x, y, z `[N, 4]`.
+
+    Raises:
+        ConfigurationError: Genesis is not installed, or the file of the arm does not exist or lacks
+            a named part.
+    """
+
+    def __init__(
+        self,
+        arm: Arm,
+        num_envs: int,
+        device: torch.device,
+        *,
+        wrist: WristCamera | None = None,
+        overview: bool = False,
+        show_viewer: bool = False,
+    ) -> None:
+        gs = start_genesis(device)
+        choice = None if wrist is None else choose(wrist.renderer, gs.backend.name)
+        if choice is not None:
+            logger.info("wrist camera: %s rendering: %s", choice.way, choice.reason)
+        # Each environment is drawn alone, except one after another, where distance separates them.
+        self._spacing = SPACING if choice is not None and choice.way == "sequential" else 0.0
+        self.device: torch.device = gs.device
+        self.num_envs = num_envs
+        self.arm = arm
+        self.scene = gs.Scene(
+            show_viewer=show_viewer,
+            sim_options=gs.options.SimOptions(dt=STEP_SECONDS / PHYSICS_STEPS, substeps=SUBSTEPS),
+            rigid_options=gs.options.RigidOptions(enable_self_collision=False),
+            vis_options=gs.options.VisOptions(split_envs=not self._spacing, shadow=False),
+            **({"renderer": gs.renderers.BatchRenderer()} if _uses_madrona(choice) else {}),
+        )
+        self.scene.add_entity(gs.morphs.Plane())
+        self.cube = self.scene.add_entity(
+            gs.morphs.Box(size=(CUBE_SIZE,) * 3, pos=(0.5, 0.0, CUBE_SIZE / 2)),
+            material=gs.materials.Rigid(
+                rho=CUBE_MASS / CUBE_SIZE**3, friction=FRICTION, gravity_compensation=0.0
+            ),
+            surface=gs.surfaces.Default(color=(0.9, 0.15, 0.1)),
+        )
+        path = _find(arm.file, Path(gs.utils.misc.get_assets_dir()))
+        morph = (
+            gs.morphs.MJCF(file=path)
+            if path.endswith(".xml")
+            else gs.morphs.URDF(file=path, fixed=True)
+        )
+        # Without gravity compensation, the position controller would sag by centimetres.
+        self.robot = self.scene.add_entity(
+            morph, material=gs.materials.Rigid(gravity_compensation=1.0, friction=1.0)
+        )
+        joints, fingers = self._dofs(arm.joints, "joints"), self._dofs(arm.fingers, "fingers")
+        self._joints, self._fingers = _as_slice(joints), _as_slice(fingers)
+        self._actuators = torch.tensor([*joints, *fingers], device=self.device)
+        self.hand = self._link(arm.hand, "hand")
+        pads = [self._link(name, "pads").idx for name in arm.pads]
+        self._pads = torch.tensor(pads, device=self.device)
+        self._grip_point = torch.tensor(arm.grip_point, device=self.device)
+        self.opened = torch.tensor([arm.open_position] * 2, device=self.device)
+        self.closed = torch.tensor([arm.closed_position] * 2, device=self.device)
+        self.cameras: Cameras | None = None
+        if wrist is not None and choice is not None:
+            self.cameras = Cameras(gs, self.scene, wrist, choice.way, overview=overview)
+
+    def build(self) -> None:
+        """Build the scene; takes about a minute in the first process that builds such a scene."""
+        self.scene.build(n_envs=self.num_envs, env_spacing=(self._spacing, self._spacing))
+        actuators = self._actuators
+        force = torch.tensor(self.arm.max_force, device=self.device)
+        self.robot.set_dofs_kp(torch.tensor(self.arm.stiffness, device=self.device), actuators)
+        self.robot.set_dofs_kv(torch.tensor(self.arm.damping, device=self.device), actuators)
+        self.robot.set_dofs_force_range(-force, force, actuators)
+        self._low, self._high = self.robot.get_dofs_limit(self._joints)
+        home = torch.tensor(self.arm.home, device=self.device)
+        self.robot.set_dofs_position(home.expand(self.num_envs, -1), self._joints)
+        self.down: Tensor = self.hand.get_quat()
+
+    def joints_towards(self, scene: Scene, target: Tensor) -> Tensor:
+        """Return joint angles `[N, J]` that move the grip points towards targets `[N, 3]`.
+
+        The hand keeps the orientation that it has in the home posture.
+        """
+        jacobian = self.robot.get_jacobian(self.hand, self._grip_point)[..., self._joints]
+        return scene.joints + joint_changes(jacobian, target - scene.grip, scene.tilt)
+
+    def step(self, joints: Tensor, opening: Tensor) -> None:
+        """Simulate one step of the environment.
+
+        Args:
+            joints: desired angles of the joints `[N, J]`, rad; limited to those of the arm.
+            opening: desired opening of the grippers `[N, 1]`, 0 closed, 1 open.
+        """
+        fingers = torch.lerp(self.closed, self.opened, opening)
+        whole = torch.cat([joints.clamp(self._low, self._high), fingers], dim=-1)
+        self.robot.control_dofs_position(whole, self._actuators)
+        for _ in range(PHYSICS_STEPS):
+            self.scene.step(update_visualizer=False, refresh_visualizer=False)
+
+    def place(self, rows: Tensor, joints: Tensor, cube: Tensor, cube_yaw: Tensor) -> None:
+        """Put the arms, with open grippers, and the cubes of some environments at rest.
+
+        Args:
+            rows: indices of the environments, int64 `[K]`.
+            joints: angles of the joints `[K, J]`, rad.
+            cube: positions of the cube's centre `[K, 3]`, m.
+            cube_yaw: rotation of the cube about the vertical `[K]`, rad.
+        """
+        whole = torch.cat([joints, self.opened.expand(len(rows), 2)], dim=-1)
+        self.robot.set_dofs_position(whole, self._actuators, rows)
+        self.robot.control_dofs_position(whole, self._actuators, rows)
+        zero, half = torch.zeros_like(cube_yaw), cube_yaw / 2
+        self.cube.set_pos(cube, rows)
+        self.cube.set_quat(torch.stack([half.cos(), zero, zero, half.sin()], dim=-1), rows)
+
+    def set_friction(self, rows: Tensor, factor: Tensor) -> None:
+        """Set the friction of the cube in some environments, as multiples `[K]` of 0.5."""
+        self.cube.set_friction_ratio(factor.unsqueeze(-1), [0], rows)
+
+    def set_mass(self, rows: Tensor, factor: Tensor) -> None:
+        """Set the mass of the cube in some environments, as multiples `[K]` of 30 g."""
+        self.cube.set_mass(CUBE_MASS * factor, rows)
+
+    def observe(self) -> Scene:
+        """Return the present positions and speeds."""
+        positions = self.robot.get_dofs_position()
+        speeds = self.robot.get_dofs_velocity()
+        rotation = self.hand.get_quat()
+        return Scene(
+            positions[:, self._joints],
+            speeds[:, self._joints],
+            positions[:, self._fingers],
+            speeds[:, self._fingers],
+            self.hand.get_pos() + rotate(rotation, self._grip_point),
+            rotation_between(rotation, self.down),
+            self.cube.get_pos(),
+            self._touches(),
+        )
+
+    def _touches(self) -> Tensor:
+        contacts = self.robot.get_contacts(with_entity=self.cube)
+        links = torch.stack([contacts["link_a"], contacts["link_b"]], dim=-1)
+        touched = (links.unsqueeze(-1) == self._pads).any(-2) & contacts["valid_mask"].unsqueeze(-1)
+        return touched.any(1)
+
+    def images(self, shift: Tensor) -> Tensor:
+        """Return the images of the wrist cameras `[N, 3, H, W]`, uint8.
+
+        Args:
+            shift: shift of each camera in the frame of its hand `[N, 3]`, m.
+        """
+        assert self.cameras is not None
+        return self.cameras.wrist_images(self.hand.get_pos(), self.hand.get_quat(), shift)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the complete state of the simulator as tensors."""
+        state = self.scene.__getstate__().sim
+        return {
+            "steps": torch.as_tensor(state.steps),
+            "solvers": {
+                solver: {name: torch.as_tensor(array) for name, array in record.arrays.items()}
+                for solver, record in state.solvers.items()
+            },
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a state of `state_dict`, bit for bit.
+
+        Raises:
+            ConfigurationError: the state belongs to another scene.
+        """
+        present = self.scene.__getstate__()
+        for solver, record in present.sim.solvers.items():
+            saved = state["solvers"].get(solver, {})
+            if {n: tuple(a.shape) for n, a in saved.items()} != {
+                n: tuple(a.shape) for n, a in record.arrays.items()
+            }:
+                raise ConfigurationError(
+                    "the simulator's state belongs to another arm, number of environments or "
+                    "version of Genesis"
+                )
+            for name, array in record.arrays.items():
+                on_device = torch.is_tensor(array)
+                record.arrays[name] = (
+                    saved[name].to(self.device) if on_device else saved[name].numpy()
+                )
+        sim = dataclasses.replace(present.sim, steps=state["steps"].to(self.device))
+        self.scene.__setstate__(dataclasses.replace(present, sim=sim))
+
+    def close(self) -> None:
+        """Release the scene."""
+        self.scene.destroy()
+
+    def _dofs(self, names: tuple[str, ...], setting: str) -> list[int]:
+        joints = {joint.name: joint for joint in self.robot.joints}
+        for name in names:
+            if name not in joints or joints[name].n_dofs != 1:
+                movable = ", ".join(n for n, joint in joints.items() if joint.n_dofs == 1)
+                raise ConfigurationError(
+                    f"env.arm.{setting}: {self.arm.file} has no joint {name}; it has: {movable}"
+                )
+        return [joints[name].dofs_idx_local[0] for name in names]
+
+    def _link(self, name: str, setting: str) -> Any:
+        links = {link.name: link for link in self.robot.links}
+        if name not in links:
+            raise ConfigurationError(
+                f"env.arm.{setting}: {self.arm.file} has no link {name}; it has: {', '.join(links)}"
+            )
+        return links[name]
+
+
+def _as_slice(indices: list[int]) -> slice | list[int]:
+    """Return consecutive indices as a slice, which reads a view instead of a copy."""
+    first, last = indices[0], indices[-1]
+    return slice(first, last + 1) if indices == [*range(first, last + 1)] else indices
+
+
+def _uses_madrona(choice: Choice | None) -> bool:
+    return choice is not None and choice.way == "madrona"
+
+
+def _find(file: str, assets: Path) -> str:
+    for path in (Path(file), assets / file):
+        if path.is_file():
+            return str(path)
+    raise ConfigurationError(f"env.arm.file={file}: there is no such file, nor below {assets}")

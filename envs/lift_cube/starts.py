@@ -1,0 +1,123 @@
+"""Starts of episodes: positions of the cube, postures of the arm, and the curriculum."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from envs.lift_cube.arm import Arm
+from envs.lift_cube.simulation import CUBE_SIZE, Simulation
+
+# Least number of postures of the curriculum, and iterations of inverse kinematics to find them.
+_GRASPS, _ITERATIONS = 32, 60
+
+
+class Draws:
+    """Random numbers of the episodes.
+
+    Args:
+        device: device of the numbers.
+        seed: random seed.
+    """
+
+    def __init__(self, device: torch.device, seed: int) -> None:
+        self.device = device
+        self.generator = torch.Generator(device=device).manual_seed(seed)
+
+    def uniform(self, low: float, high: float, *shape: int) -> Tensor:
+        """Return numbers between two limits."""
+        numbers = torch.rand(shape, generator=self.generator, device=self.device)
+        return low + (high - low) * numbers
+
+    def indices(self, below: int, count: int) -> Tensor:
+        """Return integers `[count]` from 0 to `below` - 1."""
+        return torch.randint(below, (count,), generator=self.generator, device=self.device)
+
+
+class Start(NamedTuple):
+    """Positions at the start of K episodes.
+
+    Attributes:
+        joints: joint angles `[K, J]`, rad.
+        cube: positions of the cube's centre `[K, 3]`, m.
+        cube_yaw: rotation of the cube about the vertical `[K]`, rad.
+    """
+
+    joints: Tensor
+    cube: Tensor
+    cube_yaw: Tensor
+
+
+class Starts:
+    """Draws the starts of episodes.
+
+    Args:
+        simulation: simulator, built; its environments are moved about to find the postures of the
+            curriculum.
+        arm: description of the arm.
+        draws: random numbers of the episodes.
+        cube_range: longest distance of the cube from the centre, along x and along y, in metres.
+        joint_noise: largest random offset of each joint angle, in rad.
+
+    Attributes:
+        center: middle of the workspace, at the height of a resting cube `[3]`, m.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        arm: Arm,
+        draws: Draws,
+        cube_range: float,
+        joint_noise: float,
+    ) -> None:
+        self._draws = draws
+        self._cube_range = cube_range
+        self._joint_noise = joint_noise
+        self._home = torch.tensor(arm.home, device=draws.device)
+        limits = torch.tensor([arm.workspace_low, arm.workspace_high], device=draws.device)
+        self.center = limits.mean(0)
+        self.center[2] = CUBE_SIZE / 2
+        self._cubes, self._grasps = self._find_grasps(simulation)
+
+    def draw(self, count: int, curriculum: float) -> Start:
+        """Return the starts of `count` episodes.
+
+        Args:
+            count: number of episodes.
+            curriculum: share of the episodes that start with the open gripper around the cube.
+        """
+        draws, noise = self._draws, self._joint_noise
+        joints = self._home + draws.uniform(-noise, noise, count, len(self._home))
+        cube = self._draw_cubes(count)
+        if curriculum > 0:
+            grasp = draws.indices(len(self._cubes), count)
+            eased = draws.uniform(0.0, 1.0, count, 1) < curriculum
+            cube = torch.where(eased, self._cubes[grasp], cube)
+            joints = torch.where(eased, self._grasps[grasp], joints)
+        return Start(joints, cube, draws.uniform(-torch.pi / 4, torch.pi / 4, count))
+
+    def _draw_cubes(self, count: int) -> Tensor:
+        shift = self._draws.uniform(-self._cube_range, self._cube_range, count, 3)
+        shift[:, 2] = 0.0
+        return self.center + shift
+
+    def _find_grasps(self, simulation: Simulation) -> tuple[Tensor, Tensor]:
+        """Return positions of the cube `[K, 3]` and joint angles `[K, J]` to grasp it."""
+        count = simulation.num_envs
+        rows = torch.arange(count, device=self._draws.device)
+        # The cube waits out of the way of the hand.
+        away = torch.tensor([0.0, 0.0, 1.0], device=self._draws.device)
+        no_yaw = torch.zeros(count, device=self._draws.device)
+        cubes, postures = [], []
+        for _ in range(-(-_GRASPS // count)):
+            cube = self._draw_cubes(count)
+            joints = self._home.expand(count, -1)
+            for _ in range(_ITERATIONS):
+                simulation.place(rows, joints, cube + away, no_yaw)
+                joints = simulation.joints_towards(simulation.observe(), cube)
+            cubes.append(cube)
+            postures.append(joints)
+        return torch.cat(cubes), torch.cat(postures)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from envs.lift_cube import LiftCubeEnv
+from envs.lift_cube.camera import WristCamera, choose
+from torchrl_gpu.errors import ConfigurationError
+
+SIZE = 32
+
+
+@pytest.fixture(scope="module")
+def seen() -> Iterator[Callable[..., LiftCubeEnv]]:
+    """Build environments with images of their wrist cameras; equal arguments share one."""
+    built: dict[tuple[int, str], LiftCubeEnv] = {}
+
+    def build(num_envs: int, renderer: Any) -> LiftCubeEnv:
+        if (num_envs, renderer) not in built:
+            camera = WristCamera(renderer=renderer, size=SIZE)
+            built[num_envs, renderer] = LiftCubeEnv(
+                num_envs=num_envs, pixels=True, camera=camera, curriculum=0.0, seed=5
+            )
+        return built[num_envs, renderer]
+
+    yield build
+    for env in built.values():
+        env.close()
+
+
+def _images(env: LiftCubeEnv) -> Tensor:
+    env.set_seed(11)
+    root = env.reset()
+    action = torch.zeros(env.num_envs, 4)
+    action[:, 2] = -0.5
+    step, _ = env.step_and_maybe_reset(root.set("action", action))
+    return step["next", "pixels"]
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_images_are_bytes_of_the_size_of_the_camera(
+    seen: Callable[..., LiftCubeEnv], num_envs: int
+) -> None:
+    images = _images(seen(num_envs, "auto"))
+    assert images.shape == (num_envs, 3, SIZE, SIZE)
+    assert images.dtype == torch.uint8
+
+
+def test_every_way_to_draw_gives_the_same_images(seen: Callable[..., LiftCubeEnv]) -> None:
+    batched, sequential = (_images(seen(2, way)).int() for way in ("batched", "sequential"))
+    assert (batched - sequential).abs().float().mean() < 0.5
+    assert (batched[0] - batched[1]).abs().max() > 100  # two cubes in two places
+
+
+def test_cube_is_in_sight_and_not_among_the_other_observations(
+    seen: Callable[..., LiftCubeEnv],
+) -> None:
+    env = seen(2, "batched")
+    red = _images(env).int()
+    is_red = (red[:, 0] > 120) & (red[:, 1] < 80) & (red[:, 2] < 80)
+    assert is_red.flatten(1).any(-1).all()
+    width = env.observation_spec["observation"].shape[-1]
+    before = env.observe()["observation"]
+    env._simulation.cube.set_pos(env.cube + 0.05)
+    assert torch.equal(env.observe()["observation"], before)
+    assert width == before.shape[-1]
+
+
+@pytest.mark.parametrize(
+    ("renderer", "backend", "has_madrona", "way"),
+    [
+        ("auto", "cpu", False, "batched"),
+        ("auto", "amdgpu", True, "batched"),
+        ("auto", "cuda", False, "batched"),
+        ("auto", "cuda", True, "madrona"),
+        ("sequential", "cuda", True, "sequential"),
+    ],
+)
+def test_auto_takes_the_fastest_way_of_the_machine(
+    renderer: Any, backend: str, has_madrona: bool, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: "found" if has_madrona else None)
+    assert choose(renderer, backend).way == way
+
+
+@pytest.mark.parametrize(("backend", "words"), [("cpu", "NVIDIA"), ("cuda", "gs-madrona")])
+def test_a_way_that_the_machine_lacks_is_refused(
+    backend: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match=words):
+        choose("madrona", backend)
+
+
+@pytest.mark.parametrize("brightness", [(0.0, 1.0), (2.0, 1.0)])
+def test_wrong_brightness_is_refused(brightness: tuple[float, float]) -> None:
+    with pytest.raises(ConfigurationError, match="lowest, highest"):
+        WristCamera(brightness=brightness)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torchrl.envs import check_env_specs
+
+from envs.lift_cube import LiftCubeEnv
+from torchrl_gpu.checkpoints.state_file import load_state, save_state
+
+
+def _roll(env: LiftCubeEnv, actions: Tensor, root: TensorDict) -> TensorDict:
+    steps = []
+    for action in actions:
+        step, root = env.step_and_maybe_reset(root.set("action", action))
+        steps.append(step.clone())
+    return torch.stack(steps)
+
+
+def _random_actions(env: LiftCubeEnv, steps: int) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return 2.0 * torch.rand(steps, env.num_envs, 4, generator=generator) - 1.0
+
+
+def test_specs_hold(lift: LiftCubeEnv) -> None:
+    check_env_specs(lift)
+
+
+def test_grip_point_follows_its_target(lift: LiftCubeEnv) -> None:
+    lift.set_mode("eval")
+    root = lift.reset()
+    action = torch.zeros(lift.num_envs, 4)
+    action[:, 1] = torch.tensor([0.5, -0.5, 0.25, 0.0])
+    before = lift.grip.clone()
+    _roll(lift, action.repeat(10, 1, 1), root)
+    _roll(lift, torch.zeros(10, lift.num_envs, 4), lift.observe())
+    moved = lift.grip - before
+    assert torch.allclose(moved[:, 1], 10 * 0.02 * action[:, 1], atol=0.01)
+    assert moved[:, [0, 2]].abs().max() < 0.02
+
+
+def test_curriculum_starts_with_the_gripper_around_the_cube(lift: LiftCubeEnv) -> None:
+    lift.set_mode("train")
+    lift.curriculum = 1.0
+    root = lift.reset()
+    assert (lift.cube - lift.grip).norm(dim=-1).max() < 0.005
+    close_and_lift = torch.zeros(40, lift.num_envs, 4)
+    close_and_lift[:, :, 3] = -1.0
+    close_and_lift[10:, :, 2] = 0.4
+    steps = _roll(lift, close_and_lift, root)
+    assert steps["next", "success"].any(0).all()
+    lift.curriculum = 0.25
+
+
+def test_evaluation_has_no_curriculum(lift: LiftCubeEnv) -> None:
+    lift.set_mode("eval")
+    lift.curriculum = 1.0
+    lift.reset()
+    assert (lift.cube - lift.grip).norm(dim=-1).min() > 0.03
+    lift.curriculum = 0.25
+
+
+def test_partial_reset_changes_no_other_environment(lift: LiftCubeEnv) -> None:
+    lift.set_mode("train")
+    lift.curriculum = 1.0
+    _roll(lift, _random_actions(lift, 5), lift.reset())
+    before = lift.observe()["observation"].clone()
+    mask = torch.tensor([[False], [True], [False], [False]])
+    lift.reset(TensorDict({"_reset": mask}, [4]))
+    after = lift.observe()["observation"]
+    kept = [0, 2, 3]
+    assert torch.equal(after[kept], before[kept])
+    assert not torch.equal(after[1], before[1])
+    assert (lift.cube - lift.grip).norm(dim=-1)[1] < 0.005  # the curriculum holds there too
+    lift.curriculum = 0.25
+
+
+def test_episodes_end_one_by_one(lift: LiftCubeEnv) -> None:
+    lift.set_mode("eval")
+    root = lift.reset()
+    root = _roll(lift, torch.zeros(20, 4, 4), root)[-1]["next"].exclude("reward")
+    mask = torch.tensor([[True], [False], [False], [False]])
+    root = lift.reset(root.set("_reset", mask))
+    steps = _roll(lift, torch.zeros(lift.max_episode_steps - 20, 4, 4), root)
+    truncated = steps["next", "truncated"][:, :, 0]
+    assert not truncated[:, 0].any()
+    assert truncated[-1, 1:].all()
+
+
+def test_equal_seeds_give_equal_episodes(lift: LiftCubeEnv) -> None:
+    episodes = []
+    for _ in range(2):
+        lift.set_seed(7)
+        episodes.append(_roll(lift, _random_actions(lift, 5), lift.reset()))
+    first, second = episodes
+    assert torch.equal(first["next", "observation"], second["next", "observation"])
+
+
+def test_restored_state_continues_bit_for_bit(lift: LiftCubeEnv, tmp_path: Path) -> None:
+    lift.set_mode("train")
+    lift.reset()
+    actions = _random_actions(lift, 40)
+    _roll(lift, actions[:20], lift.observe())
+    save_state(tmp_path / "state", lift.state_dict())
+    expected = _roll(lift, actions[20:], lift.observe())
+    lift.reset()
+    lift.load_state_dict(load_state(tmp_path / "state"))
+    repeated = _roll(lift, actions[20:], lift.observe())
+    for key in ("observation", "reward", "done"):
+        assert torch.equal(repeated["next", key], expected["next", key]), key
+
+
+def test_terms_of_the_reward_are_metrics(lift: LiftCubeEnv) -> None:
+    lift.metrics()
+    _roll(lift, _random_actions(lift, 3), lift.reset())
+    metrics = lift.metrics()
+    names = ("reach", "floor", "grasp", "lifted", "high", "drop", "smooth")
+    assert metrics.keys() == {f"reward/{name}" for name in names}
+    assert 0.0 < metrics["reward/reach"] < 1.0
+    assert lift.metrics() == {}
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_only_demonstrations_are_drawn(lift: LiftCubeEnv, index: int) -> None:
+    with pytest.raises(Exception, match="cannot draw itself"):
+        lift.render(index)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from envs.lift_cube.simulation import Scene
+from envs.lift_cube.task import judge
+
+
+def _scene(height: float, *, touches: tuple[bool, bool] = (True, True), away: float = 0.0) -> Scene:
+    cube = torch.tensor([[0.5, 0.0, height]])
+    grip = cube + torch.tensor([[away, 0.0, 0.0]])
+    nothing, still = torch.zeros(1, 7), torch.zeros(1, 2)
+    upright = torch.zeros(1, 3)
+    return Scene(nothing, nothing, still, still, grip, upright, cube, torch.tensor([touches]))
+
+
+def _flag(value: bool) -> Tensor:
+    return torch.tensor([value])
+
+
+NO_CHANGE = torch.zeros(1)
+
+
+def test_each_stage_of_lifting_is_worth_more_than_the_one_before() -> None:
+    stages = [
+        _scene(0.015, touches=(False, False), away=0.3),
+        _scene(0.015, touches=(False, False)),
+        _scene(0.015),
+        _scene(0.021),
+        _scene(0.079),
+        _scene(0.081),
+    ]
+    rewards = [float(judge("lift", s, _flag(False), NO_CHANGE).reward) for s in stages]
+    assert rewards == sorted(rewards)
+    assert len(set(rewards)) == len(rewards)
+
+
+def test_no_step_without_success_is_rewarded() -> None:
+    progress = judge("lift", _scene(0.0799), _flag(True), NO_CHANGE)
+    assert float(progress.reward) < 0.0
+
+
+def test_success_takes_both_pads_and_the_height() -> None:
+    assert judge("lift", _scene(0.09), _flag(True), NO_CHANGE).success.item()
+    one_pad = _scene(0.09, touches=(True, False))
+    assert not judge("lift", one_pad, _flag(True), NO_CHANGE).success.item()
+    assert not judge("lift", _scene(0.07), _flag(True), NO_CHANGE).success.item()
+
+
+def test_letting_a_lifted_cube_go_costs() -> None:
+    falling = _scene(0.05, touches=(False, False))
+    let_go = judge("lift", falling, _flag(True), NO_CHANGE)
+    never_held = judge("lift", falling, _flag(False), NO_CHANGE)
+    assert float(let_go.terms["drop"]) == -2.0
+    assert float(let_go.reward) < float(never_held.reward)
+
+
+def test_reach_succeeds_by_a_touch() -> None:
+    touching = _scene(0.015, touches=(False, True))
+    assert judge("reach", touching, _flag(False), NO_CHANGE).success.item()
+    assert judge("reach", touching, _flag(False), NO_CHANGE).terms.keys() == {"reach", "floor"}
+
+
+@pytest.mark.parametrize("change", [0.0, 4.0])
+def test_fast_changes_of_the_action_cost_while_lifted(change: float) -> None:
+    progress = judge("lift", _scene(0.05), _flag(True), torch.tensor([change]))
+    assert float(progress.terms["smooth"]) == pytest.approx(-0.01 * change)
