@@ -59,6 +59,9 @@ class LiftCubeEnv(Environment):
         show_viewer: open a window that shows the simulation.
         seed: random seed of the episodes.
 
+    Attributes:
+        simulation: simulated scene.
+
     Raises:
         ConfigurationError: an argument is out of range, Genesis is not installed, or the arm cannot
             be used.
@@ -91,7 +94,7 @@ class LiftCubeEnv(Environment):
         seed: int = 0,
     ) -> None:
         filmed = mode == "demo"
-        self._simulation = Simulation(
+        self.simulation = Simulation(
             arm,
             num_envs,
             device,
@@ -99,7 +102,7 @@ class LiftCubeEnv(Environment):
             overview=filmed,
             show_viewer=show_viewer,
         )
-        super().__init__(device=self._simulation.device, batch_size=[num_envs])
+        super().__init__(device=self.simulation.device, batch_size=[num_envs])
         self.discrete_actions = _moves().to(self.device)
         self.task = task
         self.pixels = pixels
@@ -109,12 +112,12 @@ class LiftCubeEnv(Environment):
         self.friction = friction
         self.mass = mass
         self.mode: Mode = mode
-        self._simulation.build()
+        self.simulation.build()
         self._draws = Draws(self.device, seed)
-        self._starts = Starts(self._simulation, arm, self._draws, cube_range, joint_noise)
+        self._starts = Starts(self.simulation, arm, self._draws, cube_range, joint_noise)
         self._home = self._row(arm.home)
         self._low, self._high = self._row(arm.workspace_low), self._row(arm.workspace_high)
-        self._scene: Scene = self._simulation.observe()
+        self._scene: Scene = self.simulation.observe()
         self._target = torch.zeros(num_envs, 3, device=self.device)
         self._steps = torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device)
         self._last_action = torch.zeros(num_envs, 4, device=self.device)
@@ -154,9 +157,9 @@ class LiftCubeEnv(Environment):
         action = tensordict.get("action").clamp(-1.0, 1.0)
         self._target = self._target + STEP_LENGTH * action[:, :3]
         self._target = torch.minimum(torch.maximum(self._target, self._low), self._high)
-        joints = self._simulation.joints_towards(self._scene, self._target)
-        self._simulation.step(joints, (action[:, 3:] + 1.0) / 2.0)
-        self._scene = self._simulation.observe()
+        joints = self.simulation.joints_towards(self._scene, self._target)
+        self.simulation.step(joints, (action[:, 3:] + 1.0) / 2.0)
+        self._scene = self.simulation.observe()
         self._steps = self._steps + 1
 
         change = (action - self._last_action).square().sum(-1)
@@ -196,9 +199,9 @@ class LiftCubeEnv(Environment):
     def _restart(self, rows: Tensor) -> None:
         """Start a new episode in the environments with the given indices `[K]`."""
         curriculum = self.curriculum if self.mode == "train" else 0.0
-        self._simulation.place(rows, *self._starts.draw(len(rows), curriculum))
+        self.simulation.place(rows, *self._starts.draw(len(rows), curriculum))
         self._vary(rows)
-        self._scene = self._simulation.observe()
+        self._scene = self.simulation.observe()
         self._target[rows] = self._scene.grip[rows]
         self._steps[rows] = 0
         self._last_action[rows] = 0.0
@@ -210,9 +213,9 @@ class LiftCubeEnv(Environment):
         self._camera_shift[rows] = draws.uniform(-shift, shift, count, 3)
         self._brightness[rows] = draws.uniform(*self.camera.brightness, count, 1, 1, 1)
         if self.friction != _UNCHANGED:
-            self._simulation.set_friction(rows, draws.uniform(*self.friction, count))
+            self.simulation.set_friction(rows, draws.uniform(*self.friction, count))
         if self.mass != _UNCHANGED:
-            self._simulation.set_mass(rows, draws.uniform(*self.mass, count))
+            self.simulation.set_mass(rows, draws.uniform(*self.mass, count))
 
     def observe(self) -> TensorDict:
         """Return the present observations as a reset does, for instance after loading a state.
@@ -232,15 +235,15 @@ class LiftCubeEnv(Environment):
 
     def _images(self) -> Tensor:
         """Return the images of the wrist cameras `[num_envs, 3, H, W]`, uint8."""
-        images = self._simulation.images(self._camera_shift).to(self.device)
+        images = self.simulation.images(self._camera_shift).to(self.device)
         if self.camera.brightness == (1.0, 1.0):
             return images
         return (images * self._brightness).clamp(max=255).to(torch.uint8)
 
     def _vector(self) -> Tensor:
         """Return the vector of observations `[num_envs, D]`, each of order 1."""
-        scene, closed, center = self._scene, self._simulation.closed, self._starts.center
-        fingers = (scene.fingers - closed) / (self._simulation.opened - closed)
+        scene, closed, center = self._scene, self.simulation.closed, self._starts.center
+        fingers = (scene.fingers - closed) / (self.simulation.opened - closed)
         entries = [
             scene.joints - self._home,
             _SPEED_SCALE * scene.joint_speeds,
@@ -281,12 +284,12 @@ class LiftCubeEnv(Environment):
         Returns:
             Image `[480, 1120, 3]`, uint8; mode `demo` only.
         """
-        cameras = self._simulation.cameras
+        cameras = self.simulation.cameras
         if cameras is None or self.mode != "demo":
             return super().render(index)
         overview = cameras.overview_image(index)
         height = len(overview)
-        wrist = self._simulation.images(self._camera_shift)[index : index + 1].to(torch.float32)
+        wrist = self.simulation.images(self._camera_shift)[index : index + 1].to(torch.float32)
         wrist = F.interpolate(wrist, (height, height))[0].permute(1, 2, 0).to(torch.uint8)
         return torch.cat([overview, wrist.cpu()], dim=1)
 
@@ -341,7 +344,7 @@ class LiftCubeEnv(Environment):
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the complete state of the environment as tensors."""
         return {
-            "simulation": self._simulation.state_dict(),
+            "simulation": self.simulation.state_dict(),
             "target": self._target.clone(),
             "steps": self._steps.clone(),
             "last_action": self._last_action.clone(),
@@ -360,8 +363,8 @@ class LiftCubeEnv(Environment):
         Raises:
             ConfigurationError: the state belongs to another scene.
         """
-        self._simulation.load_state_dict(state_dict["simulation"])
-        self._scene = self._simulation.observe()
+        self.simulation.load_state_dict(state_dict["simulation"])
+        self._scene = self.simulation.observe()
         self._target = state_dict["target"].to(self.device)
         self._steps = state_dict["steps"].to(self.device)
         self._last_action = state_dict["last_action"].to(self.device)
@@ -373,7 +376,7 @@ class LiftCubeEnv(Environment):
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Release the simulator; may be called again."""
         if not self.is_closed:
-            self._simulation.close()
+            self.simulation.close()
         super().close(raise_if_closed=False)
 
 

@@ -66,7 +66,7 @@ def test_cube_is_in_sight_and_not_among_the_other_observations(
     assert is_red.flatten(1).any(-1).all()
     width = env.observation_spec["observation"].shape[-1]
     before = env.observe()["observation"]
-    env._simulation.cube.set_pos(env.cube + 0.05)
+    env.simulation.cube.set_pos(env.cube + 0.05)
     assert torch.equal(env.observe()["observation"], before)
     assert width == before.shape[-1]
 
