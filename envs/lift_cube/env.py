@@ -16,7 +16,7 @@ from envs.lift_cube.arm import PANDA, Arm
 from envs.lift_cube.camera import Range, WristCamera
 from envs.lift_cube.simulation import CUBE_SIZE, STEP_SECONDS, Scene, Simulation
 from envs.lift_cube.starts import Draws, Starts
-from envs.lift_cube.task import Task, judge
+from envs.lift_cube.task import TERMS, Task, judge
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.environment import Environment, Mode
 
@@ -124,7 +124,7 @@ class LiftCubeEnv(Environment):
         self._was_lifted = torch.zeros(num_envs, dtype=torch.bool, device=self.device)
         self._camera_shift = torch.zeros(num_envs, 3, device=self.device)
         self._brightness = torch.ones(num_envs, 1, 1, 1, device=self.device)
-        self._term_sums: dict[str, Tensor] = {}
+        self._term_sums = torch.zeros(len(TERMS[task]), device=self.device)
         self._term_count = 0
         self._restart(torch.arange(num_envs, device=self.device))
         self._make_specs(num_envs)
@@ -155,8 +155,7 @@ class LiftCubeEnv(Environment):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get("action").clamp(-1.0, 1.0)
-        self._target = self._target + STEP_LENGTH * action[:, :3]
-        self._target = torch.minimum(torch.maximum(self._target, self._low), self._high)
+        self._target = (self._target + STEP_LENGTH * action[:, :3]).clamp(self._low, self._high)
         joints = self.simulation.joints_towards(self._scene, self._target)
         self.simulation.step(joints, (action[:, 3:] + 1.0) / 2.0)
         self._scene = self.simulation.observe()
@@ -165,7 +164,8 @@ class LiftCubeEnv(Environment):
         change = (action - self._last_action).square().sum(-1)
         progress = judge(self.task, self._scene, self._was_lifted, change)
         self._was_lifted, self._last_action = progress.lifted, action
-        self._count(progress.terms)
+        self._term_sums = self._term_sums + progress.terms.mean(1)
+        self._term_count += 1
         success = progress.success.unsqueeze(-1)
         truncated = (self._steps >= self.max_episode_steps) & ~success
         return self._batch(
@@ -261,19 +261,13 @@ class LiftCubeEnv(Environment):
             ]
         return torch.cat(entries, dim=-1)
 
-    def _count(self, terms: dict[str, Tensor]) -> None:
-        for name, value in terms.items():
-            self._term_sums[name] = self._term_sums.get(name, 0.0) + value.mean()
-        self._term_count += 1
-
     def metrics(self) -> dict[str, float]:
         """Return the mean of each term of the reward since the last call, as `reward/TERM`."""
-        means = {
-            f"reward/{name}": float(total) / self._term_count
-            for name, total in self._term_sums.items()
-        }
-        self._term_sums, self._term_count = {}, 0
-        return means
+        if not self._term_count:
+            return {}
+        means = (self._term_sums / self._term_count).tolist()
+        self._term_sums, self._term_count = torch.zeros_like(self._term_sums), 0
+        return {f"reward/{term}": mean for term, mean in zip(TERMS[self.task], means, strict=True)}
 
     def render(self, index: int = 0) -> Tensor:
         """Return the overview of one environment and the image of its wrist camera side by side.

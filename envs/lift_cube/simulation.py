@@ -14,7 +14,7 @@ from torch import Tensor
 from envs.genesis import start_genesis
 from envs.lift_cube.arm import Arm
 from envs.lift_cube.camera import SPACING, Cameras, Choice, WristCamera, choose
-from envs.lift_cube.control import joint_changes, rotate, rotation_between
+from envs.lift_cube.control import comparison, damping_matrix, joint_changes, rotate, tilt
 from torchrl_gpu.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,6 @@ class Simulation:
         device: device of all tensors that the simulator returns.
         opened: positions of the finger joints of the open gripper `[2]`.
         closed: positions of the finger joints of the closed gripper `[2]`.
-        down: orientation of the hands in the home posture, unit quaternions w, x, y, z `[N, 4]`.
 
     Raises:
         ConfigurationError: Genesis is not installed, or the file of the arm does not exist or lacks
@@ -125,6 +124,7 @@ class Simulation:
         pads = [self._link(name, "pads").idx for name in arm.pads]
         self._pads = torch.tensor(pads, device=self.device)
         self._grip_point = torch.tensor(arm.grip_point, device=self.device)
+        self._damping = damping_matrix(self.device)
         self.opened = torch.tensor([arm.open_position] * 2, device=self.device)
         self.closed = torch.tensor([arm.closed_position] * 2, device=self.device)
         self.cameras: Cameras | None = None
@@ -142,7 +142,7 @@ class Simulation:
         self._low, self._high = self.robot.get_dofs_limit(self._joints)
         home = torch.tensor(self.arm.home, device=self.device)
         self.robot.set_dofs_position(home.expand(self.num_envs, -1), self._joints)
-        self.down: Tensor = self.hand.get_quat()
+        self._down = comparison(self.hand.get_quat())
 
     def joints_towards(self, scene: Scene, target: Tensor) -> Tensor:
         """Return joint angles `[N, J]` that move the grip points towards targets `[N, 3]`.
@@ -150,7 +150,8 @@ class Simulation:
         The hand keeps the orientation that it has in the home posture.
         """
         jacobian = self.robot.get_jacobian(self.hand, self._grip_point)[..., self._joints]
-        return scene.joints + joint_changes(jacobian, target - scene.grip, scene.tilt)
+        error = torch.cat([target - scene.grip, scene.tilt], dim=-1)
+        return scene.joints + joint_changes(jacobian, error, self._damping)
 
     def step(self, joints: Tensor, opening: Tensor) -> None:
         """Simulate one step of the environment.
@@ -200,7 +201,7 @@ class Simulation:
             positions[:, self._fingers],
             speeds[:, self._fingers],
             self.hand.get_pos() + rotate(rotation, self._grip_point),
-            rotation_between(rotation, self.down),
+            tilt(rotation, self._down),
             self.cube.get_pos(),
             self._touches(),
         )

@@ -15,6 +15,11 @@ LIFTED: Final = 0.02  # m, height of the centre of a cube that has left the floo
 SUCCESS_HEIGHT: Final = 0.08  # m
 RESTING: Final = CUBE_SIZE / 2
 SUCCESS_REWARD: Final = 10.0
+# Terms of the reward of each task.
+TERMS: Final[dict[Task, tuple[str, ...]]] = {
+    "lift": ("reach", "floor", "grasp", "lifted", "high", "drop", "smooth"),
+    "reach": ("reach", "floor"),
+}
 # Sum of all terms that a policy can hold without success. Less this sum, every step costs, and no
 # policy gains by delaying success.
 _MOST: Final = 5.25
@@ -28,14 +33,14 @@ class Progress(NamedTuple):
         lifted: the cube is grasped and has left the floor.
         success: the task is solved.
         reward: sum of the weighted terms.
-        terms: unweighted terms by name.
+        terms: terms of the reward, `[T, N]`, in the order of `TERMS`.
     """
 
     grasped: Tensor
     lifted: Tensor
     success: Tensor
     reward: Tensor
-    terms: dict[str, Tensor]
+    terms: Tensor
 
 
 def judge(task: Task, scene: Scene, was_lifted: Tensor, action_change: Tensor) -> Progress:
@@ -63,26 +68,20 @@ def judge(task: Task, scene: Scene, was_lifted: Tensor, action_change: Tensor) -
         action_change: squared norm of the change of the action `[N]`.
     """
     distance = (scene.cube - scene.grip).norm(dim=-1)
-    height = scene.cube[:, 2]
+    reach = 1.0 - torch.tanh(10.0 * distance)
+    floor = -(scene.grip[:, 2] < 0.01).to(reach.dtype)
     grasped = scene.touches.all(-1)
+    height = scene.cube[:, 2]
     lifted = grasped & (height > LIFTED)
-    zero = torch.zeros_like(distance)
-    terms = {
-        "reach": 1.0 - torch.tanh(10.0 * distance),
-        "floor": -(scene.grip[:, 2] < 0.01).to(distance.dtype),
-    }
     if task == "reach":
         success = scene.touches.any(-1)
+        terms = torch.stack([reach, floor])
     else:
         success = grasped & (height > SUCCESS_HEIGHT)
         rise = ((height - RESTING) / (SUCCESS_HEIGHT - RESTING)).clamp(0.0, 1.0)
-        terms |= {
-            "grasp": torch.where(grasped, 0.25 + 2.0 * rise, zero),
-            "lifted": lifted.to(distance.dtype),
-            "high": success.to(distance.dtype),
-            "drop": -2.0 * (was_lifted & ~grasped),
-            "smooth": torch.where(lifted, -0.01 * action_change, zero),
-        }
-    shaped = torch.stack(list(terms.values())).sum(0) / _MOST - 1.0
-    reward = shaped + SUCCESS_REWARD * success
+        grasp = grasped * (0.25 + 2.0 * rise)
+        drop = -2.0 * (was_lifted & ~grasped)
+        smooth = -0.01 * lifted * action_change
+        terms = torch.stack([reach, floor, grasp, lifted, success, drop, smooth])
+    reward = terms.sum(0) / _MOST - 1.0 + SUCCESS_REWARD * success
     return Progress(grasped, lifted, success, reward, terms)

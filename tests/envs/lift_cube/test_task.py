@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from envs.lift_cube.simulation import Scene
-from envs.lift_cube.task import judge
+from envs.lift_cube.task import TERMS, Progress, judge
 
 
 def _scene(height: float, *, touches: tuple[bool, bool] = (True, True), away: float = 0.0) -> Scene:
@@ -18,6 +18,10 @@ def _scene(height: float, *, touches: tuple[bool, bool] = (True, True), away: fl
 
 def _flag(value: bool) -> Tensor:
     return torch.tensor([value])
+
+
+def _term(progress: Progress, name: str) -> float:
+    return float(progress.terms[TERMS["lift"].index(name)])
 
 
 NO_CHANGE = torch.zeros(1)
@@ -53,17 +57,16 @@ def test_letting_a_lifted_cube_go_costs() -> None:
     falling = _scene(0.05, touches=(False, False))
     let_go = judge("lift", falling, _flag(True), NO_CHANGE)
     never_held = judge("lift", falling, _flag(False), NO_CHANGE)
-    assert float(let_go.terms["drop"]) == -2.0
+    assert _term(let_go, "drop") == -2.0
     assert float(let_go.reward) < float(never_held.reward)
 
 
 def test_reach_succeeds_by_a_touch() -> None:
     touching = _scene(0.015, touches=(False, True))
     assert judge("reach", touching, _flag(False), NO_CHANGE).success.item()
-    assert judge("reach", touching, _flag(False), NO_CHANGE).terms.keys() == {"reach", "floor"}
 
 
 @pytest.mark.parametrize("change", [0.0, 4.0])
 def test_fast_changes_of_the_action_cost_while_lifted(change: float) -> None:
     progress = judge("lift", _scene(0.05), _flag(True), torch.tensor([change]))
-    assert float(progress.terms["smooth"]) == pytest.approx(-0.01 * change)
+    assert _term(progress, "smooth") == pytest.approx(-0.01 * change)
