@@ -6,19 +6,18 @@ van Hasselt et al., "Deep Reinforcement Learning with Double Q-learning", arXiv 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from tensordict import TensorDictBase
-from torch import Tensor, nn
+from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses
-from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
-from agents.modules.networks import LayerSizes, mlp
+from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
+from agents.modules.networks import EncodedMLP, LayerSizes
 from agents.modules.optimization import TargetNetwork, adam
 from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.exploration import EpsilonGreedy
@@ -128,30 +127,8 @@ class DQN(ValueBasedAgent):
         )
 
 
-class QNetwork(nn.Module):
-    """Q(s, a) of all actions at once.
-
-    Args:
-        encoder: encoder of s.
-        num_actions: number of actions.
-        hidden_sizes: widths of the hidden layers.
-        device: device of the parameters.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        num_actions: int,
-        hidden_sizes: Sequence[int],
-        device: torch.device,
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.network = mlp(self.encoder.width, hidden_sizes, num_actions, device)
-
-    def forward(self, observation: TensorDictBase) -> Tensor:
-        """Return values `[*B, num_actions]`."""
-        return self.network(self.encoder(observation))
+class QNetwork(EncodedMLP):
+    """Q(s, a) of all actions at once; `outputs` is the number of actions."""
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
         """Return the actions `[*B]` int64 with the highest value."""

@@ -6,7 +6,6 @@ Source: Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", arXiv 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import torch
@@ -18,8 +17,8 @@ from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses, OffPolicyAgent
 from agents.modules import tanh_normal
-from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
-from agents.modules.networks import Critics, LayerSizes, frozen, mlp
+from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
+from agents.modules.networks import Critics, EncodedMLP, LayerSizes, frozen
 from agents.modules.optimization import TargetNetwork, adam, joint_parameters
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.arguments import checked
@@ -81,7 +80,7 @@ class SAC(OffPolicyAgent):
         self.target_entropy = -float(action_dim) if target_entropy is None else target_entropy
 
         actor_encoder, critic_encoder = self.build_encoders()
-        self.actor = GaussianActor(actor_encoder, action_dim, hidden_sizes, device)
+        self.actor = GaussianActor(actor_encoder, 2 * action_dim, hidden_sizes, device)
         self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device)
         self.critics = Critics(
             critic_encoder, action_dim, hidden_sizes, device, 2, critic_layer_norm
@@ -138,32 +137,17 @@ class SAC(OffPolicyAgent):
         self.target_critics.update()
 
 
-class GaussianActor(nn.Module):
+class GaussianActor(EncodedMLP):
     """A network that outputs the mean and log standard deviation of a tanh-normal distribution.
 
-    Args:
-        encoder: encoder of the observations.
-        action_dim: number of action dimensions.
-        hidden_sizes: widths of the hidden layers.
-        device: device of the parameters.
+    `outputs` is twice the number of action dimensions.
     """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        action_dim: int,
-        hidden_sizes: Sequence[int],
-        device: torch.device,
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.network = mlp(self.encoder.width, hidden_sizes, 2 * action_dim, device)
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
         """Return actions `[*B, action_dim]` in [-1, 1]."""
-        mean, log_std = tanh_normal.split(self.network(self.encoder(observation)))
+        mean, log_std = tanh_normal.split(self(observation))
         return tanh_normal.mode(mean) if deterministic else tanh_normal.draw(mean, log_std)
 
     def sample(self, observation: TensorDictBase) -> tuple[Tensor, Tensor]:
         """Return actions `[B, action_dim]` and log-probabilities `[B, 1]`, both with gradient."""
-        return tanh_normal.sample(*tanh_normal.split(self.network(self.encoder(observation))))
+        return tanh_normal.sample(*tanh_normal.split(self(observation)))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -100,9 +101,7 @@ def train(settings: Settings) -> None:
 
 def evaluate_policy(settings: Settings) -> None:
     """Evaluate a policy in the evaluation mode of its environment; write the result."""
-    folder = results_folder(settings) / "evaluations"
-    check_writable(folder)
-    seed_everything(settings.seed)
+    folder = _prepared_folder(settings, "evaluations")
     seed = stream_seed(settings.seed, "evaluation")
     with closing(_evaluator(settings)) as evaluator:
         policy = _policy(settings, evaluator.env)
@@ -115,12 +114,10 @@ def evaluate_policy(settings: Settings) -> None:
 
 def show_policy(settings: Settings) -> None:
     """Film a policy; an environment may also show it live if there is a display."""
-    folder = results_folder(settings) / "videos"
-    check_writable(folder)
-    seed_everything(settings.seed)
-    seed = stream_seed(settings.seed, "demo")
+    folder = _prepared_folder(settings, "videos")
     with closing(_build_env(settings, "demo", settings.demo["num_envs"])) as env:
         policy = _policy(settings, env)
+        seed = stream_seed(settings.seed, "demo")
         made = film(env, policy, settings.device, folder, **settings.demo, seed=seed)
     print(f"Filmed {_title(settings)}\n  {made}\n  {made.path}")
 
@@ -132,6 +129,14 @@ MODES: dict[Mode, Callable[[Settings], None]] = {
 }
 
 _STREAMS: dict[Mode, Stream] = {"train": "training", "eval": "evaluation", "demo": "demo"}
+
+
+def _prepared_folder(settings: Settings, name: str) -> Path:
+    """Seed all random numbers, and return a folder for results that is writable."""
+    folder = results_folder(settings) / name
+    check_writable(folder)
+    seed_everything(settings.seed)
+    return folder
 
 
 def _build_env(settings: Settings, mode: Mode, num_envs: int | None = None) -> EnvBase:

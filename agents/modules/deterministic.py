@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from agents.base import OffPolicyAgent
 from agents.modules.encoders import Encoder
-from agents.modules.networks import mlp
+from agents.modules.networks import EncodedMLP
 from agents.modules.optimization import TargetNetwork
 
 # Bound of the initial weights of the last layer: the first actions lie near 0, where tanh is steep
@@ -50,26 +50,16 @@ class DeterministicActorCritic(OffPolicyAgent):
         return self.saturation_penalty * raw_action.square().mean()
 
 
-class DeterministicActor(nn.Module):
+class DeterministicActor(EncodedMLP):
     """mu(s): a network that outputs one action, squashed into [-1, 1] by tanh.
 
-    Args:
-        encoder: encoder of the observations.
-        action_dim: number of action dimensions.
-        hidden_sizes: widths of the hidden layers.
-        device: device of the parameters.
+    `outputs` is the number of action dimensions.
     """
 
     def __init__(
-        self,
-        encoder: Encoder,
-        action_dim: int,
-        hidden_sizes: Sequence[int],
-        device: torch.device,
+        self, encoder: Encoder, outputs: int, hidden_sizes: Sequence[int], device: torch.device
     ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.network = mlp(self.encoder.width, hidden_sizes, action_dim, device)
+        super().__init__(encoder, outputs, hidden_sizes, device)
         for parameter in self.network[-1].parameters():
             nn.init.uniform_(parameter, -_LAST_LAYER_BOUND, _LAST_LAYER_BOUND)
 
@@ -79,7 +69,7 @@ class DeterministicActor(nn.Module):
 
     def raw(self, observation: TensorDictBase) -> Tensor:
         """Return actions before tanh, `[*B, action_dim]`."""
-        return self.network(self.encoder(observation))
+        return super().forward(observation)
 
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
         """Return `forward` in both modes: the policy wrapper adds the exploration noise."""

@@ -75,6 +75,28 @@ def _linear(inputs: int, outputs: int, device: torch.device, members: int | None
     return EnsembleLinear(members, inputs, outputs, device=device)
 
 
+class EncodedMLP(nn.Module):
+    """A multilayer perceptron with ReLU behind an encoder.
+
+    Args:
+        encoder: encoder of the observations.
+        outputs: width of the output.
+        hidden_sizes: widths of the hidden layers.
+        device: device of the parameters.
+    """
+
+    def __init__(
+        self, encoder: Encoder, outputs: int, hidden_sizes: Sequence[int], device: torch.device
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.network = mlp(encoder.width, hidden_sizes, outputs, device)
+
+    def forward(self, observation: TensorDictBase) -> Tensor:
+        """Return `[*B, outputs]`."""
+        return self.network(self.encoder(observation))
+
+
 class Critics(nn.Module):
     """Q(s, a) by `members` networks side by side, behind one encoder.
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,31 +12,34 @@ from torchrl_gpu.errors import ConfigurationError
 DEGREES = np.pi / 180
 
 
-def test_data_sheet_of_the_200ic() -> None:
-    robot = load_robot("lr_mate_200ic")
-    np.testing.assert_allclose(
-        robot.lower, np.array([-170, -60, -142, -190, -120, -360]) * DEGREES, atol=1e-5
-    )
-    np.testing.assert_allclose(
-        robot.upper, np.array([170, 140, 230, 190, 120, 360]) * DEGREES, atol=1e-5
-    )
-    np.testing.assert_allclose(
-        robot.velocity, np.array([350, 350, 400, 450, 450, 720]) * DEGREES, atol=1e-5
-    )
-    assert robot.reach == pytest.approx(0.075 + 0.3 + 0.075 + 0.32 + 0.08)
+@pytest.mark.parametrize(
+    ("model", "lower", "upper", "velocity"),
+    [
+        (
+            "lr_mate_200ic",
+            [-170, -60, -142, -190, -120, -360],
+            [170, 140, 230, 190, 120, 360],
+            [350, 350, 400, 450, 450, 720],
+        ),
+        (
+            "lr_mate_200id",
+            [-170, -100, -70, -190, -125, -360],
+            [170, 145, 205, 190, 125, 360],
+            [450, 380, 520, 550, 545, 1000],
+        ),
+    ],
+)
+def test_limits_of_the_data_sheet(
+    model: Any, lower: list[int], upper: list[int], velocity: list[int]
+) -> None:
+    robot = load_robot(model)
+    for limits, degrees in ((robot.lower, lower), (robot.upper, upper), (robot.velocity, velocity)):
+        np.testing.assert_allclose(limits, np.array(degrees) * DEGREES, atol=1e-5)
 
 
-def test_data_sheet_of_the_200id() -> None:
+def test_lengths_and_torques_of_the_data_sheet() -> None:
+    assert load_robot("lr_mate_200ic").reach == pytest.approx(0.075 + 0.3 + 0.075 + 0.32 + 0.08)
     robot = load_robot("lr_mate_200id")
-    np.testing.assert_allclose(
-        robot.lower, np.array([-170, -100, -70, -190, -125, -360]) * DEGREES, atol=1e-5
-    )
-    np.testing.assert_allclose(
-        robot.upper, np.array([170, 145, 205, 190, 125, 360]) * DEGREES, atol=1e-5
-    )
-    np.testing.assert_allclose(
-        robot.velocity, np.array([450, 380, 520, 550, 545, 1000]) * DEGREES, atol=1e-5
-    )
     np.testing.assert_array_equal(robot.effort, [500, 500, 200, 70, 40, 20])
 
 
