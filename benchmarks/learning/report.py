@@ -101,7 +101,7 @@ def markdown(results: Sequence[Result], picture: Path) -> str:
         "Written by `python -m benchmarks.learning.report` from the files in"
         f" [{picture.stem}/]({picture.stem}/).",
         "",
-        "Score: mean return (fanuc: share of targets reached) over 100 deterministic episodes of"
+        "Score: mean return (fanuc, lift_cube: success rate) over 100 deterministic episodes of"
         f" the best policy ({exceptions}), selected by the evaluations during training; averaged"
         " over the seeds."
         " Seconds: wall clock of the whole command, including startup and all evaluations; averaged"

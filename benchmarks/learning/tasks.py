@@ -91,6 +91,15 @@ TASKS = {
             evaluation_episodes=200,
             alone=True,
         ),
+        Task(
+            "lift_cube",
+            "lift_cube",
+            ("env=lift_cube",),
+            measure="success",
+            evaluations=6,
+            evaluation_episodes=96,
+            closing_episodes=500,
+        ),
     )
 }
 
@@ -142,6 +151,9 @@ _FRAMES_AND_TARGETS: dict[str, dict[str, tuple[int, float | None]]] = {
         "dqn": (300_000, None),
         "iqn": (300_000, None),
         "rainbow": (300_000, None),
+    },
+    "lift_cube": {
+        "sac": (300_000, 0.95),
     },
 }
 
