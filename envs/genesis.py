@@ -16,6 +16,9 @@ from torchrl_gpu.errors import ConfigurationError
 _BACKENDS = {"cuda": "cuda", "rocm": "amdgpu", "mps": "metal"}
 
 
+OPENGL = "it needs OpenGL: on Debian and Ubuntu, apt install libegl1 libgl1-mesa-dri"
+
+
 def start_genesis(device: torch.device) -> Any:
     """Return the package `genesis`, initialized for a device.
 
@@ -29,17 +32,27 @@ def start_genesis(device: torch.device) -> Any:
     if importlib.util.find_spec("genesis") is None:
         raise ConfigurationError('Genesis is not installed: pip install -e ".[genesis]"')
     logging.getLogger("OpenGL").setLevel(logging.WARNING)
-    gs = importlib.import_module("genesis")
+    try:
+        gs = importlib.import_module("genesis")
+    except Exception as error:  # each platform of OpenGL fails in its own way
+        raise ConfigurationError(
+            f"Genesis cannot be imported: {_one_line(error)}; {OPENGL}"
+        ) from error
     name = _BACKENDS.get(accelerator_of(device).kind, "cpu")
     backend = getattr(gs.constants.backend, name)
     if not gs._initialized:
         try:
             gs.init(backend=backend, logging_level="error")
         except gs.GenesisException as error:
-            reason = " ".join(str(error).split())
-            raise ConfigurationError(f"Genesis cannot use its backend {name}: {reason}") from None
+            raise ConfigurationError(
+                f"Genesis cannot use its backend {name}: {_one_line(error)}"
+            ) from None
     elif gs.backend != backend:
         raise ConfigurationError(
             f"Genesis already simulates on {gs.backend.name} in this process, which has one backend"
         )
     return gs
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from envs.genesis import start_genesis
+from envs.genesis import OPENGL, start_genesis
 from envs.lift_cube.arm import Arm
 from envs.lift_cube.camera import SPACING, Cameras, Choice, WristCamera, choose
 from envs.lift_cube.control import comparison, damping_matrix, joint_changes, rotate, tilt
@@ -84,6 +84,8 @@ class Simulation:
         show_viewer: bool = False,
     ) -> None:
         gs = start_genesis(device)
+        if show_viewer and not gs.utils.misc.has_display():
+            raise ConfigurationError("env.show_viewer=true: there is no display; mode=demo films")
         choice = None if wrist is None else choose(wrist.renderer, gs.backend.name)
         if choice is not None:
             logger.info("wrist camera: %s rendering: %s", choice.way, choice.reason)
@@ -132,8 +134,19 @@ class Simulation:
             self.cameras = Cameras(gs, self.scene, wrist, choice.way, overview=overview)
 
     def build(self) -> None:
-        """Build the scene; takes about a minute in the first process that builds such a scene."""
-        self.scene.build(n_envs=self.num_envs, env_spacing=(self._spacing, self._spacing))
+        """Build the scene; takes about a minute in the first process that builds such a scene.
+
+        Raises:
+            ConfigurationError: the scene has cameras and there is no OpenGL.
+        """
+        try:
+            self.scene.build(n_envs=self.num_envs, env_spacing=(self._spacing, self._spacing))
+        except Exception as error:
+            if self.cameras is None:
+                raise
+            # Each platform of OpenGL fails in its own way.
+            reason = " ".join(str(error).split())
+            raise ConfigurationError(f"Genesis cannot draw images: {reason}; {OPENGL}") from error
         actuators = self._actuators
         force = torch.tensor(self.arm.max_force, device=self.device)
         self.robot.set_dofs_kp(torch.tensor(self.arm.stiffness, device=self.device), actuators)

@@ -1,0 +1,78 @@
+"""The environment in the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.program import call
+
+SMALL = ("env=lift_cube", "env.num_envs=4", "device=cpu", "env.max_episode_steps=5")
+
+
+@pytest.mark.slow
+def test_run_trains_and_evaluates_in_one_scene(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    short = ("trainer.total_frames=80", "trainer.random_frames=40", "trainer.replay_capacity=1000")
+    often = ("trainer.evaluation_interval=40", "trainer.evaluation_episodes=4")
+    closing = "evaluation.episodes=4"
+    assert call(monkeypatch, tmp_path, "agent=sac", *SMALL, *short, *often, closing) == 0
+    (summary,) = tmp_path.glob("runs/lift_cube/sac/*/summary.json")
+    assert json.loads(summary.read_text())["episodes"] == 4
+    assert "success" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_film_shows_the_scene_and_the_wrist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    film = ("mode=demo", "agent=random", "demo.episodes=1", *SMALL)
+    assert call(monkeypatch, tmp_path, *film) == 0
+    assert "height [mm]" in capfd.readouterr().out
+    (path,) = tmp_path.glob("runs/lift_cube/random/videos/*.mp4")
+    assert path.stat().st_size > 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("env.camera.size=0",), "greater than or equal to 8"),
+        (("env.camera.renderer=fast",), "batched"),
+        (("env.arm.home=[0,1]",), "it takes 7"),
+        (("env.friction=[2,1]",), "lowest, highest"),
+        (("env.task=throw",), "lift"),
+        (("env.arm.file=nowhere.xml",), "no such file"),
+    ],
+)
+def test_wrong_setting_ends_in_one_line(
+    arguments: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, tmp_path, "agent=sac", "env=lift_cube", *arguments) == 2
+    (line,) = capfd.readouterr().err.strip().splitlines()
+    assert words in line
+
+
+def test_missing_opengl_ends_in_one_line(tmp_path: Path) -> None:
+    arguments = ["agent=zero", "mode=eval", "evaluation.episodes=1", *SMALL]
+    done = subprocess.run(
+        [sys.executable, "-m", "trainers.run", *arguments, f"runs={tmp_path}"],
+        env={**os.environ, "PYOPENGL_PLATFORM": "osmesa"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode == 0:
+        pytest.skip("OpenGL works without EGL here: OSMesa is installed")
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert "Genesis cannot be imported" in line
+    assert "libegl1" in line
