@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -20,6 +20,7 @@ from torchrl_gpu.replay.layout import (
     replay_layout,
     row_name,
 )
+from torchrl_gpu.replay.n_step import look_ahead
 
 # Tensors per step that samples are made of; `slots` locates the root and the next observation.
 _SAMPLED_NAMES = ("slots", "action", "reward", "terminated", "truncated")
@@ -298,7 +299,10 @@ class ReplayBuffer:
     def _transitions(self, place: Tensor) -> TensorDict:
         """Return the transitions that start at the given places `[B]`."""
         stored = {name: self._steps[name].flatten(0, 1) for name in _SAMPLED_NAMES}
-        ahead = self._look_ahead(place, stored) if self.n_step > 1 else None
+        ahead = None
+        if self.n_step > 1:
+            newest_step = (self._next_step - 1) % self._step_capacity
+            ahead = look_ahead(place, stored, self.num_envs, newest_step, self.n_step, self.gamma)
         last = place if ahead is None else ahead.place
         slot = stored["slots"].index_select(0, place)[:, 0]
         next_slot = stored["slots"].index_select(0, last)[:, 1]
@@ -320,48 +324,6 @@ class ReplayBuffer:
             batch.set("steps_to_next_obs", ahead.steps)
         return batch
 
-    def _look_ahead(self, place: Tensor, stored: dict[str, Tensor]) -> _Ahead:
-        """Follow transitions `[B]` for up to `n_step` steps, but not past the end of an episode."""
-
-        def continues_after(place: Tensor) -> Tensor:
-            terminated = stored["terminated"].index_select(0, place)
-            return ~(terminated | stored["truncated"].index_select(0, place))
-
-        newest_step = (self._next_step - 1) % self._step_capacity
-        last = place
-        reward = stored["reward"].index_select(0, place)
-        steps = torch.ones_like(reward, dtype=torch.int64)
-        continues = continues_after(place)
-        for step in range(1, self.n_step):
-            following = (last + self.num_envs) % self._num_places
-            # The next step starts with the same row that this one ends with, unless collection was
-            # interrupted. In the ring, the newest step is followed by the oldest ones.
-            slot = stored["slots"].index_select(0, following)[:, 0]
-            next_slot = stored["slots"].index_select(0, last)[:, 1]
-            follows = (slot == next_slot) & (last // self.num_envs != newest_step)
-            continues = continues & follows.unsqueeze(1)
-            # R = sum_k gamma^k r_k
-            ahead = self.gamma**step * stored["reward"].index_select(0, following)
-            reward = reward + torch.where(continues, ahead, 0.0)
-            steps = steps + continues
-            last = torch.where(continues.squeeze(1), following, last)
-            continues = continues & continues_after(last)
-        return _Ahead(last, reward, steps)
-
     def _refuse_if_empty(self) -> None:
         if self._is_empty:
             raise RuntimeError("the replay buffer is empty: extend it before sampling")
-
-
-class _Ahead(NamedTuple):
-    """Last steps and rewards of n-step transitions `[B]`.
-
-    Attributes:
-        place: place of the last step, `[B]`.
-        reward: discounted sum of rewards, `[B, 1]`.
-        steps: number of steps, `[B, 1]` int64.
-    """
-
-    place: Tensor
-    reward: Tensor
-    steps: Tensor
