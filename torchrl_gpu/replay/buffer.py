@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
@@ -16,11 +17,13 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.layout import (
     check_layout,
     check_memory,
+    least_capacity,
     leaves_of,
     replay_layout,
     row_name,
 )
 from torchrl_gpu.replay.n_step import look_ahead
+from torchrl_gpu.replay.stacks import FrameStacks, stacks_in
 
 # Tensors per step that samples are made of; `slots` locates the root and the next observation.
 _SAMPLED_NAMES = ("slots", "action", "reward", "terminated", "truncated")
@@ -50,12 +53,19 @@ class ReplayBuffer:
     chronological order; rows that are no transitions (`active` is false) are not listed and
     therefore never sampled.
 
+    A row of a stack of frames holds the newest frame alone. A sample gathers the other frames from
+    the rows of the preceding steps of the same environment; before the first frame of an episode,
+    that frame is repeated. A transition whose root cannot be rebuilt from the rows, because
+    collection began in the middle of an episode, is not listed either. Every sampled stack is
+    therefore one that the agent observed.
+
     Shapes are fixed and all bookkeeping uses tensors, so `extend` and `sample` need no host reads
     and can be compiled or captured in a graph.
 
     Args:
-        capacity: number of observations to keep, at least 3 * num_envs. With episodes of `L` steps
-            on average, about `capacity * L / (L + 1)` transitions can be sampled.
+        capacity: number of observations to keep, at least 3 * num_envs; with stacks of `k` frames,
+            at least (2 * k + 1) * num_envs. With episodes of `L` steps on average, about
+            `capacity * L / (L + 1)` transitions can be sampled.
         observation_spec: spec of the agent's observations, batch size [num_envs], nested keys
             allowed. Observations keep their dtype: pixels stay uint8.
         action_spec: spec of the action, shape [num_envs, *action].
@@ -64,10 +74,14 @@ class ReplayBuffer:
         n_step: number of environment steps that a sampled transition spans, at least 1; fewer
             where the episode ends or the following steps are not stored.
         gamma: discount factor per environment step in the sum of n-step rewards, 0 to 1.
+        frame_stacks: number of frames of each observation that is a stack, by key, see
+            `torchrl_gpu.environments.environment.Environment`; keys of other observations are
+            ignored. None for no stacks.
 
     Raises:
         ConfigurationError: the capacity is too small for `num_envs`, a spec does not begin with
-            `num_envs`, or the memory is insufficient; the message names the capacity that fits.
+            `num_envs`, an observation is no stack of that many frames, or the memory is
+            insufficient; the message names the capacity that fits.
     """
 
     @checked
@@ -81,12 +95,16 @@ class ReplayBuffer:
         *,
         n_step: Annotated[int, Field(ge=1)] = 1,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
+        frame_stacks: Mapping[Any, Annotated[int, Field(ge=1)]] | None = None,
     ) -> None:
-        check_layout(capacity, observation_spec, action_spec, num_envs)
+        stacks = stacks_in(observation_spec, frame_stacks)
+        check_layout(capacity, observation_spec, action_spec, num_envs, stacks)
         check_memory(
-            lambda capacity: self.bytes_needed(capacity, observation_spec, action_spec, num_envs),
+            lambda capacity: self.bytes_needed(
+                capacity, observation_spec, action_spec, num_envs, frame_stacks
+            ),
             capacity,
-            3 * num_envs,
+            least_capacity(num_envs, stacks),
             device,
         )
         self.capacity = capacity
@@ -97,11 +115,13 @@ class ReplayBuffer:
         self._tensors = {
             name: torch.zeros(shape, dtype=dtype, device=device)
             for name, (shape, dtype) in replay_layout(
-                capacity, observation_spec, action_spec, num_envs
+                capacity, observation_spec, action_spec, num_envs, stacks
             ).items()
         }
         self._rows = {key: self._tensors[row_name(key)] for key in leaves_of(observation_spec)}
-        self._steps = {name: self._tensors[f"steps.{name}"] for name in _STEP_NAMES}
+        step_names = (*_STEP_NAMES, "age") if stacks else _STEP_NAMES
+        self._steps = {name: self._tensors[f"steps.{name}"] for name in step_names}
+        self._stacks = FrameStacks(stacks, self._rows, self._steps)
         self._step_capacity = capacity // num_envs
         self._tensors["capacity"].fill_(capacity)
         # Numbers of the rows with the latest next observations; negative while the buffer is empty.
@@ -120,7 +140,12 @@ class ReplayBuffer:
 
     @classmethod
     def bytes_needed(
-        cls, capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
+        cls,
+        capacity: int,
+        observation_spec: Composite,
+        action_spec: TensorSpec,
+        num_envs: int,
+        frame_stacks: Mapping[NestedKey, int] | None = None,
     ) -> int:
         """Return the exact size in bytes of a buffer, without allocating it.
 
@@ -129,8 +154,10 @@ class ReplayBuffer:
             observation_spec: spec of the agent's observations, batch size [num_envs].
             action_spec: spec of the action, shape [num_envs, *action].
             num_envs: number of environments that act in one step.
+            frame_stacks: number of frames of each observation that is a stack, by key.
         """
-        layout = replay_layout(capacity, observation_spec, action_spec, num_envs)
+        stacks = stacks_in(observation_spec, frame_stacks)
+        layout = replay_layout(capacity, observation_spec, action_spec, num_envs, stacks)
         return sum(math.prod(shape) * dtype.itemsize for shape, dtype in layout.values())
 
     def extend(self, transition: TensorDictBase) -> None:
@@ -232,16 +259,28 @@ class ReplayBuffer:
             tensor[: len(state[name])].copy_(state[name])
         self._is_empty = int(self._next_step) == 0
 
-    def _extend_by_step(self, transition: TensorDictBase) -> None:
-        """Store one step of batch size [num_envs]."""
+    def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
+        """Store one step of batch size [num_envs].
+
+        Returns:
+            Mask of the rows that are transitions, bool [num_envs]; None if all are.
+        """
         current_row = self._current_row
         after = transition.get("next")
+        is_listed = transition.get("active", None)
+        if is_listed is not None:
+            is_listed = is_listed.reshape(self.num_envs)
 
-        current_slot = current_row % self.capacity
-        is_fresh = current_row < 0
-        for key, rows in self._rows.items():
-            differs = rows.index_select(0, current_slot) != transition.get(key)
-            is_fresh = is_fresh | differs.reshape(self.num_envs, -1).any(1)
+        if self._stacks.history:
+            is_fresh, is_whole = self._stacks.compare(transition, current_row, self._next_step)
+            is_listed = is_whole if is_listed is None else is_listed & is_whole
+            self._stacks.write_age(is_fresh, self._next_step)
+        else:
+            current_slot = current_row % self.capacity
+            is_fresh = current_row < 0
+            for key, rows in self._rows.items():
+                differs = rows.index_select(0, current_slot) != transition.get(key)
+                is_fresh = is_fresh | differs.reshape(self.num_envs, -1).any(1)
 
         # Fresh rows follow the newest row, current_row[-1]; the next observations follow them.
         fresh_so_far = is_fresh.cumsum(0)
@@ -250,7 +289,8 @@ class ReplayBuffer:
         slots = torch.stack((row, next_row), 1) % self.capacity
         for key, rows in self._rows.items():
             # For a root that is not fresh, this writes the same values again.
-            values = torch.stack((transition.get(key), after.get(key)), 1)
+            root = self._stacks.newest_frame(key, transition.get(key))
+            values = torch.stack((root, self._stacks.newest_frame(key, after.get(key))), 1)
             rows.index_put_((slots.flatten(),), values.flatten(0, 1))
 
         step_slot = self._next_step % self._step_capacity
@@ -264,28 +304,33 @@ class ReplayBuffer:
             ("first_transition", self._next_transition),
         ):
             self._steps[name].index_put_((step_slot,), value)
-        self._list_places(step_slot, transition.get("active", None))
+        self._list_places(step_slot, is_listed)
         self._next_step.add_(1)
         current_row.copy_(next_row)
 
         # One step writes at most 2 * num_envs rows, and the first row advances by at least num_envs
         # from step to step: at most the two oldest steps can lose a row.
-        oldest_slots = self._oldest_steps % self._step_capacity
-        oldest_rows = self._steps["first_row"].index_select(0, oldest_slots)
+        oldest = self._oldest_steps
+        if self._stacks.history:
+            oldest = oldest - self._stacks.history
+        oldest_rows = self._steps["first_row"].index_select(0, oldest % self._step_capacity)
+        if self._stacks.history:
+            # The first steps give way one by one too, as if steps had preceded them.
+            oldest_rows = torch.where(oldest < 0, (oldest - 1) * self.num_envs, oldest_rows)
         has_lost_a_row = next_row[-1:] - oldest_rows >= self.capacity
         self._oldest_steps.add_(has_lost_a_row.sum())
+        return is_listed
 
-    def _list_places(self, step_slot: Tensor, active: Tensor | None) -> None:
+    def _list_places(self, step_slot: Tensor, is_listed: Tensor | None) -> None:
         """Append the places of a step's transitions to the ring."""
         place = step_slot * self.num_envs + self._env_numbers
-        if active is None:
+        if is_listed is None:
             number = (self._next_transition + self._env_numbers) % self._num_places
             count: Tensor | int = self.num_envs
         else:
-            is_transition = active.reshape(self.num_envs)
-            so_far = is_transition.cumsum(0)
+            so_far = is_listed.cumsum(0)
             number = (self._next_transition + so_far - 1) % self._num_places
-            number = torch.where(is_transition, number, self._num_places)
+            number = torch.where(is_listed, number, self._num_places)
             count = so_far[-1:]
         self._places.index_put_((number,), place)
         self._next_transition.add_(count)
@@ -304,13 +349,12 @@ class ReplayBuffer:
             newest_step = (self._next_step - 1) % self._step_capacity
             ahead = look_ahead(place, stored, self.num_envs, newest_step, self.n_step, self.gamma)
         last = place if ahead is None else ahead.place
-        slot = stored["slots"].index_select(0, place)[:, 0]
-        next_slot = stored["slots"].index_select(0, last)[:, 1]
+        slots, next_slots = self._stacks.root_slots(place), self._stacks.next_slots(last)
 
         batch = TensorDict({}, batch_size=[len(place)], device=self.device)
-        for key, rows in self._rows.items():
-            batch.set(key, rows.index_select(0, slot))
-            batch.set(("next", *key), rows.index_select(0, next_slot))
+        for key in self._rows:
+            batch.set(key, self._stacks.observation(key, slots))
+            batch.set(("next", *key), self._stacks.observation(key, next_slots))
         batch.set("action", stored["action"].index_select(0, place))
         terminated = stored["terminated"].index_select(0, last)
         truncated = stored["truncated"].index_select(0, last)

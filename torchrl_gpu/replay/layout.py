@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torchrl.data import Composite, TensorSpec
@@ -22,14 +22,25 @@ _USABLE_SHARE_OF_FREE_MEMORY = 0.9
 
 
 def replay_layout(
-    capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
+    capacity: int,
+    observation_spec: Composite,
+    action_spec: TensorSpec,
+    num_envs: int,
+    stacks: Mapping[Key, int],
 ) -> Layout:
-    """Return shape and dtype of every tensor of a buffer: rows, steps and counters."""
+    """Return shape and dtype of every tensor of a buffer: rows, steps and counters.
+
+    A row of a stack of frames holds one frame.
+    """
     steps = capacity // num_envs
-    layout: Layout = {
-        row_name(key): ((capacity, *spec.shape[1:]), spec.dtype)
-        for key, spec in leaves_of(observation_spec).items()
-    }
+    layout: Layout = {}
+    for key, spec in leaves_of(observation_spec).items():
+        shape = tuple(spec.shape[1:])
+        if key in stacks:
+            shape = (shape[0] // stacks[key], *shape[1:])
+        layout[row_name(key)] = ((capacity, *shape), spec.dtype)
+    if stacks:
+        layout["steps.age"] = ((steps, num_envs), torch.int64)
     return layout | {
         "steps.slots": ((steps, num_envs, 2), torch.int64),
         "steps.action": ((steps, *action_spec.shape), action_spec.dtype),
@@ -53,21 +64,33 @@ def leaves_of(spec: Composite) -> dict[Key, TensorSpec]:
     return {(key,) if isinstance(key, str) else tuple(key): leaf for key, leaf in items}
 
 
+def least_capacity(num_envs: int, stacks: Mapping[Key, int]) -> int:
+    """Return the capacity below which no complete step is certain to be stored."""
+    # A step writes at most 2 * num_envs rows, and a root refers to as many earlier steps as its
+    # stack has frames before the newest one.
+    return (2 * max(stacks.values(), default=1) + 1) * num_envs
+
+
 def row_name(key: Key) -> str:
     """Return the name of the tensor with the rows of an observation."""
     return ".".join(("rows", *key))
 
 
 def check_layout(
-    capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
+    capacity: int,
+    observation_spec: Composite,
+    action_spec: TensorSpec,
+    num_envs: int,
+    stacks: Mapping[Key, int],
 ) -> None:
     """Reject invalid arguments of a replay buffer.
 
     Raises:
-        ConfigurationError: the capacity is too small for `num_envs`, there are no observations, or
-            a spec does not begin with `num_envs`.
+        ConfigurationError: the capacity is too small for `num_envs`, there are no observations, a
+            spec does not begin with `num_envs`, or an observation is no stack of as many frames as
+            declared.
     """
-    least = 3 * num_envs
+    least = least_capacity(num_envs, stacks)
     if capacity < least:
         raise ConfigurationError(
             f"capacity={capacity}: a replay of {num_envs} environments needs at least {least}"
@@ -80,6 +103,13 @@ def check_layout(
             raise ConfigurationError(
                 f"the spec of {'.'.join(key)} has shape {list(spec.shape)}; "
                 f"it must begin with num_envs={num_envs}"
+            )
+    for key, count in stacks.items():
+        shape = leaves[key].shape[1:]
+        if not shape or shape[0] % count:
+            raise ConfigurationError(
+                f"the observation {'.'.join(key)} of shape {list(shape)} is no stack of {count} "
+                f"frames; its first dimension must be a multiple of {count}"
             )
 
 

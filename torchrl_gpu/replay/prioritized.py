@@ -5,12 +5,12 @@ Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
@@ -29,7 +29,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     New transitions get the largest priority so far. No values are read back to the host.
 
     Args:
-        capacity: number of observations to keep, at least 3 * num_envs.
+        capacity: number of observations to keep, see `ReplayBuffer`.
         observation_spec: spec of the agent's observations, batch size [num_envs].
         action_spec: spec of the action, shape [num_envs, *action].
         num_envs: number of environments that act in one step, at least 1.
@@ -39,6 +39,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         priority_exponent: priority exponent (alpha), 0 (uniform) to 1 (proportional).
         weight_exponent: function that returns the importance-sampling exponent (beta) `[]`, 0 to 1
             (full correction), for each sampled batch; None for a constant 1.
+        frame_stacks: number of frames of each observation that is a stack, by key; None for none.
 
     Raises:
         ConfigurationError: as for `ReplayBuffer`.
@@ -57,9 +58,17 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
         priority_exponent: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5,
         weight_exponent: Callable[[], Tensor] | None = None,
+        frame_stacks: Mapping[Any, Annotated[int, Field(ge=1)]] | None = None,
     ) -> None:
         super().__init__(
-            capacity, observation_spec, action_spec, num_envs, device, n_step=n_step, gamma=gamma
+            capacity,
+            observation_spec,
+            action_spec,
+            num_envs,
+            device,
+            n_step=n_step,
+            gamma=gamma,
+            frame_stacks=frame_stacks,
         )
         self.priority_exponent = priority_exponent
         self.weight_exponent = weight_exponent
@@ -70,10 +79,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     @classmethod
     def bytes_needed(
-        cls, capacity: int, observation_spec: Composite, action_spec: TensorSpec, num_envs: int
+        cls,
+        capacity: int,
+        observation_spec: Composite,
+        action_spec: TensorSpec,
+        num_envs: int,
+        frame_stacks: Mapping[NestedKey, int] | None = None,
     ) -> int:
         """Return the size in bytes, priorities included; see `ReplayBuffer.bytes_needed`."""
-        size = super().bytes_needed(capacity, observation_spec, action_spec, num_envs)
+        size = super().bytes_needed(capacity, observation_spec, action_spec, num_envs, frame_stacks)
         return size + SumTree.bytes_needed(capacity // num_envs * num_envs) + 4
 
     def sample(self, batch_size: int) -> TensorDict:
@@ -133,22 +147,22 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         super().load_state_dict(state)
         self._tree.rebuild()
 
-    def _extend_by_step(self, transition: TensorDictBase) -> None:
+    def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
         step = self._next_step.clone()
         oldest_steps = self._oldest_steps.clone()
-        super()._extend_by_step(transition)
+        is_listed = super()._extend_by_step(transition)
 
         new_priority = self._largest_priority**self.priority_exponent
-        active = transition.get("active", None)
         new = new_priority.expand(self.num_envs)
-        if active is not None:
-            new = torch.where(active.reshape(self.num_envs), new, 0.0)
+        if is_listed is not None:
+            new = torch.where(is_listed, new, 0.0)
         # Steps that lost a row to this step get priority 0, so they are never drawn.
         is_lost = oldest_steps < self._oldest_steps[:1]
         old_places = self._places_of(oldest_steps)
         kept = self._tree.priorities(old_places).view(2, self.num_envs)
         old = torch.where(is_lost.unsqueeze(1), 0.0, kept).flatten()
         self._tree.update(torch.cat([self._places_of(step), old_places]), torch.cat([new, old]))
+        return is_listed
 
     def _places_of(self, steps: Tensor) -> Tensor:
         """Return the places `[S * num_envs]` of the steps with the numbers `[S]`."""

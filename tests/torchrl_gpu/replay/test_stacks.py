@@ -1,0 +1,285 @@
+"""Stacks of frames, stored as single frames and rebuilt in samples."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
+
+from tests.stand_in import count_host_reads
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
+
+CPU = torch.device("cpu")
+FRAMES = 4
+FRAME_SHAPE = (2, 3, 3)
+STACKS = {"pixels": FRAMES}
+GAMMA = 0.5
+BUFFERS = [ReplayBuffer, PrioritizedReplayBuffer]
+
+
+def spec_of(num_envs: int) -> Composite:
+    """Return a spec with a stack of frames and a vector beside it."""
+    channels, *size = FRAME_SHAPE
+    return Composite(
+        pixels=Bounded(0, 255, (num_envs, FRAMES * channels, *size), dtype=torch.uint8),
+        speed=Unbounded((num_envs, 2)),
+        shape=(num_envs,),
+    )
+
+
+def make(
+    kind: type[ReplayBuffer],
+    num_envs: int,
+    capacity: int,
+    n_step: int = 1,
+    device: torch.device = CPU,
+) -> ReplayBuffer:
+    return kind(
+        capacity,
+        spec_of(num_envs),
+        Categorical(3, shape=(num_envs,)),
+        num_envs,
+        device,
+        n_step=n_step,
+        gamma=GAMMA,
+        frame_stacks=STACKS,
+    )
+
+
+class Stream:
+    """Transitions of environments that stack frames, with a record of all of them.
+
+    The reward of a transition is its number, which identifies it in a sample. Episodes end at
+    random. Interruptions at random restart all environments without a done flag.
+
+    Args:
+        num_envs: number of environments.
+        done_probability: probability that a step ends an episode.
+        interruption_probability: probability of an interruption after a step.
+        brightest: largest value of a pixel; 0 makes all frames equal.
+        reset_steps: whether an episode begins by an inactive step, as in next-step autoreset.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        done_probability: float = 0.1,
+        interruption_probability: float = 0.0,
+        brightest: int = 255,
+        reset_steps: bool = False,
+    ) -> None:
+        self.num_envs = num_envs
+        self.done_probability = done_probability
+        self.interruption_probability = interruption_probability
+        self.brightest = brightest
+        self.reset_steps = reset_steps
+        self.generator = torch.Generator().manual_seed(0)
+        self.is_reset_step = torch.zeros(num_envs, 1, dtype=torch.bool)
+        self.root = self.first()
+        self.steps: list[TensorDict] = []
+
+    def step(self) -> TensorDict:
+        after = self.following(self.root)
+        after = self.where(self.is_reset_step, self.first(), after)
+        done = self.draw(self.done_probability) & ~self.is_reset_step
+        terminated = done & self.draw(0.5)
+        first = len(self.steps) * self.num_envs
+        interrupted = self.draw(self.interruption_probability)[:1].expand_as(done)
+        transition = self.root.clone()
+        transition["action"] = torch.zeros(self.num_envs, dtype=torch.int64)
+        transition["active"] = ~self.is_reset_step
+        transition["next"] = after.clone().update(
+            {
+                "reward": torch.arange(first, first + self.num_envs).float().unsqueeze(1),
+                "terminated": terminated,
+                "truncated": done & ~terminated,
+                "done": done,
+            }
+        )
+        self.steps.append(transition.clone().set("goes_on", ~done & ~interrupted))
+        self.is_reset_step = done & ~interrupted if self.reset_steps else torch.zeros_like(done)
+        restarts = interrupted | (done & ~self.is_reset_step)
+        self.root = self.where(restarts, self.first(), after)
+        return transition
+
+    def first(self) -> TensorDict:
+        return self.observation(self.frame().repeat(1, FRAMES, 1, 1))
+
+    def following(self, observation: TensorDict) -> TensorDict:
+        kept = observation["pixels"][:, FRAME_SHAPE[0] :]
+        return self.observation(torch.cat((kept, self.frame()), 1))
+
+    def observation(self, pixels: Tensor) -> TensorDict:
+        speed = torch.rand(self.num_envs, 2, generator=self.generator)
+        return TensorDict({"pixels": pixels, "speed": speed}, [self.num_envs])
+
+    def frame(self) -> Tensor:
+        shape = (self.num_envs, *FRAME_SHAPE)
+        high = self.brightest + 1
+        return torch.randint(high, shape, dtype=torch.uint8, generator=self.generator)
+
+    def draw(self, probability: float) -> Tensor:
+        return torch.rand(self.num_envs, 1, generator=self.generator) < probability
+
+    def where(self, mask: Tensor, chosen: TensorDict, other: TensorDict) -> TensorDict:
+        return torch.where(mask.squeeze(1), chosen, other)
+
+    def everything(self) -> TensorDict:
+        """Return all transitions so far."""
+        return torch.cat(self.steps)
+
+    def last_numbers(self, number: Tensor, n_step: int) -> Tensor:
+        """Return the numbers of the last transitions of n-step transitions."""
+        goes_on = self.everything()["goes_on"].squeeze(1)
+        last = number.clone()
+        for _ in range(n_step - 1):
+            following = last + self.num_envs
+            is_stored = following < len(goes_on)
+            last = torch.where(is_stored & goes_on[last], following, last)
+        return last
+
+
+def check_sample(sample: TensorDict, stream: Stream, n_step: int) -> None:
+    """Check that a sample equals the transitions that the agent observed."""
+    everything = stream.everything()
+    number = sample["number"]
+    last = stream.last_numbers(number, n_step)
+    for key in ("pixels", "speed"):
+        assert torch.equal(sample[key], everything[key][number]), key
+        assert torch.equal(sample["next", key], everything["next", key][last]), key
+    for key in ("terminated", "truncated"):
+        assert torch.equal(sample["next", key], everything["next", key][last]), key
+    if n_step > 1:
+        steps = (last - number) // stream.num_envs + 1
+        assert torch.equal(sample["steps_to_next_obs"].squeeze(1), steps)
+
+
+def numbered(buffer: ReplayBuffer, draws: int) -> TensorDict:
+    """Return a sample with the numbers of its transitions, recovered from n-step rewards."""
+    torch.manual_seed(0)
+    sample = buffer.sample(draws)
+    steps = sample.get("steps_to_next_obs", torch.ones(draws, 1, dtype=torch.int64))
+    weights = sum((GAMMA**k * (steps > k) for k in range(buffer.n_step)), torch.zeros(draws, 1))
+    extra = sum((k * GAMMA**k * (steps > k) for k in range(buffer.n_step)), torch.zeros(draws, 1))
+    number = (sample["next", "reward"] - extra * buffer.num_envs) / weights
+    return sample.set("number", number.round().long().squeeze(1))
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("done_probability", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize(("num_envs", "capacity"), [(1, 9), (3, 64), (5, 203)])
+def test_sampled_stacks_are_those_that_the_agent_observed(
+    kind: type[ReplayBuffer], n_step: int, done_probability: float, num_envs: int, capacity: int
+) -> None:
+    stream = Stream(num_envs, done_probability, interruption_probability=0.02)
+    buffer = make(kind, num_envs, capacity, n_step)
+    for step in range(1, 113):
+        buffer.extend(stream.step())
+        if step > 12 and step % 16:
+            continue
+        stored, seen = len(buffer), step * num_envs
+        sample = numbered(buffer, 20 * capacity)
+        assert sample["number"].unique().tolist() == list(range(seen - stored, seen))
+        check_sample(sample, stream, n_step)
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+@pytest.mark.parametrize("brightest", [0, 1])
+def test_equal_frames_are_no_obstacle(kind: type[ReplayBuffer], brightest: int) -> None:
+    stream = Stream(3, 0.3, brightest=brightest)
+    buffer = make(kind, 3, 100, n_step=3)
+    for _ in range(120):
+        buffer.extend(stream.step())
+    check_sample(numbered(buffer, 2000), stream, 3)
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_steps_that_only_reset_are_not_sampled(kind: type[ReplayBuffer], n_step: int) -> None:
+    stream = Stream(3, 0.2, reset_steps=True)
+    buffer = make(kind, 3, 120, n_step)
+    for _ in range(150):
+        buffer.extend(stream.step())
+    sample = numbered(buffer, 2000)
+    check_sample(sample, stream, n_step)
+    active = stream.everything()["active"].squeeze(1)
+    oldest = int(sample["number"].min())
+    expected = active[oldest:].nonzero().squeeze(1) + oldest
+    assert sample["number"].unique().tolist() == expected.tolist()
+
+
+def test_an_episode_that_began_before_is_sampled_once_its_stack_is_complete() -> None:
+    stream = Stream(2, done_probability=0.0)
+    for _ in range(10):
+        stream.step()
+    buffer = make(ReplayBuffer, 2, 100)
+    for _ in range(8):
+        buffer.extend(stream.step())
+    sample = numbered(buffer, 500)
+    check_sample(sample, stream, 1)
+    # The fourth root is the first whose frames are all stored.
+    assert sample["number"].unique().tolist() == list(range(2 * (10 + FRAMES - 1), 2 * 18))
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_a_restored_buffer_samples_and_extends_alike(kind: type[ReplayBuffer]) -> None:
+    stream = Stream(3)
+    buffer, restored = make(kind, 3, 60), make(kind, 3, 60)
+    for _ in range(50):
+        buffer.extend(stream.step())
+    restored.load_state_dict({name: value.clone() for name, value in buffer.state_dict().items()})
+    for _ in range(20):
+        transition = stream.step()
+        samples = []
+        for replay in (buffer, restored):
+            replay.extend(transition)
+            torch.manual_seed(0)
+            samples.append(replay.sample(64))
+        assert (samples[0] == samples[1]).all()
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_a_million_frames_of_atari_need_a_quarter_of_the_memory_of_stacks(
+    kind: type[ReplayBuffer],
+) -> None:
+    spec = Composite(pixels=Bounded(0, 255, (8, 4, 84, 84), dtype=torch.uint8), shape=(8,))
+    arguments = (1_000_000, spec, Categorical(6, shape=(8,)), 8)
+    frames = kind.bytes_needed(*arguments, {"pixels": 4})
+    assert frames / kind.bytes_needed(*arguments) < 0.26
+    assert 7.05e9 < frames < 7.15e9
+
+
+def test_the_size_is_exact() -> None:
+    buffer = make(ReplayBuffer, 3, 100)
+    allocated = sum(tensor.untyped_storage().nbytes() for tensor in buffer.state_dict().values())
+    spec, action = spec_of(3), Categorical(3, shape=(3,))
+    assert ReplayBuffer.bytes_needed(100, spec, action, 3, STACKS) == allocated
+
+
+def test_invalid_stacks_are_rejected() -> None:
+    spec, action = spec_of(2), Categorical(3, shape=(2,))
+    with pytest.raises(ConfigurationError, match=r"pixels of shape \[8, 3, 3\] .* 3 frames"):
+        ReplayBuffer(100, spec, action, 2, CPU, frame_stacks={"pixels": 3})
+    with pytest.raises(ConfigurationError, match=r"2 environments .* least 18"):
+        ReplayBuffer(17, spec, action, 2, CPU, frame_stacks=STACKS)
+    with pytest.raises(ConfigurationError, match="frame_stacks"):
+        ReplayBuffer(100, spec, action, 2, CPU, frame_stacks={"pixels": 0})
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_extending_and_sampling_need_no_host_reads(
+    kind: type[ReplayBuffer], accelerator: torch.device
+) -> None:
+    stream = Stream(3)
+    buffer = make(kind, 3, 60, n_step=3, device=accelerator)
+    steps = [stream.step().to(accelerator) for _ in range(30)]
+    with count_host_reads() as counter:
+        for step in steps:
+            buffer.extend(step)
+            buffer.sample(32)
+    assert counter.host_reads == counter.copies == 0, counter.report()
