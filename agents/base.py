@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
@@ -218,12 +218,19 @@ class OffPolicyAgent(Agent):
     utd_ratio: float
     n_step: int = 1
 
-    def build_replay(self, capacity: int, num_envs: int) -> ReplayBuffer:
+    def build_replay(
+        self,
+        capacity: int,
+        num_envs: int,
+        frame_stacks: Mapping[NestedKey, int] | None = None,
+    ) -> ReplayBuffer:
         """Return a replay buffer for the batches of this agent, on its device.
 
         Args:
             capacity: number of observations to keep.
             num_envs: number of environments in the batch.
+            frame_stacks: number of frames of each observation that is a stack, by key, as an
+                `Environment` declares them; None for no stacks.
         """
         return ReplayBuffer(
             capacity,
@@ -233,6 +240,7 @@ class OffPolicyAgent(Agent):
             self.device,
             n_step=self.n_step,
             gamma=self.gamma,
+            frame_stacks=frame_stacks,
         )
 
     def build_encoders(self) -> tuple[Encoder, Encoder]:

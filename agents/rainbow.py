@@ -6,12 +6,12 @@ arXiv 1710.02298.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
@@ -153,10 +153,15 @@ class Rainbow(ValueBasedAgent):
         )
         self.optimizer = adam(self.network.parameters(), learning_rate, device, adam_epsilon)
 
-    def build_replay(self, capacity: int, num_envs: int) -> ReplayBuffer:
+    def build_replay(
+        self,
+        capacity: int,
+        num_envs: int,
+        frame_stacks: Mapping[NestedKey, int] | None = None,
+    ) -> ReplayBuffer:
         """Return a replay buffer for the batches of this agent: see `OffPolicyAgent`."""
         if not self.is_prioritized:
-            return super().build_replay(capacity, num_envs)
+            return super().build_replay(capacity, num_envs, frame_stacks)
         return PrioritizedReplayBuffer(
             capacity,
             self.observation_spec,
@@ -167,6 +172,7 @@ class Rainbow(ValueBasedAgent):
             gamma=self.gamma,
             priority_exponent=self.priority_exponent,
             weight_exponent=lambda: self.weight_exponent(self.policy.frames),
+            frame_stacks=frame_stacks,
         )
 
     def loss(self, batch: TensorDictBase) -> Losses:

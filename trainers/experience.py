@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
 
 from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
@@ -58,15 +58,22 @@ class ReplayExperience:
         num_envs: number of environments in the batch.
         capacity: maximum number of observations in the replay buffer.
         random_frames: number of environment steps before the first update.
+        frame_stacks: number of frames of each observation that is a stack, by key; None for no
+            stacks.
     """
 
     def __init__(
-        self, agent: OffPolicyAgent, num_envs: int, capacity: int, random_frames: int
+        self,
+        agent: OffPolicyAgent,
+        num_envs: int,
+        capacity: int,
+        random_frames: int,
+        frame_stacks: Mapping[NestedKey, int] | None = None,
     ) -> None:
         self.agent = agent
         self.num_envs = num_envs
         self.random_frames = random_frames
-        self.replay = agent.build_replay(capacity, agent.action_spec.shape[0])
+        self.replay = agent.build_replay(capacity, agent.action_spec.shape[0], frame_stacks)
         # Frames since the first update was due; below 0 before it.
         self._frames = -random_frames
         self._updates = 0
@@ -159,7 +166,13 @@ class RolloutExperience:
         self.buffer.clear()
 
 
-def experience_of(agent: Agent, num_envs: int, capacity: int, random_frames: int) -> Experience:
+def experience_of(
+    agent: Agent,
+    num_envs: int,
+    capacity: int,
+    random_frames: int,
+    frame_stacks: Mapping[NestedKey, int] | None = None,
+) -> Experience:
     """Build the experience of an agent: a replay buffer if it is off-policy, else a rollout.
 
     Args:
@@ -167,6 +180,8 @@ def experience_of(agent: Agent, num_envs: int, capacity: int, random_frames: int
         num_envs: number of environments in the batch.
         capacity: maximum number of observations in a replay buffer.
         random_frames: number of environment steps before the first update of an off-policy agent.
+        frame_stacks: number of frames of each observation that is a stack, by key; None for no
+            stacks.
 
     Raises:
         ConfigurationError: the agent is neither off-policy nor on-policy.
@@ -174,7 +189,7 @@ def experience_of(agent: Agent, num_envs: int, capacity: int, random_frames: int
     if isinstance(agent, OnPolicyAgent):
         return RolloutExperience(agent)
     if isinstance(agent, OffPolicyAgent):
-        return ReplayExperience(agent, num_envs, capacity, random_frames)
+        return ReplayExperience(agent, num_envs, capacity, random_frames, frame_stacks)
     raise ConfigurationError(
         f"agent: {type(agent).__name__} must derive from OffPolicyAgent or OnPolicyAgent"
     )

@@ -114,7 +114,9 @@ class TorchRLTrainer:
         self.show_progress = show_progress
 
         self.num_envs = env.batch_size.numel()
-        self.experience = experience_of(agent, self.num_envs, replay_capacity, random_frames)
+        self.experience = experience_of(
+            agent, self.num_envs, replay_capacity, random_frames, env.frame_stacks
+        )
         self.execution = execution
         self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
         self.robots = self.collector.robots

@@ -51,6 +51,7 @@ class _DiscreteEnvironment(EnvironmentView):
     def __init__(self, env: Environment, table: Tensor) -> None:
         super().__init__(env, tuple(env.batch_size), env.device)
         self.discrete_actions = None
+        self.frame_stacks = env.frame_stacks
         self._table = table
         self._action_key = Robots(env).action_key
         self.observation_spec = env.observation_spec.clone()

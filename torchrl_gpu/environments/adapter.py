@@ -42,8 +42,9 @@ def as_environment(env: EnvBase) -> Environment:
 
     The wrapper keeps everything else that the environment needs between two steps, so a TensorDict
     with the action is sufficient to step it. The wrapper declares the same capabilities as an
-    `Environment` beneath the transforms. Its state contains that of all transforms, so running
-    statistics are restored even where the episodes of the environment start anew.
+    `Environment` beneath the transforms, except `frame_stacks`, because transforms may change the
+    frames. Its state contains that of all transforms, so running statistics are restored even where
+    the episodes of the environment start anew.
 
     Raises:
         ConfigurationError: the environment has several action keys, has observations or rewards

@@ -44,6 +44,11 @@ class Environment(EnvBase):
             In an environment with a group of robots, keys in the group.
         can_switch_mode: whether `set_mode` works, so that one instance serves training and
             evaluation.
+        frame_stacks: number of frames of each observation that is a stack, by key; a replay then
+            stores each frame once. The first dimension of such an observation holds its last frames
+            one after the other, the newest one last: `[*B, frames * C, H, W]` for images. At the
+            start of an episode all frames are the first one. In an environment with a group of
+            robots, keys in the group.
     """
 
     discrete_actions: Tensor | None = None
@@ -53,6 +58,7 @@ class Environment(EnvBase):
     has_state: bool = False
     outcome_keys: tuple[NestedKey, ...] = ("success", "active")
     can_switch_mode: bool = False
+    frame_stacks: Mapping[NestedKey, int] = {}
     _known_names: Names | None = None
 
     def render(self, index: Any = 0) -> Tensor:
