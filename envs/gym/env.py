@@ -15,6 +15,7 @@ from torchrl.data import Categorical, Composite, Unbounded
 from envs.gym.actions import BoxActions, actions_of
 from envs.gym.episodes import DONE_KEYS, episodes_of
 from envs.gym.observations import Observations
+from envs.gym.stacks import ImageStacks
 from envs.gym.vector import (
     Autoreset,
     Vectorization,
@@ -38,7 +39,8 @@ class GymnasiumEnv(Environment):
 
     * `observation`: float32 `[num_envs, D]`, from a Box of floats (flattened) or a Discrete space
       (one-hot); `pixels`: uint8 `[num_envs, C, H, W]`, from an image; from a Dict space its
-      entries, each under its own name. Values are not rescaled.
+      entries, each under its own name. Values are not rescaled. With `frame_stack`, the channels of
+      the last images follow one another, `[num_envs, frame_stack * C, H, W]`.
     * `action`: int64 `[num_envs]` for a Discrete space; for a Box float32 `[num_envs, D]` in
       [-1, 1], mapped to the bounds of the Box.
     * `reward`, `terminated`, `truncated`, `done` `[num_envs, 1]`: values of Gymnasium. A time
@@ -59,6 +61,8 @@ class GymnasiumEnv(Environment):
             that ends an episode, `next_step` in the step after; None for `disabled`, or with
             `vector_entry_point` for the mode of the environment.
         action_levels: number of values per dimension in the table of discrete actions, at least 2.
+        frame_stack: number of last images that the agent observes together, at least 1; the first
+            image of an episode is repeated.
         seed: random seed of the first reset, at least 0; copy i uses seed + i.
         options: keyword arguments of `gymnasium.make`; None for no further arguments.
 
@@ -83,6 +87,7 @@ class GymnasiumEnv(Environment):
         vectorization: Vectorization = "sync",
         autoreset: Autoreset | None = None,
         action_levels: Annotated[int, Field(ge=2)] = 3,
+        frame_stack: Annotated[int, Field(ge=1)] = 1,
         seed: Annotated[int, Field(ge=0)] = 0,
         options: dict[str, Any] | None = None,
     ) -> None:
@@ -93,16 +98,21 @@ class GymnasiumEnv(Environment):
         try:
             observations = Observations(self._vector.single_observation_space)
             self._actions = actions_of(self._vector.single_action_space)
+            self._stacks = ImageStacks(observations.images, frame_stack)
+            if frame_stack > 1 and not observations.images:
+                raise ConfigurationError(f"frame_stack={frame_stack}: it has no images to stack")
         except ConfigurationError as error:
             close_vector(self._vector)
             raise ConfigurationError(f"name={name}: {error}") from None
         self._episodes = episodes_of(self._vector, observations, seed)
         self.step_seconds = 1.0 / (self._vector.metadata.get("render_fps") or _USUAL_FPS)
         self.can_render = "rgb_array" in (self._vector.metadata.get("render_modes") or ())
+        self.frame_stacks = self._stacks.counts
         if isinstance(self._actions, BoxActions):
             self.discrete_actions = self._actions.table(action_levels)
 
-        self.observation_spec = observations.spec(num_envs).update(self._episodes.state_specs())
+        spec = self._stacks.spec(observations.spec(num_envs))
+        self.observation_spec = spec.update(self._episodes.state_specs())
         self.action_spec = self._actions.spec(num_envs)
         self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32)
         self.full_done_spec = Composite(
@@ -111,21 +121,24 @@ class GymnasiumEnv(Environment):
         )
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        return self._batch(self._episodes.step(self._actions.to_env(tensordict.get("action"))))
+        after = self._episodes.step(self._actions.to_env(tensordict.get("action")))
+        return self._batch(self._stacks.step(after))
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
         over = self._episodes.over
         if over.any():
-            return self._batch(self._episodes.restart(over))
+            return self._batch(self._stacks.restart(self._episodes.restart(over), over))
         return self._batch({key: leaf for key, leaf in after.items() if key != "reward"})
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None:
+            chosen = np.ones(self.num_envs, np.bool_)
             observations = self._episodes.begin()
         else:
-            observations = self._episodes.restart(mask.reshape(-1).numpy())
-        return self._batch(observations)
+            chosen = mask.reshape(-1).numpy()
+            observations = self._episodes.restart(chosen)
+        return self._batch(self._stacks.restart(observations, chosen))
 
     def _set_seed(self, seed: int | None) -> None:
         self._episodes.seed = seed

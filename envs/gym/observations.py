@@ -51,6 +51,11 @@ class Observations:
             reader = _reader(space)
             self._readers["pixels" if isinstance(reader, _Pixels) else "observation"] = reader
 
+    @property
+    def images(self) -> list[str]:
+        """Keys of the images."""
+        return [key for key, reader in self._readers.items() if isinstance(reader, _Pixels)]
+
     def spec(self, num_envs: int) -> Composite:
         """Return the specs of all keys for a batch `[num_envs]`."""
         specs = {key: reader.spec(num_envs) for key, reader in self._readers.items()}

@@ -85,6 +85,12 @@ class ChannelsFirst(Image):
     observation_space = Box(0, 255, (1, 6, 8), np.uint8)
 
 
+class Camera(Image):
+    """Counter observed as the brightness of an image that is large enough for convolutions."""
+
+    observation_space = Box(0, 255, (16, 16, 1), np.uint8)
+
+
 class Number(Counter):
     """Counter observed as an element of a Discrete space."""
 
@@ -189,6 +195,7 @@ _ALL = (
     DictCounter,
     Image,
     ChannelsFirst,
+    Camera,
     Number,
     TupleAnswer,
     WholeNumbers,
