@@ -13,6 +13,7 @@ from torch import Tensor
 from torchrl.data import Categorical, Composite, Unbounded
 
 from envs.gym.actions import BoxActions, actions_of
+from envs.gym.atari import FRAME_STACK, STEP_SECONDS, preprocessing_of
 from envs.gym.episodes import DONE_KEYS, episodes_of
 from envs.gym.observations import Observations
 from envs.gym.stacks import ImageStacks
@@ -62,7 +63,15 @@ class GymnasiumEnv(Environment):
             `vector_entry_point` for the mode of the environment.
         action_levels: number of values per dimension in the table of discrete actions, at least 2.
         frame_stack: number of last images that the agent observes together, at least 1; the first
-            image of an episode is repeated.
+            image of an episode is repeated. None for 4 in preprocessed Atari environments, else 1.
+        clip_rewards: clip rewards to [-1, 1] in mode `train`; evaluation counts the true rewards.
+            None to clip in preprocessed Atari environments only.
+        atari_preprocessing: preprocess the images of an Atari environment (`ALE/Pong-v5`): 84 x 84
+            in shades of grey, the maximum of two frames, one environment step for four frames of
+            the game, 1 to 30 frames without action at the start of an episode. None for true in
+            Atari environments.
+        terminal_on_life_loss: in mode `train`, end an episode of a preprocessed Atari environment
+            at the loss of a life; the next episode is a new game.
         seed: random seed of the first reset, at least 0; copy i uses seed + i.
         options: keyword arguments of `gymnasium.make`; None for no further arguments.
 
@@ -87,19 +96,39 @@ class GymnasiumEnv(Environment):
         vectorization: Vectorization = "sync",
         autoreset: Autoreset | None = None,
         action_levels: Annotated[int, Field(ge=2)] = 3,
-        frame_stack: Annotated[int, Field(ge=1)] = 1,
+        frame_stack: Annotated[int, Field(ge=1)] | None = None,
+        clip_rewards: bool | None = None,
+        atari_preprocessing: bool | None = None,
+        terminal_on_life_loss: bool = False,
         seed: Annotated[int, Field(ge=0)] = 0,
         options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(device="cpu", batch_size=[num_envs])
+        preprocessing = preprocessing_of(
+            name,
+            atari_preprocessing,
+            vectorization,
+            options or {},
+            terminal_on_life_loss=terminal_on_life_loss,
+            training=mode == "train",
+        )
+        is_atari = preprocessing is not None
         self._vector = make_vector(
-            name, num_envs, vectorization, autoreset, options or {}, render=mode == "demo"
+            name,
+            num_envs,
+            vectorization,
+            autoreset,
+            options or {},
+            render=mode == "demo",
+            preprocessing=preprocessing,
         )
         try:
             observations = Observations(self._vector.single_observation_space)
             self._actions = actions_of(self._vector.single_action_space)
-            self._stacks = ImageStacks(observations.images, frame_stack)
-            if frame_stack > 1 and not observations.images:
+            self._stacks = ImageStacks(
+                observations.images, frame_stack or (FRAME_STACK if is_atari else 1)
+            )
+            if frame_stack is not None and frame_stack > 1 and not observations.images:
                 raise ConfigurationError(f"frame_stack={frame_stack}: it has no images to stack")
         except ConfigurationError as error:
             close_vector(self._vector)
@@ -107,7 +136,11 @@ class GymnasiumEnv(Environment):
         self._episodes = episodes_of(self._vector, observations, seed)
         self.step_seconds = 1.0 / (self._vector.metadata.get("render_fps") or _USUAL_FPS)
         self.can_render = "rgb_array" in (self._vector.metadata.get("render_modes") or ())
+        if is_atari:
+            self.step_seconds, self.can_render = STEP_SECONDS, True
         self.frame_stacks = self._stacks.counts
+        clips = is_atari if clip_rewards is None else clip_rewards
+        self._clips_rewards = clips and mode == "train"
         if isinstance(self._actions, BoxActions):
             self.discrete_actions = self._actions.table(action_levels)
 
@@ -122,6 +155,8 @@ class GymnasiumEnv(Environment):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         after = self._episodes.step(self._actions.to_env(tensordict.get("action")))
+        if self._clips_rewards:
+            after["reward"].clamp_(-1.0, 1.0)
         return self._batch(self._stacks.step(after))
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:

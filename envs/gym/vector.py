@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import gymnasium
@@ -16,6 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import Error as GymnasiumError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
+from envs.gym.atari import Preprocessing
 from torchrl_gpu.errors import ConfigurationError
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
@@ -27,8 +29,15 @@ _AUTORESET_MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
 }
 
-# Modules of Gymnasium that need further packages, and the extras that install them.
-_EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
+# Modules of environments that need further packages, and the extras that install them.
+_EXTRAS = {
+    "gymnasium.envs.box2d": "box2d",
+    "gymnasium.envs.mujoco": "mujoco",
+    "ale_py": "atari",
+}
+
+# Packages that register the environments of a namespace.
+_PACKAGES = {"ALE": "ale_py"}
 
 # Time limit of `close` for a step that was interrupted or whose worker died.
 _SECONDS_TO_FINISH = 2.0
@@ -42,7 +51,7 @@ def registered(name: str) -> str:
 
     Args:
         name: Gymnasium id with version; `package:Name-v0` imports `package` first, which registers
-            the environment.
+            the environment. `ALE/...` needs no such prefix.
 
     Raises:
         ValueError: the id is not registered, or the package cannot be imported.
@@ -53,6 +62,11 @@ def registered(name: str) -> str:
             importlib.import_module(package)
         except ImportError as error:
             raise ValueError(f"{package} cannot be imported ({error})") from None
+    own_package = _PACKAGES.get(env_id.rpartition("/")[0])
+    if own_package is not None and env_id not in gymnasium.registry:
+        if importlib.util.find_spec(own_package) is None:
+            raise ValueError(_needs_extra(_EXTRAS[own_package]))
+        gymnasium.register_envs(importlib.import_module(own_package))
     if env_id not in gymnasium.registry:
         close = difflib.get_close_matches(env_id, gymnasium.registry, n=3)
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
@@ -68,6 +82,7 @@ def make_vector(
     options: Mapping[str, Any],
     *,
     render: bool,
+    preprocessing: Preprocessing | None = None,
 ) -> VectorEnv:
     """Make a vector environment.
 
@@ -78,6 +93,7 @@ def make_vector(
         autoreset: autoreset mode, see `GymnasiumEnv`; None for the default of the vectorization.
         options: keyword arguments of `gymnasium.make`.
         render: whether the environment must be able to render images.
+        preprocessing: preprocessing of an Atari environment; None for no preprocessing.
 
     Returns:
         The vector environment; its `metadata` hold `autoreset_mode`.
@@ -86,7 +102,10 @@ def make_vector(
         ConfigurationError: the environment cannot be made with these arguments.
     """
     spec = gymnasium.spec(name.rpartition(":")[2])
-    arguments = _arguments(spec, vectorization, autoreset, options, render=render)
+    if preprocessing is not None and render and vectorization == "vector_entry_point":
+        # ALE's vectorized code cannot render; its transitions are those of the other ways.
+        vectorization = "sync"
+    arguments = _arguments(spec, vectorization, autoreset, options, preprocessing, render=render)
     try:
         with warnings.catch_warnings():
             # `_check` raises errors for the conditions of these warnings.
@@ -122,6 +141,7 @@ def _arguments(
     vectorization: Vectorization,
     autoreset: Autoreset | None,
     options: Mapping[str, Any],
+    preprocessing: Preprocessing | None,
     *,
     render: bool,
 ) -> dict[str, Any]:
@@ -140,6 +160,14 @@ def _arguments(
                 f"vectorization=vector_entry_point: {spec.id} has no vectorization of its own; use "
                 f"sync or async"
             )
+        if preprocessing is not None:
+            if autoreset == "disabled":
+                raise ConfigurationError(
+                    "autoreset=disabled: ALE's vectorized code supports same_step and next_step; "
+                    "vectorization=sync and async support every mode"
+                )
+            arguments |= preprocessing.vectorized_options()
+            arguments["autoreset_mode"] = _AUTORESET_MODES[autoreset or "next_step"]
         return arguments
     if spec.entry_point is None:
         raise ConfigurationError(
@@ -148,12 +176,16 @@ def _arguments(
     # `Observations` makes the only copy.
     mode = _AUTORESET_MODES[autoreset or "disabled"]
     arguments["vector_kwargs"] = {"autoreset_mode": mode, "copy": False}
+    wrappers: list[Callable[[gymnasium.Env], gymnasium.Env]] = []
+    if preprocessing is not None:
+        arguments |= preprocessing.wrapped_options()
+        wrappers.append(preprocessing)
     if vectorization == "async":
         # TorchRL sets spawn as the default start method, and spawned workers import the main module
         # and torch. Gymnasium's default on Linux is fork.
         arguments["vector_kwargs"]["context"] = "fork" if sys.platform == "linux" else None
-        arguments["wrappers"] = (_InterruptsLeftToParent(),)
-    return arguments
+        wrappers.append(_InterruptsLeftToParent())
+    return arguments | {"wrappers": tuple(wrappers)}
 
 
 class _InterruptsLeftToParent:
@@ -198,8 +230,12 @@ def _reason(spec: EnvSpec, error: Exception) -> str:
     if isinstance(error, GymnasiumError | ImportError):
         for module, extra in _EXTRAS.items():
             if str(spec.entry_point).startswith(module):
-                return f'it needs an extra: pip install "torchrl-gpu[{extra}]" ({one_line(error)})'
+                return f"{_needs_extra(extra)} ({one_line(error)})"
     return f"it cannot be made: {one_line(error)}"
+
+
+def _needs_extra(extra: str) -> str:
+    return f'it needs an extra: pip install "torchrl-gpu[{extra}]"'
 
 
 def one_line(error: Exception) -> str:
