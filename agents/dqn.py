@@ -6,6 +6,7 @@ van Hasselt et al., "Deep Reinforcement Learning with Double Q-learning", arXiv 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import torch
@@ -17,7 +18,7 @@ from torchrl.data import Composite, TensorSpec
 
 from agents.base import Losses
 from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
-from agents.modules.networks import EncodedMLP, LayerSizes
+from agents.modules.networks import EncodedMLP
 from agents.modules.optimization import TargetNetwork, adam
 from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.exploration import EpsilonGreedy
@@ -34,7 +35,7 @@ class DQN(ValueBasedAgent):
         observation_spec: spec of the observations, batch size `[num_envs]`.
         action_spec: spec of the actions, discrete, `[*B]`.
         device: device of all parameters and computations.
-        hidden_sizes: widths of the hidden layers, each at least 1.
+        hidden_sizes: widths of the hidden layers behind the encoder, each at least 1; may be empty.
         encoder: factory of the encoders that turn observations into features for the networks, see
             `agents.modules.encoders`.
         double: use double Q-learning: the online network chooses the next action and the target
@@ -69,7 +70,7 @@ class DQN(ValueBasedAgent):
         action_spec: TensorSpec,
         device: torch.device,
         *,
-        hidden_sizes: LayerSizes = (128, 128),
+        hidden_sizes: Sequence[Annotated[int, Field(ge=1)]] = (128, 128),
         encoder: EncoderFactory = DEFAULT_ENCODER,
         double: bool = True,
         learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,

@@ -7,9 +7,11 @@ import re
 from typing import Any
 
 import pytest
+from torch import nn
 from torchrl.data import Unbounded
 
 from agents.base import Agent
+from agents.dqn import DQN
 from tests.helpers.agents import AGENTS, ENVS, build, every_agent_class, small_specs
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.environments.specs import ActionKind
@@ -35,7 +37,6 @@ OUT_OF_RANGE = [
     ("gamma", -0.1),
     ("gamma", 1.5),
     ("head_sizes", [0]),
-    ("hidden_sizes", []),
     ("hidden_sizes", [16, 0]),
     ("initial_temperature", 0.0),
     ("kappa", 0.0),
@@ -79,6 +80,16 @@ def test_settings_out_of_range_are_refused_by_name(name: str, value: Any) -> Non
     assert takers
     for agent_class in takers:
         refuses(agent_class, name, value)
+
+
+@every_agent_class
+def test_only_dqn_needs_no_hidden_layer(agent_class: type[Agent]) -> None:
+    if agent_class is not DQN:
+        refuses(agent_class, "hidden_sizes", [])
+        return
+    agent: Any = build(DQN, *small_specs("discrete"), hidden_sizes=[])
+    layers = [layer for layer in agent.network.network.modules() if isinstance(layer, nn.Linear)]
+    assert len(layers) == 1
 
 
 @every_agent_class
