@@ -12,11 +12,14 @@ import pytest
 import torch
 from gymnasium.wrappers import FrameStackObservation
 from tensordict import TensorDictBase
+from torchrl.envs import StepCounter, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
 from agents.dqn import DQN
 from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE
+from torchrl_gpu.environments.action_table import with_action_table
+from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.trainer import TorchRLTrainer
@@ -97,6 +100,14 @@ def test_only_images_of_a_dict_are_stacked(make_gym: Callable[..., GymnasiumEnv]
     assert env.observation_spec["camera"].shape == (3, 3 * FRAMES, 6, 5)
     assert env.observation_spec["place"].shape == (3, 4)
     check_env_specs(env)
+
+
+def test_discrete_actions_leave_the_stacks_declared_and_transforms_do_not(
+    make_gym: Callable[..., GymnasiumEnv],
+) -> None:
+    env = make_gym(name=f"{MODULE}:DictCounter-v0")
+    assert with_action_table(env).frame_stacks == {"camera": FRAMES}
+    assert not as_environment(TransformedEnv(env, StepCounter())).frame_stacks
 
 
 def test_a_reset_at_any_time_begins_new_stacks(make_gym: Callable[..., GymnasiumEnv]) -> None:
