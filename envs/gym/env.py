@@ -44,8 +44,9 @@ class GymnasiumEnv(Environment):
       the last images follow one another, `[num_envs, frame_stack * C, H, W]`.
     * `action`: int64 `[num_envs]` for a Discrete space; for a Box float32 `[num_envs, D]` in
       [-1, 1], mapped to the bounds of the Box.
-    * `reward`, `terminated`, `truncated`, `done` `[num_envs, 1]`: values of Gymnasium. A time
-      limit truncates. `next` holds the true last observation of an episode.
+    * `reward`, `terminated`, `truncated`, `done` `[num_envs, 1]`: values of Gymnasium, with rewards
+      clipped by `clip_rewards`. A time limit truncates. `next` holds the true last observation of
+      an episode.
     * `active` `[num_envs, 1]`, bool, with `next_step` autoreset only: false where the next step
       resets the environment. That step ignores the action, has reward 0 and is not a transition.
 
