@@ -47,6 +47,8 @@ def start_genesis(device: torch.device) -> Any:
             raise ConfigurationError(
                 f"Genesis cannot use its backend {name}: {_one_line(error)}"
             ) from None
+        # Genesis switches subnormal numbers off for the whole process.
+        torch.set_flush_denormal(False)
     elif gs.backend != backend:
         raise ConfigurationError(
             f"Genesis already simulates on {gs.backend.name} in this process, which has one backend"

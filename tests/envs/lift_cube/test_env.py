@@ -25,6 +25,11 @@ def _random_actions(env: LiftCubeEnv, steps: int) -> Tensor:
     return 2.0 * torch.rand(steps, env.num_envs, 4, generator=generator) - 1.0
 
 
+def test_numbers_of_the_process_keep_their_precision(lift: LiftCubeEnv) -> None:
+    smallest = float("5e-324")
+    assert smallest * 1.0 != 0.0
+
+
 def test_specs_hold(lift: LiftCubeEnv) -> None:
     check_env_specs(lift)
 
