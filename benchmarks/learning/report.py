@@ -122,7 +122,7 @@ def markdown(results: Sequence[Result], picture: Path) -> str:
         "Commands for the first seed:",
         "",
         "```",
-        *dict.fromkeys(_without_folders(s.command) for s in series),
+        *dict.fromkeys(s.command for s in series),
         "```",
     ]
     return "\n".join(lines) + "\n"
@@ -187,13 +187,6 @@ def _draw_series(panel: Axes, series: Series, label: str, color: str, style: str
 def _side_by_side(runs: Sequence[Run]) -> Iterator[tuple[Point, ...]]:
     """Yield, for each evaluation in turn, its points in all runs."""
     return zip(*(run.curve for run in runs), strict=False)
-
-
-def _without_folders(command: str) -> str:
-    """Return a command without the folders of the machine that it ran on."""
-    return " ".join(
-        argument for argument in command.split() if not argument.startswith(("runs=/", "out=/"))
-    )
 
 
 if __name__ == "__main__":

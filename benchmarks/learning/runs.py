@@ -42,8 +42,9 @@ class Job:
 
     @property
     def command(self) -> str:
-        """The command as a user would type it."""
-        return shlex.join(("python", *self.arguments))
+        """The command as a user would type it, without the folders of this machine."""
+        local = ("runs=/", "out=/")
+        return shlex.join(("python", *(a for a in self.arguments if not a.startswith(local))))
 
     def run(self) -> Run:
         """Carry out the run in its own process and read its result.
