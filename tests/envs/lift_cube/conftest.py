@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 import pytest
+import torch
 
+from envs.genesis import start_genesis
 from envs.lift_cube import LiftCubeEnv
+from torchrl_gpu.errors import ConfigurationError
 
 
 @pytest.fixture(scope="package", autouse=True)
 def _genesis() -> None:
-    if find_spec("genesis") is None:
-        pytest.skip('Genesis is not installed: pip install -e ".[genesis]"')
+    try:
+        start_genesis(torch.device("cpu"))
+    except ConfigurationError as error:  # not installed, or without OpenGL
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="package")
