@@ -50,7 +50,7 @@ General settings
   seed        seed of all random numbers, at least 0 (0)
   device      compute device: auto, cpu, cuda, cuda:1, xpu, mps, directml (auto)
   threads     number of CPU threads of PyTorch, at least 1; null for one per core. More than one
-              can help networks 1024 wide and images, where cores are free (1)
+              helps networks from 256 wide on, and images, where cores are free (1)
   observation_keys
               observations that the agent receives, as in [observation] (null: all of them)
   checkpoint  run folder or checkpoint file to resume, evaluate or film (null)
