@@ -29,14 +29,12 @@ class Progress(NamedTuple):
     """Judgement of one step; bool and float tensors `[N]`.
 
     Attributes:
-        grasped: both pads touch the cube.
-        lifted: the cube is grasped and has left the floor.
+        lifted: both pads touch the cube, and it has left the floor.
         success: the task is solved.
         reward: sum of the weighted terms.
         terms: terms of the reward, `[T, N]`, in the order of `TERMS`.
     """
 
-    grasped: Tensor
     lifted: Tensor
     success: Tensor
     reward: Tensor
@@ -84,4 +82,4 @@ def judge(task: Task, scene: Scene, was_lifted: Tensor, action_change: Tensor) -
         smooth = -0.01 * lifted * action_change
         terms = torch.stack([reach, floor, grasp, lifted, success, drop, smooth])
     reward = terms.sum(0) / _MOST - 1.0 + SUCCESS_REWARD * success
-    return Progress(grasped, lifted, success, reward, terms)
+    return Progress(lifted, success, reward, terms)
