@@ -7,7 +7,7 @@ from typing import Any
 import imageio.v2 as imageio
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from tests.helpers.environments import IdentityEnv
 from tests.trainers.test_evaluation import policy_for
@@ -70,11 +70,9 @@ def test_film_plays_in_real_time_times_speed(
         expected = mp4
     else:
         with Image.open(path) as image:
-            count = image.n_frames  # type: ignore[attr-defined]
-            frame_seconds = []
-            for frame in range(count):
-                image.seek(frame)
-                frame_seconds.append(image.info["duration"] / 1000)
+            frame_seconds = [
+                frame.info["duration"] / 1000 for frame in ImageSequence.Iterator(image)
+            ]
         expected = gif
     assert frame_seconds == pytest.approx([1 / expected] * len(env.drawn), rel=1e-3)
     # From the first to the last state, to within one frame.
