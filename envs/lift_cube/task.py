@@ -22,7 +22,7 @@ TERMS: Final[dict[Task, tuple[str, ...]]] = {
 }
 # Sum of all terms that a policy can hold without success. Less this sum, every step costs, and no
 # policy gains by delaying success.
-_MOST: Final = 5.25
+_MOST: Final[dict[Task, float]] = {"lift": 5.25, "reach": 1.0}
 
 
 class Progress(NamedTuple):
@@ -44,7 +44,8 @@ class Progress(NamedTuple):
 def judge(task: Task, scene: Scene, was_lifted: Tensor, action_change: Tensor) -> Progress:
     """Return reward and success after a step.
 
-    The reward of a step is (the sum of the terms - 5.25) / 5.25, at most 0, and 10 more on success.
+    The reward of a step is (the sum of the terms - m) / m, at most 0, and 10 more on success. The
+    scale m is 5.25 for the task `lift` and 1 for `reach`.
 
     | term | value |
     | --- | --- |
@@ -81,5 +82,5 @@ def judge(task: Task, scene: Scene, was_lifted: Tensor, action_change: Tensor) -
         drop = -2.0 * (was_lifted & ~grasped)
         smooth = -0.01 * lifted * action_change
         terms = torch.stack([reach, floor, grasp, lifted, success, drop, smooth])
-    reward = terms.sum(0) / _MOST - 1.0 + SUCCESS_REWARD * success
+    reward = terms.sum(0) / _MOST[task] - 1.0 + SUCCESS_REWARD * success
     return Progress(lifted, success, reward, terms)
