@@ -28,6 +28,7 @@ def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
 Range = Annotated[tuple[float, float], AfterValidator(_ascending)]
 Renderer = Literal["auto", "batched", "sequential", "madrona"]
 Way = Literal["batched", "sequential", "madrona"]
+Geometry = Literal["visual", "collision"]
 
 # Distance of the environments in metres where they share one scene: beyond `_FAR`, so that no
 # camera sees another environment, and a multiple of the tiles of the floor.
@@ -46,6 +47,9 @@ class WristCamera(Configurable):
             rasterizer, `sequential` one environment after another, `madrona` on an NVIDIA GPU;
             `auto` takes the fastest that works on the machine.
         size: height and width of the images in pixels, 8 to 1024.
+        geometry: shapes of the arm that are drawn: `visual`, its detailed meshes, or `collision`,
+            the simple bodies of its collision model, which a machine without GPU draws several
+            times as fast.
         fov: vertical field of view in degrees, 10 to 150.
         position: position in the frame of the hand, in metres.
         tilt: rotation towards the fingers in degrees, -90 to 90; 0 looks along the fingers.
@@ -63,6 +67,7 @@ class WristCamera(Configurable):
         *,
         renderer: Renderer = "auto",
         size: Annotated[int, Field(ge=8, le=1024)] = 84,
+        geometry: Geometry = "visual",
         fov: Annotated[float, Field(ge=10, le=150)] = 88.0,
         position: tuple[float, float, float] = (0.07, 0.0, 0.03),
         tilt: Annotated[float, Field(ge=-90, le=90)] = 25.0,
@@ -71,6 +76,7 @@ class WristCamera(Configurable):
     ) -> None:
         self.renderer = renderer
         self.size = size
+        self.geometry = geometry
         self.fov = fov
         self.position = position
         self.tilt = tilt

@@ -14,11 +14,13 @@ from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
 from envs.lift_cube.arm import PANDA, Arm
 from envs.lift_cube.camera import Range, WristCamera
+from envs.lift_cube.images import WristImages
 from envs.lift_cube.simulation import CUBE_SIZE, STEP_SECONDS, Scene, Simulation
 from envs.lift_cube.starts import Draws, Starts
 from envs.lift_cube.task import TERMS, Task, judge
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.environment import Environment, Mode
+from torchrl_gpu.errors import ConfigurationError
 
 STEP_LENGTH: Final = 0.02  # m, longest move of the target of the grip point in one step
 # Scales that bring speeds in rad/s and lengths in m to order 1.
@@ -41,6 +43,8 @@ class LiftCubeEnv(Environment):
         num_envs: number of environments simulated in parallel, at least 1.
         task: `lift`, or `reach` to touch the cube only.
         pixels: observe images of a camera at the wrist instead of the position of the cube.
+        frame_stack: number of last images that the agent observes together, at least 1; the first
+            image of an episode fills the stack. More than 1 needs `pixels`.
         arm: description of the arm.
         camera: description of the camera at the wrist.
         device: device of the policy; Genesis simulates on it where it can, else on the CPU.
@@ -80,6 +84,7 @@ class LiftCubeEnv(Environment):
         num_envs: Annotated[int, Field(ge=1)] = 16,
         task: Task = "lift",
         pixels: bool = False,
+        frame_stack: Annotated[int, Field(ge=1)] = 1,
         arm: Arm = PANDA,
         camera: WristCamera = WRIST_CAMERA,
         device: torch.device = torch.device("cpu"),  # noqa: B008
@@ -93,6 +98,10 @@ class LiftCubeEnv(Environment):
         show_viewer: bool = False,
         seed: int = 0,
     ) -> None:
+        if frame_stack > 1 and not pixels:
+            raise ConfigurationError(
+                f"env.frame_stack={frame_stack}: there are no images to stack; add env.pixels=true"
+            )
         filmed = mode == "demo"
         self.simulation = Simulation(
             arm,
@@ -106,6 +115,8 @@ class LiftCubeEnv(Environment):
         self.discrete_actions = _moves().to(self.device)
         self.task = task
         self.pixels = pixels
+        self.frame_stack = frame_stack
+        self.frame_stacks = {"pixels": frame_stack} if pixels else {}
         self.camera = camera
         self.max_episode_steps = max_episode_steps
         self.curriculum = curriculum
@@ -122,8 +133,11 @@ class LiftCubeEnv(Environment):
         self._steps = torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device)
         self._last_action = torch.zeros(num_envs, 4, device=self.device)
         self._was_lifted = torch.zeros(num_envs, dtype=torch.bool, device=self.device)
-        self._camera_shift = torch.zeros(num_envs, 3, device=self.device)
-        self._brightness = torch.ones(num_envs, 1, 1, 1, device=self.device)
+        self._images = (
+            WristImages(self.simulation, camera, frame_stack, self.device)
+            if pixels or filmed
+            else None
+        )
         self._term_sums = torch.zeros(len(TERMS[task]), device=self.device)
         self._term_count = 0
         self._restart(torch.arange(num_envs, device=self.device))
@@ -141,7 +155,7 @@ class LiftCubeEnv(Environment):
             shape=(num_envs,),
         )
         if self.pixels:
-            shape = (num_envs, 3, self.camera.size, self.camera.size)
+            shape = (num_envs, 3 * self.frame_stack, self.camera.size, self.camera.size)
             self.observation_spec["pixels"] = Bounded(
                 0, 255, shape=shape, dtype=torch.uint8, device=self.device
             )
@@ -159,6 +173,8 @@ class LiftCubeEnv(Environment):
         joints = self.simulation.joints_towards(self._scene, self._target)
         self.simulation.step(joints, (action[:, 3:] + 1.0) / 2.0)
         self._scene = self.simulation.observe()
+        if self._images is not None:
+            self._images.advance()
         self._steps = self._steps + 1
 
         change = (action - self._last_action).square().sum(-1)
@@ -202,6 +218,8 @@ class LiftCubeEnv(Environment):
         self.simulation.place(rows, *self._starts.draw(len(rows), curriculum))
         self._vary(rows)
         self._scene = self.simulation.observe()
+        if self._images is not None:
+            self._images.restart(rows)
         self._target[rows] = self._scene.grip[rows]
         self._steps[rows] = 0
         self._last_action[rows] = 0.0
@@ -209,9 +227,12 @@ class LiftCubeEnv(Environment):
 
     def _vary(self, rows: Tensor) -> None:
         """Draw friction and mass of the cube, position and brightness of the camera anew."""
-        count, draws, shift = len(rows), self._draws, self.camera.shift
-        self._camera_shift[rows] = draws.uniform(-shift, shift, count, 3)
-        self._brightness[rows] = draws.uniform(*self.camera.brightness, count, 1, 1, 1)
+        count, draws, longest = len(rows), self._draws, self.camera.shift
+        # Drawn without images too: a seed gives the same episodes with images and without them.
+        shift = draws.uniform(-longest, longest, count, 3)
+        brightness = draws.uniform(*self.camera.brightness, count)
+        if self._images is not None:
+            self._images.vary(rows, shift, brightness)
         if self.friction != _UNCHANGED:
             self.simulation.set_friction(rows, draws.uniform(*self.friction, count))
         if self.mass != _UNCHANGED:
@@ -229,16 +250,10 @@ class LiftCubeEnv(Environment):
         return self._batch(tensors)
 
     def _observations(self) -> dict[str, Tensor]:
-        if not self.pixels:
-            return {"observation": self._vector()}
-        return {"observation": self._vector(), "pixels": self._images()}
-
-    def _images(self) -> Tensor:
-        """Return the images of the wrist cameras `[num_envs, 3, H, W]`, uint8."""
-        images = self.simulation.images(self._camera_shift).to(self.device)
-        if self.camera.brightness == (1.0, 1.0):
-            return images
-        return (images * self._brightness).clamp(max=255).to(torch.uint8)
+        tensors = {"observation": self._vector()}
+        if self._images is not None and self.pixels:
+            tensors["pixels"] = self._images.stacks
+        return tensors
 
     def _vector(self) -> Tensor:
         """Return the vector of observations `[num_envs, D]`, each of order 1."""
@@ -279,11 +294,11 @@ class LiftCubeEnv(Environment):
             Image `[480, 1120, 3]`, uint8; mode `demo` only.
         """
         cameras = self.simulation.cameras
-        if cameras is None or self.mode != "demo":
+        if cameras is None or self._images is None or self.mode != "demo":
             return super().render(index)
         overview = cameras.overview_image(index)
         height = len(overview)
-        wrist = self.simulation.images(self._camera_shift)[index : index + 1].to(torch.float32)
+        wrist = self._images.stacks[index : index + 1, -3:].to(torch.float32)
         wrist = F.interpolate(wrist, (height, height))[0].permute(1, 2, 0).to(torch.uint8)
         return torch.cat([overview, wrist.cpu()], dim=1)
 
@@ -343,8 +358,7 @@ class LiftCubeEnv(Environment):
             "steps": self._steps.clone(),
             "last_action": self._last_action.clone(),
             "was_lifted": self._was_lifted.clone(),
-            "camera_shift": self._camera_shift.clone(),
-            "brightness": self._brightness.clone(),
+            "images": {} if self._images is None else self._images.state_dict(),
             "generator": self._draws.generator.get_state(),
         }
 
@@ -363,8 +377,8 @@ class LiftCubeEnv(Environment):
         self._steps = state_dict["steps"].to(self.device)
         self._last_action = state_dict["last_action"].to(self.device)
         self._was_lifted = state_dict["was_lifted"].to(self.device)
-        self._camera_shift = state_dict["camera_shift"].to(self.device)
-        self._brightness = state_dict["brightness"].to(self.device)
+        if self._images is not None:
+            self._images.load_state_dict(state_dict["images"])
         self._draws.generator.set_state(state_dict["generator"])
 
     def close(self, *, raise_if_closed: bool = True) -> None:

@@ -25,6 +25,12 @@ FRICTION: Final = 0.5
 STEP_SECONDS: Final = 0.02
 PHYSICS_STEPS: Final = 2  # of the simulator in one step of the environment
 SUBSTEPS: Final = 2
+_BODY_COLOR: Final = (
+    0.8,
+    0.8,
+    0.8,
+    1.0,
+)  # of the collision bodies of the arm, where they are drawn
 
 
 class Scene(NamedTuple):
@@ -117,8 +123,12 @@ class Simulation:
         )
         # Without gravity compensation, the position controller would sag by centimetres.
         self.robot = self.scene.add_entity(
-            morph, material=gs.materials.Rigid(gravity_compensation=1.0, friction=1.0)
+            morph,
+            material=gs.materials.Rigid(gravity_compensation=1.0, friction=1.0),
+            vis_mode="visual" if wrist is None else wrist.geometry,
         )
+        for geom in self.robot.geoms:
+            geom.mesh.set_color(_BODY_COLOR)  # instead of a random one
         joints, fingers = self._dofs(arm.joints, "joints"), self._dofs(arm.fingers, "fingers")
         self._joints, self._fingers = _as_slice(joints), _as_slice(fingers)
         self._actuators = torch.tensor([*joints, *fingers], device=self.device)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from envs.lift_cube import LiftCubeEnv
@@ -104,3 +105,57 @@ def test_a_way_that_the_machine_lacks_is_refused(
 def test_wrong_brightness_is_refused(brightness: tuple[float, float]) -> None:
     with pytest.raises(ConfigurationError, match="lowest, highest"):
         WristCamera(brightness=brightness)
+
+
+@pytest.fixture(scope="module")
+def stacked() -> Iterator[LiftCubeEnv]:
+    """Two environments that observe stacks of three images of the collision bodies."""
+    camera = WristCamera(size=SIZE, geometry="collision", brightness=(0.5, 1.5))
+    env = LiftCubeEnv(num_envs=2, pixels=True, frame_stack=3, camera=camera, seed=5)
+    yield env
+    env.close()
+
+
+def _frames(observation: TensorDictBase) -> Tensor:
+    """Return the images of all stacks `[N, frames, 3, H, W]`."""
+    return observation["pixels"].unflatten(1, (3, 3))
+
+
+def test_stack_holds_the_last_images_of_the_episode(stacked: LiftCubeEnv) -> None:
+    root = stacked.reset()
+    first = _frames(root)
+    assert torch.equal(first[:, 0], first[:, 2])
+    up = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(2, 4)
+    step, _ = stacked.step_and_maybe_reset(root.set("action", up))
+    second = _frames(step["next"])
+    assert torch.equal(second[:, :2], first[:, 1:])
+    assert not torch.equal(second[:, 2], first[:, 2])
+    stacked.reset(TensorDict({"_reset": torch.tensor([[False], [True]])}, [2]))
+    again = stacked.observe()
+    assert torch.equal(_frames(again)[0], second[0])
+    assert torch.equal(_frames(again)[1, 0], _frames(again)[1, 2])
+    assert stacked.frame_stacks == {"pixels": 3}
+
+
+def test_state_restores_stacks_and_the_conditions_of_the_camera(stacked: LiftCubeEnv) -> None:
+    root = stacked.reset()
+    state = stacked.state_dict()
+    action = torch.full((2, 4), 0.5)
+    expected, _ = stacked.step_and_maybe_reset(root.set("action", action))
+    stacked.reset()
+    stacked.load_state_dict(state)
+    step, _ = stacked.step_and_maybe_reset(stacked.observe().set("action", action))
+    assert torch.equal(step["next", "pixels"], expected["next", "pixels"])
+
+
+def test_only_the_cube_is_coloured_among_collision_bodies(stacked: LiftCubeEnv) -> None:
+    red, green, blue = _frames(stacked.reset())[:, -1].int().unbind(1)
+    saturated = ((green - red).abs() > 60) | ((green - blue).abs() > 60)
+    is_cube = (red > 2 * green) & (red > 2 * blue)
+    assert is_cube.any()
+    assert not (saturated & ~is_cube).any()
+
+
+def test_stack_without_images_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"add env\.pixels=true"):
+        LiftCubeEnv(frame_stack=2)
