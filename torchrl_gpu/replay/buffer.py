@@ -13,10 +13,10 @@ from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.layout import (
     check_layout,
-    check_memory,
     least_capacity,
     leaves_of,
     replay_layout,
@@ -104,8 +104,10 @@ class ReplayBuffer:
                 capacity, observation_spec, action_spec, num_envs, frame_stacks
             ),
             capacity,
-            least_capacity(num_envs, stacks),
             device,
+            setting="capacity",
+            purpose="the replay",
+            least=least_capacity(num_envs, stacks),
         )
         self.capacity = capacity
         self.num_envs = num_envs

@@ -1,24 +1,16 @@
-"""Shape and dtype of every tensor of a replay buffer, and checks that they fit into memory."""
+"""Shape and dtype of every tensor of a replay buffer."""
 
 from __future__ import annotations
 
-import bisect
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torchrl.data import Composite, TensorSpec
 
-from torchrl_gpu.devices.accelerator import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
-
-_logger = logging.getLogger(__name__)
 
 Key = tuple[str, ...]
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]
-
-# The rest of the free memory is left to the agent.
-_USABLE_SHARE_OF_FREE_MEMORY = 0.9
 
 
 def replay_layout(
@@ -111,38 +103,3 @@ def check_layout(
                 f"the observation {'.'.join(key)} of shape {list(shape)} is no stack of {count} "
                 f"frames; its first dimension must be a multiple of {count}"
             )
-
-
-def check_memory(
-    needed: Callable[[int], int], capacity: int, least: int, device: torch.device
-) -> None:
-    """Log the memory that a replay buffer needs, and reject a buffer that does not fit.
-
-    Args:
-        needed: function that returns the size in bytes for a capacity.
-        capacity: number of observations to keep.
-        least: minimum capacity.
-        device: device of the buffer.
-
-    Raises:
-        ConfigurationError: the memory is insufficient; the message names the capacity that fits.
-    """
-    size, free = needed(capacity), accelerator_of(device).free_memory
-    _logger.info("replay of %d observations on %s: %s", capacity, device, _readable(size))
-    usable = None if free is None else int(_USABLE_SHARE_OF_FREE_MEMORY * free)
-    if usable is not None and size > usable:
-        fitting = bisect.bisect_right(range(capacity), usable, key=needed) - 1
-        advice = f"capacity={fitting} would fit" if fitting >= least else "none would fit"
-        raise ConfigurationError(
-            f"capacity={capacity}: the replay needs {_readable(size)} and {device} has "
-            f"{_readable(usable)} to spare; {advice}"
-        )
-
-
-def _readable(size: float) -> str:
-    """Return a number of bytes with its unit, such as 1.4 GiB."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} TiB"

@@ -222,7 +222,7 @@ def test_the_size_is_exact_and_logged(caplog: pytest.LogCaptureFixture) -> None:
             tensor.untyped_storage().nbytes() for tensor in buffer.state_dict().values()
         )
         assert ReplayBuffer.bytes_needed(capacity, spec, action_spec(4), 4) == allocated
-    assert re.search(r"1000 observations on cpu: \d+(\.\d+)? KiB", caplog.text)
+    assert re.search(r"capacity=1000: the replay needs \d+(\.\d+)? KiB on cpu", caplog.text)
 
 
 def test_pixels_need_half_the_memory_of_storing_them_twice() -> None:
