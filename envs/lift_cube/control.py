@@ -11,21 +11,33 @@ _DAMPING = 0.05
 _MAX_CHANGE = 0.2
 
 
-def joint_changes(jacobian: Tensor, error: Tensor, damping: Tensor) -> Tensor:
+def jacobian(axes: Tensor, anchors: Tensor, turns: Tensor, point: Tensor) -> Tensor:
+    """Return the Jacobians of a point of the hand, transposed, `[N, J, 6]`: linear, then angular.
+
+    Args:
+        axes: axes of the joints between base and hand, unit vectors `[N, J, 3]`.
+        anchors: points on the axes `[N, J, 3]`, m.
+        turns: 1 for a joint that turns about its axis, 0 for one that slides along it, `[J, 1]`.
+        point: positions of the point `[N, 3]`, m.
+    """
+    circular = torch.linalg.cross(axes, point.unsqueeze(1) - anchors)
+    return torch.cat([torch.lerp(axes, circular, turns), turns * axes], dim=-1)
+
+
+def joint_changes(transposed: Tensor, error: Tensor, damping: Tensor) -> Tensor:
     """Return the changes of joint angles `[N, J]` that reduce the errors of the hand.
 
     Each environment has its own Jacobian. Source: Wampler, "Manipulator inverse kinematic solutions
     based on vector formulations and damped least-squares methods", 1986.
 
     Args:
-        jacobian: `[N, 6, J]`, linear above angular.
+        transposed: `jacobian`, `[N, J, 6]`.
         error: way to the desired position in m, then rotation vector to the desired orientation in
             rad, `[N, 6]`.
         damping: `damping_matrix`.
     """
-    transposed = jacobian.mT
-    # dq = J^T (J J^T + lambda^2 I)^-1 e
-    pulls = torch.linalg.solve(damping + jacobian @ transposed, error)
+    # dq = J^T (J J^T + lambda^2 I)^-1 e; damped, the matrix is never singular.
+    pulls, _ = torch.linalg.solve_ex(damping + transposed.mT @ transposed, error)
     return (transposed @ pulls.unsqueeze(-1)).squeeze(-1).clamp(-_MAX_CHANGE, _MAX_CHANGE)
 
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from envs.lift_cube.control import comparison, damping_matrix, joint_changes, rotate, tilt
+from envs.lift_cube.control import comparison, damping_matrix, jacobian, joint_changes, rotate, tilt
 
 
 def _turn(axis: list[float], angle: float) -> Tensor:
@@ -37,20 +37,29 @@ def test_rotate_turns_x_into_y() -> None:
     assert torch.allclose(turned, torch.tensor([[0.0, 1.0, 0.0]]), atol=1e-6)
 
 
+def test_jacobian_of_a_turning_and_a_sliding_joint() -> None:
+    axes = torch.tensor([[[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]])
+    anchors = torch.tensor([[[1.0, 0.0, 0.0], [5.0, 6.0, 7.0]]])
+    turns, point = torch.tensor([[1.0], [0.0]]), torch.tensor([[3.0, 0.0, 4.0]])
+    turning, sliding = jacobian(axes, anchors, turns, point)[0]
+    assert turning.tolist() == [0.0, 2.0, 0.0, 0.0, 0.0, 1.0]
+    assert sliding.tolist() == [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+
+
 def test_each_environment_uses_its_own_jacobian() -> None:
-    jacobians = torch.randn(3, 6, 7, generator=torch.Generator().manual_seed(0))
+    jacobians = torch.randn(3, 7, 6, generator=torch.Generator().manual_seed(0))
     error = torch.cat([torch.full((3, 3), 0.01), torch.zeros(3, 3)], dim=-1)
     damping = damping_matrix(torch.device("cpu"))
     together = joint_changes(jacobians, error, damping)
     for row in range(3):
         alone = joint_changes(jacobians[row : row + 1], error[:1], damping)
         assert torch.allclose(together[row : row + 1], alone, atol=1e-6)
-    moved = (jacobians @ together.unsqueeze(-1)).squeeze(-1)
+    moved = (jacobians.mT @ together.unsqueeze(-1)).squeeze(-1)
     assert torch.allclose(moved, error, atol=2e-3)
 
 
 def test_changes_are_bounded_at_a_singular_posture() -> None:
     damping = damping_matrix(torch.device("cpu"))
-    changes = joint_changes(torch.zeros(1, 6, 7), torch.ones(1, 6), damping)
+    changes = joint_changes(torch.zeros(1, 7, 6), torch.ones(1, 6), damping)
     assert changes.isfinite().all()
     assert changes.abs().max() <= 0.2

@@ -9,6 +9,7 @@ from torch import Tensor
 from torchrl.envs import check_env_specs
 
 from envs.lift_cube import LiftCubeEnv
+from envs.lift_cube.control import damping_matrix, joint_changes
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 
 
@@ -45,6 +46,17 @@ def test_grip_point_follows_its_target(lift: LiftCubeEnv) -> None:
     moved = lift.grip - before
     assert torch.allclose(moved[:, 1], 10 * 0.02 * action[:, 1], atol=0.01)
     assert moved[:, [0, 2]].abs().max() < 0.02
+
+
+def test_jacobian_is_that_of_the_simulator(lift: LiftCubeEnv) -> None:
+    _roll(lift, _random_actions(lift, 5), lift.reset())
+    simulation = lift.simulation
+    scene, target = simulation.observe(), lift.grip + 0.01
+    theirs = simulation.robot.get_jacobian(simulation.hand, torch.tensor(simulation.arm.grip_point))
+    way = torch.cat([target - scene.grip, scene.tilt], dim=-1)
+    expected = joint_changes(theirs[:, :, :7].mT, way, damping_matrix(lift.device))
+    ours = simulation.joints_towards(scene, target) - scene.joints
+    assert torch.allclose(ours, expected, atol=1e-4)
 
 
 def test_curriculum_starts_with_the_gripper_around_the_cube(lift: LiftCubeEnv) -> None:
