@@ -109,6 +109,7 @@ class LiftCubeEnv(Environment):
             device,
             wrist=camera if pixels or filmed else None,
             overview=filmed,
+            own_mass=mass != _UNCHANGED,
             show_viewer=show_viewer,
         )
         super().__init__(device=self.simulation.device, batch_size=[num_envs])

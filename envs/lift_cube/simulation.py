@@ -67,6 +67,7 @@ class Simulation:
         device: device of the policy, which determines the backend of Genesis.
         wrist: description of the wrist camera; None for a scene without cameras.
         overview: also add the camera that overlooks the scene; needs `wrist`.
+        own_mass: give each environment a mass of the cube of its own, for `set_mass`; slower.
         show_viewer: open a window that shows all environments.
 
     Attributes:
@@ -87,6 +88,7 @@ class Simulation:
         *,
         wrist: WristCamera | None = None,
         overview: bool = False,
+        own_mass: bool = False,
         show_viewer: bool = False,
     ) -> None:
         gs = start_genesis(device)
@@ -103,7 +105,9 @@ class Simulation:
         self.scene = gs.Scene(
             show_viewer=show_viewer,
             sim_options=gs.options.SimOptions(dt=STEP_SECONDS / PHYSICS_STEPS, substeps=SUBSTEPS),
-            rigid_options=gs.options.RigidOptions(enable_self_collision=False),
+            rigid_options=gs.options.RigidOptions(
+                enable_self_collision=False, batch_links_info=own_mass
+            ),
             vis_options=gs.options.VisOptions(split_envs=not self._spacing, shadow=False),
             **({"renderer": gs.renderers.BatchRenderer()} if _uses_madrona(choice) else {}),
         )
@@ -218,7 +222,10 @@ class Simulation:
         self.cube.set_friction_ratio(factor.unsqueeze(-1), [0], rows)
 
     def set_mass(self, rows: Tensor, factor: Tensor) -> None:
-        """Set the mass of the cube in some environments, as multiples `[K]` of 30 g."""
+        """Set the mass of the cube in some environments, as multiples `[K]` of 30 g.
+
+        The simulation has to be built with `own_mass`.
+        """
         self.cube.set_mass(CUBE_MASS * factor, rows)
 
     def observe(self) -> Scene:
