@@ -15,8 +15,8 @@ from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from envs.lift_cube.arm import PANDA, Arm
 from envs.lift_cube.camera import Range, WristCamera
 from envs.lift_cube.images import WristImages
-from envs.lift_cube.simulation import CUBE_SIZE, STEP_SECONDS, Scene, Simulation
-from envs.lift_cube.starts import Draws, Starts
+from envs.lift_cube.simulation import STEP_SECONDS, Scene, Simulation
+from envs.lift_cube.starts import Draws, Starts, draw_sizes
 from envs.lift_cube.task import TERMS, Task, judge
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.environment import Environment, Mode
@@ -32,7 +32,7 @@ _UNCHANGED = (1.0, 1.0)
 
 
 class LiftCubeEnv(Environment):
-    """An arm with a gripper reaches a cube on the floor, grasps it and lifts it by 8 cm.
+    """An arm with a gripper reaches a cube on the floor, grasps it and lifts it by 6.5 cm.
 
     An action `[4]` in [-1, 1] moves the target of the grip point by up to 2 cm along x, y and z,
     within the workspace, and sets the opening of the gripper (-1 closed, 1 open). Inverse
@@ -56,6 +56,9 @@ class LiftCubeEnv(Environment):
         cube_range: longest distance of the cube from the centre of the workspace at the start,
             along x and along y, in metres, above 0.
         joint_noise: largest random offset of each joint angle at the start, in rad, at least 0.
+        size: lowest and highest edge length of the cube as multiples of 3 cm, above 0. Genesis
+            cannot change sizes: at most 8 are drawn from the seed when the scene is built, and each
+            environment keeps its own.
         friction: lowest and highest friction of the cube as multiples of 0.5, drawn for each
             episode, above 0.
         mass: lowest and highest mass of the cube as multiples of 30 g, drawn for each episode,
@@ -93,6 +96,7 @@ class LiftCubeEnv(Environment):
         curriculum: Annotated[float, Field(ge=0, le=1)] = 0.25,
         cube_range: Annotated[float, Field(gt=0)] = 0.1,
         joint_noise: Annotated[float, Field(ge=0)] = 0.02,
+        size: Range = _UNCHANGED,
         friction: Range = _UNCHANGED,
         mass: Range = _UNCHANGED,
         show_viewer: bool = False,
@@ -107,6 +111,7 @@ class LiftCubeEnv(Environment):
             arm,
             num_envs,
             device,
+            cube_sizes=draw_sizes(size, num_envs, seed),
             wrist=camera if pixels or filmed else None,
             overview=filmed,
             own_mass=mass != _UNCHANGED,
@@ -129,6 +134,7 @@ class LiftCubeEnv(Environment):
         self._starts = Starts(self.simulation, arm, self._draws, cube_range, joint_noise)
         self._home = self._row(arm.home)
         self._low, self._high = self._row(arm.workspace_low), self._row(arm.workspace_high)
+        self._resting = self.simulation.cube_size / 2
         self._scene: Scene = self.simulation.observe()
         self._target = torch.zeros(num_envs, 3, device=self.device)
         self._steps = torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device)
@@ -179,7 +185,7 @@ class LiftCubeEnv(Environment):
         self._steps = self._steps + 1
 
         change = (action - self._last_action).square().sum(-1)
-        progress = judge(self.task, self._scene, self._was_lifted, change)
+        progress = judge(self.task, self._scene, self._resting, self._was_lifted, change)
         self._was_lifted, self._last_action = progress.lifted, action
         self._term_sums = self._term_sums + progress.terms.mean(1)
         self._term_count += 1
@@ -216,7 +222,7 @@ class LiftCubeEnv(Environment):
     def _restart(self, rows: Tensor) -> None:
         """Start a new episode in the environments with the given indices `[K]`."""
         curriculum = self.curriculum if self.mode == "train" else 0.0
-        self.simulation.place(rows, *self._starts.draw(len(rows), curriculum))
+        self.simulation.place(rows, *self._starts.draw(rows, curriculum))
         self._vary(rows)
         self._scene = self.simulation.observe()
         if self._images is not None:
@@ -321,7 +327,7 @@ class LiftCubeEnv(Environment):
         return {"height [mm]": 1000 * self._height(index)}
 
     def _height(self, index: int) -> float:
-        return max(0.0, float(self._scene.cube[index, 2]) - CUBE_SIZE / 2)
+        return max(0.0, float(self._scene.cube[index, 2] - self._resting[index]))
 
     def _set_seed(self, seed: int | None) -> None:
         self._draws.generator.manual_seed(0 if seed is None else seed)

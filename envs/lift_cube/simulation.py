@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -65,6 +65,7 @@ class Simulation:
         arm: description of the arm.
         num_envs: number of environments.
         device: device of the policy, which determines the backend of Genesis.
+        cube_sizes: edge lengths of the cubes in metres, each given to a block of environments.
         wrist: description of the wrist camera; None for a scene without cameras.
         overview: also add the camera that overlooks the scene; needs `wrist`.
         own_mass: give each environment a mass of the cube of its own, for `set_mass`; slower.
@@ -72,6 +73,7 @@ class Simulation:
 
     Attributes:
         device: device of all tensors that the simulator returns.
+        cube_size: edge length of each cube `[N]`, m.
         opened: positions of the finger joints of the open gripper `[2]`.
         closed: positions of the finger joints of the closed gripper `[2]`.
 
@@ -86,6 +88,7 @@ class Simulation:
         num_envs: int,
         device: torch.device,
         *,
+        cube_sizes: Sequence[float] = (CUBE_SIZE,),
         wrist: WristCamera | None = None,
         overview: bool = False,
         own_mass: bool = False,
@@ -112,10 +115,12 @@ class Simulation:
             **({"renderer": gs.renderers.BatchRenderer()} if _uses_madrona(choice) else {}),
         )
         self.scene.add_entity(gs.morphs.Plane())
+        self._sizes = tuple(cube_sizes)
+        boxes = [gs.morphs.Box(size=(size,) * 3, pos=(0.5, 0.0, size / 2)) for size in cube_sizes]
         self.cube = self.scene.add_entity(
-            gs.morphs.Box(size=(CUBE_SIZE,) * 3, pos=(0.5, 0.0, CUBE_SIZE / 2)),
+            boxes if len(boxes) > 1 else boxes[0],
             material=gs.materials.Rigid(
-                rho=CUBE_MASS / CUBE_SIZE**3, friction=FRICTION, gravity_compensation=0.0
+                rho=CUBE_MASS / cube_sizes[0] ** 3, friction=FRICTION, gravity_compensation=0.0
             ),
             surface=gs.surfaces.Default(color=(0.9, 0.15, 0.1)),
         )
@@ -175,6 +180,11 @@ class Simulation:
         home = torch.tensor(self.arm.home, device=self.device)
         self.robot.set_dofs_position(home.expand(self.num_envs, -1), self._joints)
         self._down = comparison(self.hand.get_quat())
+        self.cube_size = torch.full((self.num_envs,), self._sizes[0], device=self.device)
+        if len(self._sizes) > 1:
+            for box, size in zip(self.cube.geoms, self._sizes, strict=True):
+                self.cube_size[box.active_envs_mask] = size
+            self.cube.set_mass(CUBE_MASS)  # the density is that of the first size
 
     def joints_towards(self, scene: Scene, target: Tensor) -> Tensor:
         """Return joint angles `[N, J]` that move the grip points towards targets `[N, 3]`.
@@ -264,6 +274,7 @@ class Simulation:
         state = self.scene.__getstate__().sim
         return {
             "steps": torch.as_tensor(state.steps),
+            "cube_size": self.cube_size.clone(),
             "solvers": {
                 solver: {name: torch.as_tensor(array) for name, array in record.arrays.items()}
                 for solver, record in state.solvers.items()
@@ -276,6 +287,12 @@ class Simulation:
         Raises:
             ConfigurationError: the state belongs to another scene.
         """
+        sizes = state.get("cube_size", torch.full((self.num_envs,), CUBE_SIZE))
+        if not torch.equal(sizes.to(self.device), self.cube_size):
+            raise ConfigurationError(
+                "the simulator's state belongs to cubes of other sizes; env.size, env.num_envs and "
+                "the seed have to be those of the run that saved it"
+            )
         present = self.scene.__getstate__()
         for solver, record in present.sim.solvers.items():
             saved = state["solvers"].get(solver, {})

@@ -12,6 +12,26 @@ from envs.lift_cube.simulation import CUBE_SIZE, Simulation
 
 # Least number of postures of the curriculum, and iterations of inverse kinematics to find them.
 _GRASPS, _ITERATIONS = 32, 60
+# Largest number of different sizes of the cube in one scene. Genesis keeps a cube of every size in
+# every environment, so that each size costs memory.
+_SIZES = 8
+
+
+def draw_sizes(factors: tuple[float, float], num_envs: int, seed: int) -> list[float]:
+    """Return the edge lengths of the cubes of a scene in metres, at most 8 different ones.
+
+    Args:
+        factors: lowest and highest multiple of 3 cm.
+        num_envs: number of environments.
+        seed: random seed.
+    """
+    low, high = factors
+    if low == high:
+        return [CUBE_SIZE * low]
+    draws = Draws(torch.device("cpu"), seed)
+    return [
+        CUBE_SIZE * factor for factor in draws.uniform(low, high, min(num_envs, _SIZES)).tolist()
+    ]
 
 
 class Draws:
@@ -62,7 +82,7 @@ class Starts:
         joint_noise: largest random offset of each joint angle, in rad.
 
     Attributes:
-        center: middle of the workspace, at the height of a resting cube `[3]`, m.
+        center: middle of the workspace, at the height of a resting cube of 3 cm `[3]`, m.
     """
 
     def __init__(
@@ -80,16 +100,17 @@ class Starts:
         limits = torch.tensor([arm.workspace_low, arm.workspace_high], device=draws.device)
         self.center = limits.mean(0)
         self.center[2] = CUBE_SIZE / 2
+        self._heights = simulation.cube_size / 2
         self._cubes, self._grasps = self._find_grasps(simulation)
 
-    def draw(self, count: int, curriculum: float) -> Start:
-        """Return the starts of `count` episodes.
+    def draw(self, rows: Tensor, curriculum: float) -> Start:
+        """Return the starts of episodes in some environments.
 
         Args:
-            count: number of episodes.
+            rows: indices of the environments, int64 `[K]`.
             curriculum: share of the episodes that start with the open gripper around the cube.
         """
-        draws, noise = self._draws, self._joint_noise
+        draws, noise, count = self._draws, self._joint_noise, len(rows)
         joints = self._home + draws.uniform(-noise, noise, count, len(self._home))
         cube = self._draw_cubes(count)
         if curriculum > 0:
@@ -97,6 +118,7 @@ class Starts:
             eased = draws.uniform(0.0, 1.0, count, 1) < curriculum
             cube = torch.where(eased, self._cubes[grasp], cube)
             joints = torch.where(eased, self._grasps[grasp], joints)
+        cube[:, 2] = self._heights[rows]  # the postures are those of a cube of 3 cm
         return Start(joints, cube, draws.uniform(-torch.pi / 4, torch.pi / 4, count))
 
     def _draw_cubes(self, count: int) -> Tensor:

@@ -7,13 +7,12 @@ from typing import Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from envs.lift_cube.simulation import CUBE_SIZE, Scene
+from envs.lift_cube.simulation import Scene
 
 Task = Literal["lift", "reach"]
 
-LIFTED: Final = 0.02  # m, height of the centre of a cube that has left the floor
-SUCCESS_HEIGHT: Final = 0.08  # m
-RESTING: Final = CUBE_SIZE / 2
+LIFTED: Final = 0.005  # m, rise of a cube that has left the floor
+SUCCESS_RISE: Final = 0.065  # m
 SUCCESS_REWARD: Final = 10.0
 # Terms of the reward of each task.
 TERMS: Final[dict[Task, tuple[str, ...]]] = {
@@ -41,7 +40,9 @@ class Progress(NamedTuple):
     terms: Tensor
 
 
-def judge(task: Task, scene: Scene, was_lifted: Tensor, action_change: Tensor) -> Progress:
+def judge(
+    task: Task, scene: Scene, resting: Tensor, was_lifted: Tensor, action_change: Tensor
+) -> Progress:
     """Return reward and success after a step.
 
     The reward of a step is (the sum of the terms - m) / m, at most 0, and 10 more on success. The
@@ -51,9 +52,9 @@ def judge(task: Task, scene: Scene, was_lifted: Tensor, action_change: Tensor) -
     | --- | --- |
     | `reach` | 1 - tanh(10 d), d the distance in metres from grip point to cube |
     | `floor` | -1 while the grip point is less than 1 cm above the floor |
-    | `grasp` | 0.25 + 2 (z - 0.015) / (0.08 - 0.015) while grasped, z the height of the cube |
-    | `lifted` | 1 while the cube is grasped and above 2 cm |
-    | `high` | 1 while the cube is grasped and above 8 cm |
+    | `grasp` | 0.25 + 2 r / 0.065 while grasped, r the rise of the cube in metres |
+    | `lifted` | 1 while the cube is grasped and has risen by 5 mm |
+    | `high` | 1 while the cube is grasped and has risen by 6.5 cm |
     | `drop` | -2 in the step in which a lifted cube is let go |
     | `smooth` | -0.01 times the squared change of the action, while lifted |
 
@@ -63,6 +64,7 @@ def judge(task: Task, scene: Scene, was_lifted: Tensor, action_change: Tensor) -
     Args:
         task: `lift` or `reach`.
         scene: positions after the step.
+        resting: height of the centre of each cube on the floor `[N]`, m.
         was_lifted: `Progress.lifted` of the step before, bool `[N]`.
         action_change: squared norm of the change of the action `[N]`.
     """
@@ -70,15 +72,14 @@ def judge(task: Task, scene: Scene, was_lifted: Tensor, action_change: Tensor) -
     reach = 1.0 - torch.tanh(10.0 * distance)
     floor = -(scene.grip[:, 2] < 0.01).to(reach.dtype)
     grasped = scene.touches.all(-1)
-    height = scene.cube[:, 2]
-    lifted = grasped & (height > LIFTED)
+    rise = scene.cube[:, 2] - resting
+    lifted = grasped & (rise > LIFTED)
     if task == "reach":
         success = scene.touches.any(-1)
         terms = torch.stack([reach, floor])
     else:
-        success = grasped & (height > SUCCESS_HEIGHT)
-        rise = ((height - RESTING) / (SUCCESS_HEIGHT - RESTING)).clamp(0.0, 1.0)
-        grasp = grasped * (0.25 + 2.0 * rise)
+        success = grasped & (rise > SUCCESS_RISE)
+        grasp = grasped * (0.25 + 2.0 * (rise / SUCCESS_RISE).clamp(0.0, 1.0))
         drop = -2.0 * (was_lifted & ~grasped)
         smooth = -0.01 * lifted * action_change
         terms = torch.stack([reach, floor, grasp, lifted, success, drop, smooth])

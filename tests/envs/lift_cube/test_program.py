@@ -46,6 +46,7 @@ def test_film_shows_the_scene_and_the_wrist(
         (("env.camera.renderer=fast",), "batched"),
         (("env.arm.home=[0,1]",), "it takes 7"),
         (("env.friction=[2,1]",), "lowest, highest"),
+        (("env.size=[0,1]",), "lowest, highest"),
         (("env.task=throw",), "lift"),
         (("env.arm.file=nowhere.xml",), "no such file"),
     ],

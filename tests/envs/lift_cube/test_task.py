@@ -25,6 +25,7 @@ def _term(progress: Progress, name: str) -> float:
 
 
 NO_CHANGE = torch.zeros(1)
+RESTING = torch.tensor([0.015])
 
 
 def test_each_stage_of_lifting_is_worth_more_than_the_one_before() -> None:
@@ -36,37 +37,50 @@ def test_each_stage_of_lifting_is_worth_more_than_the_one_before() -> None:
         _scene(0.079),
         _scene(0.081),
     ]
-    rewards = [float(judge("lift", s, _flag(False), NO_CHANGE).reward) for s in stages]
+    rewards = [float(judge("lift", s, RESTING, _flag(False), NO_CHANGE).reward) for s in stages]
     assert rewards == sorted(rewards)
     assert len(set(rewards)) == len(rewards)
 
 
 def test_no_step_without_success_is_rewarded() -> None:
-    progress = judge("lift", _scene(0.0799), _flag(True), NO_CHANGE)
+    progress = judge("lift", _scene(0.0799), RESTING, _flag(True), NO_CHANGE)
     assert float(progress.reward) < 0.0
 
 
+@pytest.mark.parametrize("resting", [0.012, 0.018])
+def test_the_rise_counts_from_the_height_at_which_the_cube_rests(resting: float) -> None:
+    def judged(rise: float) -> Progress:
+        height = torch.tensor([resting])
+        return judge("lift", _scene(resting + rise), height, _flag(False), NO_CHANGE)
+
+    assert _term(judged(0.0), "grasp") == pytest.approx(0.25)
+    assert not judged(0.004).lifted.item()
+    assert judged(0.006).lifted.item()
+    assert not judged(0.064).success.item()
+    assert judged(0.066).success.item()
+
+
 def test_success_takes_both_pads_and_the_height() -> None:
-    assert judge("lift", _scene(0.09), _flag(True), NO_CHANGE).success.item()
+    assert judge("lift", _scene(0.09), RESTING, _flag(True), NO_CHANGE).success.item()
     one_pad = _scene(0.09, touches=(True, False))
-    assert not judge("lift", one_pad, _flag(True), NO_CHANGE).success.item()
-    assert not judge("lift", _scene(0.07), _flag(True), NO_CHANGE).success.item()
+    assert not judge("lift", one_pad, RESTING, _flag(True), NO_CHANGE).success.item()
+    assert not judge("lift", _scene(0.07), RESTING, _flag(True), NO_CHANGE).success.item()
 
 
 def test_letting_a_lifted_cube_go_costs() -> None:
     falling = _scene(0.05, touches=(False, False))
-    let_go = judge("lift", falling, _flag(True), NO_CHANGE)
-    never_held = judge("lift", falling, _flag(False), NO_CHANGE)
+    let_go = judge("lift", falling, RESTING, _flag(True), NO_CHANGE)
+    never_held = judge("lift", falling, RESTING, _flag(False), NO_CHANGE)
     assert _term(let_go, "drop") == -2.0
     assert float(let_go.reward) < float(never_held.reward)
 
 
 def test_reach_succeeds_by_a_touch() -> None:
     touching = _scene(0.015, touches=(False, True))
-    assert judge("reach", touching, _flag(False), NO_CHANGE).success.item()
+    assert judge("reach", touching, RESTING, _flag(False), NO_CHANGE).success.item()
 
 
 @pytest.mark.parametrize("change", [0.0, 4.0])
 def test_fast_changes_of_the_action_cost_while_lifted(change: float) -> None:
-    progress = judge("lift", _scene(0.05), _flag(True), torch.tensor([change]))
+    progress = judge("lift", _scene(0.05), RESTING, _flag(True), torch.tensor([change]))
     assert _term(progress, "smooth") == pytest.approx(-0.01 * change)
