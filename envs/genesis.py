@@ -19,6 +19,11 @@ _BACKENDS = {"cuda": "cuda", "rocm": "amdgpu", "mps": "metal"}
 OPENGL = "it needs OpenGL: on Debian and Ubuntu, apt install libegl1 libgl1-mesa-dri"
 
 
+def simulator_device(device: torch.device) -> torch.device:
+    """Return the device on which Genesis simulates for a policy on `device`."""
+    return device if accelerator_of(device).kind in _BACKENDS else torch.device("cpu")
+
+
 def start_genesis(device: torch.device) -> Any:
     """Return the package `genesis`, initialized for a device.
 

@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from envs.genesis import OPENGL, start_genesis
+from envs.genesis import OPENGL, simulator_device, start_genesis
 from envs.lift_cube.arm import Arm
 from envs.lift_cube.camera import SPACING, Cameras, Choice, WristCamera, choose
 from envs.lift_cube.control import comparison, damping_matrix, jacobian, joint_changes, rotate, tilt
+from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,11 @@ _BODY_COLOR: Final = (
     0.8,
     1.0,
 )  # of the collision bodies of the arm, where they are drawn
+
+# Bytes that a process with a scene takes, measured on the CPU with 16 to 4096 environments and with
+# images of 84 and 168 pixels: Genesis with its kernels, each environment, and the buffers between
+# the renderer and the image as multiples of the image.
+_GENESIS_MEMORY, _ENVIRONMENT_MEMORY, _IMAGES = 900 * 2**20, 270 * 2**10, 14
 
 
 class Scene(NamedTuple):
@@ -78,8 +84,8 @@ class Simulation:
         closed: positions of the finger joints of the closed gripper `[2]`.
 
     Raises:
-        ConfigurationError: Genesis is not installed, or the file of the arm does not exist or lacks
-            a named part.
+        ConfigurationError: the memory is insufficient, Genesis is not installed, or the file of the
+            arm does not exist or lacks a named part.
     """
 
     def __init__(
@@ -94,6 +100,13 @@ class Simulation:
         own_mass: bool = False,
         show_viewer: bool = False,
     ) -> None:
+        check_memory(
+            lambda count: memory_needed(count, wrist),
+            num_envs,
+            simulator_device(device),
+            setting="env.num_envs",
+            purpose="the scene",
+        )
         gs = start_genesis(device)
         if show_viewer and not gs.utils.misc.has_display():
             raise ConfigurationError("env.show_viewer=true: there is no display; mode=demo films")
@@ -161,15 +174,20 @@ class Simulation:
         """Build the scene; takes about a minute in the first process that builds such a scene.
 
         Raises:
-            ConfigurationError: the scene has cameras and there is no OpenGL.
+            ConfigurationError: the memory is insufficient, or the scene has cameras and there is no
+                OpenGL.
         """
         try:
             self.scene.build(n_envs=self.num_envs, env_spacing=(self._spacing, self._spacing))
-        except Exception as error:
+        except Exception as error:  # each backend and each platform of OpenGL fails in its own way
+            reason = " ".join(str(error).split())
+            if isinstance(error, MemoryError) or "memory" in reason.lower():
+                raise ConfigurationError(
+                    f"env.num_envs={self.num_envs}: the memory is insufficient: {reason}; fewer "
+                    "environments may fit"
+                ) from error
             if self.cameras is None:
                 raise
-            # Each platform of OpenGL fails in its own way.
-            reason = " ".join(str(error).split())
             raise ConfigurationError(f"Genesis cannot draw images: {reason}; {OPENGL}") from error
         actuators = self._actuators
         force = torch.tensor(self.arm.max_force, device=self.device)
@@ -332,6 +350,17 @@ class Simulation:
                 f"env.arm.{setting}: {self.arm.file} has no link {name}; it has: {', '.join(links)}"
             )
         return links[name]
+
+
+def memory_needed(num_envs: int, wrist: WristCamera | None) -> int:
+    """Return an estimate of the memory of a scene and of Genesis itself, in bytes.
+
+    Args:
+        num_envs: number of environments.
+        wrist: description of the wrist camera; None for a scene without cameras.
+    """
+    image = 0 if wrist is None else 3 * wrist.size**2
+    return _GENESIS_MEMORY + num_envs * (_ENVIRONMENT_MEMORY + _IMAGES * image)
 
 
 def _as_slice(indices: list[int]) -> slice | list[int]:

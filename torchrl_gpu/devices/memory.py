@@ -26,7 +26,7 @@ def check_memory(
     purpose: str,
     least: int = 1,
 ) -> None:
-    """Log the memory that a setting needs, and reject a setting that does not fit.
+    """Reject a setting that does not fit into memory, and log the size of one that does.
 
     Every setting fits on a device that does not report its free memory.
 
@@ -42,7 +42,6 @@ def check_memory(
         ConfigurationError: the memory is insufficient; the message names the count that fits.
     """
     size, free = needed(count), accelerator_of(device).free_memory
-    _logger.info("%s=%d: %s needs %s on %s", setting, count, purpose, _readable(size), device)
     usable = None if free is None else int(_USABLE_SHARE_OF_FREE_MEMORY * free)
     if usable is not None and size > usable:
         fitting = bisect.bisect_right(range(count), usable, key=needed) - 1
@@ -51,6 +50,7 @@ def check_memory(
             f"{setting}={count}: {purpose} needs {_readable(size)} and {device} has "
             f"{_readable(usable)} to spare; {advice}"
         )
+    _logger.info("%s=%d: %s needs %s on %s", setting, count, purpose, _readable(size), device)
 
 
 def _readable(size: float) -> str:

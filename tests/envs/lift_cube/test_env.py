@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,8 +10,11 @@ from torch import Tensor
 from torchrl.envs import check_env_specs
 
 from envs.lift_cube import LiftCubeEnv
+from envs.lift_cube.arm import PANDA
 from envs.lift_cube.control import damping_matrix, joint_changes
+from envs.lift_cube.simulation import Simulation
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from torchrl_gpu.errors import ConfigurationError
 
 
 def _roll(env: LiftCubeEnv, actions: Tensor, root: TensorDict) -> TensorDict:
@@ -138,6 +142,20 @@ def test_terms_of_the_reward_are_metrics(lift: LiftCubeEnv) -> None:
     assert metrics.keys() == {f"reward/{name}" for name in names}
     assert 0.0 < metrics["reward/reach"] < 1.0
     assert lift.metrics() == {}
+
+
+def test_memory_that_runs_out_during_the_build_ends_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(**_: Any) -> None:  # the message of Genesis on the CPU
+        raise RuntimeError("[allocate_raw_memory@58] Virtual memory allocation (9 B) failed.\n")
+
+    simulation = Simulation(PANDA, 1, torch.device("cpu"))
+    monkeypatch.setattr(simulation.scene, "build", fail)
+    with pytest.raises(
+        ConfigurationError, match=r"^env.num_envs=1: .*; fewer environments may fit$"
+    ):
+        simulation.build()
 
 
 @pytest.mark.parametrize("index", [0, 1])

@@ -49,6 +49,8 @@ def test_film_shows_the_scene_and_the_wrist(
         (("env.size=[0,1]",), "lowest, highest"),
         (("env.task=throw",), "lift"),
         (("env.arm.file=nowhere.xml",), "no such file"),
+        (("env.num_envs=10000000",), "would fit"),
+        (("env.camera.renderer=madrona", "env.pixels=true", "device=cpu"), "NVIDIA"),
     ],
 )
 def test_wrong_setting_ends_in_one_line(
