@@ -318,8 +318,8 @@ class Simulation:
                 n: tuple(a.shape) for n, a in record.arrays.items()
             }:
                 raise ConfigurationError(
-                    "the simulator's state belongs to another arm, number of environments or "
-                    "version of Genesis"
+                    "the simulator's state belongs to another arm, number of environments, "
+                    "env.mass or version of Genesis"
                 )
             for name, array in record.arrays.items():
                 on_device = torch.is_tensor(array)
