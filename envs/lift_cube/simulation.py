@@ -34,9 +34,10 @@ _BODY_COLOR: Final = (
 )  # of the collision bodies of the arm, where they are drawn
 
 # Bytes that a process with a scene takes, measured on the CPU with 16 to 4096 environments and with
-# images of 84 and 168 pixels: Genesis with its kernels, each environment, and the buffers between
-# the renderer and the image as multiples of the image.
-_GENESIS_MEMORY, _ENVIRONMENT_MEMORY, _IMAGES = 900 * 2**20, 270 * 2**10, 14
+# images of 84 and 168 pixels: Genesis with its kernels, each environment, each further size of the
+# cube in an environment, and the buffers of the renderer as multiples of the image.
+_GENESIS_MEMORY, _ENVIRONMENT_MEMORY, _SIZE_MEMORY = 900 * 2**20, 270 * 2**10, 37 * 2**10
+_IMAGES = 14
 
 
 class Scene(NamedTuple):
@@ -101,7 +102,7 @@ class Simulation:
         show_viewer: bool = False,
     ) -> None:
         check_memory(
-            lambda count: memory_needed(count, wrist),
+            lambda count: memory_needed(count, len(cube_sizes), wrist),
             num_envs,
             simulator_device(device),
             setting="env.num_envs",
@@ -352,15 +353,17 @@ class Simulation:
         return links[name]
 
 
-def memory_needed(num_envs: int, wrist: WristCamera | None) -> int:
+def memory_needed(num_envs: int, sizes: int, wrist: WristCamera | None) -> int:
     """Return an estimate of the memory of a scene and of Genesis itself, in bytes.
 
     Args:
         num_envs: number of environments.
+        sizes: number of different sizes of the cube, at least 1.
         wrist: description of the wrist camera; None for a scene without cameras.
     """
     image = 0 if wrist is None else 3 * wrist.size**2
-    return _GENESIS_MEMORY + num_envs * (_ENVIRONMENT_MEMORY + _IMAGES * image)
+    each = _ENVIRONMENT_MEMORY + (sizes - 1) * _SIZE_MEMORY + _IMAGES * image
+    return _GENESIS_MEMORY + num_envs * each
 
 
 def _as_slice(indices: list[int]) -> slice | list[int]:
