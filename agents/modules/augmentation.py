@@ -44,16 +44,18 @@ def shift_randomly(images: Tensor, pixels: int) -> Tensor:
         images: `[B, C, H, W]` of any dtype.
         pixels: longest shift along height and along width, in pixels.
     """
-    count, channels, height, width = images.shape
-    device = images.device
-    shifts = torch.randint(-pixels, pixels + 1, (2, count, 1), device=device)
-    rows = (torch.arange(height, device=device) + shifts[0]).clamp(0, height - 1)
-    columns = (torch.arange(width, device=device) + shifts[1]).clamp(0, width - 1)
-    image = torch.arange(count, device=device)
-    channel = torch.arange(channels, device=device)
-    return images[
-        image[:, None, None, None],
-        channel[:, None, None],
-        rows[:, None, :, None],
-        columns[:, None, None, :],
-    ]
+    count, _, height, width = images.shape
+    down, right = torch.randint(0, 2 * pixels + 1, (2, count), device=images.device)
+    bordered = _with_borders(_with_borders(images, pixels, 2), pixels, 3)
+    # A view of every shifted image, of which the index copies one for each image of the batch.
+    shifted = bordered.unfold(2, height, 1).unfold(3, width, 1)
+    return shifted[torch.arange(count, device=images.device), :, down, right]
+
+
+def _with_borders(images: Tensor, pixels: int, dimension: int) -> Tensor:
+    """Repeat the first and the last pixel of a dimension `pixels` times."""
+    size = [-1] * images.dim()
+    size[dimension] = pixels
+    first = images.narrow(dimension, 0, 1).expand(size)
+    last = images.narrow(dimension, -1, 1).expand(size)
+    return torch.cat((first, images, last), dimension)
