@@ -31,6 +31,7 @@ USAGE = """\
 Train, evaluate and show robot policies.
 
   python -m trainers.run agent=AGENT env=ENV [setting=value ...]
+  python -m trainers.run experiment=reach_pixels        a preset that selects agent and env too
   python -m trainers.run mode=eval checkpoint=runs/...
   python -m trainers.run mode=demo checkpoint=runs/...
   python -m trainers.run checkpoint=runs/...            resume training

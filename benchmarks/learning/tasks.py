@@ -100,6 +100,15 @@ TASKS = {
             evaluation_episodes=96,
             closing_episodes=500,
         ),
+        Task(
+            "reach_pixels",
+            "lift_cube, reach by images",
+            ("experiment=reach_pixels",),
+            measure="success",
+            evaluations=5,
+            evaluation_episodes=48,
+            closing_episodes=500,
+        ),
     )
 }
 
@@ -154,6 +163,9 @@ _FRAMES_AND_TARGETS: dict[str, dict[str, tuple[int, float | None]]] = {
     },
     "lift_cube": {
         "sac": (300_000, 0.95),
+    },
+    "reach_pixels": {
+        "ddpg": (30_000, 0.9),
     },
 }
 

@@ -15,6 +15,7 @@ from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from envs.lift_cube.arm import PANDA, Arm
 from envs.lift_cube.camera import Range, WristCamera
 from envs.lift_cube.images import WristImages
+from envs.lift_cube.observation import ObservationEncoder
 from envs.lift_cube.simulation import STEP_SECONDS, Scene, Simulation
 from envs.lift_cube.starts import Draws, Starts, draw_sizes
 from envs.lift_cube.task import TERMS, Task, judge
@@ -23,10 +24,6 @@ from torchrl_gpu.environments.environment import Environment, Mode
 from torchrl_gpu.errors import ConfigurationError
 
 STEP_LENGTH: Final = 0.02  # m, longest move of the target of the grip point in one step
-# Scales that bring speeds in rad/s and lengths in m to order 1.
-_SPEED_SCALE, _LENGTH_SCALE = 0.5, 4.0
-
-
 WRIST_CAMERA = WristCamera()
 _UNCHANGED = (1.0, 1.0)
 
@@ -132,7 +129,9 @@ class LiftCubeEnv(Environment):
         self.simulation.build()
         self._draws = Draws(self.device, seed)
         self._starts = Starts(self.simulation, arm, self._draws, cube_range, joint_noise)
-        self._home = self._row(arm.home)
+        self._encode = ObservationEncoder(
+            self.simulation, self._row(arm.home), self._starts.center, with_cube=not pixels
+        )
         self._low, self._high = self._row(arm.workspace_low), self._row(arm.workspace_high)
         self._resting = self.simulation.cube_size / 2
         self._scene: Scene = self.simulation.observe()
@@ -155,7 +154,7 @@ class LiftCubeEnv(Environment):
 
     def _make_specs(self, num_envs: int) -> None:
         done = Categorical(2, shape=(num_envs, 1), dtype=torch.bool, device=self.device)
-        width = self._vector().shape[-1]
+        width = self._encode(self._scene, self._target).shape[-1]
         self.observation_spec = Composite(
             observation=Unbounded((num_envs, width), dtype=torch.float32, device=self.device),
             success=done.clone(),
@@ -257,31 +256,10 @@ class LiftCubeEnv(Environment):
         return self._batch(tensors)
 
     def _observations(self) -> dict[str, Tensor]:
-        tensors = {"observation": self._vector()}
+        tensors = {"observation": self._encode(self._scene, self._target)}
         if self._images is not None and self.pixels:
             tensors["pixels"] = self._images.stacks
         return tensors
-
-    def _vector(self) -> Tensor:
-        """Return the vector of observations `[num_envs, D]`, each of order 1."""
-        scene, closed, center = self._scene, self.simulation.closed, self._starts.center
-        fingers = (scene.fingers - closed) / (self.simulation.opened - closed)
-        entries = [
-            scene.joints - self._home,
-            _SPEED_SCALE * scene.joint_speeds,
-            fingers,
-            _SPEED_SCALE * scene.finger_speeds,
-            _LENGTH_SCALE * (scene.grip - center),
-            _LENGTH_SCALE * (self._target - scene.grip),
-            scene.tilt,
-        ]
-        if not self.pixels:
-            entries += [
-                scene.touches.to(torch.float32),
-                _LENGTH_SCALE * (scene.cube - center),
-                _LENGTH_SCALE * (scene.cube - scene.grip),
-            ]
-        return torch.cat(entries, dim=-1)
 
     def metrics(self) -> dict[str, float]:
         """Return the mean of each term of the reward since the last call, as `reward/TERM`."""

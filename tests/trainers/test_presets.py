@@ -29,6 +29,15 @@ def test_preset_of_a_pair_is_selected_and_valid(preset: str) -> None:
     assert experiment == preset
 
 
+@pytest.mark.parametrize(
+    ("preset", "agent"), [("multi_env_wrist", "ppo"), ("reach_pixels", "ddpg")]
+)
+def test_preset_selects_its_agent_and_environment(preset: str, agent: str) -> None:
+    settings, experiment = settings_of(f"experiment={preset}")
+    assert experiment == preset
+    assert settings.config["choices"] == {"agent": agent, "env": "lift_cube"}
+
+
 def test_quick_replaces_the_preset_of_a_pair() -> None:
     settings, experiment = settings_of(*pair("CartPole-v1/dqn"), "experiment=quick")
     assert experiment == "quick"
