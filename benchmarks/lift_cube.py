@@ -2,7 +2,7 @@
 
 The overhead compares the environment with Genesis alone, which repeats the same commands from the
 same state, in turns. The images compare one call for all environments with one environment after
-another.
+another, and the detailed meshes of the arm with its collision bodies.
 
     python -m benchmarks.lift_cube
 """
@@ -24,14 +24,19 @@ from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.genesis import start_genesis
 from envs.lift_cube import LiftCubeEnv
-from envs.lift_cube.camera import Way, WristCamera, choose
+from envs.lift_cube.camera import WristCamera, choose
 from envs.lift_cube.simulation import Simulation
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 
 Sizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
 _STEPS = 20  # of one measurement
-_EVERYWHERE: tuple[Way, ...] = ("sequential", "batched")
+# Cameras that every machine can draw.
+_EVERYWHERE = {
+    "sequential": WristCamera(renderer="sequential"),
+    "batched": WristCamera(renderer="batched"),
+    "batched, collision bodies": WristCamera(renderer="batched", geometry="collision"),
+}
 _FOREVER = 1_000_000  # steps of an episode, so that none ends within a measurement
 
 
@@ -89,9 +94,10 @@ def measure_overhead(num_envs: int, device: torch.device, rounds: int) -> tuple[
     return statistics.median(ours), statistics.median(alone)
 
 
-def measure_parts(num_envs: int, way: Way, device: torch.device, rounds: int) -> dict[str, float]:
+def measure_parts(
+    num_envs: int, camera: WristCamera, device: torch.device, rounds: int
+) -> dict[str, float]:
     """Return the median seconds of each part of a step with images."""
-    camera = WristCamera(renderer=way)
     env = LiftCubeEnv(num_envs=num_envs, device=device, pixels=True, camera=camera, curriculum=0.0)
     simulation = env.simulation
     agent = SAC(observation_spec(env), action_spec(env), device)
@@ -153,14 +159,15 @@ def compare(
     )
     print()
 
-    ways = dict.fromkeys((*_EVERYWHERE, choose("auto", backend).way))
+    best = choose("auto", backend).way
+    ways = _EVERYWHERE | {best: WristCamera(renderer=best)}
     rows: list[list[str]] = []
     samples: dict[str, dict[str, float]] = {way: {} for way in ways}
     header = ["images", "environments", "samples/s", "times sequential"]
     names: list[str] = []
     for num_envs in sizes:
-        for way in ways:
-            parts = measure_parts(num_envs, way, resolved, rounds)
+        for way, camera in ways.items():
+            parts = measure_parts(num_envs, camera, resolved, rounds)
             names = list(parts)
             # Samples as the seed counts them: environment and image, without the policy.
             rate = num_envs / (sum(parts.values()) - parts["policy"])
