@@ -18,7 +18,7 @@ from envs.lift_cube.images import WristImages
 from envs.lift_cube.observation import ObservationEncoder
 from envs.lift_cube.simulation import STEP_SECONDS, Scene, Simulation
 from envs.lift_cube.starts import Draws, Starts, draw_sizes
-from envs.lift_cube.task import TERMS, Task, judge
+from envs.lift_cube.task import TERMS, Task, judge, measure
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.environment import Environment, Mode
 from torchrl_gpu.errors import ConfigurationError
@@ -288,24 +288,23 @@ class LiftCubeEnv(Environment):
         return torch.cat([overview, wrist.cpu()], dim=1)
 
     def caption(self, index: int) -> str:
-        """Return the height of the cube, and whether it is grasped.
+        """Return the height of the cube or the distance to it, and whether the gripper touches it.
 
         Args:
             index: index of the environment.
         """
-        grasped = ", grasped" if self._scene.touches[index].all() else ""
-        return f"cube {1000 * self._height(index):.0f} mm above the floor{grasped}"
+        name, lengths = measure(self.task, self._scene, self._resting)
+        touches = ("", ", touched", ", grasped")[int(self._scene.touches[index].sum())]
+        return f"{name} {1000 * float(lengths[index]):.0f} mm{touches}"
 
     def measurements(self, index: int) -> dict[str, float]:
-        """Return the height of the cube above the floor in millimetres.
+        """Return the height of the cube above the floor, or the distance to it, in millimetres.
 
         Args:
             index: index of the environment.
         """
-        return {"height [mm]": 1000 * self._height(index)}
-
-    def _height(self, index: int) -> float:
-        return max(0.0, float(self._scene.cube[index, 2] - self._resting[index]))
+        name, lengths = measure(self.task, self._scene, self._resting)
+        return {f"{name} [mm]": 1000 * float(lengths[index])}
 
     def _set_seed(self, seed: int | None) -> None:
         self._draws.generator.manual_seed(0 if seed is None else seed)

@@ -85,3 +85,19 @@ def judge(
         terms = torch.stack([reach, floor, grasp, lifted, success, drop, smooth])
     reward = terms.sum(0) / _MOST[task] - 1.0 + SUCCESS_REWARD * success
     return Progress(lifted, success, reward, terms)
+
+
+def measure(task: Task, scene: Scene, resting: Tensor) -> tuple[str, Tensor]:
+    """Return the name and the values of the length that shows how far a task is solved.
+
+    Args:
+        task: `lift` or `reach`.
+        scene: present positions.
+        resting: height of the centre of each cube on the floor `[N]`, m.
+
+    Returns:
+        Name, and lengths `[N]`, m: the rise of the cube, or the distance from grip point to cube.
+    """
+    if task == "reach":
+        return "distance", (scene.cube - scene.grip).norm(dim=-1)
+    return "height", (scene.cube[:, 2] - resting).clamp(min=0.0)

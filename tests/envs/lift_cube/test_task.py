@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from envs.lift_cube.simulation import Scene
-from envs.lift_cube.task import TERMS, Progress, judge
+from envs.lift_cube.task import TERMS, Progress, Task, judge, measure
 
 
 def _scene(height: float, *, touches: tuple[bool, bool] = (True, True), away: float = 0.0) -> Scene:
@@ -84,3 +84,22 @@ def test_reach_succeeds_by_a_touch() -> None:
 def test_fast_changes_of_the_action_cost_while_lifted(change: float) -> None:
     progress = judge("lift", _scene(0.05), RESTING, _flag(True), torch.tensor([change]))
     assert _term(progress, "smooth") == pytest.approx(-0.01 * change)
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "value"), [("lift", "height", 0.03), ("reach", "distance", 0.2)]
+)
+def test_progress_of_a_task_is_measured_in_metres(task: Task, name: str, value: float) -> None:
+    measured, lengths = measure(task, _scene(0.045, away=0.2), RESTING)
+    assert measured == name
+    assert lengths.tolist() == pytest.approx([value])
+
+
+def test_success_of_reach_is_worth_more_than_waiting_at_the_cube() -> None:
+    near = _scene(0.015, touches=(False, False), away=0.01)
+    touching = _scene(0.015, touches=(True, False), away=0.02)
+    rewards = [
+        float(judge("reach", scene, RESTING, _flag(False), NO_CHANGE).reward)
+        for scene in (near, touching)
+    ]
+    assert rewards[0] < 0 < rewards[1]
