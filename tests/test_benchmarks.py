@@ -18,6 +18,7 @@ from benchmarks.marinenav import measure
 LEARN = ("agent=dqn", "task=cartpole")
 TRAIN = ("algorithm=dqn", "task=cartpole", "seed=0", "frames=10", "out=unwritten.json")
 NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("atari",): ("stable_baselines3",),
     ("fanuc",): ("stable_baselines3",),
     ("fanuc_learning",): ("matplotlib",),
     ("learning", *LEARN): ("matplotlib",),
