@@ -8,6 +8,7 @@ evaluation is the result, and its score is the mean return of other deterministi
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import pkgutil
@@ -21,6 +22,7 @@ import torch
 from pydantic import Field
 
 from benchmarks.arguments import call_with_arguments
+from benchmarks.atari_peer import Convolutions, make_atari_env
 from benchmarks.extra import require
 from benchmarks.learning.tasks import TASKS, Task
 from torchrl_gpu.devices.seeding import Stream, stream_seed
@@ -58,9 +60,11 @@ _CARTPOLE_DQN: dict[str, Any] = {
     "exploration_final_eps": 0.04,
 }
 
-# The complete tuned settings of RL Zoo (github.com/DLR-RM/rl-baselines3-zoo, hyperparams/*.yml).
-# `n_envs` is the number of environments, `noise_std` the standard deviation of the action noise.
-# All other settings are the defaults of Stable-Baselines3.
+# The complete tuned settings of RL Zoo (github.com/DLR-RM/rl-baselines3-zoo, hyperparams/*.yml),
+# and for pong those of configs/experiment/pong_quick_dqn.yaml. `n_envs` is the number of
+# environments, `noise_std` the standard deviation of the action noise, `exploration_frames` the
+# number of frames over which epsilon falls. All other settings are the defaults of
+# Stable-Baselines3.
 SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
     ("ppo", "cartpole"): {
         "n_envs": 8,
@@ -101,7 +105,34 @@ SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
         "learning_rate": 1e-3,
         "policy_kwargs": {"net_arch": [400, 300]},
     },
+    ("dqn", "pong"): {
+        "n_envs": 8,
+        "batch_size": 32,
+        "buffer_size": 100_000,
+        "optimize_memory_usage": True,
+        "replay_buffer_kwargs": {"handle_timeout_termination": False},
+        "learning_rate": 2.5e-4,
+        "learning_starts": 5_000,
+        "gamma": 0.99,
+        "target_update_interval": 1_000,
+        "train_freq": 1,
+        "gradient_steps": 2,
+        "exploration_frames": 30_000,
+        "exploration_final_eps": 0.02,
+        "policy_kwargs": {
+            "net_arch": [],
+            "features_extractor_class": Convolutions,
+            "features_extractor_kwargs": {"channels": [16, 32, 32], "features_dim": 256},
+        },
+    },
 }
+
+
+def make_env(task: Task, num_envs: int) -> Any:
+    """Return environments of a task, as Stable-Baselines3 makes them."""
+    if task.title.startswith("ALE/"):
+        return make_atari_env(task.title, num_envs)
+    return pkgutil.resolve_name(_MAKE_ENV)(task.title, n_envs=num_envs)
 
 
 class Judge:
@@ -124,7 +155,7 @@ class Judge:
         self._interval = frames // task.evaluations
         self._frames = frames
         self._seed = seed
-        self._env = pkgutil.resolve_name(_MAKE_ENV)(task.title, n_envs=EVALUATION_ENVS)
+        self._env = make_env(task, min(EVALUATION_ENVS, self._episodes))
         self._best_score = -float("inf")
         self._best: dict[str, Any] = {}
         self._started = time.perf_counter()
@@ -141,6 +172,7 @@ class Judge:
         score = self.score(self._episodes, "selection")
         seconds = time.perf_counter() - self._started
         self.curve.append({"frames": self._model.num_timesteps, "seconds": seconds, "score": score})
+        print(json.dumps(self.curve[-1]), flush=True)
         if score >= self._best_score:  # of equal scores the latest, as in this library
             self._best_score = score
             self._best = copy.deepcopy(self._model.policy.state_dict())
@@ -170,7 +202,7 @@ def train(
 
     Args:
         algorithm: algorithm of Stable-Baselines3: ppo, sac, ddpg, dqn or qrdqn.
-        task: task to learn: cartpole (ppo, dqn, qrdqn) or pendulum (ppo, sac, ddpg).
+        task: task to learn: cartpole (ppo, dqn, qrdqn), pendulum (ppo, sac, ddpg) or pong (dqn).
         seed: seed of all random numbers, at least 0.
         frames: environment steps of training, at least 10.
         out: JSON file for the result: score, frames and curve of the evaluations during training.
@@ -188,13 +220,16 @@ def train(
     if "noise_std" in settings:
         noise = pkgutil.resolve_name(_NOISE)
         settings["action_noise"] = noise(np.zeros(1), settings.pop("noise_std") * np.ones(1))
-    make_env = pkgutil.resolve_name(_MAKE_ENV)
-    env = make_env(TASKS[task].title, n_envs=settings.pop("n_envs", 1))
+    if "exploration_frames" in settings:
+        settings["exploration_fraction"] = min(1.0, settings.pop("exploration_frames") / frames)
+    env = make_env(TASKS[task], settings.pop("n_envs", 1))
     build = pkgutil.resolve_name(ALGORITHMS[algorithm])
-    model = build("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    policy = "CnnPolicy" if len(env.observation_space.shape) == 3 else "MlpPolicy"
+    model = build(policy, env, seed=seed, device="cpu", **settings)
     env.seed(stream_seed(seed, "training"))  # after the model, which also seeds its environment
     judge = Judge(model, TASKS[task], frames, seed)
-    model.learn(frames, callback=judge)
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C only ends training early
+        model.learn(frames, callback=judge)
     judge.judge()
     score = judge.best_score(TASKS[task].closing_episodes)
     figures = {"score": score, "frames": model.num_timesteps, "curve": judge.curve}

@@ -68,8 +68,8 @@ def learn(
     Args:
         agent: agent to measure: ppo, sac, ddpg, ac_iqn, dqn, iqn, rainbow or all.
         task: task to learn: cartpole, pendulum, acrobot, lunarlander, lunarlander_continuous,
-            fanuc, lift_cube, the id of one of these Gymnasium environments, or all.
-        seeds: number of seeds, starting at 0, at least 1 (3; LunarLander and FANUC 1).
+            pong, fanuc, lift_cube, the id of one of these Gymnasium environments, or all.
+        seeds: number of seeds, starting at 0, at least 1 (3; LunarLander, Pong and FANUC 1).
         peers: runs of Stable-Baselines3 on the tasks that compare with it: true, false, or only
             to run nothing else (true).
         jobs: number of parallel runs, each with one torch thread, at least 1; FANUC always runs
@@ -92,7 +92,9 @@ def learn(
     if peers == "only":
         gates = [gate for gate in gates if gate.peer is not None]
         if not gates:
-            raise ConfigurationError("peers=only: Stable-Baselines3 runs on cartpole and pendulum")
+            raise ConfigurationError(
+                "peers=only: Stable-Baselines3 runs on cartpole, pendulum and pong"
+            )
     if frames is not None:
         if results is None:
             raise ConfigurationError(

@@ -105,8 +105,9 @@ def markdown(results: Sequence[Result], picture: Path) -> str:
         f" the best policy ({exceptions}), selected by the evaluations during training; averaged"
         " over the seeds."
         " Seconds: wall clock of the whole command, including startup and all evaluations; averaged"
-        " over the seeds. SB3: Stable-Baselines3 with the tuned settings of RL Zoo, the same budget"
-        " and the same selection. Other programs shared the cores during many of these runs:"
+        " over the seeds. SB3: Stable-Baselines3 with the tuned settings of RL Zoo (ALE/Pong-v5:"
+        " with those of this library's DQN), the same budget and the same selection. Other programs"
+        " shared the cores during many of these runs:"
         " compare seconds within a row only, and not between agents that share one peer's runs.",
         "",
         _markdown_row(HEADER),

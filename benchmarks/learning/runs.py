@@ -81,7 +81,7 @@ class OurJob(Job):
         """Return the run of an agent on a task with a seed."""
         interval = gate.frames // gate.task.evaluations
         arguments = (
-            *("-m", "trainers.run", f"agent={gate.agent}", *gate.task.arguments, f"seed={seed}"),
+            *("-m", "trainers.run", *gate.arguments, f"seed={seed}"),
             *("device=cpu", "threads=1", f"trainer.total_frames={gate.frames}"),
             f"trainer.evaluation_interval={interval}",
             f"trainer.evaluation_episodes={gate.task.evaluation_episodes}",

@@ -24,6 +24,9 @@ class Task:
         closing_episodes: number of episodes of the evaluation that gives the score.
         alone: True if one run keeps all cores busy.
         has_peer: True if Stable-Baselines3 runs on this task as well.
+        peer: algorithm of Stable-Baselines3 that all agents are compared with; None for the one
+            nearest to each agent.
+        preset: name of the presets `PRESET_AGENT` of the runs; None for the environment's own.
     """
 
     name: str
@@ -36,6 +39,8 @@ class Task:
     closing_episodes: int = 100
     alone: bool = False
     has_peer: bool = False
+    peer: str | None = None
+    preset: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,13 @@ class Gate:
     @property
     def peer(self) -> str | None:
         """Algorithm of Stable-Baselines3 to compare with; None if there is none."""
-        return PEERS[self.agent] if self.task.has_peer else None
+        return (self.task.peer or PEERS[self.agent]) if self.task.has_peer else None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Arguments of `python -m trainers.run` that select agent, environment and preset."""
+        preset = (f"experiment={self.task.preset}_{self.agent}",) if self.task.preset else ()
+        return (f"agent={self.agent}", *self.task.arguments, *preset)
 
 
 def _gym(name: str, title: str, **settings: Any) -> Task:
@@ -81,6 +92,18 @@ TASKS = {
         _gym("acrobot", "Acrobot-v1", evaluations=20, evaluation_episodes=50),
         _gym("lunarlander", "LunarLander-v3", seeds=1),
         _gym("lunarlander_continuous", "LunarLanderContinuous-v3", seeds=1),
+        # One seed and few episodes, because an update takes 20 ms and a game a thousand frames.
+        _gym(
+            "pong",
+            "ALE/Pong-v5",
+            seeds=1,
+            evaluation_episodes=5,
+            evaluations=20,
+            closing_episodes=20,
+            has_peer=True,
+            peer="dqn",
+            preset="pong_quick",
+        ),
         Task(
             "fanuc",
             "fanuc",
@@ -151,6 +174,10 @@ _FRAMES_AND_TARGETS: dict[str, dict[str, tuple[int, float | None]]] = {
         "ppo": (1_000_000, 240.0),
         "sac": (300_000, 250.0),
         "ac_iqn": (300_000, 230.0),
+    },
+    "pong": {
+        "dqn": (200_000, None),
+        "rainbow": (200_000, None),
     },
     "fanuc": {
         "ppo": (300_000, 0.9),
