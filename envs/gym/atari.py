@@ -22,6 +22,9 @@ _FRAMES_PER_SECOND = 60
 # Seconds of the game per environment step.
 STEP_SECONDS = _FRAME_SKIP / _FRAMES_PER_SECOND
 
+# Arguments of ALE's vectorized code that choose its threads; single environments lack them.
+THREAD_OPTIONS = ("num_threads", "thread_affinity_offset")
+
 # Arguments of `gymnasium.make` and `gymnasium.make_vec` that the preprocessing sets.
 _OWN_OPTIONS = (
     "frameskip",

@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import Error as GymnasiumError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from envs.gym.atari import Preprocessing
+from envs.gym.atari import THREAD_OPTIONS, Preprocessing
 from torchrl_gpu.errors import ConfigurationError
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
@@ -105,6 +105,7 @@ def make_vector(
     if preprocessing is not None and render and vectorization == "vector_entry_point":
         # ALE's vectorized code cannot render; its transitions are those of the other ways.
         vectorization = "sync"
+        options = {name: value for name, value in options.items() if name not in THREAD_OPTIONS}
     arguments = _arguments(spec, vectorization, autoreset, options, preprocessing, render=render)
     try:
         with warnings.catch_warnings():

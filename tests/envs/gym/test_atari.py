@@ -194,6 +194,18 @@ def test_a_film_shows_the_game_in_colour(
 
 
 @needs_ale
+def test_a_film_ignores_the_threads_of_the_vectorized_code(
+    make_gym: Callable[..., GymnasiumEnv],
+) -> None:
+    threads = {"num_threads": 1, "thread_affinity_offset": -1}
+    settings: dict[str, Any] = {"vectorization": "vector_entry_point", "options": threads}
+    assert make_gym(**settings).num_envs == 2
+    env = make_gym(mode="demo", **settings)
+    env.reset()
+    assert env.render().shape == (210, 160, 3)
+
+
+@needs_ale
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
