@@ -34,6 +34,8 @@ Video = Literal["mp4", "gif"]
 
 # Step duration of an environment that does not declare one.
 _USUAL_STEP_SECONDS = 1 / 30
+# A picture with a shorter side, in pixels, is enlarged, so that captions cover little of it.
+_SHORT_SIDE, _ENLARGEMENT = 240, 4
 # Frames per second. Many programs slow down a GIF of a higher rate.
 _MOST_FRAMES = {"mp4": 60, "gif": 25}
 
@@ -124,7 +126,7 @@ def film(
                     captions = [
                         f"episode {number}/{episodes}, {caption}" for caption in outcomes.captions()
                     ]
-                    image = write_captions(picture, captions)
+                    image = write_captions(_enlarged(picture), captions)
                     writer.append_data(image)
                 for _ in range(rest):
                     writer.append_data(image)
@@ -142,6 +144,13 @@ def _artist(env: Environment, num_envs: int) -> Callable[[], Picture]:
     if not env.renders_several:
         raise ConfigurationError(f"demo.num_envs={num_envs}: {name_of(env)} draws one at a time")
     return lambda: env.render(list(range(num_envs))).numpy()
+
+
+def _enlarged(picture: Picture) -> Picture:
+    """Return a picture `[H, W, 3]`, a small one with every pixel repeated along both sides."""
+    if min(picture.shape[:2]) >= _SHORT_SIDE:
+        return picture
+    return picture.repeat(_ENLARGEMENT, 0).repeat(_ENLARGEMENT, 1)
 
 
 def _frame_seconds(step_seconds: float, video: Video) -> float:

@@ -82,6 +82,13 @@ def test_film_plays_in_real_time_times_speed(
     assert env.drawn == sorted(set(env.drawn))
 
 
+def test_small_pictures_are_enlarged(tmp_path: Path) -> None:
+    env = DrawnEnv(None)
+    made = film(env, policy_for(env), CPU, tmp_path, episodes=1, video="gif")
+    with Image.open(made.path) as image:
+        assert image.size == (256, 256)
+
+
 class Captioned(IdentityEnv):
     """Renders a black picture; one environment of the batch has a caption."""
 
