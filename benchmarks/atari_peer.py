@@ -1,7 +1,7 @@
 """Atari games in Stable-Baselines3, with the transitions that this library's preprocessing gives.
 
 Both play a game with the sticky actions of its id, one environment step for four frames of the
-game, images of 84 x 84 in shades of grey and stacks of four. Stable-Baselines3 also presses FIRE
+game, images of 84 x 84 in shades of grey and stacks of as many. Stable-Baselines3 also presses FIRE
 for two steps at the start of an episode.
 """
 
@@ -22,12 +22,13 @@ _MAKE_ENV = "stable_baselines3.common.env_util:make_atari_env"
 _STACK = "stable_baselines3.common.vec_env:VecFrameStack"
 
 
-def make_atari_env(name: str, num_envs: int) -> Any:
+def make_atari_env(name: str, num_envs: int, stack: int = FRAME_STACK) -> Any:
     """Return Atari environments with the preprocessing and the stacks of Stable-Baselines3.
 
     Args:
         name: id of the game, `ALE/...`.
         num_envs: number of environments in one process, at least 1.
+        stack: number of images in a stack, at least 1.
 
     Raises:
         ConfigurationError: the extra `atari` is not installed.
@@ -42,7 +43,7 @@ def make_atari_env(name: str, num_envs: int) -> Any:
         wrapper_kwargs={"terminal_on_life_loss": False},
         env_kwargs={"frameskip": 1},
     )
-    return pkgutil.resolve_name(_STACK)(env, FRAME_STACK)
+    return pkgutil.resolve_name(_STACK)(env, stack)
 
 
 class Convolutions(nn.Module):

@@ -62,9 +62,9 @@ _CARTPOLE_DQN: dict[str, Any] = {
 
 # The complete tuned settings of RL Zoo (github.com/DLR-RM/rl-baselines3-zoo, hyperparams/*.yml),
 # and for pong those of configs/experiment/pong_quick_dqn.yaml. `n_envs` is the number of
-# environments, `noise_std` the standard deviation of the action noise, `exploration_frames` the
-# number of frames over which epsilon falls. All other settings are the defaults of
-# Stable-Baselines3.
+# environments, `n_stack` the number of images in a stack, `noise_std` the standard deviation of the
+# action noise, `exploration_frames` the number of frames over which epsilon falls. All other
+# settings are the defaults of Stable-Baselines3.
 SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
     ("ppo", "cartpole"): {
         "n_envs": 8,
@@ -107,8 +107,9 @@ SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("dqn", "pong"): {
         "n_envs": 8,
+        "n_stack": 2,
         "batch_size": 32,
-        "buffer_size": 100_000,
+        "buffer_size": 50_000,
         "optimize_memory_usage": True,
         "replay_buffer_kwargs": {"handle_timeout_termination": False},
         "learning_rate": 2.5e-4,
@@ -117,21 +118,21 @@ SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
         "target_update_interval": 1_000,
         "train_freq": 1,
         "gradient_steps": 2,
-        "exploration_frames": 30_000,
-        "exploration_final_eps": 0.02,
+        "exploration_frames": 80_000,
+        "exploration_final_eps": 0.05,
         "policy_kwargs": {
             "net_arch": [],
             "features_extractor_class": Convolutions,
-            "features_extractor_kwargs": {"channels": [16, 32, 32], "features_dim": 256},
+            "features_extractor_kwargs": {"channels": [8, 16, 16], "features_dim": 128},
         },
     },
 }
 
 
-def make_env(task: Task, num_envs: int) -> Any:
-    """Return environments of a task, as Stable-Baselines3 makes them."""
-    if task.title.startswith("ALE/"):
-        return make_atari_env(task.title, num_envs)
+def make_env(task: Task, num_envs: int, stack: int | None) -> Any:
+    """Return environments of a task; with `stack` images in a stack those of an Atari game."""
+    if stack is not None:
+        return make_atari_env(task.title, num_envs, stack)
     return pkgutil.resolve_name(_MAKE_ENV)(task.title, n_envs=num_envs)
 
 
@@ -143,19 +144,20 @@ class Judge:
         task: task to learn.
         frames: environment steps of training.
         seed: seed of the run, which determines the episodes of the evaluations.
+        stack: number of images in a stack; None for a task without images.
 
     Attributes:
         curve: frames, seconds since training began and score of each evaluation.
     """
 
-    def __init__(self, model: Any, task: Task, frames: int, seed: int) -> None:
+    def __init__(self, model: Any, task: Task, frames: int, seed: int, stack: int | None) -> None:
         self.curve: list[dict[str, float]] = []
         self._model = model
         self._episodes = task.evaluation_episodes
         self._interval = frames // task.evaluations
         self._frames = frames
         self._seed = seed
-        self._env = make_env(task, min(EVALUATION_ENVS, self._episodes))
+        self._env = make_env(task, min(EVALUATION_ENVS, self._episodes), stack)
         self._best_score = -float("inf")
         self._best: dict[str, Any] = {}
         self._started = time.perf_counter()
@@ -222,12 +224,13 @@ def train(
         settings["action_noise"] = noise(np.zeros(1), settings.pop("noise_std") * np.ones(1))
     if "exploration_frames" in settings:
         settings["exploration_fraction"] = min(1.0, settings.pop("exploration_frames") / frames)
-    env = make_env(TASKS[task], settings.pop("n_envs", 1))
+    stack = settings.pop("n_stack", None)
+    env = make_env(TASKS[task], settings.pop("n_envs", 1), stack)
     build = pkgutil.resolve_name(ALGORITHMS[algorithm])
     policy = "CnnPolicy" if len(env.observation_space.shape) == 3 else "MlpPolicy"
     model = build(policy, env, seed=seed, device="cpu", **settings)
     env.seed(stream_seed(seed, "training"))  # after the model, which also seeds its environment
-    judge = Judge(model, TASKS[task], frames, seed)
+    judge = Judge(model, TASKS[task], frames, seed, stack)
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C only ends training early
         model.learn(frames, callback=judge)
     judge.judge()

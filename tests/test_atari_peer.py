@@ -33,6 +33,7 @@ def test_the_peer_has_the_settings_of_the_preset(preset: dict[str, Any]) -> None
     agent, trainer, num_envs = preset["agent"], preset["trainer"], preset["env"]["num_envs"]
     assert {
         "n_envs": num_envs,
+        "n_stack": preset["env"]["frame_stack"],
         "batch_size": agent["batch_size"],
         "buffer_size": trainer["replay_capacity"],
         "learning_rate": agent["learning_rate"],
@@ -48,12 +49,12 @@ def test_the_peer_has_the_settings_of_the_preset(preset: dict[str, Any]) -> None
 def test_the_peer_has_the_network_of_the_preset(preset: dict[str, Any]) -> None:
     encoder = preset["agent"]["encoder"]
     layers = encoder["convolutions"], encoder["channels"], encoder["pixel_features"]
-    ours = PixelEncoder((4, 84, 84), *layers, torch.device("cpu"))
-    space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    ours = PixelEncoder((2, 84, 84), *layers, torch.device("cpu"))
+    space = gymnasium.spaces.Box(0, 255, (2, 84, 84), np.uint8)
     arguments = PEER["policy_kwargs"]["features_extractor_kwargs"]
     theirs = Convolutions(space, **arguments)
     assert [p.shape for p in theirs.parameters()] == [p.shape for p in ours.parameters()]
-    assert theirs(torch.zeros(2, 4, 84, 84)).shape == (2, theirs.features_dim)
+    assert theirs(torch.zeros(2, 2, 84, 84)).shape == (2, theirs.features_dim)
 
 
 @pytest.mark.parametrize("gate", PONG, ids=lambda gate: gate.name)

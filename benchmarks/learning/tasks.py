@@ -98,7 +98,7 @@ TASKS = {
             "ALE/Pong-v5",
             seeds=1,
             evaluation_episodes=5,
-            evaluations=20,
+            evaluations=16,
             closing_episodes=20,
             has_peer=True,
             peer="dqn",
@@ -176,8 +176,8 @@ _FRAMES_AND_TARGETS: dict[str, dict[str, tuple[int, float | None]]] = {
         "ac_iqn": (300_000, 230.0),
     },
     "pong": {
-        "dqn": (200_000, None),
-        "rainbow": (200_000, None),
+        "dqn": (160_000, None),
+        "rainbow": (160_000, None),
     },
     "fanuc": {
         "ppo": (300_000, 0.9),
