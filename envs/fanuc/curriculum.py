@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from torch import Tensor
 
 WINDOW = 200
 PASS_RATE = 0.7
@@ -28,7 +27,7 @@ class Curriculum:
         self.level = min(level, ceiling)
         self._outcomes: deque[bool] = deque(maxlen=WINDOW)
 
-    def record(self, success: NDArray[np.bool_], done: NDArray[np.bool_]) -> None:
+    def record(self, success: Tensor, done: Tensor) -> None:
         """Count the episodes that ended in the last step.
 
         Args:

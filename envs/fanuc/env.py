@@ -8,24 +8,21 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
 from envs.fanuc.arms import Arms
+from envs.fanuc.bullet_arms import BulletArms
 from envs.fanuc.curriculum import Curriculum
 from envs.fanuc.kinematics import ForwardKinematics
 from envs.fanuc.observation import observation_bounds
 from envs.fanuc.render import ArmRenderer
-from envs.fanuc.reward import judge
 from envs.fanuc.robot import NUM_JOINTS, load_robot
 from envs.fanuc.simulation import STEP_SECONDS
 from envs.fanuc.targets import GRADES, Grade, load_targets
-from envs.fanuc.worker_pool import WorkerPool, default_num_workers
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.environment import Environment
 
@@ -107,21 +104,20 @@ class FanucEnv(Environment):
         self._kinematics = ForwardKinematics(self.robot)
         self._bank = load_targets(self.robot, TARGET_SEEDS[mode])
         self._shoulder = torch.tensor(self.robot.shoulder, dtype=torch.float32)
-        self._targets = (self._bank.positions - self._shoulder).numpy()
-        self._starts = self._bank.starts.numpy()
+        self._targets = self._bank.positions - self._shoulder
+        self._starts = self._bank.starts
         ceiling = GRADES.index(grade_ceiling)
         climbs = curriculum and mode == "train"
         self._curriculum = Curriculum(ceiling, level=0 if climbs else ceiling)
         self._generator = torch.Generator().manual_seed(seed)
-        self._pool = WorkerPool(
-            urdf=self.robot.urdf,
-            num_arms=num_envs,
-            num_workers=num_workers or default_num_workers(num_envs),
-            solver_iterations=SOLVER_ITERATIONS[mode],
+        self._arms: Arms = BulletArms(
+            self.robot,
+            num_envs,
+            num_workers,
+            SOLVER_ITERATIONS[mode],
             window=mode == "demo" and _has_display(),
         )
-        self._arms = Arms(self.robot, self._pool)
-        self._steps = np.zeros((num_envs, 1), np.int64)
+        self._steps = torch.zeros(num_envs, 1, dtype=torch.int64)
 
         self._renderer: ArmRenderer | None = None
         self._trail: deque[list[float]] = deque(maxlen=TRAIL_LENGTH)
@@ -144,47 +140,47 @@ class FanucEnv(Environment):
         )
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        action = tensordict.get("action").numpy()
-        before = self._arms.distance
-        lost = self._arms.step(action)
-        self._steps[:] += 1
-        time_is_up = self._steps >= self.max_episode_steps
-        outcome = judge(before, self._arms.distance, action, time_is_up, lost, self.success_radius)
-        if not lost:
+        steps = self._steps + 1
+        time_is_up = steps >= self.max_episode_steps
+        outcome = self._arms.step(tensordict.get("action"), time_is_up, self.success_radius)
+        self._steps = steps
+        if not outcome.interrupted:
             self._curriculum.record(outcome.success, outcome.done)
-        reward, success, truncated, done = map(torch.from_numpy, outcome)
         return self._batch(
             {
-                "observation": torch.from_numpy(self._arms.observation),
-                "success": success,
-                "reward": reward,
-                "terminated": success.clone(),
-                "truncated": truncated,
-                "done": done,
+                "observation": self._arms.observation,
+                "success": outcome.success,
+                "reward": outcome.reward,
+                "terminated": outcome.success.clone(),
+                "truncated": outcome.truncated,
+                "done": outcome.done,
             }
         )
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
-        arms = np.flatnonzero(after.get("done").numpy())
-        if len(arms):
-            self._restart(arms)
+        rows = after.get("done").view(-1).nonzero().view(-1)
+        if len(rows):
+            self._restart(rows)
         return self.observe()
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
-        self._restart(np.arange(self.num_envs) if mask is None else np.flatnonzero(mask.numpy()))
+        if mask is None:
+            self._restart(torch.arange(self.num_envs))
+        else:
+            self._restart(mask.view(-1).nonzero().view(-1))
         return self.observe()
 
-    def _restart(self, arms: NDArray[np.int64]) -> None:
+    def _restart(self, rows: Tensor) -> None:
         """Start a new episode for the arms with the given indices `[K]`."""
         num_targets = (self._curriculum.level + 1) * self._bank.per_grade
-        starts = self._starts[self._draw(len(self._starts), len(arms))]
-        targets = self._targets[self._draw(num_targets, len(arms))]
-        self._arms.place(arms, starts, targets)
-        self._steps[arms] = 0
+        starts = self._starts.index_select(0, self._draw(len(self._starts), len(rows)))
+        targets = self._targets.index_select(0, self._draw(num_targets, len(rows)))
+        self._arms.place(rows, starts, targets)
+        self._steps.index_fill_(0, rows, 0)
 
-    def _draw(self, below: int, count: int) -> NDArray[np.int64]:
-        return torch.randint(below, (count,), generator=self._generator).numpy()
+    def _draw(self, below: int, count: int) -> Tensor:
+        return torch.randint(below, (count,), generator=self._generator)
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset would, for instance after loading a state.
@@ -192,7 +188,7 @@ class FanucEnv(Environment):
         Returns:
             TensorDict `[num_envs]` with `observation`; `success` and the done keys are false.
         """
-        tensors = {"observation": torch.from_numpy(self._arms.observation)}
+        tensors = {"observation": self._arms.observation}
         for key in ("success", "terminated", "truncated", "done"):
             tensors[key] = torch.zeros(*self.batch_size, 1, dtype=torch.bool)
         return self._batch(tensors)
@@ -221,12 +217,12 @@ class FanucEnv(Environment):
     @property
     def joint_positions(self) -> Tensor:
         """Joint angles `[num_envs, 6]`, float64, rad."""
-        return torch.tensor(self._arms.state[:, 0])
+        return self._arms.state[:, 0].clone()
 
     @property
     def joint_velocities(self) -> Tensor:
         """Joint speeds `[num_envs, 6]`, float64, rad/s."""
-        return torch.tensor(self._arms.state[:, 1])
+        return self._arms.state[:, 1].clone()
 
     @property
     def flange(self) -> Tensor:
@@ -236,12 +232,12 @@ class FanucEnv(Environment):
     @property
     def target(self) -> Tensor:
         """Target positions in the arms' base frames `[num_envs, 3]`, float32, metres."""
-        return torch.from_numpy(self._arms.target) + self._shoulder
+        return self._arms.target + self._shoulder
 
     @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers."""
-        return self._pool.pids
+        return self._arms.worker_pids
 
     def metrics(self) -> dict[str, float]:
         """Return the index of the hardest unlocked grade of targets, 0 for easy."""
@@ -289,7 +285,7 @@ class FanucEnv(Environment):
         """Return the complete state of the environment as tensors and plain values."""
         return {
             "arms": self._arms.state_dict(),
-            "steps": torch.tensor(self._steps),
+            "steps": self._steps.clone(),
             "generator": self._generator.get_state(),
             "curriculum": self._curriculum.state_dict(),
         }
@@ -304,7 +300,7 @@ class FanucEnv(Environment):
             ConfigurationError: the state has another number of arms.
         """
         self._arms.load_state_dict(state_dict["arms"])
-        self._steps[:] = state_dict["steps"].numpy()
+        self._steps.copy_(state_dict["steps"])
         self._generator.set_state(state_dict["generator"])
         self._curriculum.load_state_dict(state_dict["curriculum"])
 

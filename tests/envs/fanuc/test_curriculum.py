@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import numpy as np
+import torch
 
 from envs.fanuc.curriculum import PASS_RATE, WINDOW, Curriculum
 
 
 def _record(curriculum: Curriculum, episodes: int, successes: int) -> None:
-    success = np.arange(episodes)[:, None] < successes
-    curriculum.record(success, np.ones_like(success))
+    success = torch.arange(episodes)[:, None] < successes
+    curriculum.record(success, torch.ones_like(success))
 
 
 def test_level_rises_above_the_pass_rate() -> None:
@@ -43,8 +43,8 @@ def test_level_never_exceeds_the_ceiling() -> None:
 
 def test_only_finished_episodes_count() -> None:
     curriculum = Curriculum(ceiling=2)
-    success = np.ones((WINDOW, 1), dtype=bool)
-    curriculum.record(success, np.zeros_like(success))
+    success = torch.ones(WINDOW, 1, dtype=torch.bool)
+    curriculum.record(success, torch.zeros_like(success))
     curriculum.record(success[:1], success[:1])
     assert curriculum.state_dict() == {"level": 0, "outcomes": [True]}
 

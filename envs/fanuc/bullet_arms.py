@@ -1,0 +1,161 @@
+"""Arms in PyBullet, simulated by worker processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from envs.fanuc.arms import Arms
+from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
+from envs.fanuc.reward import Outcome, judge
+from envs.fanuc.robot import NUM_JOINTS, Robot
+from envs.fanuc.worker_pool import WorkerPool, default_num_workers
+from torchrl_gpu.errors import ConfigurationError
+
+
+class BulletArms(Arms):
+    """Arms in PyBullet, synchronised with their worker processes.
+
+    The workers write to shared memory; this class copies it, so that a dying worker cannot corrupt
+    a state. All tensors are on the CPU and share the memory of numpy arrays, whose operations take
+    less than half the time of torch on so few values per arm. The states are float64.
+
+    Args:
+        robot: description of the arm.
+        num_arms: number of arms, at least 1.
+        num_workers: number of worker processes, at least 1; None for one per core.
+        solver_iterations: iterations of the constraint solver per substep.
+        window: whether the first worker opens a window if possible.
+
+    Raises:
+        ConfigurationError: PyBullet cannot load the arm.
+    """
+
+    def __init__(
+        self,
+        robot: Robot,
+        num_arms: int,
+        num_workers: int | None,
+        solver_iterations: int,
+        window: bool = False,
+    ) -> None:
+        self._pool = WorkerPool(
+            urdf=robot.urdf,
+            num_arms=num_arms,
+            num_workers=num_workers or default_num_workers(num_arms),
+            solver_iterations=solver_iterations,
+            window=window,
+        )
+        self._encode = ObservationEncoder(robot)
+        self._shared = self._pool.exchange
+        self._target = self._shared.target.copy()
+        self._copy()
+
+    @property
+    def state(self) -> Tensor:
+        """Joint angles [rad] and speeds [rad/s], `[N, 2, 6]`, float64."""
+        return torch.from_numpy(self._state)
+
+    @property
+    def target(self) -> Tensor:
+        """Target positions relative to joint 1 in the base frame, `[N, 3]`, float32, metres."""
+        return torch.from_numpy(self._target)
+
+    @property
+    def observation(self) -> Tensor:
+        """Observations, `[N, 36]`, float32."""
+        return torch.from_numpy(self._observation)
+
+    @property
+    def distance(self) -> Tensor:
+        """Distances from flange to target, `[N, 1]`, float32, metres."""
+        return torch.from_numpy(self._distance)
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return self._pool.pids
+
+    def _copy(self) -> None:
+        self._state = self._shared.state.copy()
+        self._observation = self._shared.observation.copy()
+        self._distance = self._shared.distance.copy()
+
+    def step(self, action: Tensor, time_is_up: Tensor, success_radius: float) -> Outcome:
+        """Move the arms for one control period; see `Arms.step`.
+
+        Arms whose worker died in this step keep their state; their episodes are truncated.
+        """
+        if self._pool.recover():  # undo an interrupted step
+            self._hand_over(slice(None))
+        before, actions = self._distance, action.numpy()
+        self._shared.action[:] = actions
+        lost = self._pool.step()
+        for arms in lost:
+            self._shared.state[arms] = self._state[arms]
+            self._shared.observation[arms] = self._observation[arms]
+            self._shared.distance[arms] = self._distance[arms]
+        self._copy()
+        made = judge(before, self._distance, actions, time_is_up.numpy(), success_radius, lost)
+        reward = made.reward.astype(np.float32, copy=False)
+        flags = map(torch.from_numpy, (made.success, made.truncated, made.done))
+        return Outcome(torch.from_numpy(reward), *flags, made.interrupted)
+
+    def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:
+        """Set some arms to a posture at rest with a new target, without waiting for a worker."""
+        arms, targets = rows.numpy(), target.numpy()
+        state = np.zeros((len(arms), 2, NUM_JOINTS))
+        state[:, 0] = angles.numpy()
+        observation = np.empty((len(arms), OBSERVATION_SIZE), np.float32)
+        distance = np.empty((len(arms), 1), np.float32)
+        self._encode(state, targets, observation, distance)
+        self._target[arms] = targets
+        self._state, self._observation, self._distance = (
+            _replaced(self._state, arms, state),
+            _replaced(self._observation, arms, observation),
+            _replaced(self._distance, arms, distance),
+        )
+        self._hand_over(arms)
+
+    def _hand_over(self, arms: NDArray[np.int64] | slice) -> None:
+        """Write the state of some arms to shared memory; workers load it before the next step."""
+        self._shared.state[arms] = self._state[arms]
+        self._shared.target[arms] = self._target[arms]
+        self._shared.rewritten[arms] = 1
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return states, targets, observations and distances of all arms."""
+        return {name: getattr(self, name).clone() for name in _STATE}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state from `state_dict()`.
+
+        Raises:
+            ConfigurationError: the state has another number of arms.
+        """
+        if len(state["state"]) != len(self):
+            raise ConfigurationError(
+                f"num_envs={len(self)}: the saved state has {len(state['state'])} arms"
+            )
+        self._state, self._target, self._observation, self._distance = (
+            state[name].numpy().copy() for name in _STATE
+        )
+        self._hand_over(slice(None))
+
+    def close(self) -> None:
+        """End the worker processes; may be called again."""
+        self._pool.close()
+
+
+_STATE = ("state", "target", "observation", "distance")
+
+
+def _replaced(array: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy of the array with some rows replaced."""
+    array = array.copy()
+    array[rows] = values
+    return array
