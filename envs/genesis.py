@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -59,6 +61,46 @@ def start_genesis(device: torch.device) -> Any:
             f"Genesis already simulates on {gs.backend.name} in this process, which has one backend"
         )
     return gs
+
+
+def scene_state(scene: Any) -> dict[str, Any]:
+    """Return the complete state of a built scene as tensors."""
+    state = scene.__getstate__().sim
+    return {
+        "steps": torch.as_tensor(state.steps),
+        "solvers": {
+            solver: {name: torch.as_tensor(array) for name, array in record.arrays.items()}
+            for solver, record in state.solvers.items()
+        },
+    }
+
+
+def restore_scene(scene: Any, state: Mapping[str, Any], device: torch.device) -> None:
+    """Restore a state of `scene_state`, bit for bit.
+
+    Args:
+        scene: built scene.
+        state: result of `scene_state` of an equal scene.
+        device: device of Genesis.
+
+    Raises:
+        ConfigurationError: the state belongs to another scene.
+    """
+    present = scene.__getstate__()
+    for solver, record in present.sim.solvers.items():
+        saved = state["solvers"].get(solver, {})
+        if {n: tuple(a.shape) for n, a in saved.items()} != {
+            n: tuple(a.shape) for n, a in record.arrays.items()
+        }:
+            raise ConfigurationError(
+                "the simulator's state belongs to another arm, number of environments, env.mass or "
+                "version of Genesis"
+            )
+        for name, array in record.arrays.items():
+            on_device = torch.is_tensor(array)
+            record.arrays[name] = saved[name].to(device) if on_device else saved[name].numpy()
+    sim = dataclasses.replace(present.sim, steps=state["steps"].to(device))
+    scene.__setstate__(dataclasses.replace(present, sim=sim))
 
 
 def _one_line(error: Exception) -> str:

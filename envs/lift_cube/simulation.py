@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from envs.genesis import OPENGL, simulator_device, start_genesis
+from envs.genesis import OPENGL, restore_scene, scene_state, simulator_device, start_genesis
 from envs.lift_cube.arm import Arm
 from envs.lift_cube.camera import SPACING, Cameras, Choice, WristCamera, choose
 from envs.lift_cube.control import comparison, damping_matrix, jacobian, joint_changes, rotate, tilt
@@ -290,15 +289,7 @@ class Simulation:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of the simulator as tensors."""
-        state = self.scene.__getstate__().sim
-        return {
-            "steps": torch.as_tensor(state.steps),
-            "cube_size": self.cube_size.clone(),
-            "solvers": {
-                solver: {name: torch.as_tensor(array) for name, array in record.arrays.items()}
-                for solver, record in state.solvers.items()
-            },
-        }
+        return {**scene_state(self.scene), "cube_size": self.cube_size.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state of `state_dict`, bit for bit.
@@ -306,29 +297,12 @@ class Simulation:
         Raises:
             ConfigurationError: the state belongs to another scene.
         """
-        sizes = state.get("cube_size", torch.full((self.num_envs,), CUBE_SIZE))
-        if not torch.equal(sizes.to(self.device), self.cube_size):
+        if not torch.equal(state["cube_size"].to(self.device), self.cube_size):
             raise ConfigurationError(
                 "the simulator's state belongs to cubes of other sizes; env.size, env.num_envs and "
                 "the seed have to be those of the run that saved it"
             )
-        present = self.scene.__getstate__()
-        for solver, record in present.sim.solvers.items():
-            saved = state["solvers"].get(solver, {})
-            if {n: tuple(a.shape) for n, a in saved.items()} != {
-                n: tuple(a.shape) for n, a in record.arrays.items()
-            }:
-                raise ConfigurationError(
-                    "the simulator's state belongs to another arm, number of environments, "
-                    "env.mass or version of Genesis"
-                )
-            for name, array in record.arrays.items():
-                on_device = torch.is_tensor(array)
-                record.arrays[name] = (
-                    saved[name].to(self.device) if on_device else saved[name].numpy()
-                )
-        sim = dataclasses.replace(present.sim, steps=state["steps"].to(self.device))
-        self.scene.__setstate__(dataclasses.replace(present, sim=sim))
+        restore_scene(self.scene, state, self.device)
 
     def close(self) -> None:
         """Release the scene."""
