@@ -17,6 +17,7 @@ from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from envs.fanuc.arms import Arms
 from envs.fanuc.bullet_arms import BulletArms
 from envs.fanuc.curriculum import Curriculum
+from envs.fanuc.genesis_arms import GenesisArms
 from envs.fanuc.kinematics import ForwardKinematics
 from envs.fanuc.observation import observation_bounds
 from envs.fanuc.render import ArmRenderer
@@ -25,6 +26,7 @@ from envs.fanuc.simulation import STEP_SECONDS
 from envs.fanuc.targets import GRADES, Grade, load_targets
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.errors import ConfigurationError
 
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
 
@@ -40,7 +42,7 @@ TRAIL_LENGTH = 30
 
 
 class FanucEnv(Environment):
-    """FANUC LR Mate arms in PyBullet; each reaches a target with its flange.
+    """FANUC LR Mate arms in PyBullet or Genesis; each reaches a target with its flange.
 
     Actions are joint speeds as fractions of the data sheet's maximum speeds, at 60 Hz.
     `ObservationEncoder` documents `observation`. `success` is true if the flange is within
@@ -48,9 +50,10 @@ class FanucEnv(Environment):
     so does the loss of a worker process, which is replaced. An episode starts near the home posture
     with a reachable target.
 
-    The arms are simulated in worker processes. A reset only writes to memory; the workers apply it
-    at the start of the next step. Trajectories depend on `seed` and the actions alone, not on the
-    number of workers.
+    PyBullet simulates the arms in worker processes. A reset only writes to memory; the workers
+    apply it at the start of the next step. Trajectories depend on `seed` and the actions alone, not
+    on the number of workers. Genesis simulates all arms together on the device of the policy.
+    Equal seeds give equal starts and targets in both.
 
     A discrete action holds still, or moves one joint up or down at 30 % of its maximum speed.
 
@@ -59,10 +62,13 @@ class FanucEnv(Environment):
         robot: model of the arm, `lr_mate_200ic` or `lr_mate_200id`.
         urdf: path of the URDF of another arm with six revolute joints in a serial chain; None for
             the arm of `robot`.
-        mode: purpose of the environment: `train` uses 10 solver iterations; `eval` and `demo` use
-            50, no curriculum, and targets absent from training; `demo` also opens a window if there
-            is a display.
-        num_workers: number of worker processes, at least 1; None for one per core.
+        simulator: `pybullet`, on the CPU; or `genesis`, on the device of the policy, with the
+            extra `genesis` installed.
+        device: device of the policy.
+        mode: purpose of the environment: `eval` and `demo` have no curriculum, and targets absent
+            from training. PyBullet uses 10 solver iterations in `train` and 50 otherwise, and opens
+            a window in `demo` if there is a display.
+        num_workers: number of worker processes of PyBullet, at least 1; None for one per core.
         max_episode_steps: maximum number of steps per episode of 1/60 s each, at least 1; longer
             episodes are truncated.
         success_radius: maximum distance in metres from flange to target that counts as success,
@@ -73,7 +79,8 @@ class FanucEnv(Environment):
         seed: random seed of initial postures and targets.
 
     Raises:
-        ConfigurationError: an argument is out of range or the URDF cannot be used.
+        ConfigurationError: an argument is out of range or does not belong to the simulator, Genesis
+            is not installed, or the URDF cannot be used.
     """
 
     discrete_actions: Tensor
@@ -88,6 +95,8 @@ class FanucEnv(Environment):
         num_envs: Annotated[int, Field(ge=1)] = 64,
         robot: Literal["lr_mate_200ic", "lr_mate_200id"] = "lr_mate_200ic",
         urdf: str | None = None,
+        simulator: Literal["pybullet", "genesis"] = "pybullet",
+        device: torch.device = torch.device("cpu"),  # noqa: B008
         mode: Literal["train", "eval", "demo"] = "train",
         num_workers: Annotated[int, Field(ge=1)] | None = None,
         max_episode_steps: Annotated[int, Field(ge=1)] = 150,
@@ -96,28 +105,33 @@ class FanucEnv(Environment):
         grade_ceiling: Grade = "hard",
         seed: int = 0,
     ) -> None:
+        if simulator == "genesis" and num_workers is not None:
+            raise ConfigurationError(
+                f"env.num_workers={num_workers}: env.simulator=genesis has no worker processes; "
+                "env.num_workers=null"
+            )
         self.robot = load_robot(robot, urdf)
-        super().__init__(device="cpu", batch_size=[num_envs])
-        self.discrete_actions = _joint_moves()
+        self._bank = load_targets(self.robot, TARGET_SEEDS[mode])
+        self._arms: Arms
+        if simulator == "genesis":
+            self._arms = GenesisArms(self.robot, num_envs, device)
+        else:
+            window = mode == "demo" and _has_display()
+            iterations = SOLVER_ITERATIONS[mode]
+            self._arms = BulletArms(self.robot, num_envs, num_workers, iterations, window)
+        super().__init__(device=self._arms.target.device, batch_size=[num_envs])
+        self.discrete_actions = _joint_moves().to(self.device)
         self.max_episode_steps = max_episode_steps
         self.success_radius = success_radius
-        self._kinematics = ForwardKinematics(self.robot)
-        self._bank = load_targets(self.robot, TARGET_SEEDS[mode])
-        self._shoulder = torch.tensor(self.robot.shoulder, dtype=torch.float32)
-        self._targets = self._bank.positions - self._shoulder
-        self._starts = self._bank.starts
+        self._kinematics = ForwardKinematics(self.robot, self.device)
+        self._shoulder = torch.tensor(self.robot.shoulder, dtype=torch.float32, device=self.device)
+        self._targets = self._bank.positions.to(self.device) - self._shoulder
+        self._starts = self._bank.starts.to(self.device)
         ceiling = GRADES.index(grade_ceiling)
         climbs = curriculum and mode == "train"
         self._curriculum = Curriculum(ceiling, level=0 if climbs else ceiling)
         self._generator = torch.Generator().manual_seed(seed)
-        self._arms: Arms = BulletArms(
-            self.robot,
-            num_envs,
-            num_workers,
-            SOLVER_ITERATIONS[mode],
-            window=mode == "demo" and _has_display(),
-        )
-        self._steps = torch.zeros(num_envs, 1, dtype=torch.int64)
+        self._steps = torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device)
 
         self._renderer: ArmRenderer | None = None
         self._trail: deque[list[float]] = deque(maxlen=TRAIL_LENGTH)
@@ -125,16 +139,21 @@ class FanucEnv(Environment):
         self._make_specs(num_envs)
 
     def _make_specs(self, num_envs: int) -> None:
-        done = Categorical(2, shape=(num_envs, 1), dtype=torch.bool)
-        low, high = (torch.from_numpy(x).expand(num_envs, -1) for x in observation_bounds())
+        device = self.device
+        done = Categorical(2, shape=(num_envs, 1), dtype=torch.bool, device=device)
+        low, high = (
+            torch.from_numpy(x).to(device).expand(num_envs, -1) for x in observation_bounds()
+        )
         self.observation_spec = Composite(
             observation=Bounded(low, high),
             success=done.clone(),
             shape=(num_envs,),
         )
-        self.action_spec = Bounded(-1.0, 1.0, shape=(num_envs, NUM_JOINTS), dtype=torch.float32)
+        self.action_spec = Bounded(
+            -1.0, 1.0, shape=(num_envs, NUM_JOINTS), dtype=torch.float32, device=device
+        )
         # TorchRL's transforms of rewards ask for a spec without bounds.
-        self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32)
+        self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32, device=device)
         self.full_done_spec = Composite(
             done=done, terminated=done.clone(), truncated=done.clone(), shape=(num_envs,)
         )
@@ -166,7 +185,7 @@ class FanucEnv(Environment):
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None:
-            self._restart(torch.arange(self.num_envs))
+            self._restart(torch.arange(self.num_envs, device=self.device))
         else:
             self._restart(mask.view(-1).nonzero().view(-1))
         return self.observe()
@@ -180,7 +199,7 @@ class FanucEnv(Environment):
         self._steps.index_fill_(0, rows, 0)
 
     def _draw(self, below: int, count: int) -> Tensor:
-        return torch.randint(below, (count,), generator=self._generator)
+        return torch.randint(below, (count,), generator=self._generator).to(self.device)
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset would, for instance after loading a state.
@@ -190,7 +209,7 @@ class FanucEnv(Environment):
         """
         tensors = {"observation": self._arms.observation}
         for key in ("success", "terminated", "truncated", "done"):
-            tensors[key] = torch.zeros(*self.batch_size, 1, dtype=torch.bool)
+            tensors[key] = torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device)
         return self._batch(tensors)
 
     def _set_seed(self, seed: int | None) -> None:
@@ -216,12 +235,12 @@ class FanucEnv(Environment):
 
     @property
     def joint_positions(self) -> Tensor:
-        """Joint angles `[num_envs, 6]`, float64, rad."""
+        """Joint angles `[num_envs, 6]`, rad; float64 in PyBullet, float32 in Genesis."""
         return self._arms.state[:, 0].clone()
 
     @property
     def joint_velocities(self) -> Tensor:
-        """Joint speeds `[num_envs, 6]`, float64, rad/s."""
+        """Joint speeds `[num_envs, 6]`, rad/s; float64 in PyBullet, float32 in Genesis."""
         return self._arms.state[:, 1].clone()
 
     @property
@@ -236,7 +255,7 @@ class FanucEnv(Environment):
 
     @property
     def worker_pids(self) -> list[int]:
-        """Process ids of the workers."""
+        """Process ids of the workers; empty in Genesis."""
         return self._arms.worker_pids
 
     def metrics(self) -> dict[str, float]:
@@ -305,7 +324,7 @@ class FanucEnv(Environment):
         self._curriculum.load_state_dict(state_dict["curriculum"])
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Close the renderer and end the worker processes; may be called again."""
+        """Close the renderer and the simulator; may be called again."""
         if self._renderer is not None:
             self._renderer.close()
             self._renderer = None

@@ -1,10 +1,13 @@
 """Observations of arms and targets: 36 numbers of order 1 per arm.
 
-The code uses numpy, because the worker processes encode the observations of their own arms and run
-without torch, whose operations take three times as long on arrays this small.
+The code runs on numpy arrays or on tensors, by the functions that both have in common. The worker
+processes of PyBullet encode the observations of their own arms in numpy and run without torch,
+whose operations take three times as long on arrays this small.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,28 +47,32 @@ class ObservationEncoder:
 
     Args:
         robot: description of the arm.
+        functions: module of the array functions, `numpy` or `torch`.
+        **options: data type, and for tensors the device, in which the observations are computed.
     """
 
-    def __init__(self, robot: Robot) -> None:
-        self._centre = np.concatenate(((robot.lower + robot.upper) / 2, np.zeros(NUM_JOINTS)))
-        self._scale = np.concatenate(((robot.upper - robot.lower) / 2, robot.velocity))
-        self._pose_map = robot.pose_map()
-        self._flange = robot.origins[-1, :, 3:]
+    def __init__(self, robot: Robot, functions: Any = np, **options: Any) -> None:
+        self._functions, self._options = functions, options
+        self._centre = self._constant(
+            np.concatenate(((robot.lower + robot.upper) / 2, np.zeros(NUM_JOINTS)))
+        )
+        self._scale = self._constant(
+            np.concatenate(((robot.upper - robot.lower) / 2, robot.velocity))
+        )
+        self._pose_map = self._constant(robot.pose_map())
+        self._flange = self._constant(robot.origins[-1, :, 3:])
         self._reach = robot.reach
         # Forward and left directions of link 1, perpendicular to the axis of joint 1.
         axis = robot.axes[0]
         ahead = np.eye(3)[0] if abs(axis[0]) < 0.9 else np.eye(3)[1]
         left = np.cross(axis, ahead)
-        self._ahead_left = np.stack((np.cross(left, axis), left), 1)
-        self._longest_turn = np.pi + max(abs(robot.lower[0]), abs(robot.upper[0]))
+        self._ahead_left = self._constant(np.stack((np.cross(left, axis), left), 1))
+        self._longest_turn = float(np.pi + max(abs(robot.lower[0]), abs(robot.upper[0])))
 
-    def __call__(
-        self,
-        state: NDArray[np.float64],
-        target: NDArray[np.float32],
-        observation: NDArray[np.float32],
-        distance: NDArray[np.float32],
-    ) -> None:
+    def _constant(self, values: NDArray[np.float64]) -> Any:
+        return self._functions.asarray(values, **self._options)
+
+    def __call__(self, state: Any, target: Any, observation: Any, distance: Any) -> None:
         """Encode a batch into the given output arrays.
 
         Args:
@@ -74,10 +81,10 @@ class ObservationEncoder:
             observation: output of the observations, `[N, 36]`.
             distance: output of the distances from flange to target, `[N, 1]`, metres.
         """
-        count, angles = len(state), state[:, 0]
-        features = np.ones((count, 2 * NUM_JOINTS + 1))
-        sines = np.sin(angles, out=features[:, :NUM_JOINTS])
-        cosines = np.cos(angles, out=features[:, NUM_JOINTS:-1])
+        xp, count, angles = self._functions, len(state), state[:, 0]
+        features = xp.ones((count, 2 * NUM_JOINTS + 1), **self._options)
+        sines = xp.sin(angles, out=features[:, :NUM_JOINTS])
+        cosines = xp.cos(angles, out=features[:, NUM_JOINTS:-1])
         poses = (features @ self._pose_map).reshape(count, NUM_JOINTS, 4, 4)
         flange = self._flange
         for joint in (4, 3, 2, 1):  # from the wrist inwards, as far as link 1
@@ -86,7 +93,7 @@ class ObservationEncoder:
         # A row vector times a rotation is rotated by its inverse: base frame to frame of link 1.
         goal = (target[:, None] @ poses[:, 0, :3, :3])[:, 0]
         error = goal - flange
-        np.sqrt((error * error).sum(1, keepdims=True), out=distance, casting="same_kind")
+        distance[:] = xp.sqrt((error * error).sum(1, keepdims=True))
 
         observation[:, :12] = (state.reshape(count, -1) - self._centre) / self._scale
         observation[:, 12:17] = sines[:, 1:]
@@ -96,9 +103,9 @@ class ObservationEncoder:
         observation[:, 28:31] = error
         observation[:, 22:31] /= self._reach
         observation[:, 31:34] = error / (distance + DIRECTION_LENGTH)
-        observation[:, 34:35] = np.exp(distance * (-1 / NEARNESS_LENGTH))
+        observation[:, 34:35] = xp.exp(distance * (-1 / NEARNESS_LENGTH))
         ahead, left = (goal @ self._ahead_left).T
-        facing = np.mod(angles[:, 0] + np.arctan2(left, ahead) + np.pi, 2 * np.pi) - np.pi
+        facing = (angles[:, 0] + xp.arctan2(left, ahead) + np.pi) % (2 * np.pi) - np.pi
         observation[:, 35] = (facing - angles[:, 0]) / self._longest_turn
 
 

@@ -1,0 +1,223 @@
+"""Arms in Genesis, simulated together on the device of the policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from envs.fanuc.arms import Arms
+from envs.fanuc.collision import FIRST_LINK_ABOVE_FLOOR, MIN_LINKS_APART
+from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
+from envs.fanuc.reward import Outcome, judge
+from envs.fanuc.robot import NUM_JOINTS, Robot
+from envs.fanuc.simulation import CONTROL_RATE, LIMIT_MARGIN, SPEED_SHARE, STEP_SECONDS, SUBSTEPS
+from envs.genesis import restore_scene, scene_state, start_genesis
+from torchrl_gpu.errors import ConfigurationError
+
+# Gain of the motors in multiples of inertia / substep. The error of the speed falls to 1/31 in each
+# substep, so that a joint reaches its speed within one, as with the motors of PyBullet.
+STIFFNESS = 30.0
+
+
+class GenesisArms(Arms):
+    """Arms in Genesis, one scene with a copy for each arm; all tensors are float32.
+
+    Args:
+        robot: description of the arm.
+        num_arms: number of arms, at least 1.
+        device: device of the policy; Genesis simulates on it where it can, else on the CPU.
+
+    Attributes:
+        device: device of all tensors.
+        entity: the arm in Genesis.
+
+    Raises:
+        ConfigurationError: Genesis is not installed, or cannot load the arm.
+    """
+
+    def __init__(self, robot: Robot, num_arms: int, device: torch.device) -> None:
+        gs = start_genesis(device)
+        self.device: torch.device = gs.device
+        self._closed = False
+        self._scene = gs.Scene(
+            show_viewer=False,
+            sim_options=gs.options.SimOptions(dt=STEP_SECONDS, substeps=SUBSTEPS),
+            rigid_options=gs.options.RigidOptions(
+                # The masks of the links alone decide which of them can touch.
+                enable_neutral_collision=True,
+                enable_adjacent_collision=True,
+                constraint_timeconst=2 * STEP_SECONDS / SUBSTEPS,  # the stiffest stable contacts
+            ),
+        )
+        floor = self._scene.add_entity(gs.morphs.Plane())
+        try:
+            self.entity = self._scene.add_entity(
+                gs.morphs.URDF(file=robot.urdf, fixed=True, default_armature=None),
+                # Gravity would make the motors sag.
+                material=gs.materials.Rigid(gravity_compensation=1.0),
+            )
+            _ignore_contacts(self.entity, floor)
+            self._scene.build(n_envs=num_arms)
+        except Exception as error:  # the parser fails in many ways
+            self._scene.destroy()
+            reason = " ".join(str(error).split())
+            raise ConfigurationError(
+                f"urdf={robot.urdf}: Genesis cannot load this arm: {reason}"
+            ) from error
+        self._set_up_motors(robot)
+        self._encode = ObservationEncoder(robot, torch, dtype=torch.float32, device=self.device)
+        lower, upper, velocity = (
+            self._constant(values) for values in (robot.lower, robot.upper, robot.velocity)
+        )
+        self._lower, self._upper, self._velocity = lower, upper, velocity
+        self._lowest_goal, self._highest_goal = lower + LIMIT_MARGIN, upper - LIMIT_MARGIN
+        self._farthest_step = velocity * STEP_SECONDS
+        self._target = torch.zeros(num_arms, 3, device=self.device)
+        self._state = self._read()
+        self._observation, self._distance = self._encoded(self._state, self._target)
+
+    def _constant(self, values: Any) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=self.device)
+
+    def _set_up_motors(self, robot: Robot) -> None:
+        """Set gains and limits of the motors from the inertias in the posture of zero angles."""
+        self._scene.step(update_visualizer=False, refresh_visualizer=False)  # computes inertias
+        inertia = self.entity.get_mass_mat()[0].diagonal()
+        self.entity.set_dofs_kp(torch.zeros_like(inertia))
+        self.entity.set_dofs_kv(STIFFNESS * SUBSTEPS * CONTROL_RATE * inertia)
+        # Genesis limits the force before it takes the gain's own damping into account, which
+        # leaves one part in (1 + STIFFNESS). PyBullet limits the impulse of a substep by the torque
+        # times the control period.
+        force = (1 + STIFFNESS) * SUBSTEPS * self._constant(robot.effort)
+        self.entity.set_dofs_force_range(-force, force)
+
+    @property
+    def state(self) -> Tensor:
+        """Joint angles [rad] and speeds [rad/s], `[N, 2, 6]`, float32."""
+        return self._state
+
+    @property
+    def target(self) -> Tensor:
+        """Target positions relative to joint 1 in the base frame, `[N, 3]`, float32, metres."""
+        return self._target
+
+    @property
+    def observation(self) -> Tensor:
+        """Observations, `[N, 36]`, float32."""
+        return self._observation
+
+    @property
+    def distance(self) -> Tensor:
+        """Distances from flange to target, `[N, 1]`, float32, metres."""
+        return self._distance
+
+    def step(self, action: Tensor, time_is_up: Tensor, success_radius: float) -> Outcome:
+        """Move the arms for one control period; see `Arms.step`.
+
+        A joint that the solver moves past a limit, for instance in a hard contact, is reset to the
+        limit, so that all states satisfy the data sheet.
+        """
+        before, angles = self._distance, self._state[:, 0]
+        goal = angles + action.clamp(-1.0, 1.0) * (SPEED_SHARE * self._farthest_step)
+        goal = goal.clamp(self._lowest_goal, self._highest_goal)
+        self.entity.control_dofs_velocity((goal - angles) * CONTROL_RATE)
+        self._scene.step(update_visualizer=False, refresh_visualizer=False)
+        reached = self._read()
+        lowest = torch.maximum(angles - self._farthest_step, self._lower)
+        highest = torch.minimum(angles + self._farthest_step, self._upper)
+        self._state = torch.stack(
+            (
+                reached[:, 0].clamp(lowest, highest),
+                reached[:, 1].clamp(-self._velocity, self._velocity),
+            ),
+            dim=1,
+        )
+        # A mask leaves the choice of the rows to the device.
+        self._write((self._state != reached).flatten(1).any(1), self._state)
+        self._observation, self._distance = self._encoded(self._state, self._target)
+        return judge(before, self._distance, action, time_is_up, success_radius)
+
+    def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:
+        """Set some arms to a posture at rest with a new target."""
+        state = torch.stack((angles, torch.zeros_like(angles)), dim=1)
+        observation, distance = self._encoded(state, target)
+        self._target.index_copy_(0, rows, target)
+        self._state = self._state.index_copy(0, rows, state)
+        self._observation = self._observation.index_copy(0, rows, observation)
+        self._distance = self._distance.index_copy(0, rows, distance)
+        self._write(rows, state)
+
+    def _read(self) -> Tensor:
+        return torch.stack((self.entity.get_dofs_position(), self.entity.get_dofs_velocity()), 1)
+
+    def _write(self, rows: Tensor, state: Tensor) -> None:
+        """Set the states of some arms.
+
+        Args:
+            rows: indices of the arms, int64 `[K]`; or a mask of the arms, bool `[N]`.
+            state: states of these arms `[K, 2, 6]`; for a mask, of all arms.
+        """
+        self.entity.set_dofs_velocity(state[:, 1], envs_idx=rows, skip_forward=True)
+        self.entity.set_qpos(state[:, 0], envs_idx=rows, zero_velocity=False)
+
+    def _encoded(self, state: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return observations and distances of some arms."""
+        observation = torch.empty(len(state), OBSERVATION_SIZE, device=self.device)
+        distance = torch.empty(len(state), 1, device=self.device)
+        self._encode(state, target, observation, distance)
+        return observation, distance
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the complete state of all arms as tensors."""
+        return {
+            "state": self._state.clone(),
+            "target": self._target.clone(),
+            "observation": self._observation.clone(),
+            "distance": self._distance.clone(),
+            "scene": scene_state(self._scene),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state from `state_dict()`, bit for bit.
+
+        Raises:
+            ConfigurationError: the state has another number of arms, or is one of PyBullet.
+        """
+        if len(state["state"]) != len(self):
+            raise ConfigurationError(
+                f"num_envs={len(self)}: the saved state has {len(state['state'])} arms"
+            )
+        if "scene" not in state:
+            raise ConfigurationError(
+                "env.simulator=genesis: the saved state is one of env.simulator=pybullet"
+            )
+        restore_scene(self._scene, state["scene"], self.device)
+        self._state, self._target, self._observation, self._distance = (
+            state[name].to(self.device, copy=True)
+            for name in ("state", "target", "observation", "distance")
+        )
+
+    def close(self) -> None:
+        """Release the scene; may be called again."""
+        if not self._closed:
+            self._scene.destroy()
+            self._closed = True
+
+
+def _ignore_contacts(arm: Any, floor: Any) -> None:
+    """Let only those bodies touch that `envs.fanuc.collision` checks.
+
+    Two bodies touch where the type of one is among the affinities of the other.
+    """
+    for link in arm.links:
+        number = link.idx_local
+        others = range(number + MIN_LINKS_APART, NUM_JOINTS + 1)
+        affinity = sum(1 << other for other in others)
+        if number >= FIRST_LINK_ABOVE_FLOOR:
+            affinity |= 1 << (NUM_JOINTS + 1)
+        for body in link.geoms:
+            body.desc.contype, body.desc.conaffinity = 1 << number, affinity
+    for body in (body for link in floor.links for body in link.geoms):
+        body.desc.contype, body.desc.conaffinity = 1 << (NUM_JOINTS + 1), 0
