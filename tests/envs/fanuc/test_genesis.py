@@ -1,0 +1,212 @@
+"""The arms in Genesis keep the contract of the arms in PyBullet."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.envs import check_env_specs
+
+from envs.fanuc import FanucEnv
+from envs.fanuc.bullet import pybullet
+from envs.fanuc.genesis_arms import GenesisArms
+from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
+from envs.fanuc.simulation import ArmGroup
+from torchrl_gpu.errors import ConfigurationError
+
+MakeEnv = Callable[..., FanucEnv]
+
+
+def _actions(steps: int, hold: int = 1, seed: int = 0) -> torch.Tensor:
+    """Return random actions `[steps, 8, 6]`; held ones are extreme."""
+    noise = torch.rand(steps // hold, 8, 6, generator=torch.Generator().manual_seed(seed))
+    actions = 2 * noise - 1
+    return actions if hold == 1 else actions.sign().repeat_interleave(hold, 0)
+
+
+def _trajectory(env: FanucEnv, actions: torch.Tensor, root: TensorDict) -> TensorDict:
+    steps = []
+    for action in actions:
+        step, root = env.step_and_maybe_reset(root.set("action", action))
+        steps.append(step.clone())
+    return torch.stack(steps)
+
+
+def _random_postures(env: FanucEnv) -> torch.Tensor:
+    lower, upper = torch.tensor(env.robot.lower), torch.tensor(env.robot.upper)
+    noise = torch.rand(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return (lower + (upper - lower) * noise).float()
+
+
+def test_env_satisfies_its_specs(genesis: FanucEnv) -> None:
+    check_env_specs(genesis)
+
+
+def test_flange_agrees_in_both_simulators_within_a_tenth_of_a_millimetre(
+    genesis: FanucEnv,
+) -> None:
+    arms = genesis._arms
+    assert isinstance(arms, GenesisArms)
+    angles = _random_postures(genesis)
+    arms.place(torch.arange(8), angles, torch.zeros(8, 3))
+    in_genesis = arms.entity.links[-1].get_pos()
+    group = ArmGroup(genesis.robot, num_arms=1, solver_iterations=10)
+    for row, joints in enumerate(angles.tolist()):
+        group.write(0, joints, [0.0] * 6)
+        flange = pybullet.getLinkState(
+            group.bodies[0],
+            group.joints[-1],
+            computeForwardKinematics=True,
+            physicsClientId=group.client,
+        )[4]
+        in_bullet = torch.tensor(flange)
+        torch.testing.assert_close(in_genesis[row], in_bullet, atol=1e-4, rtol=0)
+        torch.testing.assert_close(genesis.flange[row], in_bullet, atol=1e-4, rtol=0)
+    group.close()
+    genesis.reset()
+
+
+def test_equal_seeds_give_equal_starts_and_targets(genesis: FanucEnv, make_env: MakeEnv) -> None:
+    bullet = make_env(num_envs=8)
+    for env in (genesis, bullet):
+        env.set_seed(5)
+    for _ in range(2):
+        ours, theirs = genesis.reset()["observation"], bullet.reset()["observation"]
+        torch.testing.assert_close(ours, theirs, atol=2e-6, rtol=0)
+        torch.testing.assert_close(genesis.target, bullet.target)
+
+
+def test_free_arms_move_as_in_the_other_simulator(genesis: FanucEnv, make_env: MakeEnv) -> None:
+    """Gentle actions near the home posture, where no arm touches anything."""
+    bullet = make_env(num_envs=8)
+    actions = 0.3 * _actions(20)
+    for env in (genesis, bullet):
+        env.set_seed(5)
+        root = env.reset()
+        for action in actions:
+            env.step(root.set("action", action))
+    moved = (genesis.joint_positions - bullet.joint_positions).abs()
+    assert moved.max() < 0.01
+    genesis.reset()
+
+
+def test_commanded_speed_is_reached_within_one_step(genesis: FanucEnv) -> None:
+    velocity = torch.tensor(genesis.robot.velocity, dtype=torch.float32)
+    genesis.step(genesis.reset().set("action", torch.full((8, 6), 0.1)))
+    expected = (0.098 * velocity).expand(8, -1)
+    torch.testing.assert_close(genesis.joint_velocities, expected, rtol=2e-2, atol=0)
+
+
+def test_states_respect_the_data_sheet_and_equal_those_of_the_simulator(genesis: FanucEnv) -> None:
+    """Extreme actions, held until arms hit their limits, the floor and themselves."""
+    arms, robot = genesis._arms, genesis.robot
+    assert isinstance(arms, GenesisArms)
+    lower, upper, velocity = (
+        torch.tensor(values, dtype=torch.float32)
+        for values in (robot.lower, robot.upper, robot.velocity)
+    )
+    root = genesis.reset()
+    for action in _actions(100, hold=20):
+        before = genesis.joint_positions
+        step, _ = genesis.step_and_maybe_reset(root.set("action", action))
+        assert genesis.observation_spec.is_in(step["next"].select("observation", "success"))
+        if step["next", "done"].any():
+            continue
+        after = genesis.joint_positions
+        assert ((after >= lower) & (after <= upper)).all()
+        assert ((after - before).abs() <= velocity / 60 + 1e-6).all()
+        assert (genesis.joint_velocities.abs() <= velocity).all()
+        torch.testing.assert_close(arms.entity.get_dofs_position(), after, atol=0, rtol=0)
+
+
+def test_floor_stops_the_arms(genesis: FanucEnv) -> None:
+    root, action = genesis.reset(), torch.zeros(8, 6)
+    action[:, 1] = 0.3
+    for _ in range(120):
+        genesis.step(root.set("action", action))
+    assert (genesis.joint_positions[:, 1] < genesis.robot.upper[1] - 0.2).all()
+    genesis.reset()
+
+
+def test_partial_reset_leaves_other_arms_unchanged(genesis: FanucEnv) -> None:
+    actions = _actions(24)
+    _trajectory(genesis, actions[:12], genesis.reset())
+    state, before = genesis.state_dict(), genesis.observe()
+    calm = _trajectory(genesis, actions[12:], before.clone())
+    genesis.load_state_dict(state)
+    mask = torch.zeros(8, 1, dtype=torch.bool)
+    mask[3] = True
+    after = genesis.reset(before.clone().set("_reset", mask))
+    others = ~mask.squeeze(-1)
+    assert torch.equal(after["observation"][others], before["observation"][others])
+    assert (after["observation"][3] != before["observation"][3]).any()
+    disturbed = _trajectory(genesis, actions[12:], after)
+    assert (disturbed["next"][:, others] == calm["next"][:, others]).all()
+
+
+def test_restored_state_reproduces_the_trajectory(genesis: FanucEnv) -> None:
+    actions = _actions(60, hold=10)
+    _trajectory(genesis, actions[:35], genesis.reset())
+    state = genesis.state_dict()
+    first = _trajectory(genesis, actions[35:], genesis.observe())
+    genesis.load_state_dict(state)
+    assert (_trajectory(genesis, actions[35:], genesis.observe()) == first).all()
+
+
+def test_picture_and_caption_show_the_arm(genesis: FanucEnv) -> None:
+    genesis.reset()
+    picture = genesis.render(1)
+    assert picture.shape == (480, 640, 3)
+    assert picture.float().std() > 10
+    assert genesis.caption(1).startswith("distance ")
+
+
+def test_tensors_are_encoded_as_arrays_are(genesis: FanucEnv) -> None:
+    state = torch.stack((_random_postures(genesis), torch.zeros(8, 6)), 1)
+    target = torch.rand(8, 3, generator=torch.Generator().manual_seed(1)) - 0.5
+    observation, distance = torch.empty(8, OBSERVATION_SIZE), torch.empty(8, 1)
+    options = {"dtype": torch.float32, "device": torch.device("cpu")}
+    ObservationEncoder(genesis.robot, torch, **options)(state, target, observation, distance)
+    array, length = torch.empty(8, OBSERVATION_SIZE).numpy(), torch.empty(8, 1).numpy()
+    ObservationEncoder(genesis.robot)(state.double().numpy(), target.numpy(), array, length)
+    torch.testing.assert_close(observation, torch.from_numpy(array), atol=5e-6, rtol=0)
+    torch.testing.assert_close(distance, torch.from_numpy(length), atol=1e-6, rtol=0)
+
+
+def test_state_of_the_other_simulator_is_refused(genesis: FanucEnv, make_env: MakeEnv) -> None:
+    with pytest.raises(ConfigurationError, match=r"env\.simulator=pybullet"):
+        genesis.load_state_dict(make_env(num_envs=8).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_workers": 2}, r"num_workers=2: .*no worker processes; env\.num_workers=null"),
+        ({"urdf": "no/such.urdf"}, r"urdf=no/such\.urdf: cannot be read"),
+    ],
+)
+def test_invalid_settings_raise_one_line_errors(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        FanucEnv(simulator="genesis", **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_urdf_that_genesis_cannot_load_is_named(genesis: FanucEnv, tmp_path: Path) -> None:
+    text = Path(genesis.robot.urdf).read_text()
+    body = '<geometry><capsule radius="0.06" length="0.24"/></geometry>'
+    own = tmp_path / "meshes.urdf"
+    own.write_text(text.replace(body, '<geometry><mesh filename="none.stl"/></geometry>'))
+    with pytest.raises(ConfigurationError, match=r"meshes\.urdf: Genesis cannot load") as caught:
+        FanucEnv(num_envs=1, simulator="genesis", urdf=str(own))
+    assert "\n" not in str(caught.value)
+
+
+def test_absent_genesis_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
+    with pytest.raises(ConfigurationError, match=r"Genesis is not installed: .*\[genesis\]"):
+        FanucEnv(simulator="genesis")
