@@ -1,0 +1,96 @@
+"""Compare the speed of the FANUC arms in Genesis and in PyBullet, for several numbers of arms.
+
+Both sides step the environment `fanuc` with the same random actions, in turns, in one process.
+PyBullet simulates on the CPU with one worker process per core; Genesis simulates on the device.
+
+    python -m benchmarks.fanuc_simulators
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import psutil
+import torch
+from pydantic import Field, Json
+from torchrl.envs import EnvBase
+
+from benchmarks.arguments import call_with_arguments
+from benchmarks.report import print_figures, print_machine, print_table
+from envs.fanuc import FanucEnv
+from envs.genesis import start_genesis
+from torchrl_gpu.devices.device import describe_device, resolve_device
+
+Sizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+_NAMES: tuple[Literal["pybullet", "genesis"], ...] = ("pybullet", "genesis")
+
+
+def arm_steps_per_second(env: EnvBase, steps: int) -> float:
+    """Return the arm-steps per second over a number of steps with random actions and resets."""
+    root = env.reset()
+    shape = env.action_spec.shape
+    actions = 2.0 * torch.rand(steps, *shape, device=env.device) - 1.0
+    float(root["observation"].sum())  # waits for the device
+    start = time.perf_counter()
+    for action in actions:
+        _, root = env.step_and_maybe_reset(root.set("action", action))
+    float(root["observation"].sum())
+    return steps * shape[0] / (time.perf_counter() - start)
+
+
+def compare(
+    *,
+    sizes: Json[Sizes] = (1, 64, 1024, 4096),
+    device: str = "auto",
+    steps: Annotated[int, Field(ge=1)] = 20,
+    rounds: Annotated[int, Field(ge=1)] = 3,
+) -> int:
+    """Measure both simulators in turns and print the medians.
+
+    Args:
+        sizes: numbers of arms, each at least 1 ([1,64,1024,4096]).
+        device: compute device of Genesis: auto, cpu, cuda, ... (auto).
+        steps: number of environment steps of one measurement, at least 1 (20).
+        rounds: number of measurements of each side after a first one that warms up, at least 1 (3).
+
+    Raises:
+        ConfigurationError: Genesis is not installed.
+    """
+    resolved = resolve_device(device)
+    backend = start_genesis(resolved).backend.name
+    print_machine()
+    print(f"Genesis on its backend {backend} of {describe_device(resolved)}, PyBullet on the CPU\n")
+    rows: list[list[str]] = []
+    figures: dict[str, dict[str, float]] = {simulator: {} for simulator in _NAMES}
+    for size in sizes:
+        envs = {name: FanucEnv(num_envs=size, simulator=name, device=resolved) for name in _NAMES}
+        samples: dict[str, list[float]] = {simulator: [] for simulator in _NAMES}
+        for number in range(rounds + 1):
+            for simulator, env in envs.items():
+                rate = arm_steps_per_second(env, steps)
+                if number:  # the first round warms up
+                    samples[simulator].append(rate)
+        memory = psutil.Process().memory_info().rss / 2**30
+        for env in envs.values():
+            env.close()
+        rates = {simulator: statistics.median(values) for simulator, values in samples.items()}
+        for simulator, rate in rates.items():
+            figures[simulator][str(size)] = round(rate, 1)
+        ratio = rates["genesis"] / rates["pybullet"]
+        rows.append(
+            [f"{size:,}", *(f"{rate:,.0f}" for rate in rates.values()), f"{ratio:.2f}"]
+            + [f"{memory:.1f}"]
+        )
+    header = ["arms", "PyBullet, arm-steps/s", "Genesis, arm-steps/s", "ratio", "memory, GiB"]
+    print_table(header, rows)
+    print()
+    print_figures({"arm_steps_per_second": figures, "backend": backend})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(compare))
