@@ -65,26 +65,24 @@ def compare(
     print_machine()
     print(f"Genesis on its backend {backend} of {describe_device(resolved)}, PyBullet on the CPU\n")
     rows: list[list[str]] = []
-    figures: dict[str, dict[str, float]] = {simulator: {} for simulator in _NAMES}
+    figures: dict[str, dict[str, float]] = {name: {} for name in _NAMES}
     for size in sizes:
         envs = {name: FanucEnv(num_envs=size, simulator=name, device=resolved) for name in _NAMES}
-        samples: dict[str, list[float]] = {simulator: [] for simulator in _NAMES}
+        samples: dict[str, list[float]] = {name: [] for name in _NAMES}
         for number in range(rounds + 1):
-            for simulator, env in envs.items():
+            for name, env in envs.items():
                 rate = arm_steps_per_second(env, steps)
                 if number:  # the first round warms up
-                    samples[simulator].append(rate)
+                    samples[name].append(rate)
         memory = psutil.Process().memory_info().rss / 2**30
         for env in envs.values():
             env.close()
-        rates = {simulator: statistics.median(values) for simulator, values in samples.items()}
-        for simulator, rate in rates.items():
-            figures[simulator][str(size)] = round(rate, 1)
+        rates = {name: statistics.median(values) for name, values in samples.items()}
+        for name, rate in rates.items():
+            figures[name][str(size)] = round(rate, 1)
         ratio = rates["genesis"] / rates["pybullet"]
-        rows.append(
-            [f"{size:,}", *(f"{rate:,.0f}" for rate in rates.values()), f"{ratio:.2f}"]
-            + [f"{memory:.1f}"]
-        )
+        speeds = [f"{rate:,.0f}" for rate in rates.values()]
+        rows.append([f"{size:,}", *speeds, f"{ratio:.2f}", f"{memory:.1f}"])
     header = ["arms", "PyBullet, arm-steps/s", "Genesis, arm-steps/s", "ratio", "memory, GiB"]
     print_table(header, rows)
     print()

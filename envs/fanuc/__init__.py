@@ -1,4 +1,4 @@
-"""The environment `fanuc`: LR Mate arms in PyBullet reach targets with their flange.
+"""The environment `fanuc`: LR Mate arms in PyBullet or Genesis reach targets with their flange.
 
 `FanucEnv` is imported on first access: worker processes import this package too, and must start
 without torch.

@@ -102,8 +102,13 @@ class BulletArms(Arms):
         self._copy()
         made = judge(before, self._distance, actions, time_is_up.numpy(), success_radius, lost)
         reward = made.reward.astype(np.float32, copy=False)
-        flags = map(torch.from_numpy, (made.success, made.truncated, made.done))
-        return Outcome(torch.from_numpy(reward), *flags, made.interrupted)
+        return Outcome(
+            torch.from_numpy(reward),
+            torch.from_numpy(made.success),
+            torch.from_numpy(made.truncated),
+            torch.from_numpy(made.done),
+            made.interrupted,
+        )
 
     def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest with a new target, without waiting for a worker."""
