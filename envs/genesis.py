@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -18,6 +18,8 @@ from torchrl_gpu.errors import ConfigurationError
 _BACKENDS = {"cuda": "cuda", "rocm": "amdgpu", "mps": "metal"}
 
 
+# Bytes that Genesis takes with its kernels, measured on the CPU.
+GENESIS_MEMORY: Final = 900 * 2**20
 OPENGL = "it needs OpenGL: on Debian and Ubuntu, apt install libegl1 libgl1-mesa-dri"
 
 

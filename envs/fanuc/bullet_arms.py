@@ -14,7 +14,11 @@ from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
 from envs.fanuc.reward import Outcome, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from envs.fanuc.worker_pool import WorkerPool, default_num_workers
+from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError
+
+# Bytes that each arm takes, measured with 512 to 4096 arms.
+ARM_MEMORY = 4_700 * 2**10
 
 
 class BulletArms(Arms):
@@ -32,7 +36,7 @@ class BulletArms(Arms):
         window: whether the first worker opens a window if possible.
 
     Raises:
-        ConfigurationError: PyBullet cannot load the arm.
+        ConfigurationError: the memory is insufficient, or PyBullet cannot load the arm.
     """
 
     def __init__(
@@ -43,6 +47,14 @@ class BulletArms(Arms):
         solver_iterations: int,
         window: bool = False,
     ) -> None:
+        check_memory(
+            lambda count: count * ARM_MEMORY,
+            num_arms,
+            torch.device("cpu"),
+            setting="env.num_envs",
+            purpose="PyBullet",
+            announce=False,
+        )
         self._pool = WorkerPool(
             urdf=robot.urdf,
             num_arms=num_arms,

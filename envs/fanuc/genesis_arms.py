@@ -13,12 +13,22 @@ from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
 from envs.fanuc.reward import Outcome, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from envs.fanuc.simulation import CONTROL_RATE, LIMIT_MARGIN, SPEED_SHARE, STEP_SECONDS, SUBSTEPS
-from envs.genesis import restore_scene, scene_state, start_genesis
+from envs.genesis import (
+    GENESIS_MEMORY,
+    restore_scene,
+    scene_state,
+    simulator_device,
+    start_genesis,
+)
+from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError
 
 # Gain of the motors in multiples of inertia / substep. The error of the speed falls to 1/31 in each
 # substep, so that a joint reaches its speed within one, as with the motors of PyBullet.
 STIFFNESS = 30.0
+
+# Bytes that each arm takes, measured on the CPU with 16 to 8192 arms.
+ARM_MEMORY = 90 * 2**10
 
 
 class GenesisArms(Arms):
@@ -34,10 +44,19 @@ class GenesisArms(Arms):
         entity: the arm in Genesis.
 
     Raises:
-        ConfigurationError: Genesis is not installed, or cannot load the arm.
+        ConfigurationError: the memory is insufficient, Genesis is not installed, or it cannot load
+            the arm.
     """
 
     def __init__(self, robot: Robot, num_arms: int, device: torch.device) -> None:
+        check_memory(
+            lambda count: GENESIS_MEMORY + count * ARM_MEMORY,
+            num_arms,
+            simulator_device(device),
+            setting="env.num_envs",
+            purpose="Genesis",
+            announce=False,
+        )
         gs = start_genesis(device)
         self.device: torch.device = gs.device
         self._closed = False

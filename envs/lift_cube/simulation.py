@@ -10,7 +10,14 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from envs.genesis import OPENGL, restore_scene, scene_state, simulator_device, start_genesis
+from envs.genesis import (
+    GENESIS_MEMORY,
+    OPENGL,
+    restore_scene,
+    scene_state,
+    simulator_device,
+    start_genesis,
+)
 from envs.lift_cube.arm import Arm
 from envs.lift_cube.camera import SPACING, Cameras, Choice, WristCamera, choose
 from envs.lift_cube.control import comparison, damping_matrix, jacobian, joint_changes, rotate, tilt
@@ -32,10 +39,10 @@ _BODY_COLOR: Final = (
     1.0,
 )  # of the collision bodies of the arm, where they are drawn
 
-# Bytes that a process with a scene takes, measured on the CPU with 16 to 4096 environments and with
-# images of 84 and 168 pixels: Genesis with its kernels, each environment, each further size of the
-# cube in an environment, and the buffers of the renderer as multiples of the image.
-_GENESIS_MEMORY, _ENVIRONMENT_MEMORY, _SIZE_MEMORY = 900 * 2**20, 270 * 2**10, 37 * 2**10
+# Bytes that a scene takes beside Genesis itself, measured on the CPU with 16 to 4096 environments
+# and with images of 84 and 168 pixels: each environment, each further size of the cube in an
+# environment, and the buffers of the renderer as multiples of the image.
+_ENVIRONMENT_MEMORY, _SIZE_MEMORY = 270 * 2**10, 37 * 2**10
 _IMAGES = 14
 
 
@@ -337,7 +344,7 @@ def memory_needed(num_envs: int, sizes: int, wrist: WristCamera | None) -> int:
     """
     image = 0 if wrist is None else 3 * wrist.size**2
     each = _ENVIRONMENT_MEMORY + (sizes - 1) * _SIZE_MEMORY + _IMAGES * image
-    return _GENESIS_MEMORY + num_envs * each
+    return GENESIS_MEMORY + num_envs * each
 
 
 def _as_slice(indices: list[int]) -> slice | list[int]:

@@ -25,8 +25,9 @@ def check_memory(
     setting: str,
     purpose: str,
     least: int = 1,
+    announce: bool = True,
 ) -> None:
-    """Reject a setting that does not fit into memory, and log the size of one that does.
+    """Reject a setting that does not fit into memory, and announce the size of one that does.
 
     Every setting fits on a device that does not report its free memory.
 
@@ -37,6 +38,7 @@ def check_memory(
         setting: name of the setting.
         purpose: user of the memory, for the message.
         least: minimum count.
+        announce: log the size.
 
     Raises:
         ConfigurationError: the memory is insufficient; the message names the count that fits.
@@ -50,7 +52,8 @@ def check_memory(
             f"{setting}={count}: {purpose} needs {_readable(size)} and {device} has "
             f"{_readable(usable)} to spare; {advice}"
         )
-    _logger.info("%s=%d: %s needs %s on %s", setting, count, purpose, _readable(size), device)
+    if announce:
+        _logger.info("%s=%d: %s needs %s on %s", setting, count, purpose, _readable(size), device)
 
 
 def _readable(size: float) -> str:

@@ -322,3 +322,9 @@ def test_invalid_settings_raise_one_line_errors(settings: dict[str, Any], messag
     with pytest.raises(ConfigurationError, match=message) as caught:
         FanucEnv(**settings)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("simulator", ["pybullet", "genesis"])
+def test_more_arms_than_memory_holds_are_refused_with_a_number_that_fits(simulator: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"env\.num_envs=1000000000: .*=\d+ would fit"):
+        FanucEnv(num_envs=1_000_000_000, simulator=simulator)
