@@ -15,7 +15,12 @@ class Arms(ABC):
 
     Each change makes new tensors for all properties but `target`; tensors of earlier steps can be
     kept.
+
+    Attributes:
+        steps: number of steps since each arm was placed, int64 `[N, 1]`, tensor or numpy array.
     """
+
+    steps: Any
 
     @property
     @abstractmethod
@@ -46,12 +51,12 @@ class Arms(ABC):
         return []
 
     @abstractmethod
-    def step(self, action: Tensor, time_is_up: Tensor, success_radius: float) -> Outcome:
+    def step(self, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
         """Move the arms for one control period.
 
         Args:
             action: joint speeds as fractions of the maximum speeds, `[N, 6]`, -1 to 1.
-            time_is_up: whether the step is the last of its episode, bool `[N, 1]`.
+            max_steps: number of steps after which an episode is truncated.
             success_radius: maximum distance that counts as success, metres.
 
         Returns:

@@ -65,6 +65,7 @@ class BulletArms(Arms):
         self._encode = ObservationEncoder(robot)
         self._shared = self._pool.exchange
         self._target = self._shared.target.copy()
+        self.steps = np.zeros((num_arms, 1), np.int64)
         self._copy()
 
     @property
@@ -97,7 +98,7 @@ class BulletArms(Arms):
         self._observation = self._shared.observation.copy()
         self._distance = self._shared.distance.copy()
 
-    def step(self, action: Tensor, time_is_up: Tensor, success_radius: float) -> Outcome:
+    def step(self, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
         """Move the arms for one control period; see `Arms.step`.
 
         Arms whose worker died in this step keep their state; their episodes are truncated.
@@ -112,15 +113,10 @@ class BulletArms(Arms):
             self._shared.observation[arms] = self._observation[arms]
             self._shared.distance[arms] = self._distance[arms]
         self._copy()
-        made = judge(before, self._distance, actions, time_is_up.numpy(), success_radius, lost)
-        reward = made.reward.astype(np.float32, copy=False)
-        return Outcome(
-            torch.from_numpy(reward),
-            torch.from_numpy(made.success),
-            torch.from_numpy(made.truncated),
-            torch.from_numpy(made.done),
-            made.interrupted,
-        )
+        self.steps += 1
+        time_is_up = self.steps >= max_steps
+        outcome = judge(before, self._distance, actions, time_is_up, success_radius, lost)
+        return outcome._replace(reward=outcome.reward.astype(np.float32, copy=False))
 
     def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest with a new target, without waiting for a worker."""
@@ -131,6 +127,7 @@ class BulletArms(Arms):
         distance = np.empty((len(arms), 1), np.float32)
         self._encode(state, targets, observation, distance)
         self._target[arms] = targets
+        self.steps[arms] = 0
         self._state, self._observation, self._distance = (
             _replaced(self._state, arms, state),
             _replaced(self._observation, arms, observation),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from torch import Tensor
-
 WINDOW = 200
 PASS_RATE = 0.7
 
@@ -27,12 +25,13 @@ class Curriculum:
         self.level = min(level, ceiling)
         self._outcomes: deque[bool] = deque(maxlen=WINDOW)
 
-    def record(self, success: Tensor, done: Tensor) -> None:
+    def record(self, success: Any, done: Any) -> None:
         """Count the episodes that ended in the last step.
 
         Args:
-            success: whether an arm has reached its target, bool `[N, 1]`.
-            done: whether the episode of an arm has ended, bool `[N, 1]`.
+            success: whether an arm has reached its target, bool `[N, 1]`,
+                tensor or numpy array.
+            done: whether the episode of an arm has ended, in the same form.
         """
         if self.level == self.ceiling or not done.any():
             return

@@ -131,7 +131,6 @@ class FanucEnv(Environment):
         climbs = curriculum and mode == "train"
         self._curriculum = Curriculum(ceiling, level=0 if climbs else ceiling)
         self._generator = torch.Generator().manual_seed(seed)
-        self._steps = torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device)
 
         self._renderer: ArmRenderer | None = None
         self._trail: deque[list[float]] = deque(maxlen=TRAIL_LENGTH)
@@ -159,20 +158,19 @@ class FanucEnv(Environment):
         )
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        steps = self._steps + 1
-        time_is_up = steps >= self.max_episode_steps
-        outcome = self._arms.step(tensordict.get("action"), time_is_up, self.success_radius)
-        self._steps = steps
+        action = tensordict.get("action")
+        outcome = self._arms.step(action, self.max_episode_steps, self.success_radius)
         if not outcome.interrupted:
             self._curriculum.record(outcome.success, outcome.done)
+        success = torch.as_tensor(outcome.success)
         return self._batch(
             {
                 "observation": self._arms.observation,
-                "success": outcome.success,
-                "reward": outcome.reward,
-                "terminated": outcome.success.clone(),
-                "truncated": outcome.truncated,
-                "done": outcome.done,
+                "success": success,
+                "reward": torch.as_tensor(outcome.reward),
+                "terminated": success.clone(),
+                "truncated": torch.as_tensor(outcome.truncated),
+                "done": torch.as_tensor(outcome.done),
             }
         )
 
@@ -196,7 +194,6 @@ class FanucEnv(Environment):
         starts = self._starts.index_select(0, self._draw(len(self._starts), len(rows)))
         targets = self._targets.index_select(0, self._draw(num_targets, len(rows)))
         self._arms.place(rows, starts, targets)
-        self._steps.index_fill_(0, rows, 0)
 
     def _draw(self, below: int, count: int) -> Tensor:
         return torch.randint(below, (count,), generator=self._generator).to(self.device)
@@ -274,7 +271,7 @@ class FanucEnv(Environment):
         if self._renderer is None:
             self._renderer = ArmRenderer(self.robot, target_radius=self.success_radius)
         # Another arm or a new episode starts a new trail.
-        now = (index, int(self._steps[index, 0]))
+        now = (index, int(self._arms.steps[index, 0]))
         if now <= self._last_rendered or index != self._last_rendered[0]:
             self._trail.clear()
         self._last_rendered = now
@@ -304,7 +301,7 @@ class FanucEnv(Environment):
         """Return the complete state of the environment as tensors and plain values."""
         return {
             "arms": self._arms.state_dict(),
-            "steps": self._steps.clone(),
+            "steps": torch.as_tensor(self._arms.steps).clone(),
             "generator": self._generator.get_state(),
             "curriculum": self._curriculum.state_dict(),
         }
@@ -319,7 +316,7 @@ class FanucEnv(Environment):
             ConfigurationError: the state has another number of arms.
         """
         self._arms.load_state_dict(state_dict["arms"])
-        self._steps.copy_(state_dict["steps"])
+        torch.as_tensor(self._arms.steps).copy_(state_dict["steps"])
         self._generator.set_state(state_dict["generator"])
         self._curriculum.load_state_dict(state_dict["curriculum"])
 

@@ -94,6 +94,7 @@ class GenesisArms(Arms):
         self._lowest_goal, self._highest_goal = lower + LIMIT_MARGIN, upper - LIMIT_MARGIN
         self._farthest_step = velocity * STEP_SECONDS
         self._target = torch.zeros(num_arms, 3, device=self.device)
+        self.steps = torch.zeros(num_arms, 1, dtype=torch.int64, device=self.device)
         self._state = self._read()
         self._observation, self._distance = self._encoded(self._state, self._target)
 
@@ -132,7 +133,7 @@ class GenesisArms(Arms):
         """Distances from flange to target, `[N, 1]`, float32, metres."""
         return self._distance
 
-    def step(self, action: Tensor, time_is_up: Tensor, success_radius: float) -> Outcome:
+    def step(self, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
         """Move the arms for one control period; see `Arms.step`.
 
         A joint that the solver moves past a limit, for instance in a hard contact, is reset to the
@@ -156,13 +157,15 @@ class GenesisArms(Arms):
         # A mask leaves the choice of the rows to the device.
         self._write((self._state != reached).flatten(1).any(1), self._state)
         self._observation, self._distance = self._encoded(self._state, self._target)
-        return judge(before, self._distance, action, time_is_up, success_radius)
+        self.steps += 1
+        return judge(before, self._distance, action, self.steps >= max_steps, success_radius)
 
     def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest with a new target."""
         state = torch.stack((angles, torch.zeros_like(angles)), dim=1)
         observation, distance = self._encoded(state, target)
         self._target.index_copy_(0, rows, target)
+        self.steps.index_fill_(0, rows, 0)
         self._state = self._state.index_copy(0, rows, state)
         self._observation = self._observation.index_copy(0, rows, observation)
         self._distance = self._distance.index_copy(0, rows, distance)
