@@ -1,0 +1,29 @@
+"""The policy that ships with the repository, trained in Genesis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from envs.fanuc import FanucEnv
+from trainers.evaluation import evaluate
+from trainers.policy_files import trained_agent
+
+CPU = torch.device("cpu")
+SHIPPED = Path(__file__).parents[3] / "pretrained" / "fanuc" / "sac.safetensors"
+
+
+def test_shipped_policy_reaches_targets_in_the_other_simulator(
+    make_env: Callable[..., FanucEnv],
+) -> None:
+    agent, env = trained_agent(SHIPPED, make_env(num_envs=8, mode="eval"), CPU)
+    result = evaluate(env, agent.policy, CPU, episodes=40, seed=1)
+    assert (result.success or 0.0) >= 0.9
+
+
+def test_shipped_policy_reaches_targets_in_genesis(genesis: FanucEnv) -> None:
+    agent, env = trained_agent(SHIPPED, genesis, CPU)
+    result = evaluate(env, agent.policy, CPU, episodes=40, seed=1)
+    assert (result.success or 0.0) >= 0.9
