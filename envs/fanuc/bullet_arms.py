@@ -149,11 +149,15 @@ class BulletArms(Arms):
         """Restore a state from `state_dict()`.
 
         Raises:
-            ConfigurationError: the state has another number of arms.
+            ConfigurationError: the state has another number of arms, or is one of Genesis.
         """
         if len(state["state"]) != len(self):
             raise ConfigurationError(
                 f"num_envs={len(self)}: the saved state has {len(state['state'])} arms"
+            )
+        if "scene" in state:
+            raise ConfigurationError(
+                "env.simulator=pybullet: the saved state is one of env.simulator=genesis"
             )
         self._state, self._target, self._observation, self._distance = (
             state[name].numpy().copy() for name in _STATE

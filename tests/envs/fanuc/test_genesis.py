@@ -184,8 +184,11 @@ def test_tensors_are_encoded_as_arrays_are(genesis: FanucEnv) -> None:
 
 
 def test_state_of_the_other_simulator_is_refused(genesis: FanucEnv, make_env: MakeEnv) -> None:
-    with pytest.raises(ConfigurationError, match=r"env\.simulator=pybullet"):
-        genesis.load_state_dict(make_env(num_envs=8).state_dict())
+    pybullet = make_env(num_envs=8)
+    with pytest.raises(ConfigurationError, match=r"state is one of env\.simulator=pybullet"):
+        genesis.load_state_dict(pybullet.state_dict())
+    with pytest.raises(ConfigurationError, match=r"state is one of env\.simulator=genesis"):
+        pybullet.load_state_dict(genesis.state_dict())
 
 
 @pytest.mark.parametrize(
