@@ -30,12 +30,18 @@ def test_preset_of_a_pair_is_selected_and_valid(preset: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "agent"), [("multi_env_wrist", "ppo"), ("reach_pixels", "ddpg")]
+    ("preset", "agent", "env"),
+    [
+        ("multi_env_wrist", "ppo", "lift_cube"),
+        ("pong_quick_dqn", "dqn", "gym"),
+        ("pong_quick_rainbow", "rainbow", "gym"),
+        ("reach_pixels", "ddpg", "lift_cube"),
+    ],
 )
-def test_preset_selects_its_agent_and_environment(preset: str, agent: str) -> None:
+def test_preset_selects_its_agent_and_environment(preset: str, agent: str, env: str) -> None:
     settings, experiment = settings_of(f"experiment={preset}")
     assert experiment == preset
-    assert settings.config["choices"] == {"agent": agent, "env": "lift_cube"}
+    assert settings.config["choices"] == {"agent": agent, "env": env}
 
 
 def test_quick_replaces_the_preset_of_a_pair() -> None:
