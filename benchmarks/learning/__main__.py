@@ -68,7 +68,8 @@ def learn(
     Args:
         agent: agent to measure: ppo, sac, ddpg, ac_iqn, dqn, iqn, rainbow or all.
         task: task to learn: cartpole, pendulum, acrobot, lunarlander, lunarlander_continuous,
-            pong, fanuc, lift_cube, the id of one of these Gymnasium environments, or all.
+            pong, fanuc, lift_cube, reach_pixels, the id of one of these Gymnasium environments, or
+            all.
         seeds: number of seeds, starting at 0, at least 1 (3; LunarLander, Pong and FANUC 1).
         peers: runs of Stable-Baselines3 on the tasks that compare with it: true, false, or only
             to run nothing else (true).
