@@ -96,7 +96,7 @@ def test_every_command_passes_the_checks_of_the_program(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(REPOSITORY)
-    if any(argument.startswith("env.name=ALE/") for argument in arguments):
+    if any("ALE/" in argument or "pong" in argument for argument in arguments):
         pytest.importorskip("ale_py", reason="the extra `atari` is not installed")
     # A shell variable is a number here; the device of the command may not exist on this machine.
     arguments = [re.sub(r"\$\w+", "1", argument) for argument in arguments]
