@@ -79,10 +79,10 @@ class Arms(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from `state_dict()`.
+        """Restore a state from `state_dict()` of as many arms in the same simulator.
 
         Raises:
-            ConfigurationError: the state has another number of arms.
+            ConfigurationError: the state belongs to another arm.
         """
 
     @abstractmethod

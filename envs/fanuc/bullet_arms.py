@@ -15,7 +15,6 @@ from envs.fanuc.reward import Outcome, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from envs.fanuc.worker_pool import WorkerPool, default_num_workers
 from torchrl_gpu.devices.memory import check_memory
-from torchrl_gpu.errors import ConfigurationError
 
 # Bytes that each arm takes, measured with 512 to 4096 arms.
 ARM_MEMORY = 4_700 * 2**10
@@ -146,19 +145,7 @@ class BulletArms(Arms):
         return {name: getattr(self, name).clone() for name in _STATE}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from `state_dict()`.
-
-        Raises:
-            ConfigurationError: the state has another number of arms, or is one of Genesis.
-        """
-        if len(state["state"]) != len(self):
-            raise ConfigurationError(
-                f"num_envs={len(self)}: the saved state has {len(state['state'])} arms"
-            )
-        if "scene" in state:
-            raise ConfigurationError(
-                "env.simulator=pybullet: the saved state is one of env.simulator=genesis"
-            )
+        """Restore a state from `state_dict()` of as many arms."""
         self._state, self._target, self._observation, self._distance = (
             state[name].numpy().copy() for name in _STATE
         )

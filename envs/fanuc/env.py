@@ -121,6 +121,7 @@ class FanucEnv(Environment):
             self._arms = BulletArms(self.robot, num_envs, num_workers, iterations, window)
         super().__init__(device=self._arms.target.device, batch_size=[num_envs])
         self.discrete_actions = _joint_moves().to(self.device)
+        self.simulator = simulator
         self.max_episode_steps = max_episode_steps
         self.success_radius = success_radius
         self._kinematics = ForwardKinematics(self.robot, self.device)
@@ -300,6 +301,7 @@ class FanucEnv(Environment):
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the complete state of the environment as tensors and plain values."""
         return {
+            "simulator": self.simulator,
             "arms": self._arms.state_dict(),
             "steps": torch.as_tensor(self._arms.steps).clone(),
             "generator": self._generator.get_state(),
@@ -310,11 +312,21 @@ class FanucEnv(Environment):
         """Restore a state; `observe()` then returns the current observations.
 
         Args:
-            state_dict: result of `state_dict()` of an environment with the same number of arms.
+            state_dict: result of `state_dict()` of an environment with the same simulator and the
+                same number of arms.
 
         Raises:
-            ConfigurationError: the state has another number of arms.
+            ConfigurationError: the state has another number of arms or is of another simulator.
         """
+        count = len(state_dict["steps"])
+        if count != self.num_envs:
+            raise ConfigurationError(f"num_envs={self.num_envs}: the saved state has {count} arms")
+        simulator = state_dict.get("simulator", "pybullet")  # older states lack it
+        if simulator != self.simulator:
+            raise ConfigurationError(
+                f"env.simulator={self.simulator}: the saved state is one of "
+                f"env.simulator={simulator}"
+            )
         self._arms.load_state_dict(state_dict["arms"])
         torch.as_tensor(self._arms.steps).copy_(state_dict["steps"])
         self._generator.set_state(state_dict["generator"])

@@ -202,19 +202,11 @@ class GenesisArms(Arms):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from `state_dict()`, bit for bit.
+        """Restore a state from `state_dict()` of as many arms, bit for bit.
 
         Raises:
-            ConfigurationError: the state has another number of arms, or is one of PyBullet.
+            ConfigurationError: the state belongs to another arm.
         """
-        if len(state["state"]) != len(self):
-            raise ConfigurationError(
-                f"num_envs={len(self)}: the saved state has {len(state['state'])} arms"
-            )
-        if "scene" not in state:
-            raise ConfigurationError(
-                "env.simulator=genesis: the saved state is one of env.simulator=pybullet"
-            )
         restore_scene(self._scene, state["scene"], self.device)
         self._state, self._target, self._observation, self._distance = (
             state[name].to(self.device, copy=True)
