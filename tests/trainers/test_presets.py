@@ -32,6 +32,7 @@ def test_preset_of_a_pair_is_selected_and_valid(preset: str) -> None:
 @pytest.mark.parametrize(
     ("preset", "agent", "env"),
     [
+        ("lift_pixels", "ddpg", "lift_cube"),
         ("multi_env_wrist", "ppo", "lift_cube"),
         ("pong_quick_dqn", "dqn", "gym"),
         ("pong_quick_rainbow", "rainbow", "gym"),
