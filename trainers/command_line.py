@@ -40,10 +40,11 @@ Train, evaluate and show robot policies.
 Choices
   agent       {agents}
   env         {envs}
-  experiment  {experiments}, a preset below, or null for none (the preset of agent and env)
+  experiment  a preset, or null for none (the preset of agent and env)
   agent._target_=package.Class, env._target_=package.Class: your own class
 
-Presets, as in experiment=fanuc/sac
+Presets, as in experiment=quick or experiment=fanuc/sac
+{experiments}
 {presets}
 
 General settings
@@ -157,7 +158,7 @@ def help_text(arguments: list[str]) -> str:
         USAGE.format(
             agents=_agents(),
             envs=_list(choices_of("env")),
-            experiments=_list(presets.pop("")),
+            experiments=_indented(_list(presets.pop(""))),
             presets="\n".join(f"  {env:{width}}  {_list(presets[env])}" for env in presets),
         )
     ]
@@ -215,6 +216,10 @@ def _argument_words(docstring: str) -> dict[str, str]:
         return {}
     entries = re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1], flags=re.M | re.S)
     return {name: " ".join(words.split()).rstrip(".") for name, words in entries}
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(text, width=100, initial_indent="  ", subsequent_indent="  ")
 
 
 def _agents() -> str:
