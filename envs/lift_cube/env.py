@@ -357,10 +357,10 @@ class LiftCubeEnv(Environment):
         """
         self.simulation.load_state_dict(state_dict["simulation"])
         self._scene = self.simulation.observe()
-        self._target = state_dict["target"].to(self.device)
-        self._steps = state_dict["steps"].to(self.device)
-        self._last_action = state_dict["last_action"].to(self.device)
-        self._was_lifted = state_dict["was_lifted"].to(self.device)
+        self._target = state_dict["target"].to(self.device, copy=True)
+        self._steps = state_dict["steps"].to(self.device, copy=True)
+        self._last_action = state_dict["last_action"].to(self.device, copy=True)
+        self._was_lifted = state_dict["was_lifted"].to(self.device, copy=True)
         if self._images is not None:
             self._images.load_state_dict(state_dict["images"])
         self._draws.generator.set_state(state_dict["generator"])

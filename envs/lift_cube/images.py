@@ -78,6 +78,6 @@ class WristImages:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state of `state_dict`."""
-        self._shift = state["shift"].to(self._device)
-        self._brightness = state["brightness"].to(self._device)
-        self.stacks = state["stacks"].to(self._device)
+        self._shift = state["shift"].to(self._device, copy=True)
+        self._brightness = state["brightness"].to(self._device, copy=True)
+        self.stacks = state["stacks"].to(self._device, copy=True)
