@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from torchrl_gpu.devices.accelerator import accelerator_of
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
 
 # Backends of Genesis by kind of accelerator; on any other kind, Genesis simulates on the CPU.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
-from torchrl_gpu.devices.accelerator import accelerator_of
+from torchrl_gpu.devices.kinds import accelerator_of
 
 
 def adam(

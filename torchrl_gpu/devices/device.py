@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from torchrl_gpu.devices.accelerator import accelerator_of, available_devices
+from torchrl_gpu.devices.kinds import accelerator_of, available_devices
 from torchrl_gpu.errors import ConfigurationError
 
 _GIB = 2**30

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from torchrl_gpu.devices.accelerator import accelerator_of
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
 
 _logger = logging.getLogger(__name__)

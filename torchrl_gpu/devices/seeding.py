@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.devices.accelerator import accelerator_of
+from torchrl_gpu.devices.kinds import accelerator_of
 
 _log = logging.getLogger(__name__)
 

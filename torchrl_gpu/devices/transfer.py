@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
-from torchrl_gpu.devices.accelerator import accelerator_of
+from torchrl_gpu.devices.kinds import accelerator_of
 
 Key = str | tuple[str, ...]
 Layout = dict[Key, tuple[torch.Size, torch.dtype]]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from agents.modules.optimization import adam, joint_parameters, parameter_groups
 from tests.stand_in import count_host_reads
-from torchrl_gpu.devices.accelerator import accelerator_of
+from torchrl_gpu.devices.kinds import accelerator_of
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,8 @@ import psutil
 import pytest
 import torch
 
-from torchrl_gpu.devices.accelerator import AdamOptions, accelerator_of, available_devices
+from torchrl_gpu.devices.accelerator import AdamOptions
+from torchrl_gpu.devices.kinds import accelerator_of, available_devices
 
 CPU = torch.device("cpu")
 
