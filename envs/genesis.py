@@ -14,10 +14,6 @@ import torch
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
 
-# Backends of Genesis by kind of accelerator; on any other kind, Genesis simulates on the CPU.
-_BACKENDS = {"cuda": "cuda", "rocm": "amdgpu", "mps": "metal"}
-
-
 # Bytes that Genesis takes with its kernels, measured on the CPU.
 GENESIS_MEMORY: Final = 900 * 2**20
 OPENGL = "it needs OpenGL: on Debian and Ubuntu, apt install libegl1 libgl1-mesa-dri"
@@ -25,7 +21,8 @@ OPENGL = "it needs OpenGL: on Debian and Ubuntu, apt install libegl1 libgl1-mesa
 
 def simulator_device(device: torch.device) -> torch.device:
     """Return the device on which Genesis simulates for a policy on `device`."""
-    return device if accelerator_of(device).kind in _BACKENDS else torch.device("cpu")
+    has_backend = accelerator_of(device).genesis_backend != "cpu"
+    return device if has_backend else torch.device("cpu")
 
 
 def start_genesis(device: torch.device) -> Any:
@@ -47,7 +44,7 @@ def start_genesis(device: torch.device) -> Any:
         raise ConfigurationError(
             f"Genesis cannot be imported: {_one_line(error)}; {OPENGL}"
         ) from error
-    name = _BACKENDS.get(accelerator_of(device).kind, "cpu")
+    name = accelerator_of(device).genesis_backend
     backend = getattr(gs.constants.backend, name)
     if not gs._initialized:
         try:

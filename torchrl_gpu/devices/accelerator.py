@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypedDict
+from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict
 
 import torch
 from torch import Tensor
@@ -34,6 +35,18 @@ class Event(Protocol):
         """Block the host until the work before the event is done."""
 
 
+class Presence(NamedTuple):
+    """Devices of one kind that this machine can compute on.
+
+    Attributes:
+        count: number of devices.
+        reason: short reason why there is none, such as `no GPU answers`; empty if there is one.
+    """
+
+    count: int
+    reason: str = ""
+
+
 @dataclass(frozen=True)
 class Accelerator:
     """Capabilities of a device of any kind, the CPU included.
@@ -47,6 +60,12 @@ class Accelerator:
 
     Attributes:
         kind: cpu, cuda, rocm, xpu, mps, directml or other.
+        device_type: torch's name for devices of this kind.
+        vendors: makers of the hardware, as `torchrl_gpu.doctor` names them.
+        installs: command that installs what the kind needs, by operating system (Linux, WSL,
+            Windows, Darwin); a system that cannot have the kind is missing.
+        genesis_backend: backend of the simulator Genesis that runs on these devices; `cpu` where it
+            has none.
         pinned_transfers: whether the device copies from pinned host memory asynchronously, without
             blocking the host.
     """
@@ -54,18 +73,41 @@ class Accelerator:
     device: torch.device
 
     kind: ClassVar[str] = "other"
+    device_type: ClassVar[str] = ""
+    vendors: ClassVar[tuple[str, ...]] = ()
+    installs: ClassVar[Mapping[str, str]] = {}
+    genesis_backend: ClassVar[str] = "cpu"
     pinned_transfers: ClassVar[bool] = False
 
     @classmethod
-    def names(cls) -> list[str]:
-        """Return the names of all devices of this kind; empty where torch cannot count them."""
-        return []
+    def look(cls) -> Presence:
+        """Return the number of devices of this kind on this machine, or the reason for none."""
+        return Presence(0, "torch cannot count them")
+
+    @classmethod
+    def names(cls, count: int) -> list[str]:
+        """Return the names of the first `count` devices of this kind, as in `device=cuda:0`."""
+        return [f"{cls.kind}:{index}" for index in range(count)]
+
+    @classmethod
+    def at(cls, index: int | None) -> torch.device:
+        """Return the torch device of an index; None for the device of choice.
+
+        Args:
+            index: 0 to `look().count - 1`.
+        """
+        return torch.device(cls.device_type, index or 0)
 
     @property
     def name(self) -> str:
         """Name of the hardware; name of the device where torch does not know the hardware."""
         properties = self._ask("get_device_properties", self.device)
         return str(getattr(properties, "name", self.device))
+
+    @property
+    def driver(self) -> str | None:
+        """Version of the driver; None where torch does not know it."""
+        return getattr(self._ask("get_device_properties", self.device), "driver_version", None)
 
     @property
     def total_memory(self) -> int | None:
@@ -144,6 +186,13 @@ class Accelerator:
     def set_rng_state(self, state: Tensor) -> None:
         """Restore a state that `rng_state` returned."""
         self._module.set_rng_state(state, self.device)
+
+    def synchronize(self) -> None:
+        """Block the host until all work queued on the device is done; for measurements only."""
+        if getattr(self._module, "synchronize", None) is None:
+            torch.zeros((), device=self.device).cpu()  # waits for the work queued before it
+        else:
+            self._module.synchronize(self.device)
 
     def event(self) -> Event:
         """Return a new event; only for devices with `pinned_transfers`."""

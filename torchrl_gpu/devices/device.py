@@ -2,49 +2,55 @@
 
 from __future__ import annotations
 
-import importlib
-import subprocess
-import sys
+import logging
+from collections.abc import Mapping
 
 import torch
 
-from torchrl_gpu.devices.kinds import accelerator_of, available_devices
+from torchrl_gpu.devices import kinds
+from torchrl_gpu.devices.accelerator import Accelerator
+from torchrl_gpu.devices.kinds import accelerator_of, available_devices, kinds_by_type
 from torchrl_gpu.errors import ConfigurationError
 
-_GIB = 2**30
+_logger = logging.getLogger(__name__)
 
-# torch-directml can abort the process that imports it, so another one has to try first.
-_DIRECTML_PROBE = (
-    "import sys, torch, torch_directml; "
-    "torch_directml.is_available() or sys.exit('it finds no adapter'); "
-    "torch.ones(1, device=torch_directml.device()).add(1)"
-)
-_DIRECTML_PROBE_SECONDS = 120
+_GIB = 2**30
 
 
 def resolve_device(name: str) -> torch.device:
     """Return the torch device for a name.
 
+    `auto` takes the first kind that this machine has, of cuda, rocm, xpu, mps, directml and cpu,
+    and logs one line with the reasons why it passed over the kinds before it.
+
     Args:
-        name: `cpu`; `cuda` (NVIDIA, and AMD by ROCm), `xpu` (Intel) or `mps` (Apple), with an
-            optional index, as in `cuda:1`; `directml` (Windows and WSL, through the package
-            torch-directml); or `auto`, the first available of cuda, xpu, mps and cpu.
+        name: `auto`, or a kind with an optional index, as in `cuda:1`: `cuda` (NVIDIA), `rocm`
+            (AMD), `xpu` (Intel), `mps` (Apple), `directml` (Windows and WSL, through the package
+            torch-directml) or `cpu`. A build of torch for ROCm takes `cuda` for `rocm`, because
+            torch names AMD GPUs so.
 
     Raises:
         ConfigurationError: this machine has no such device; the message lists the available ones.
     """
-    available = available_devices()
     if name == "auto":
-        return torch.device(available[0])
-    if name == "directml":
-        return _directml()
-    kind, _, index = name.partition(":")
-    full_name = name if kind == "cpu" or index else f"{name}:0"
-    if full_name not in available:
-        raise ConfigurationError(
-            f"device={name} is not available; this machine has: auto, {', '.join(available)}"
-        )
-    return torch.device(full_name)
+        return _first_device()
+    kind_name, colon, index = name.partition(":")
+    # Torch's own name comes first: `cuda` is AMD in a build for ROCm.
+    known = {kind.kind: kind for kind in kinds.KINDS} | kinds_by_type()
+    kind = known.get(kind_name)
+    if kind is None:
+        there = ", ".join(kind.kind for kind in kinds.KINDS)
+        raise _refusal(name, f"is not one of auto, {there}")
+    count, reason = kind.look()
+    if not count:
+        problem = f"is not available: {reason} (torchrl-gpu doctor says what to install)"
+        raise _refusal(name, problem, {kind: count})
+    if not colon:
+        return kind.at(None)
+    if not index.isdecimal() or int(index) >= count:
+        problem = f"is not available: {kind_name} has the indices 0 to {count - 1}"
+        raise _refusal(name, problem, {kind: count})
+    return kind.at(int(index))
 
 
 def describe_device(device: torch.device) -> str:
@@ -58,24 +64,33 @@ def describe_device(device: torch.device) -> str:
     return accelerator.name if memory is None else f"{accelerator.name}, {memory / _GIB:.0f} GiB"
 
 
-def _directml() -> torch.device:
-    """Return the DirectML device, after a child process has computed on it."""
-    try:
-        probe = subprocess.run(
-            [sys.executable, "-c", _DIRECTML_PROBE],
-            capture_output=True,
-            text=True,
-            timeout=_DIRECTML_PROBE_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        reason = f"it did not answer within {_DIRECTML_PROBE_SECONDS} s"
-    else:
-        if probe.returncode == 0:
-            directml = importlib.import_module("torch_directml")
-            device: torch.device = directml.device()
-            return device
-        reason = (probe.stderr.strip().splitlines() or [f"exit code {probe.returncode}"])[-1]
-    raise ConfigurationError(
-        f"device=directml is not available ({reason}); "
-        f"this machine has: auto, {', '.join(available_devices())}"
+def _first_device() -> torch.device:
+    """Return the device of choice of this machine, and log the reasons for it in one line."""
+    passed_over: dict[str, list[str]] = {}
+    for position, kind in enumerate(kinds.KINDS):
+        count, reason = kind.look()
+        if count:
+            later = [other.kind for other in kinds.KINDS[position + 1 :]]
+            if later:
+                passed_over[f"{kind.kind} comes first"] = later
+            reasons = (f"{', '.join(names)}: {why}" for why, names in passed_over.items())
+            _logger.info("device: %s (%s)", kind.kind, "; ".join(reasons))
+            return kind.at(None)
+        passed_over.setdefault(reason, []).append(kind.kind)
+    raise AssertionError("every machine has a CPU")
+
+
+def _refusal(
+    name: str, problem: str, counted: Mapping[type[Accelerator], int] | None = None
+) -> ConfigurationError:
+    """Return the error for a name, with the devices of this machine.
+
+    Args:
+        name: name of the device as typed.
+        problem: end of the sentence.
+        counted: numbers of devices that are known already, because looking can take seconds.
+    """
+    there = available_devices(counted)
+    return ConfigurationError(
+        f"device={name} {problem}; this machine has: auto, {', '.join(there)}"
     )

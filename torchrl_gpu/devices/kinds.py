@@ -1,30 +1,54 @@
 """Kinds of devices: all differences between accelerators.
 
-A class states for its kind of device what torch does not know, and the table at the end registers
-the class; no other module checks `device.type`.
+A class states for its kind of device what torch does not know, and the table `KINDS` registers the
+class; no other module checks `device.type`.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import sys
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 import psutil
 import torch
 from torch import Tensor
 
-from torchrl_gpu.devices.accelerator import Accelerator
+from torchrl_gpu.devices.accelerator import Accelerator, Presence
+from torchrl_gpu.devices.directml import probe_directml
+
+_FROM_PYTORCH = (
+    'pip install --force-reinstall "torch<2.14" --index-url https://download.pytorch.org/whl/'
+)
+_FROM_AMD = (
+    'pip install --force-reinstall "torch[device-all]<2.14" '
+    "--index-url https://repo.amd.com/rocm/whl-multi-arch/"
+)
+_WITH_DIRECTML = 'pip install -e ".[directml]"'
 
 
 class Cpu(Accelerator):
     """Host CPU."""
 
     kind = "cpu"
+    device_type = "cpu"
 
     @classmethod
-    def names(cls) -> list[str]:
+    def look(cls) -> Presence:
+        """Return one device: the host."""
+        return Presence(1)
+
+    @classmethod
+    def names(cls, count: int) -> list[str]:
         """Return the single name of the host."""
         return ["cpu"]
+
+    @classmethod
+    def at(cls, index: int | None) -> torch.device:
+        """Return the host, which torch names without an index."""
+        return torch.device("cpu")
 
     @property
     def name(self) -> str:
@@ -56,35 +80,69 @@ class Cpu(Accelerator):
         """False: the host's generator is saved separately, as torch's default generator."""
         return False
 
+    def synchronize(self) -> None:
+        """Do nothing: the host does its work at once."""
+
 
 class Cuda(Accelerator):
     """NVIDIA GPU."""
 
     kind = "cuda"
+    device_type = "cuda"
+    vendors = ("NVIDIA",)
+    installs: ClassVar[Mapping[str, str]] = {
+        "Linux": f"{_FROM_PYTORCH}cu130",
+        "WSL": f"{_FROM_PYTORCH}cu130",
+        "Windows": f"{_FROM_PYTORCH}cu130",
+    }
+    genesis_backend = "cuda"
     pinned_transfers = True
 
     @classmethod
-    def names(cls) -> list[str]:
-        """Return one name for each GPU."""
-        return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    def look(cls) -> Presence:
+        """Return the number of NVIDIA GPUs; none in a build of torch for ROCm."""
+        if torch.version.hip:
+            return Presence(0, f"this torch, {torch.__version__}, is built for ROCm")
+        return _presence(torch.cuda.device_count(), torch.version.cuda is not None)
 
 
 class Rocm(Cuda):
     """AMD GPU, which torch addresses as `cuda`."""
 
     kind = "rocm"
+    vendors = ("AMD",)
+    installs: ClassVar[Mapping[str, str]] = {
+        "Linux": _FROM_AMD,
+        "WSL": _FROM_AMD,
+        "Windows": _FROM_AMD,
+    }
+    genesis_backend = "amdgpu"
+
+    @classmethod
+    def look(cls) -> Presence:
+        """Return the number of AMD GPUs; none in a build of torch without ROCm."""
+        if torch.version.cuda:
+            return Presence(0, f"this torch, {torch.__version__}, is built for CUDA")
+        count = torch.cuda.device_count() if torch.version.hip else 0
+        return _presence(count, torch.version.hip is not None)
 
 
 class Xpu(Accelerator):
     """Intel GPU."""
 
     kind = "xpu"
+    device_type = "xpu"
+    vendors = ("Intel",)
+    installs: ClassVar[Mapping[str, str]] = {
+        "Linux": f"{_FROM_PYTORCH}xpu",
+        "Windows": f"{_FROM_PYTORCH}xpu",
+    }
     pinned_transfers = True
 
     @classmethod
-    def names(cls) -> list[str]:
-        """Return one name for each GPU."""
-        return [f"xpu:{index}" for index in range(torch.xpu.device_count())]
+    def look(cls) -> Presence:
+        """Return the number of Intel GPUs."""
+        return _presence(torch.xpu.device_count(), getattr(torch._C, "_has_xpu", False))
 
     @property
     def free_memory(self) -> int | None:
@@ -104,11 +162,15 @@ class Mps(Accelerator):
     """Apple GPU."""
 
     kind = "mps"
+    device_type = "mps"
+    vendors = ("Apple",)
+    installs: ClassVar[Mapping[str, str]] = {"Darwin": 'pip install "torch<2.14"'}
+    genesis_backend = "metal"
 
     @classmethod
-    def names(cls) -> list[str]:
-        """Return the single name, or none where there is no Apple GPU."""
-        return ["mps:0"] if torch.backends.mps.is_available() else []
+    def look(cls) -> Presence:
+        """Return one device, or none where there is no Apple GPU."""
+        return _presence(int(torch.backends.mps.is_available()), torch.backends.mps.is_built())
 
     @property
     def total_memory(self) -> int | None:
@@ -134,11 +196,36 @@ class Mps(Accelerator):
         """Restore a state that `rng_state` returned."""
         self._module.set_rng_state(state)
 
+    def synchronize(self) -> None:
+        """Block the host until all work queued on the device is done; for measurements only."""
+        self._module.synchronize()  # takes no device: there is only one
+
 
 class DirectML(Accelerator):
     """Any GPU under Windows and WSL, through the package torch-directml."""
 
     kind = "directml"
+    # Default name of an out-of-tree backend, which torch-directml keeps.
+    device_type = "privateuseone"
+    vendors = ("AMD", "NVIDIA", "Intel")
+    installs: ClassVar[Mapping[str, str]] = {"WSL": _WITH_DIRECTML, "Windows": _WITH_DIRECTML}
+
+    @classmethod
+    def look(cls) -> Presence:
+        """Return the number of GPUs; asks a child process where torch-directml is installed."""
+        return probe_directml()
+
+    @classmethod
+    def at(cls, index: int | None) -> torch.device:
+        """Return the torch device of an index, once `look` has found that it works."""
+        device: torch.device = importlib.import_module("torch_directml").device(index)
+        return device
+
+    @property
+    def name(self) -> str:
+        """Name of the hardware."""
+        package = sys.modules.get("torch_directml")  # whoever has the device has imported it
+        return super().name if package is None else str(package.device_name(self.device.index))
 
     @property
     def fused_adam(self) -> bool:
@@ -151,27 +238,42 @@ class DirectML(Accelerator):
         return False
 
 
+# All kinds, in order of choice: a new kind is one class and one entry.
+KINDS: Final[tuple[type[Accelerator], ...]] = (Cuda, Rocm, Xpu, Mps, DirectML, Cpu)
+
+
 def accelerator_of(device: torch.device) -> Accelerator:
     """Return the capabilities of a device.
 
     Args:
         device: device of any kind, present on this machine or not.
     """
-    return _kinds().get(device.type, Accelerator)(device)
+    return kinds_by_type().get(device.type, Accelerator)(device)
 
 
-def available_devices() -> list[str]:
-    """Return the names of all devices that torch supports natively here, in order of choice."""
-    return [name for kind in _kinds().values() for name in kind.names()]
+def kinds_by_type() -> dict[str, type[Accelerator]]:
+    """Return the kinds by `device.type`; `cuda` is NVIDIA or AMD, as torch is built."""
+    other = Cuda if torch.version.hip else Rocm
+    return {kind.device_type: kind for kind in KINDS if kind is not other}
 
 
-def _kinds() -> dict[str, type[Accelerator]]:
-    """Return the kinds of accelerators by `device.type`, in order of choice."""
-    return {
-        "cuda": Rocm if torch.version.hip else Cuda,
-        "xpu": Xpu,
-        "mps": Mps,
-        "cpu": Cpu,
-        # Default name of an out-of-tree backend, which torch-directml keeps.
-        "privateuseone": DirectML,
-    }
+def available_devices(counted: Mapping[type[Accelerator], int] | None = None) -> list[str]:
+    """Return the names of all devices of this machine, in order of choice, for `device=`.
+
+    Args:
+        counted: numbers of devices of kinds that were counted before; all others are counted.
+    """
+    counts = counted or {}
+    return [
+        name
+        for kind in KINDS
+        for name in kind.names(counts[kind] if kind in counts else kind.look().count)
+    ]
+
+
+def _presence(count: int, is_built: bool) -> Presence:
+    """Return the number of devices that torch counts, or the reason for none."""
+    if count:
+        return Presence(count)
+    missing = f"not in this torch, {torch.__version__}"
+    return Presence(0, "no GPU or no driver" if is_built else missing)

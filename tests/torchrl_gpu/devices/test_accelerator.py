@@ -9,6 +9,7 @@ import psutil
 import pytest
 import torch
 
+from tests.stand_in import count_host_reads
 from torchrl_gpu.devices.accelerator import AdamOptions
 from torchrl_gpu.devices.kinds import accelerator_of, available_devices
 
@@ -68,6 +69,7 @@ def test_capabilities_of_an_unknown_backend(accelerator: torch.device) -> None:
     record = accelerator_of(accelerator)
     assert record.kind == "other"
     assert record.name == str(accelerator)
+    assert record.driver is None
     assert record.total_memory is None
     assert record.free_memory is None
     assert record.adam_options == FOREACH_AND_CAPTURABLE  # it has no fused kernel
@@ -173,3 +175,21 @@ def test_cuda() -> None:
         with torch.autocast("cuda", dtype):
             ones = torch.ones(2, 2, device="cuda")
             assert (ones @ ones).dtype == dtype
+
+
+def test_synchronizing_reaches_the_device(
+    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with count_host_reads() as counter:
+        accelerator_of(CPU).synchronize()
+        assert counter.host_reads == 0
+        accelerator_of(accelerator).synchronize()
+        assert counter.host_reads == 1
+        # A backend without the call waits for a copy to the host.
+        monkeypatch.setattr(torch, accelerator.type, SimpleNamespace())
+        accelerator_of(accelerator).synchronize()
+        assert counter.host_reads == 2
+    waits = []
+    monkeypatch.setattr(torch, "mps", SimpleNamespace(synchronize=lambda: waits.append("mps")))
+    accelerator_of(torch.device("mps")).synchronize()
+    assert waits == ["mps"]
