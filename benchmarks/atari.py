@@ -23,12 +23,12 @@ from pydantic import Field
 
 from agents.dqn import DQN
 from agents.modules.encoders import ObservationEncoderFactory
-from benchmarks.arguments import call_with_arguments
 from benchmarks.atari_peer import make_atari_env
 from benchmarks.extra import require
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.gym import GymnasiumEnv
 from envs.gym.vector import Vectorization
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from trainers.experience import ReplayExperience
 from trainers.trainer import TorchRLTrainer

@@ -25,7 +25,6 @@ import torch
 from hydra import compose, initialize_config_module
 from pydantic import Field
 
-from benchmarks.arguments import call_with_arguments
 from benchmarks.extra import require
 from benchmarks.raw_pybullet import RawLoop
 from benchmarks.report import print_figures, print_machine, print_table
@@ -34,6 +33,7 @@ from envs.fanuc.env import SOLVER_ITERATIONS, FanucEnv
 from envs.fanuc.targets import HOME, load_targets
 from envs.fanuc.worker_pool import default_num_workers, group_sizes
 from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from trainers.settings import Settings, check

@@ -20,11 +20,11 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from benchmarks.arguments import call_with_arguments
 from benchmarks.extra import require
 from benchmarks.learning.results import Run
 from benchmarks.learning.runs import OurJob, RunFailedError
 from benchmarks.report import print_figures, print_machine, print_table
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.intervals import wilson_interval
 

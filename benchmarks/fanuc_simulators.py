@@ -21,10 +21,10 @@ import torch
 from pydantic import Field, Json
 from torchrl.envs import EnvBase
 
-from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.fanuc import FanucEnv
 from envs.genesis import start_genesis
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 
 Sizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]

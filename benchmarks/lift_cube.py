@@ -20,12 +20,12 @@ from pydantic import Field, Json
 from torch import Tensor
 
 from agents.sac import SAC
-from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.genesis import start_genesis
 from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.camera import WristCamera, choose
 from envs.lift_cube.simulation import Simulation
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 

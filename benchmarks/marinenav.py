@@ -21,10 +21,10 @@ import torch
 from pydantic import Field, Json
 from torch import Tensor
 
-from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.simulator import SimulationState, flatten
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 
 REFERENCE = 871.0  # active robot-steps/s of the paper's environment on one core

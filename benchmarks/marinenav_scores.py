@@ -22,7 +22,6 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 from tensordict import TensorDictBase
 
-from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import (
@@ -35,6 +34,7 @@ from envs.marinenav.curriculum import PAPER_STAGES
 from envs.marinenav.evaluation import Evaluation, evaluate
 from envs.marinenav.scenario import draw_scenarios
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
 from trainers.layout import load_checkpoint

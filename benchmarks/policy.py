@@ -26,8 +26,8 @@ from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from agents.base import Agent
 from agents.dqn import DQN
 from agents.sac import SAC
-from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 
 BATCHES = (1, 64, 1_024, 16_384)

@@ -10,16 +10,12 @@ from typing import Any
 
 import torch
 
+from torchrl_gpu.tables import table
+
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: the first column aligned to the left, the others to the right."""
-    widths = [max(len(line[i]) for line in (header, *rows)) for i in range(len(header))]
-    for line in (header, ["-" * width for width in widths], *rows):
-        first, *others = (
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        print("  ".join([first, *others]), flush=True)
+    print(table(header, rows), flush=True)
 
 
 def print_machine() -> None:

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from benchmarks.arguments import call_with_arguments
 from benchmarks.atari_peer import Convolutions, make_atari_env
 from benchmarks.extra import require
 from benchmarks.learning.tasks import TASKS, Task
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.seeding import Stream, stream_seed
 from torchrl_gpu.errors import ConfigurationError
 

@@ -17,8 +17,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
+from torchrl_gpu.commands import call_with_arguments
 
 # Runs the command, and exits the process after the first update.
 COMMAND = """

@@ -23,8 +23,8 @@ from agents.base import Agent
 from agents.dqn import DQN
 from agents.iqn import IQN
 from agents.sac import SAC
-from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
+from torchrl_gpu.commands import call_with_arguments
 
 CPU = torch.device("cpu")
 NUM_ENVS, BATCH = 64, 256

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 
 import benchmarks
-from benchmarks.arguments import call_with_arguments, read_arguments
 from benchmarks.marinenav import measure
+from torchrl_gpu.commands import call_with_arguments, read_arguments
 
 # Each command with its required arguments, and the packages of the extra that it needs.
 LEARN = ("agent=dqn", "task=cartpole")

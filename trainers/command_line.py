@@ -36,6 +36,7 @@ Train, evaluate and show robot policies.
   python -m trainers.run mode=demo checkpoint=runs/...
   python -m trainers.run checkpoint=runs/...            resume training
   python -m trainers.run ... -m seed=1,2,3              one run for each value
+  python -m trainers.run doctor                         devices, limits, speed, what to install
 
 Choices
   agent       {agents}
@@ -50,7 +51,8 @@ Presets, as in experiment=quick or experiment=fanuc/sac
 General settings
   mode        train, eval to evaluate a policy, or demo to film one (train)
   seed        seed of all random numbers, at least 0 (0)
-  device      compute device: auto, cpu, cuda, cuda:1, xpu, mps, directml (auto)
+  device      compute device: auto, cuda, rocm, xpu, mps, directml or cpu, or one of several, as
+              in cuda:1; auto takes the first of them that is there (auto)
   threads     number of CPU threads of PyTorch, at least 1; null for one per core. More than one
               helps networks from 256 wide on, and images, where cores are free (1)
   observation_keys

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 import hydra
 import torch
@@ -14,6 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from torchrl_gpu.doctor.__main__ import main as doctor
 from torchrl_gpu.errors import ConfigurationError
 from trainers import modes
 from trainers.command_line import complete, explain, help_text
@@ -22,10 +24,15 @@ from trainers.settings import check
 
 _INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
+# Commands beside training, by their name as the first argument.
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {"doctor": doctor}
+
 
 def main() -> int:
     """Run the command line and return the exit code: 0, 2 after bad input, 130 after Ctrl-C."""
     arguments = sys.argv[1:]
+    if arguments and arguments[0] in _COMMANDS:
+        return _COMMANDS[arguments[0]](arguments[1:])
     # Hydra raises its errors instead of printing them, so that they can be shortened to one line.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     try:

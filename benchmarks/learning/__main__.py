@@ -25,13 +25,13 @@ from typing import Annotated, Literal
 import torch
 from pydantic import AfterValidator, Field
 
-from benchmarks.arguments import call_with_arguments
 from benchmarks.extra import require
 from benchmarks.learning.report import HEADER, RESULTS, render, row
 from benchmarks.learning.results import Result, Run, Series, read_result, write_result
 from benchmarks.learning.runs import Job, OurJob, PeerJob, RunFailedError
 from benchmarks.learning.tasks import GATES, PEERS, TASKS, Gate
 from benchmarks.report import print_figures, print_table
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 
 Peers = Literal["true", "false", "only"]

@@ -17,6 +17,8 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
     [
         (["--help"], 0, "python -m trainers.run agent=AGENT env=ENV"),
         (["agent=sac", "env=nowhere"], 2, "env=nowhere: there is no such env"),
+        (["doctor", "--help"], 0, "torchrl-gpu doctor [setting=value ...]"),
+        (["doctor", "seconds=0"], 2, "error: seconds=0"),
     ],
 )
 def test_the_script_returns_the_exit_code_of_the_program(

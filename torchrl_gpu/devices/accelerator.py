@@ -6,7 +6,7 @@ import importlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypedDict
 
 import torch
 from torch import Tensor
@@ -33,6 +33,10 @@ class Event(Protocol):
 
     def synchronize(self) -> None:
         """Block the host until the work before the event is done."""
+
+
+# Reason of a kind that this build of torch has.
+NO_GPU: Final = "no GPU or no driver"
 
 
 class Presence(NamedTuple):

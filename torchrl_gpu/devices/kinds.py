@@ -16,7 +16,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from torchrl_gpu.devices.accelerator import Accelerator, Presence
+from torchrl_gpu.devices.accelerator import NO_GPU, Accelerator, Presence
 from torchrl_gpu.devices.directml import probe_directml
 
 _FROM_PYTORCH = (
@@ -276,4 +276,4 @@ def _presence(count: int, is_built: bool) -> Presence:
     if count:
         return Presence(count)
     missing = f"not in this torch, {torch.__version__}"
-    return Presence(0, "no GPU or no driver" if is_built else missing)
+    return Presence(0, NO_GPU if is_built else missing)

@@ -1,4 +1,4 @@
-"""Command-line arguments of benchmarks, in the `name=value` form of the main program."""
+"""Commands that are functions: arguments in the `name=value` form of the main program."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from torchrl_gpu.errors import ConfigurationError
 _INTERRUPTED = 130  # exit code of a program that Ctrl-C ended, by the convention of shells
 
 
-def call_with_arguments(function: Callable[..., int]) -> int:
+def call_with_arguments(
+    function: Callable[..., int], arguments: Sequence[str] | None = None
+) -> int:
     """Call a function with the arguments of the command line, and return the exit code.
 
     Args:
         function: function to call; its signature is the schema of the arguments, its docstring
             the text of `--help`, and its result the exit code.
+        arguments: arguments as typed; None for those of this process.
 
     Returns:
         The result of the function; 2 after a one-line error about an argument; 130 after Ctrl-C.
     """
-    arguments = sys.argv[1:]
+    arguments = sys.argv[1:] if arguments is None else arguments
     if "--help" in arguments or "-h" in arguments:
         print(inspect.getdoc(function))
         return 0

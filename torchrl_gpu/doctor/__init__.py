@@ -1,0 +1,1 @@
+"""Examination of a machine: devices, versions, missing installations, and measured speed."""

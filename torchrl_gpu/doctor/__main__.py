@@ -1,0 +1,58 @@
+"""Examine this machine: `torchrl-gpu doctor`, or `python -m torchrl_gpu.doctor`. See `--help`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from torchrl_gpu.commands import call_with_arguments
+from torchrl_gpu.devices.device import resolve_device
+from torchrl_gpu.doctor.findings import find
+from torchrl_gpu.doctor.measurements import measure
+from torchrl_gpu.doctor.report import as_json, as_text
+
+
+def examine(
+    *,
+    device: str = "auto",
+    measurements: bool = True,
+    seconds: Annotated[float, Field(gt=0.0)] = 0.3,
+    threads: Annotated[int, Field(ge=1)] | None = None,
+    json: bool = False,
+) -> int:
+    """Show the devices of this machine, their limits and speed, and the missing installations.
+
+      torchrl-gpu doctor [setting=value ...]
+      python -m torchrl_gpu.doctor [setting=value ...]
+
+    The last line of the output is a JSON object with all of it.
+
+    Settings:
+        device: device to measure against the CPU: auto, cuda, rocm:1, directml, ... (auto).
+        measurements: measure the device and the CPU (true).
+        seconds: shortest time of each measurement in seconds, above 0 (0.3).
+        threads: number of CPU threads of PyTorch in the measurements, at least 1 (one per core).
+        json: print nothing but the JSON object (false).
+    """
+    chosen = resolve_device(device)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    findings = find()
+    measured = measure([torch.device("cpu"), chosen], seconds) if measurements else []
+    if not json:
+        print(as_text(findings, measured))
+    print(as_json(findings, measured), flush=True)
+    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command with its arguments and return the exit code."""
+    return call_with_arguments(examine, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

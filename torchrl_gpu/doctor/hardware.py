@@ -1,0 +1,123 @@
+"""Graphics cards of a machine, found without torch and without packages of their makers."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+_VENDORS: Final = {"10de": "NVIDIA", "1002": "AMD", "8086": "Intel"}  # by PCI vendor id
+_DISPLAYS: Final = ("0x03", "0x12")  # PCI classes: displays, accelerators without one
+
+_QUERY: Final = (
+    "Get-CimInstance Win32_VideoController | "
+    "Select-Object Name, PNPDeviceID, DriverVersion | ConvertTo-Json"
+)
+_QUERY_SECONDS: Final = 30
+
+
+class Card(NamedTuple):
+    """A graphics card.
+
+    Attributes:
+        vendor: NVIDIA, AMD, Intel or Apple.
+        name: name of the card, with its PCI ids where the system does not know the name.
+        driver: version of its driver, or its name where there is no version; None without driver.
+    """
+
+    vendor: str
+    name: str
+    driver: str | None
+
+
+def operating_system() -> str:
+    """Return Linux, WSL, Windows or Darwin."""
+    is_wsl = platform.system() == "Linux" and "microsoft" in platform.release().lower()
+    return "WSL" if is_wsl else platform.system()
+
+
+def cards() -> list[Card] | None:
+    """Return the cards of this machine; None where the system does not tell."""
+    system = operating_system()
+    if system == "Linux":
+        return linux_cards(Path("/"))
+    if system == "Darwin":
+        return [Card("Apple", "Apple GPU", None)] if platform.machine() == "arm64" else []
+    return _windows_cards()  # from WSL, too, which runs Windows programs
+
+
+def linux_cards(root: Path) -> list[Card]:
+    """Return the cards on the PCI bus.
+
+    Args:
+        root: folder that contains `sys` and `proc`.
+    """
+    found = []
+    for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
+        vendor = _VENDORS.get(_read(folder / "vendor").removeprefix("0x"))
+        if vendor is None or not _read(folder / "class").startswith(_DISPLAYS):
+            continue
+        ids = f"{_read(folder / 'vendor')[2:]}:{_read(folder / 'device')[2:]}"
+        model = re.search(
+            r"^Model:\s*(.+)$",
+            _read(root / "proc/driver/nvidia/gpus" / folder.name / "information"),
+            re.MULTILINE,
+        )
+        name = model[1] if model else f"{vendor} GPU {ids}"
+        found.append(Card(vendor, name, _linux_driver(folder / "driver", root)))
+    return found
+
+
+def windows_cards(answer: str) -> list[Card]:
+    """Return the cards in an answer of PowerShell.
+
+    Args:
+        answer: JSON object of one card, or list of several.
+
+    Raises:
+        ValueError, LookupError, TypeError: the answer is not of this form.
+    """
+    content: Any = json.loads(answer)
+    found = []
+    for entry in content if isinstance(content, list) else [content]:
+        ids = re.search(r"VEN_(\w{4})", entry["PNPDeviceID"] or "")
+        vendor = _VENDORS.get(ids[1].lower()) if ids else None
+        if vendor is not None:
+            found.append(Card(vendor, entry["Name"] or vendor, entry["DriverVersion"]))
+    return found
+
+
+def _windows_cards() -> list[Card] | None:
+    shell = shutil.which("powershell.exe") or shutil.which("pwsh")
+    if shell is None:
+        return None
+    try:
+        done = subprocess.run(
+            [shell, "-NoProfile", "-Command", _QUERY],
+            capture_output=True,
+            text=True,
+            timeout=_QUERY_SECONDS,
+        )
+        return windows_cards(done.stdout)
+    except (OSError, ValueError, LookupError, TypeError, subprocess.TimeoutExpired):
+        return None
+
+
+def _linux_driver(link: Path, root: Path) -> str | None:
+    """Return the driver of a PCI device: its version if it states one, else its name."""
+    if not link.exists():
+        return None
+    name = link.resolve().name
+    return _read(root / "sys/module" / name / "version") or name
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file; empty where it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,195 @@
+"""Speed of a device: matrix products, policy steps, updates and copies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Bounded, Composite, Unbounded
+
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.devices.accelerator import Accelerator
+from torchrl_gpu.devices.kinds import accelerator_of
+
+_MATRIX: Final = 2048  # rows and columns
+_OBSERVATION_DIM, _ACTION_DIM, _WIDTH = 21, 6, 256  # those of the environment fanuc
+_OBSERVATIONS: Final = 1024  # of a policy step
+_BATCH: Final = 256  # of an update
+_COPY: Final = 2**26  # bytes
+
+Call = Callable[[], object]
+
+
+class Measured(NamedTuple):
+    """Speed of several devices at one kind of work; higher is faster.
+
+    Attributes:
+        key: name in the JSON object, with the unit.
+        title: name in the table.
+        unit: unit of the speeds.
+        speeds: speed by name of the device; a message instead where the work fails.
+    """
+
+    key: str
+    title: str
+    unit: str
+    speeds: dict[str, float | str]
+
+    @property
+    def ratio(self) -> float | None:
+        """Speed of the last device over that of the first; None where there are not two."""
+        first, *others = self.speeds.values()
+        last = others[-1] if others else None
+        return last / first if isinstance(first, float) and isinstance(last, float) else None
+
+
+def measure(devices: Sequence[torch.device], seconds: float) -> list[Measured]:
+    """Return the speeds of devices.
+
+    Args:
+        devices: devices to measure; each is measured once.
+        seconds: shortest time of each measurement, above 0.
+    """
+    different = list(dict.fromkeys(devices))
+    return [
+        Measured(key, title, unit, {str(d): _speed(work, amount, d, seconds) for d in different})
+        for key, title, unit, amount, work in _WORK
+    ]
+
+
+def calls_per_second(call: Call, accelerator: Accelerator, seconds: float) -> float:
+    """Return how often a function runs per second, its queued work included.
+
+    Args:
+        call: function to measure.
+        accelerator: device of its work, which is synchronized at both ends of the measurement.
+        seconds: shortest time of the measurement, above 0.
+    """
+    call()  # the first call allocates memory and loads kernels
+    accelerator.synchronize()
+    calls = 1
+    while True:
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        accelerator.synchronize()
+        elapsed = time.perf_counter() - start
+        if elapsed >= seconds:
+            return calls / elapsed
+        calls = int(calls * min(10.0, 1.0 + 1.2 * seconds / max(elapsed, 1e-6)))
+
+
+def _speed(
+    work: Callable[[torch.device], Call], amount: float, device: torch.device, seconds: float
+) -> float | str:
+    """Return the amount of work per second, or the error of a device that cannot do it."""
+    try:
+        return amount * calls_per_second(work(device), accelerator_of(device), seconds)
+    except RuntimeError as error:  # of torch: no kernel, no memory, a lost device
+        return f"fails: {' '.join(str(error).split())}"
+
+
+def _matrix_product(device: torch.device) -> Call:
+    left, right = (torch.rand(_MATRIX, _MATRIX).to(device) for _ in range(2))
+    return lambda: left @ right
+
+
+def _policy_step(device: torch.device) -> Call:
+    observed = Composite(observation=Unbounded((1, _OBSERVATION_DIM)), shape=(1,))
+    policy = PolicyWrapper(
+        _Actor().to(device), observed, Bounded(-1.0, 1.0, (1, _ACTION_DIM)), device
+    ).eval()
+    observation = torch.rand(_OBSERVATIONS, _OBSERVATION_DIM).to(device)
+
+    @torch.no_grad()
+    def step() -> TensorDictBase:
+        return policy(TensorDict({"observation": observation}, [_OBSERVATIONS]))
+
+    return step
+
+
+def _update(device: torch.device) -> Call:
+    network = _network().to(device)
+    optimizer = torch.optim.Adam(
+        network.parameters(),
+        lr=torch.tensor(1e-3, device=device),
+        **accelerator_of(device).adam_options,
+    )
+    observation = torch.rand(_BATCH, _OBSERVATION_DIM).to(device)
+    target = torch.rand(_BATCH, _ACTION_DIM).to(device)
+
+    def update() -> None:
+        optimizer.zero_grad()
+        (network(observation) - target).square().mean().backward()
+        optimizer.step()
+
+    return update
+
+
+def _copy_to(device: torch.device) -> Call:
+    host, there = _buffers(device)
+    return lambda: there.copy_(host, non_blocking=host.is_pinned())
+
+
+def _copy_from(device: torch.device) -> Call:
+    host, there = _buffers(device)
+    return lambda: host.copy_(there, non_blocking=host.is_pinned())
+
+
+def _buffers(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return a buffer on the host, pinned if the device reads such memory faster, and one on it."""
+    pinned = accelerator_of(device).pinned_transfers
+    host = torch.zeros(_COPY // 4, pin_memory=pinned)
+    return host, torch.zeros(_COPY // 4, device=device)
+
+
+def _network() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(_OBSERVATION_DIM, _WIDTH),
+        nn.ReLU(),
+        nn.Linear(_WIDTH, _WIDTH),
+        nn.ReLU(),
+        nn.Linear(_WIDTH, _ACTION_DIM),
+    )
+
+
+class _Actor(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = _network()
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        action: Tensor = self.network(observation["observation"]).tanh()
+        return action
+
+
+# Key, title and unit; amount of work in one call; function that prepares the work.
+_WORK: Final[tuple[tuple[str, str, str, float, Callable[[torch.device], Call]], ...]] = (
+    (
+        "matrix_product_gflops",
+        f"matrix product, {_MATRIX} x {_MATRIX}",
+        "GFLOP/s",
+        2 * _MATRIX**3 / 1e9,
+        _matrix_product,
+    ),
+    (
+        "policy_observations_per_second",
+        f"policy step, {_OBSERVATIONS:,} observations",
+        "observations/s",
+        _OBSERVATIONS,
+        _policy_step,
+    ),
+    ("updates_per_second", f"update, batch of {_BATCH}", "updates/s", 1, _update),
+    ("copy_to_device_gb_per_second", "copy to the device, 64 MiB", "GB/s", _COPY / 1e9, _copy_to),
+    (
+        "copy_from_device_gb_per_second",
+        "copy from the device, 64 MiB",
+        "GB/s",
+        _COPY / 1e9,
+        _copy_from,
+    ),
+)
