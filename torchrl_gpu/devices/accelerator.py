@@ -43,11 +43,11 @@ class Presence(NamedTuple):
     """Devices of one kind that this machine can compute on.
 
     Attributes:
-        count: number of devices.
+        number: number of devices.
         reason: short reason why there is none, such as `no GPU answers`; empty if there is one.
     """
 
-    count: int
+    number: int
     reason: str = ""
 
 
@@ -98,7 +98,7 @@ class Accelerator:
         """Return the torch device of an index; None for the device of choice.
 
         Args:
-            index: 0 to `look().count - 1`.
+            index: 0 to `look().number - 1`.
         """
         return torch.device(cls.device_type, index or 0)
 

@@ -267,7 +267,7 @@ def available_devices(counted: Mapping[type[Accelerator], int] | None = None) ->
     return [
         name
         for kind in KINDS
-        for name in kind.names(counts[kind] if kind in counts else kind.look().count)
+        for name in kind.names(counts[kind] if kind in counts else kind.look().number)
     ]
 
 
