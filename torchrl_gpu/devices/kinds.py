@@ -69,8 +69,10 @@ class Cpu(Accelerator):
     def compile(self) -> bool:
         """Whether `torch.compile` works here: it needs a C++ compiler on the machine."""
         builder = importlib.import_module("torch._inductor.cpp_builder")
+        # Torch 2.4 has it under the other name.
+        find = getattr(builder, "get_cpp_compiler", None) or builder._get_cpp_compiler
         try:
-            builder.get_cpp_compiler()
+            find()
         except RuntimeError:
             return False
         return super().compile

@@ -30,7 +30,7 @@ def device(index=None): return torch.device("cpu", index or 0)
 FAILURES = {
     "raise OSError('libd3d12.so: no such file')": "fails: OSError: libd3d12.so: no such file",
     "raise RuntimeError('no adapter')": "fails: RuntimeError: no adapter",
-    "import torch_directml_native": "fails: ModuleNotFoundError: No module named",
+    "import no_such_module": "fails: ModuleNotFoundError: No module named",
     "import os; os._exit(99)": "its process ended with code 99",
 }
 if os.name != "nt":
