@@ -6,7 +6,7 @@ import importlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypedDict
+from typing import Any, ClassVar, Protocol, TypedDict
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from torch.utils._foreach_utils import (
     _get_foreach_kernels_supported_devices,
     _get_fused_kernels_supported_devices,
 )
+
+from torchrl_gpu.devices.presence import Presence
 
 
 class AdamOptions(TypedDict):
@@ -33,22 +35,6 @@ class Event(Protocol):
 
     def synchronize(self) -> None:
         """Block the host until the work before the event is done."""
-
-
-# Reason of a kind that this build of torch has.
-NO_GPU: Final = "no GPU or no driver"
-
-
-class Presence(NamedTuple):
-    """Devices of one kind that this machine can compute on.
-
-    Attributes:
-        number: number of devices.
-        reason: short reason why there is none, such as `no GPU answers`; empty if there is one.
-    """
-
-    number: int
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,6 +87,11 @@ class Accelerator:
             index: 0 to `look().number - 1`.
         """
         return torch.device(cls.device_type, index or 0)
+
+    @property
+    def choice(self) -> str:
+        """Name that chooses the device, as in `device=rocm:0`; torch may have another for it."""
+        return self.names((self.device.index or 0) + 1)[-1]
 
     @property
     def name(self) -> str:

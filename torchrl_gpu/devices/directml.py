@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 
-from torchrl_gpu.devices.accelerator import Presence
+from torchrl_gpu.devices.presence import Presence
 
 # The torch that the last release of torch-directml is built against.
 DIRECTML_TORCH: Final = "2.4.1"

@@ -16,8 +16,9 @@ import psutil
 import torch
 from torch import Tensor
 
-from torchrl_gpu.devices.accelerator import NO_GPU, Accelerator, Presence
+from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.devices.directml import probe_directml
+from torchrl_gpu.devices.presence import NO_GPU, Presence
 
 _FROM_PYTORCH = (
     'pip install --force-reinstall "torch<2.14" --index-url https://download.pytorch.org/whl/'

@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from torchrl_gpu.devices import kinds
-from torchrl_gpu.devices.accelerator import NO_GPU, Accelerator
+from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.devices.presence import NO_GPU
 from torchrl_gpu.doctor.hardware import Card, cards, operating_system
 
 # Distributions of optional packages, by the extra that installs them.

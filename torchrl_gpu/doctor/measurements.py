@@ -31,7 +31,7 @@ class Measured(NamedTuple):
         key: name in the JSON object, with the unit.
         title: name in the table.
         unit: unit of the speeds.
-        speeds: speed by name of the device; a message instead where the work fails.
+        speeds: speed by name of the device for `device=`; a message instead where the work fails.
     """
 
     key: str
@@ -54,9 +54,14 @@ def measure(devices: Sequence[torch.device], seconds: float) -> list[Measured]:
         devices: devices to measure; each is measured once.
         seconds: shortest time of each measurement, above 0.
     """
-    different = list(dict.fromkeys(devices))
+    different = {accelerator_of(device).choice: device for device in devices}
     return [
-        Measured(key, title, unit, {str(d): _speed(work, amount, d, seconds) for d in different})
+        Measured(
+            key,
+            title,
+            unit,
+            {name: _speed(work, amount, device, seconds) for name, device in different.items()},
+        )
         for key, title, unit, amount, work in _WORK
     ]
 

@@ -46,6 +46,7 @@ def test_amd_appears_as_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "hip", "6.4")
     accelerator = accelerator_of(torch.device("cuda"))
     assert accelerator.kind == "rocm"
+    assert accelerator.choice == "rocm:0"
     assert accelerator.pinned_transfers
     assert accelerator.adam_options == FUSED_AND_CAPTURABLE
     assert accelerator.graphs
@@ -93,6 +94,7 @@ def test_torch_chooses_where_foreach_is_not_capturable(monkeypatch: pytest.Monke
 def test_cpu() -> None:
     cpu = accelerator_of(CPU)
     memory = psutil.virtual_memory()
+    assert cpu.choice == "cpu"
     assert cpu.name == f"cpu, {os.cpu_count()} cores"
     assert cpu.total_memory == memory.total
     assert cpu.free_memory == pytest.approx(memory.available, rel=0.5)
@@ -154,6 +156,24 @@ def test_the_current_stream_is_that_of_the_device(
     assert str(accelerator.event()) == "event"
 
 
+def test_synchronizing_reaches_the_device(
+    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with count_host_reads() as counter:
+        accelerator_of(CPU).synchronize()
+        assert counter.host_reads == 0
+        accelerator_of(accelerator).synchronize()
+        assert counter.host_reads == 1
+        # A backend without the call waits for a copy to the host.
+        monkeypatch.setattr(torch, accelerator.type, SimpleNamespace())
+        accelerator_of(accelerator).synchronize()
+        assert counter.host_reads == 2
+    waits = []
+    monkeypatch.setattr(torch, "mps", SimpleNamespace(synchronize=lambda: waits.append("mps")))
+    accelerator_of(torch.device("mps")).synchronize()
+    assert waits == ["mps"]
+
+
 def test_mps(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = {"recommended_max_memory": lambda: 10, "driver_allocated_memory": lambda: 4}
     monkeypatch.setattr(torch, "mps", SimpleNamespace(**memory))
@@ -175,21 +195,3 @@ def test_cuda() -> None:
         with torch.autocast("cuda", dtype):
             ones = torch.ones(2, 2, device="cuda")
             assert (ones @ ones).dtype == dtype
-
-
-def test_synchronizing_reaches_the_device(
-    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with count_host_reads() as counter:
-        accelerator_of(CPU).synchronize()
-        assert counter.host_reads == 0
-        accelerator_of(accelerator).synchronize()
-        assert counter.host_reads == 1
-        # A backend without the call waits for a copy to the host.
-        monkeypatch.setattr(torch, accelerator.type, SimpleNamespace())
-        accelerator_of(accelerator).synchronize()
-        assert counter.host_reads == 2
-    waits = []
-    monkeypatch.setattr(torch, "mps", SimpleNamespace(synchronize=lambda: waits.append("mps")))
-    accelerator_of(torch.device("mps")).synchronize()
-    assert waits == ["mps"]

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from torchrl_gpu.devices.accelerator import Presence
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.directml import DIRECTML_TORCH, probe_directml
 from torchrl_gpu.devices.kinds import DirectML
+from torchrl_gpu.devices.presence import Presence
 from torchrl_gpu.errors import ConfigurationError
 
 # A package with two devices that are the CPU.
