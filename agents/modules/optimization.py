@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
+from agents.modules.plain_adam import PlainAdam
 from torchrl_gpu.devices.kinds import accelerator_of
 
 
@@ -21,6 +22,8 @@ def adam(
 ) -> torch.optim.Adam:
     """Build an Adam optimizer whose step takes as few kernels as the device allows.
 
+    On a device without `lerp`, which torch's Adam is made of, the optimizer is a `PlainAdam`.
+
     The learning rate is a tensor on the device, so that a captured step reads its current value. On
     devices that can capture an optimizer, a step reads nothing back to the host.
 
@@ -31,8 +34,9 @@ def adam(
         epsilon: term added to the denominator, above 0.
     """
     rate = torch.tensor(learning_rate, device=device)
-    options = accelerator_of(device).adam_options
-    optimizer = torch.optim.Adam(parameters, lr=rate, eps=epsilon, **options)
+    accelerator = accelerator_of(device)
+    kind = torch.optim.Adam if accelerator.lerp else PlainAdam
+    optimizer = kind(parameters, lr=rate, eps=epsilon, **accelerator.adam_options)
     for group in optimizer.param_groups:
         group["lr"] = rate.clone()
         group["initial_lr"] = learning_rate
@@ -79,6 +83,7 @@ class TargetNetwork(nn.Module):
         self._online = (online,)
         self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
         device = next(self.network.parameters()).device
+        self._lerp = accelerator_of(device).lerp
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64, device=device))
 
     def forward(self, *inputs: Any) -> Any:
@@ -93,16 +98,24 @@ class TargetNetwork(nn.Module):
             self._pairs = list(self.network.parameters()), list(online.parameters())
         targets, originals = self._pairs
         if self.period == 1:
-            torch._foreach_lerp_(targets, originals, self.rate)
+            if self._lerp:
+                torch._foreach_lerp_(targets, originals, self.rate)
+            else:
+                torch._foreach_mul_(targets, 1.0 - self.rate)
+                torch._foreach_add_(targets, originals, alpha=self.rate)
             return
         # On the device, so that the update is the same sequence of operations at every step.
         self.updates.add_(1)
         rate = torch.where(self.updates % self.period == 0, self.rate, 0.0)
         for target, original in zip(targets, originals, strict=True):
-            target.lerp_(original, rate)
+            if self._lerp:
+                target.lerp_(original, rate)
+            else:
+                target.mul_(1.0 - rate).addcmul_(original, rate)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TargetNetwork:
         """Drop the cached parameters, because a move to a device may replace them."""
         super()._apply(fn, recurse)
         self._pairs = None
+        self._lerp = accelerator_of(self.updates.device).lerp
         return self

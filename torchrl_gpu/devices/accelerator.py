@@ -58,6 +58,8 @@ class Accelerator:
             has none.
         pinned_transfers: whether the device copies from pinned host memory asynchronously, without
             blocking the host.
+        lerp: whether the device has a kernel of `lerp`, of which torch makes Adam's moments and
+            this project makes Polyak averages.
     """
 
     device: torch.device
@@ -68,6 +70,7 @@ class Accelerator:
     installs: ClassVar[Mapping[str, str]] = {}
     genesis_backend: ClassVar[str] = "cpu"
     pinned_transfers: ClassVar[bool] = False
+    lerp: ClassVar[bool] = True
 
     @classmethod
     def look(cls) -> Presence:

@@ -212,6 +212,7 @@ class DirectML(Accelerator):
     device_type = "privateuseone"
     vendors = ("AMD", "NVIDIA", "Intel")
     installs: ClassVar[Mapping[str, str]] = {"WSL": _WITH_DIRECTML, "Windows": _WITH_DIRECTML}
+    lerp = False
 
     @classmethod
     def look(cls) -> Presence:

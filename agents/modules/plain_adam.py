@@ -1,0 +1,77 @@
+"""Adam made of additions, products, quotients and square roots alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class PlainAdam(torch.optim.Adam):
+    """Adam for devices that lack operations of torch's own Adam, such as `lerp`.
+
+    It has the parameter groups and the state of `torch.optim.Adam`, so that either optimizer loads
+    the `state_dict` of the other. Steps agree within rounding. No value is read back to the host.
+
+    Weight decay, AMSGrad and maximization are not supported.
+
+    Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", arXiv 1412.6980.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Update all parameters that have a gradient.
+
+        Args:
+            closure: function that computes the loss and its gradients; None if they are computed.
+
+        Returns:
+            The result of the closure; None without one.
+        """
+        result = None
+        if closure is not None:
+            with torch.enable_grad():
+                result = closure()
+        for group in self.param_groups:
+            parameters = [p for p in group["params"] if p.grad is not None]
+            if parameters:
+                states = [self._state_of(parameter) for parameter in parameters]
+                _step(group, parameters, states)
+        return result
+
+    def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Return step and moments of a parameter, all 0 before its first step."""
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), device=parameter.device)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        return state
+
+
+def _step(group: dict[str, Any], parameters: list[Tensor], states: list[dict[str, Tensor]]) -> None:
+    """Update the parameters of a group, all of which have a gradient."""
+    beta1, beta2 = group["betas"]
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    means = [state["exp_avg"] for state in states]
+    squares = [state["exp_avg_sq"] for state in states]
+    steps = [state["step"] for state in states]
+
+    # m_t = beta_1 m_{t-1} + (1 - beta_1) g_t
+    torch._foreach_mul_(means, beta1)
+    torch._foreach_add_(means, gradients, alpha=1.0 - beta1)
+    # v_t = beta_2 v_{t-1} + (1 - beta_2) g_t^2
+    torch._foreach_mul_(squares, beta2)
+    torch._foreach_addcmul_(squares, gradients, gradients, 1.0 - beta2)
+    # The corrections of all parameters at once: a kernel on one number costs as much as on many.
+    torch._foreach_add_(steps, 1.0)
+    step = torch.stack(steps)
+    rates = (-group["lr"] / (1.0 - beta1**step)).unbind()
+    scales = (1.0 - beta2**step).rsqrt().unbind()
+    # theta_t = theta_{t-1} - alpha m_t / (1 - beta_1^t) / (sqrt(v_t / (1 - beta_2^t)) + epsilon)
+    denominators = torch._foreach_sqrt(squares)
+    torch._foreach_mul_(denominators, scales)
+    torch._foreach_add_(denominators, group["eps"])
+    torch._foreach_addcdiv_(parameters, torch._foreach_mul(means, rates), denominators)

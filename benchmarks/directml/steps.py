@@ -1,0 +1,117 @@
+"""The recorded operations of an agent's steps."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+from tensordict import TensorDictBase
+from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
+
+from agents.base import Agent
+from agents.modules import optimization
+from benchmarks.directml.operations import RecordedOperations
+from torchrl_gpu.arguments import parameters_of
+from torchrl_gpu.devices.kinds import DirectML
+from torchrl_gpu.environments.specs import ActionKind
+from trainers.experience import experience_of
+
+CPU = torch.device("cpu")
+NUM_ENVS, CAPACITY = 4, 10_000
+OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = 21, 6, 13  # those of the environment fanuc
+
+# One update per batched step, or per rollout.
+_SETTINGS: dict[str, Any] = {"utd_ratio": 1 / NUM_ENVS, "rollout_length": 16, "epochs": 1}
+# The first updates allocate the state of the optimizers.
+_UPDATES = 3
+
+
+class Steps(NamedTuple):
+    """The operations of each part of one step of training.
+
+    Attributes:
+        act: the policy in train mode, exploration included.
+        store: a step of every environment into the replay buffer, a batch out of it, and the new
+            priorities; on-policy, the rollout with its advantages.
+        update: the gradient step, the optimizer and the target networks.
+    """
+
+    act: RecordedOperations
+    store: RecordedOperations
+    update: RecordedOperations
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Ignore a warning that a loss gives only when its composite kernel runs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "An output with one or more elements was resized")
+        yield
+
+
+@_without_warnings()
+def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any) -> Steps:
+    """Return the operations of one step of an agent as it computes on a DirectML device.
+
+    Args:
+        agent_class: class of the agent.
+        actions: kind of the actions, one of those that the agent produces.
+        **settings: settings of the agent; unknown ones are ignored.
+    """
+    with _capabilities_of_directml():
+        agent = _build(agent_class, actions, settings)
+    experience = experience_of(agent, NUM_ENVS, CAPACITY, random_frames=0)
+    updates = 0
+    while True:
+        steps = Steps(RecordedOperations(), RecordedOperations(), RecordedOperations())
+        transition = agent.observation_spec.rand()
+        with torch.no_grad(), steps.act:
+            agent.policy(transition)
+        transition["next"] = _outcome(agent)
+        batches = experience.batches(transition)
+        with steps.store:
+            batch = next(batches, None)
+        if batch is None:
+            continue
+        with steps.update:
+            update = agent.update(batch)
+        with steps.store:
+            experience.learned(batch, update.priorities)
+        updates += 1
+        if updates == _UPDATES:
+            return steps
+
+
+@contextmanager
+def _capabilities_of_directml() -> Iterator[None]:
+    """Let the CPU have the capabilities of a DirectML device while an agent is built."""
+    with patch.object(optimization, "accelerator_of", DirectML):
+        yield
+
+
+def _build(agent_class: type[Agent], actions: ActionKind, settings: dict[str, Any]) -> Agent:
+    observation = Composite(observation=Unbounded((NUM_ENVS, OBSERVATION_DIM)), shape=(NUM_ENVS,))
+    known = parameters_of(agent_class)
+    fitting = {name: value for name, value in {**_SETTINGS, **settings}.items() if name in known}
+    constructor: Any = agent_class
+    agent: Agent = constructor(observation, _action_spec(actions), CPU, **fitting)
+    return agent
+
+
+def _action_spec(actions: ActionKind) -> TensorSpec:
+    if actions == "continuous":
+        return Bounded(-1.0, 1.0, (NUM_ENVS, ACTION_DIM))
+    return Categorical(NUM_ACTIONS, shape=(NUM_ENVS,))
+
+
+def _outcome(agent: Agent) -> TensorDictBase:
+    """Return the entries under `next` of a transition."""
+    ends = torch.zeros(NUM_ENVS, 1, dtype=torch.bool)
+    after: TensorDictBase = agent.observation_spec.rand()
+    return after.update(
+        {"reward": torch.rand(NUM_ENVS, 1), "terminated": ends, "truncated": ends, "done": ends}
+    )
