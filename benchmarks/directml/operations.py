@@ -34,6 +34,9 @@ _PARTS_BY_DEVICE = {
     "aten::convolution_backward": "aten::convolution_backward_overrideable",
 }
 
+# Composites that read the storage of a tensor. Tensors on a DirectML device have none.
+_READS_STORAGE = {"aten::view.dtype"}
+
 # Makes a new tensor object for the same memory, without a kernel. Its composite cannot run under a
 # mode, which it would call again.
 _DETACH = "aten::detach"
@@ -50,7 +53,7 @@ class RecordedOperations(TorchDispatchMode):
     Attributes:
         native: number of calls of each operation with a kernel of DirectML.
         round_trips: number of calls of each operation that copies its tensors to the CPU and back,
-            operations that the table does not know included.
+            operations that the table does not know and those that fail there included.
     """
 
     def __init__(self) -> None:
@@ -69,13 +72,13 @@ class RecordedOperations(TorchDispatchMode):
         kwargs = kwargs or {}
         name = operation.name()
         listed = _PARTS_BY_DEVICE.get(name, name)
-        native, fallback = _table()
+        native, fallback = kernels()
         if listed == _DETACH:
             return operation(*args, **kwargs)
         if listed in native:
             self.native[listed] += 1
             return operation(*args, **kwargs)
-        if listed not in fallback:
+        if listed not in fallback | _READS_STORAGE:
             for key in _COMPOSITES:
                 if _dispatch_has_kernel_for_dispatch_key(name, key):
                     tensors = _with_tensors(operation, args)
@@ -101,7 +104,7 @@ def _is_tensor(argument: Any) -> bool:
 
 
 @functools.cache
-def _table() -> tuple[frozenset[str], frozenset[str]]:
+def kernels() -> tuple[frozenset[str], frozenset[str]]:
     """Return the operations with a kernel of DirectML, and those that it runs on the CPU."""
     table = json.loads(_TABLE.read_text())
     return frozenset(table["native"]), frozenset(table["cpu_fallback"])

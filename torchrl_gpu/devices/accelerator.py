@@ -60,6 +60,7 @@ class Accelerator:
             blocking the host.
         lerp: whether the device has a kernel of `lerp`, of which torch makes Adam's moments and
             this project makes Polyak averages.
+        byte_views: whether tensors can be viewed as another dtype, in the same memory.
     """
 
     device: torch.device
@@ -71,6 +72,7 @@ class Accelerator:
     genesis_backend: ClassVar[str] = "cpu"
     pinned_transfers: ClassVar[bool] = False
     lerp: ClassVar[bool] = True
+    byte_views: ClassVar[bool] = True
 
     @classmethod
     def look(cls) -> Presence:

@@ -213,6 +213,7 @@ class DirectML(Accelerator):
     vendors = ("AMD", "NVIDIA", "Intel")
     installs: ClassVar[Mapping[str, str]] = {"WSL": _WITH_DIRECTML, "Windows": _WITH_DIRECTML}
     lerp = False
+    byte_views = False  # its tensors have no storage
 
     @classmethod
     def look(cls) -> Presence:

@@ -1,4 +1,4 @@
-"""Transfer of a TensorDict between host and device in one copy."""
+"""Transfer of a TensorDict between host and device in one copy, or in one for each dtype."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class PackedTransfer:
 
     The leaves are packed into one byte buffer on their device, the buffer is copied, and the leaves
     of the result are views of the receiving buffer. Buffers are allocated at the first call and
-    reused. Two pairs of buffers alternate: a result stays valid during the next call and is
+    reused. Where a device has no `byte_views`, there is one buffer, and one copy, for each dtype.
+    Two pairs of buffers alternate: a result stays valid during the next call and is
     overwritten by the call after that, so callers that need it longer must copy it.
 
     Copies to a device with `pinned_transfers` do not block the host: it packs into pinned memory,
@@ -82,15 +83,20 @@ class _BufferPair:
         source: torch.device,
         destination: torch.device,
     ) -> None:
-        places, size = _places(layout)
         self._receiver = accelerator_of(destination)
+        sender = accelerator_of(source)
         is_pinned = source == _HOST and self._receiver.pinned_transfers
-        self._outgoing = _buffer(size, source, is_pinned)
-        self._incoming = _buffer(
-            size, destination, destination == _HOST and accelerator_of(source).pinned_transfers
-        )
-        self._outgoing_leaves = _views(self._outgoing, layout, places)
-        incoming_leaves = _views(self._incoming, layout, places)
+        is_received_pinned = destination == _HOST and sender.pinned_transfers
+        self._buffers: list[tuple[Tensor, Tensor]] = []
+        self._outgoing_leaves: dict[Key, Tensor] = {}
+        incoming_leaves: dict[Key, Tensor] = {}
+        for dtype, part in _parts(layout, sender.byte_views and self._receiver.byte_views):
+            places, size = _places(part, dtype)
+            outgoing = _buffer(size, dtype, source, is_pinned)
+            incoming = _buffer(size, dtype, destination, is_received_pinned)
+            self._buffers.append((outgoing, incoming))
+            self._outgoing_leaves |= _views(outgoing, part, places)
+            incoming_leaves |= _views(incoming, part, places)
         self._result = example.named_apply(
             lambda key, leaf: incoming_leaves[key], nested_keys=True, device=destination
         )
@@ -103,7 +109,8 @@ class _BufferPair:
             self._was_read.synchronize()
         for key, leaf in leaves.items():
             self._outgoing_leaves[key].copy_(leaf)
-        self._incoming.copy_(self._outgoing, non_blocking=self._was_read is not None)
+        for outgoing, incoming in self._buffers:
+            incoming.copy_(outgoing, non_blocking=self._was_read is not None)
         if self._was_read is not None:
             # The copy runs on a stream of the receiving device, not of the current device.
             self._was_read.record(self._receiver.current_stream())
@@ -111,24 +118,42 @@ class _BufferPair:
         return self._result.clone(recurse=False)
 
 
-def _places(layout: Layout) -> tuple[dict[Key, slice], int]:
-    """Return the byte range of each leaf in a buffer, and the size of the buffer in bytes."""
+def _parts(layout: Layout, in_bytes: bool) -> list[tuple[torch.dtype, Layout]]:
+    """Return the dtype of each buffer and the leaves in it: all in bytes, or each dtype by itself.
+
+    Args:
+        layout: all leaves.
+        in_bytes: put all leaves into one buffer of bytes.
+    """
+    if in_bytes:
+        return [(torch.uint8, layout)]
+    parts: dict[torch.dtype, Layout] = {}
+    for key, (shape, dtype) in layout.items():
+        parts.setdefault(dtype, {})[key] = (shape, dtype)
+    return list(parts.items())
+
+
+def _places(layout: Layout, buffer: torch.dtype) -> tuple[dict[Key, slice], int]:
+    """Return the range of each leaf in a buffer of a dtype, and the length of the buffer."""
     places, end = {}, 0
     for key, (shape, dtype) in layout.items():
         start = math.ceil(end / _ALIGNMENT) * _ALIGNMENT
         end = start + shape.numel() * dtype.itemsize
-        places[key] = slice(start, end)
-    return places, end
+        places[key] = slice(start // buffer.itemsize, end // buffer.itemsize)
+    return places, end // buffer.itemsize
 
 
-def _buffer(size: int, device: torch.device, pin_memory: bool) -> Tensor:
-    return torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pin_memory)
+def _buffer(size: int, dtype: torch.dtype, device: torch.device, pin_memory: bool) -> Tensor:
+    return torch.empty(size, dtype=dtype, device=device, pin_memory=pin_memory)
 
 
 def _views(buffer: Tensor, layout: Layout, places: dict[Key, slice]) -> dict[Key, Tensor]:
-    return {
-        key: buffer[places[key]].view(dtype).view(shape) for key, (shape, dtype) in layout.items()
-    }
+    views: dict[Key, Tensor] = {}
+    for key, (shape, dtype) in layout.items():
+        leaf = buffer[places[key]]
+        # A view of the same dtype, too, fails on a device without `byte_views`.
+        views[key] = (leaf if leaf.dtype == dtype else leaf.view(dtype)).view(shape)
+    return views
 
 
 def _difference(expected: Layout, given: Layout) -> str:

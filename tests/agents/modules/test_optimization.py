@@ -4,9 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.modules.optimization import adam, joint_parameters, parameter_groups
+from agents.modules import optimization
+from agents.modules.optimization import TargetNetwork, adam, joint_parameters, parameter_groups
+from agents.modules.plain_adam import PlainAdam
 from tests.stand_in import count_host_reads
-from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.devices.kinds import DirectML, accelerator_of
 
 CPU = torch.device("cpu")
 
@@ -75,3 +77,31 @@ def test_a_shared_parameter_is_in_one_group_once() -> None:
     assert [len(group) for group in groups] == [2, 2]
     assert groups[1][0] is second.weight
     assert len(joint_parameters(both, second)) == 4
+
+
+def test_device_without_lerp_has_a_plain_adam(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = [nn.Parameter(torch.zeros(2))]
+    assert type(adam(parameters, 1e-3, CPU)) is torch.optim.Adam
+    monkeypatch.setattr(optimization, "accelerator_of", DirectML)
+    assert type(adam(parameters, 1e-3, CPU)) is PlainAdam
+
+
+@pytest.mark.parametrize(("rate", "period"), [(0.1, 1), (1.0, 1), (1.0, 3), (0.25, 2)])
+def test_target_network_without_lerp_follows_as_with_it(
+    rate: float, period: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    networks = []
+    for kind in (accelerator_of, DirectML):
+        monkeypatch.setattr(optimization, "accelerator_of", kind)
+        torch.manual_seed(0)
+        online = nn.Linear(3, 2)
+        networks.append((online, TargetNetwork(online, rate, period)))
+    for step in range(7):
+        for online, target in networks:
+            torch.manual_seed(step)
+            nn.init.normal_(online.weight)
+            target.update()
+        (online, target), (_, plain) = networks
+        torch.testing.assert_close(plain.state_dict(), target.state_dict())
+        if rate == 1.0 and (step + 1) % period == 0:
+            assert torch.equal(plain.network.weight, online.weight)

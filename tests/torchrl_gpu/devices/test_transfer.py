@@ -9,6 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.stand_in import count_host_reads
 from torchrl_gpu.devices.accelerator import Accelerator
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.devices.transfer import PackedTransfer
 
 CPU = torch.device("cpu")
@@ -64,6 +65,19 @@ def test_a_transfer_to_the_host_is_one_copy(accelerator: torch.device) -> None:
         assert result.device == CPU
         result["observation"].numpy()
         assert_same(result, step(seed))
+
+
+def test_a_device_without_byte_views_takes_one_copy_for_each_dtype(
+    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(accelerator_of(accelerator)), "byte_views", False)
+    to_device, to_host = PackedTransfer(accelerator), PackedTransfer(CPU)
+    dtypes = len({leaf.dtype for leaf in step(0).values(True, True)})
+    for seed in range(4):
+        with count_host_reads() as counter:
+            arrived = to_device(step(seed))
+            assert_same(to_host(arrived), step(seed))
+        assert (counter.copies_to_device, counter.copies_to_host) == (dtypes, dtypes)
 
 
 def test_a_result_is_valid_until_the_call_after_the_next(accelerator: torch.device) -> None:
