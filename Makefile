@@ -1,4 +1,4 @@
-.PHONY: install train test test-fast check format wheel
+.PHONY: install train test test-fast test-directml check format wheel
 
 install:  ## everything a developer needs, into the environment at hand
 	pip install -e ".[dev]"
@@ -11,6 +11,9 @@ test:  ## the whole test suite
 
 test-fast:  ## the tests that are not marked slow
 	pytest -m "not slow"
+
+test-directml:  ## the tests marked directml, on torch-directml in an environment of their own
+	.ci/test-directml
 
 check:  ## style, types, layers
 	ruff check .

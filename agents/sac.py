@@ -102,7 +102,7 @@ class SAC(OffPolicyAgent):
             next_action, next_log_prob = self.actor.sample(after)
             # V(s') = min_i Q'_i(s', a') - alpha log pi(a'|s'),  a' ~ pi(.|s')      (eq. 3)
             next_values = self.target_critics(after, next_action)
-            next_value = torch.minimum(*next_values.unbind()) - temperature * next_log_prob
+            next_value = next_values.min(dim=0).values - temperature * next_log_prob
             # y = r + gamma (1 - terminated) V(s'): a time limit does not terminate
             target = after.get("reward") + self.bootstrap_discount(batch) * next_value
 
@@ -112,7 +112,7 @@ class SAC(OffPolicyAgent):
 
         # J_pi = E[alpha log pi(a|s) - min_i Q_i(s, a)],  a ~ pi(.|s)              (eq. 9)
         new_action, log_prob = self.actor.sample(batch)
-        new_value = torch.minimum(*frozen(self.critics, batch, new_action).unbind())
+        new_value = frozen(self.critics, batch, new_action).min(dim=0).values
         actor_loss = (temperature * log_prob - new_value).mean()
 
         # J_alpha = E[-alpha (log pi(a|s) + target entropy)]                       (eq. 18)

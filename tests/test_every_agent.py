@@ -86,6 +86,7 @@ def test_equal_seeds_give_equal_parameters(case: Case, tmp_path: Path) -> None:
     assert_equal(*runs)
 
 
+@pytest.mark.directml
 @every_agent
 def test_resumed_run_equals_an_uninterrupted_run(case: Case, tmp_path: Path) -> None:
     # 576 frames are no whole number of rollouts: the open rollout is resumed as well.
@@ -191,6 +192,7 @@ def test_agent_accepts_vectors_pixels_and_sets_together(case: Case) -> None:
         assert value.isfinite(), key
 
 
+@pytest.mark.directml
 @every_agent_class
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
 @pytest.mark.parametrize("task", ["CartPole-v1", "Pendulum-v1"])
@@ -235,6 +237,7 @@ def robots(request: pytest.FixtureRequest) -> Iterator[EnvBase]:
     env.close(raise_if_closed=False)
 
 
+@pytest.mark.directml
 @every_agent_class
 def test_agent_trains_several_robots_per_environment(
     agent_class: type[Agent], robots: EnvBase, tmp_path: Path

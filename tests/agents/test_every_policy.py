@@ -17,6 +17,8 @@ from tests.helpers.agents import (
     every_agent_with,
 )
 
+pytestmark = pytest.mark.directml
+
 
 def act(agent: Agent, observation: torch.Tensor) -> torch.Tensor:
     tensordict = TensorDict({"observation": observation}, observation.shape[:-1])

@@ -24,6 +24,8 @@ from tests.helpers.agents import (
 )
 from torchrl_gpu.errors import ConfigurationError
 
+pytestmark = pytest.mark.directml
+
 
 def trained(case: Case, **settings: Any) -> Agent:
     agent = case.make(**settings)

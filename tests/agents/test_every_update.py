@@ -24,6 +24,8 @@ from tests.helpers.agents import (
     parameters,
 )
 
+pytestmark = pytest.mark.directml
+
 every_off_policy_agent = every_agent_that(lambda case: issubclass(case.agent_class, OffPolicyAgent))
 every_value_based_agent = every_agent_that(
     lambda case: issubclass(case.agent_class, ValueBasedAgent)

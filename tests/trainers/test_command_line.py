@@ -12,6 +12,8 @@ from tests.helpers.program import call
 from torchrl_gpu.checkpoints.state_file import save_state
 from trainers.registry import choices_of
 
+pytestmark = pytest.mark.directml
+
 BASE = ["agent=sac", "env=fanuc"]
 SHORT = [
     *BASE,

@@ -19,6 +19,8 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from trainers.trainer import TorchRLTrainer
 
+pytestmark = pytest.mark.directml
+
 CPU = torch.device("cpu")
 
 

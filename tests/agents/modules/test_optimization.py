@@ -10,6 +10,8 @@ from agents.modules.plain_adam import PlainAdam
 from tests.stand_in import count_host_reads
 from torchrl_gpu.devices.kinds import DirectML, accelerator_of
 
+pytestmark = pytest.mark.directml
+
 CPU = torch.device("cpu")
 
 

@@ -30,6 +30,8 @@ from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.environments.action_table import with_action_table
 
+pytestmark = pytest.mark.directml
+
 CPU = torch.device("cpu")
 
 

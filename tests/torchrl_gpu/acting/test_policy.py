@@ -12,6 +12,8 @@ from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.errors import ConfigurationError
 
+pytestmark = pytest.mark.directml
+
 CPU = torch.device("cpu")
 OBSERVATION_SPEC = Composite(observation=Unbounded((4, 2)), shape=(4,))
 

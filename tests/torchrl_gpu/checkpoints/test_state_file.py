@@ -22,6 +22,8 @@ from torchrl_gpu.checkpoints.files import atomic_file
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 
+pytestmark = pytest.mark.directml
+
 ROOT = Path(__file__).parents[3]
 
 

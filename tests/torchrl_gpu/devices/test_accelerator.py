@@ -13,6 +13,8 @@ from tests.stand_in import count_host_reads
 from torchrl_gpu.devices.accelerator import AdamOptions
 from torchrl_gpu.devices.kinds import accelerator_of, available_devices
 
+pytestmark = pytest.mark.directml
+
 CPU = torch.device("cpu")
 
 FUSED: AdamOptions = {"fused": True, "foreach": None, "capturable": False}

@@ -21,6 +21,8 @@ from torchrl_gpu.devices.seeding import (
 )
 from torchrl_gpu.errors import ConfigurationError
 
+pytestmark = pytest.mark.directml
+
 DEVICES = [torch.device("cpu")]
 if torch.cuda.is_available():
     DEVICES.append(torch.device("cuda"))

@@ -14,6 +14,8 @@ from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 
+pytestmark = pytest.mark.directml
+
 CPU = torch.device("cpu")
 OBSERVATION_DIM = 3
 

@@ -11,6 +11,8 @@ from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
+pytestmark = pytest.mark.directml
+
 CPU = torch.device("cpu")
 NUM_ENVS = 2
 SPEC = Composite(observation=Unbounded((NUM_ENVS, 1)), shape=(NUM_ENVS,))

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from tensordict import TensorDict
 from torchrl.data import Composite, Unbounded
 
 from tests.stand_in import count_host_reads
 from torchrl_gpu.replay.rollout import RolloutBuffer
+
+pytestmark = pytest.mark.directml
 
 CPU = torch.device("cpu")
 NUM_ENVS = 3
