@@ -70,10 +70,10 @@ class Cpu(Accelerator):
     def compile(self) -> bool:
         """Whether `torch.compile` works here: it needs a C++ compiler on the machine."""
         builder = importlib.import_module("torch._inductor.cpp_builder")
-        # Torch 2.4 has it under the other name.
-        find = getattr(builder, "get_cpp_compiler", None) or builder._get_cpp_compiler
+        # Torch 2.4 has it under a private name.
+        find_compiler = getattr(builder, "get_cpp_compiler", None) or builder._get_cpp_compiler
         try:
-            find()
+            find_compiler()
         except RuntimeError:
             return False
         return super().compile

@@ -13,8 +13,6 @@ from tests.stand_in import count_host_reads
 from torchrl_gpu.devices.accelerator import AdamOptions
 from torchrl_gpu.devices.kinds import accelerator_of, available_devices
 
-pytestmark = pytest.mark.directml
-
 CPU = torch.device("cpu")
 
 FUSED: AdamOptions = {"fused": True, "foreach": None, "capturable": False}
@@ -54,6 +52,7 @@ def test_amd_appears_as_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     assert accelerator.graphs
 
 
+@pytest.mark.directml
 def test_directml_has_no_fused_adam_and_no_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     # The default name: other tests may have renamed the out-of-tree backend of this process.
     monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "privateuseone")
@@ -62,6 +61,8 @@ def test_directml_has_no_fused_adam_and_no_float64(monkeypatch: pytest.MonkeyPat
     assert accelerator.adam_options == FOREACH_AND_CAPTURABLE
     assert not accelerator.pinned_transfers
     assert not accelerator.float64
+    assert not accelerator.lerp
+    assert not accelerator.byte_views
     assert not accelerator.graphs
     assert not accelerator.has_generator
     assert not accelerator.compile
@@ -84,6 +85,7 @@ def test_capabilities_of_an_unknown_backend(accelerator: torch.device) -> None:
     assert record.has_generator
 
 
+@pytest.mark.directml
 def test_torch_chooses_where_foreach_is_not_capturable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch 2.4 rejects foreach with a learning rate on the device for XPU."""
     for name in ("_get_fused_kernels_supported_devices", "_get_capturable_supported_devices"):
@@ -93,6 +95,7 @@ def test_torch_chooses_where_foreach_is_not_capturable(monkeypatch: pytest.Monke
     assert accelerator.adam_options == {"fused": None, "foreach": None, "capturable": False}
 
 
+@pytest.mark.directml
 def test_cpu() -> None:
     cpu = accelerator_of(CPU)
     memory = psutil.virtual_memory()
@@ -105,6 +108,7 @@ def test_cpu() -> None:
     assert "cpu" in available_devices()
 
 
+@pytest.mark.directml
 def test_the_cpu_supports_its_autocast_dtypes() -> None:
     dtypes = accelerator_of(CPU).autocast_dtypes
     assert torch.bfloat16 in dtypes
@@ -113,6 +117,7 @@ def test_the_cpu_supports_its_autocast_dtypes() -> None:
             assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
 
 
+@pytest.mark.directml
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other compiler names")
 def test_the_cpu_compiles_if_a_compiler_exists() -> None:
     has_compiler = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
