@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +12,15 @@ import torch
 from torch import Tensor
 
 from benchmarks.directml.operations import RecordedOperations, kernels
-from benchmarks.directml.steps import record_steps
-from tests.helpers.agents import WITH_ALL_OPTIONS, Case, every_agent, with_switches_turned
+from benchmarks.directml.steps import capabilities_of_directml, record_steps
+from tests.helpers.agents import (
+    WITH_ALL_OPTIONS,
+    Case,
+    every_agent,
+    make_batch,
+    parameters,
+    with_switches_turned,
+)
 from torchrl_gpu.devices.kinds import DirectML
 
 pytestmark = pytest.mark.directml
@@ -43,6 +51,21 @@ def test_no_switch_of_an_agent_adds_round_trips(case: Case) -> None:
     switches = with_switches_turned(case.agent_class)
     steps = record_steps(case.agent_class, case.actions, batch_size=8, n_step=3, **switches)
     assert not any(operations.round_trips for operations in steps)
+
+
+@every_agent
+def test_agents_learn_the_same_and_continue_from_either_device(case: Case) -> None:
+    usual, preparing = case.make(**WITH_ALL_OPTIONS), case.make(**WITH_ALL_OPTIONS)
+    with capabilities_of_directml():
+        plain = case.make(**WITH_ALL_OPTIONS)
+    for first, second in ((usual, plain), (plain, usual)):
+        second.load_training_state(copy.deepcopy(first.training_state()))
+        for step in range(4):
+            batch = make_batch(preparing, seed=step)
+            for agent in (first, second):
+                torch.manual_seed(step)
+                agent.update(batch)
+        torch.testing.assert_close(parameters(first), parameters(second), rtol=1e-4, atol=1e-5)
 
 
 def test_record_tells_round_trips_from_kernels() -> None:

@@ -62,7 +62,7 @@ def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any)
         actions: kind of the actions, one of those that the agent produces.
         **settings: settings of the agent; unknown ones are ignored.
     """
-    with _capabilities_of_directml():
+    with capabilities_of_directml():
         agent = _build(agent_class, actions, settings)
     experience = experience_of(agent, NUM_ENVS, CAPACITY, random_frames=0)
     updates = 0
@@ -87,7 +87,7 @@ def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any)
 
 
 @contextmanager
-def _capabilities_of_directml() -> Iterator[None]:
+def capabilities_of_directml() -> Iterator[None]:
     """Let the CPU have the capabilities of a DirectML device while an agent is built."""
     with patch.object(optimization, "accelerator_of", DirectML):
         yield

@@ -106,4 +106,4 @@ def test_target_network_without_lerp_follows_as_with_it(
         (online, target), (_, plain) = networks
         torch.testing.assert_close(plain.state_dict(), target.state_dict())
         if rate == 1.0 and (step + 1) % period == 0:
-            assert torch.equal(plain.network.weight, online.weight)
+            assert torch.equal(plain.network.get_parameter("weight"), online.weight)
