@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.arguments import call_with_arguments
 from benchmarks.directml.steps import record_steps
 from benchmarks.report import print_figures, print_table
+from torchrl_gpu.commands import call_with_arguments
 from trainers.registry import learning_agents
 
 

@@ -48,6 +48,7 @@ $Folder = Join-Path $Root $Venv
 $Record = Join-Path $Folder 'torchrl-gpu-setup.json'
 $Program = Join-Path $Folder 'Scripts\python.exe'
 $Variable = 'PYTHONUTF8'
+$Pip = @('-m', 'pip', 'install')
 
 function Write-Step([string] $Text) {
     Write-Host "> $Text"
@@ -74,7 +75,6 @@ function Find-Way {
 }
 
 function Install-Torch([string] $Chosen) {
-    $Pip = @('-m', 'pip', 'install')
     $PyTorch = 'https://download.pytorch.org/whl'
     switch ($Chosen) {
         'cuda' { Invoke-Program $Program ($Pip + @('torch<2.14', '--index-url', "$PyTorch/cu130")) }
@@ -84,7 +84,7 @@ function Install-Torch([string] $Chosen) {
             $Amd = 'https://repo.amd.com/rocm/whl-multi-arch/'
             Invoke-Program $Program ($Pip + @('torch[device-all]<2.14', '--index-url', $Amd))
         }
-        'directml' { Invoke-Program $Program ($Pip + @('torch==2.4.1')) }
+        'directml' { Invoke-Program $Program ($Pip + @('torch==2.4.1', '--index-url', "$PyTorch/cpu")) }
     }
 }
 
@@ -127,8 +127,11 @@ function Start-Setup {
     Install-Torch $Chosen
 
     Write-Step 'install torchrl-gpu (PyBullet is compiled: it needs the C++ Build Tools of Microsoft)'
-    $Package = if ($Chosen -eq 'directml') { '.[directml]' } else { '.' }
-    Invoke-Program $Program @('-m', 'pip', 'install', '-e', $Package)
+    Invoke-Program $Program ($Pip + @('-e', '.'))
+    if ($Chosen -eq 'directml') {
+        Write-Step 'install torch-directml (pip reports a conflict with hoptorch, which nothing here uses)'
+        Invoke-Program $Program ($Pip + @('torch-directml==0.2.5.dev240914'))
+    }
 
     Write-Step 'examine the machine'
     Invoke-Program $Program @('-m', 'torchrl_gpu.doctor')

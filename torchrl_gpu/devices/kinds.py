@@ -27,7 +27,8 @@ _FROM_AMD = (
     'pip install --force-reinstall "torch[device-all]<2.14" '
     "--index-url https://repo.amd.com/rocm/whl-multi-arch/"
 )
-_WITH_DIRECTML = 'pip install -e ".[directml]"'
+# Not an extra: pip refuses torch 2.4.1, which it brings, beside TorchRL's package hoptorch.
+_WITH_DIRECTML = "pip install torch-directml==0.2.5.dev240914"
 
 
 class Cpu(Accelerator):

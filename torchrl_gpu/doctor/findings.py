@@ -16,13 +16,13 @@ from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.devices.presence import NO_GPU
 from torchrl_gpu.doctor.hardware import Card, cards, operating_system
 
-# Distributions of optional packages, by the extra that installs them.
-_EXTRAS: Final = {
-    "atari": "ale-py",
-    "directml": "torch-directml",
-    "genesis": "genesis-world",
-    "mujoco": "mujoco",
-    "wandb": "wandb",
+# Distributions of optional packages, and the way to install each.
+_OPTIONAL: Final = {
+    "ale-py": "extra atari",
+    "genesis-world": "extra genesis",
+    "mujoco": "extra mujoco",
+    "torch-directml": "see docs/directml.md",
+    "wandb": "extra wandb",
 }
 
 _CAPABILITIES: Final[dict[str, Callable[[Accelerator], Any]]] = {
@@ -93,11 +93,11 @@ def _system() -> dict[str, str]:
     versions["torch"] = f"{torch.__version__}, built for {_build()}"
     for name in ("torchrl", "tensordict"):
         versions[name] = importlib.metadata.version(name)
-    for extra, name in _EXTRAS.items():
+    for name, way in _OPTIONAL.items():
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            versions[name] = f"not installed (extra {extra})"
+            versions[name] = f"not installed ({way})"
     return versions
 
 
