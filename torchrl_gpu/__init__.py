@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torchrl_gpu.environments.specs import action_spec, observation_spec
     from torchrl_gpu.errors import ConfigurationError
     from torchrl_gpu.execution import Execution
+    from torchrl_gpu.redirect.block import redirect_cuda
     from torchrl_gpu.replay.buffer import ReplayBuffer
     from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
     from torchrl_gpu.replay.rollout import RolloutBuffer
@@ -48,6 +49,7 @@ else:
             "as_environment": "torchrl_gpu.environments.adapter",
             "checked": "torchrl_gpu.arguments",
             "observation_spec": "torchrl_gpu.environments.specs",
+            "redirect_cuda": "torchrl_gpu.redirect.block",
             "resolve_device": "torchrl_gpu.devices.device",
             "with_action_table": "torchrl_gpu.environments.action_table",
         },
@@ -71,6 +73,7 @@ __all__ = [
     "as_environment",
     "checked",
     "observation_spec",
+    "redirect_cuda",
     "resolve_device",
     "with_action_table",
 ]

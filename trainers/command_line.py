@@ -37,6 +37,7 @@ Train, evaluate and show robot policies.
   python -m trainers.run checkpoint=runs/...            resume training
   python -m trainers.run ... -m seed=1,2,3              one run for each value
   python -m trainers.run doctor                         devices, limits, speed, what to install
+  torchrl-gpu redirect script.py ...                    run a script that hard-codes cuda, without cuda
 
 Choices
   agent       {agents}

@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from torchrl_gpu.doctor.__main__ import main as doctor
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.redirect import command as redirect
 from trainers import modes
 from trainers.command_line import complete, explain, help_text
 from trainers.registry import CUSTOM, choices_of
@@ -25,7 +26,7 @@ from trainers.settings import check
 _INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 # Commands beside training, by their name as the first argument.
-_COMMANDS: dict[str, Callable[[list[str]], int]] = {"doctor": doctor}
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {"doctor": doctor, "redirect": redirect.main}
 
 
 def main() -> int:

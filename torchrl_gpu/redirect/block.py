@@ -1,0 +1,52 @@
+"""The block within which `cuda` is another device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from torchrl_gpu.devices.device import resolve_device
+from torchrl_gpu.redirect.cuda import CudaFunctions
+from torchrl_gpu.redirect.mode import CudaRedirection
+from torchrl_gpu.redirect.patches import patched, patches
+
+
+@contextmanager
+def redirect_cuda(device: str | torch.device = "auto") -> Iterator[torch.device]:
+    """Run code that hard-codes `cuda` on the accelerator of this machine, or on its CPU.
+
+        with redirect_cuda():
+            model = torch.nn.Linear(3, 3).cuda()
+            model(torch.randn(2, 3, device="cuda:0"))
+
+    Every CUDA device, with any index, is the same device within the block, in the calling thread
+    and in threads and processes that it starts, except processes by `spawn`, which begin anew.
+    Nothing is changed where the device is a CUDA device, and nothing remains changed after the
+    block. docs/redirect.md lists the limits.
+
+    Args:
+        device: device that stands for `cuda`, as `resolve_device` takes it, or a torch device.
+
+    Yields:
+        The device.
+
+    Raises:
+        ConfigurationError: this machine has no such device.
+        RuntimeError: the block is within another one.
+    """
+    if isinstance(getattr(torch.cuda.is_available, "__self__", None), CudaFunctions):
+        raise RuntimeError("redirect_cuda: cuda is already redirected; blocks cannot be nested")
+    target = device if isinstance(device, torch.device) else resolve_device(device)
+    if target.type == "cuda":
+        yield target
+        return
+    target = torch.empty(0, device=target).device  # with the index that tensors report
+    mode = CudaRedirection(target)
+    with patched(patches(target, mode)):
+        try:
+            with mode:
+                yield target
+        finally:
+            mode.active = False

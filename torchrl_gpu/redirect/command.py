@@ -1,0 +1,125 @@
+"""The command `torchrl-gpu redirect script.py`: a script that hard-codes `cuda`, without cuda."""
+
+from __future__ import annotations
+
+import importlib.util
+import runpy
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from torchrl_gpu.devices.device import describe_device, resolve_device
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.redirect.block import redirect_cuda
+
+USAGE = """\
+Run a script that hard-codes cuda on the accelerator of this machine, or on its CPU.
+
+  torchrl-gpu redirect [device=NAME] script.py [argument ...]
+  torchrl-gpu redirect [device=NAME] -m module [argument ...]
+
+device is auto, xpu, mps, directml or cpu, with an index as in xpu:1 (auto).
+"""
+
+# Packages that the console script has imported. A script may have its own by these names.
+_OWN_PACKAGES = ("agents", "configs", "envs", "trainers")
+
+_FAILED = 1
+_REFUSED = 2
+_INTERRUPTED = 130
+
+
+def main(arguments: list[str]) -> int:
+    """Run a script or module as `__main__`, with cuda redirected.
+
+    Args:
+        arguments: `device=NAME` or nothing, then the script or `-m` and the module, then their
+            own arguments.
+
+    Returns:
+        Exit code: 0, 1 after an exception of the script, 2 where there is no such script or
+        device, 130 after Ctrl-C.
+
+    Raises:
+        SystemExit: the script raised it.
+    """
+    if arguments[:1] in (["--help"], ["-h"]):
+        sys.stdout.write(USAGE)
+        return 0
+    try:
+        name = "auto"
+        if arguments and arguments[0].startswith("device="):
+            name, arguments = arguments[0].partition("=")[2], arguments[1:]
+        is_module = arguments[:1] == ["-m"]
+        words = arguments[1:] if is_module else arguments
+        if not words:
+            raise ConfigurationError("which script? as in: torchrl-gpu redirect script.py")
+        if not is_module and not Path(words[0]).exists():
+            raise ConfigurationError(f"{words[0]}: there is no such script")
+        device = resolve_device(name)
+        is_cuda = device.type == "cuda"
+        text = "cuda is here, nothing is redirected:" if is_cuda else "cuda is redirected to"
+        print(f"{text} {device} ({describe_device(device)})", file=sys.stderr)  # noqa: T201
+        with _interpreter_of(words, is_module), redirect_cuda(device):
+            return _run(words[0], is_module)
+    except ConfigurationError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return _REFUSED
+
+
+def _run(name: str, is_module: bool) -> int:
+    if is_module and not _exists(name):
+        raise ConfigurationError(f"-m {name}: there is no such module")
+    try:
+        if is_module:
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(name, run_name="__main__")
+    except (Exception, KeyboardInterrupt) as error:
+        traceback = _of_the_script(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+        return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else _FAILED
+    finally:
+        # Python waits for these threads too, but after the end of the block.
+        for thread in threading.enumerate():
+            if not thread.daemon and thread is not threading.current_thread():
+                thread.join()
+    return 0
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError as error:
+        if error.name is not None and module.startswith(error.name):
+            return False
+        raise
+
+
+def _of_the_script(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames in front of the script."""
+    ours = (__file__, runpy.__file__, "<frozen runpy>")
+    while traceback is not None and traceback.tb_frame.f_code.co_filename in ours:
+        traceback = traceback.tb_next
+    return traceback
+
+
+@contextmanager
+def _interpreter_of(words: list[str], is_module: bool) -> Iterator[None]:
+    """Give the script the arguments, search path and modules of an interpreter of its own."""
+    arguments, path = sys.argv, list(sys.path)
+    own = {n: m for n, m in sys.modules.items() if n.partition(".")[0] in _OWN_PACKAGES}
+    for name in own:
+        del sys.modules[name]
+    sys.argv = list(words)
+    if not getattr(sys.flags, "safe_path", False):
+        script = Path(words[0]).resolve()
+        sys.path[0] = str(Path.cwd() if is_module else script if script.is_dir() else script.parent)
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = arguments, path
+        sys.modules.update(own)

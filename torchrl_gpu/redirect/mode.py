@@ -1,0 +1,162 @@
+"""Function mode that replaces CUDA devices in the arguments of torch functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.redirect.names import names_cuda
+
+_HOST = torch.device("cpu")
+_INDEXED = (Tensor.to, torch._C._nn._parse_to)  # take the index of a GPU as a device
+
+
+class CudaRedirection(TorchFunctionMode):
+    """Calls torch functions with `target` where their arguments name a CUDA device.
+
+    Torch sends every function, method and attribute of a tensor through the modes of the calling
+    thread, and the constructor of `torch.device` too, before it looks for the device.
+
+    Where the target is the CPU, two copies remain copies, because code for a GPU relies on them:
+    tensors whose memory belongs to NumPy are copied to the target, and `cpu()` and `to("cpu")` copy.
+
+    Args:
+        target: device to call functions with, of any type but cuda.
+
+    Attributes:
+        active: whether calls are changed. A thread can outlive the block that it was started in.
+    """
+
+    def __init__(self, target: torch.device) -> None:
+        super().__init__()
+        self.active = True
+        self._target = target
+        self._pins = accelerator_of(target).pinned_transfers
+        self._special: dict[Callable[..., Any], Callable[..., Any]] = {
+            Tensor.backward: self._backward,
+            Tensor.cuda: self._cuda,
+            Tensor.is_cuda.__get__: self._is_cuda,  # type: ignore[attr-defined]
+            torch.device: self._device,
+        }
+        if not self._pins:
+            self._special[Tensor.pin_memory] = _unchanged
+            self._special[Tensor.is_pinned] = _false
+        if target == _HOST:
+            self._special |= {
+                Tensor.cpu: _copied_to_host,
+                Tensor.to: self._to,
+                torch.as_tensor: self._as_tensor,
+                torch.asarray: self._asarray,
+            }
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a torch function with the target in place of CUDA devices."""
+        if self.active:
+            special = self._special.get(func)
+            if special is not None:
+                return special(*args, **kwargs or {})
+            args, kwargs = self._redirected(func, args, kwargs or {})
+        return func(*args, **kwargs or {})
+
+    def _redirected(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+        # This runs at every call: arguments are copied only where one of them changes.
+        for argument in args:
+            kind = type(argument)
+            if kind is str or kind is torch.device or (kind is int and func in _INDEXED):
+                args = tuple(
+                    self._target if names_cuda(a) or (type(a) is int and func in _INDEXED) else a
+                    for a in args
+                )
+                break
+        if kwargs:
+            device = kwargs.get("device")
+            if device is not None and (type(device) is int or names_cuda(device)):
+                kwargs = {**kwargs, "device": self._target}
+            if not self._pins and kwargs.get("pin_memory"):
+                kwargs = {**kwargs, "pin_memory": False}
+        return args, kwargs
+
+    def _backward(
+        self,
+        tensor: Tensor,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        # Torch switches the mode off while it handles a call, but hooks, checkpointed modules and
+        # functions of the user run during this one.
+        with self:
+            torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
+
+    def _cuda(
+        self,
+        tensor: Tensor,
+        device: Any = None,
+        non_blocking: bool = False,
+        memory_format: torch.memory_format = torch.preserve_format,
+    ) -> Tensor:
+        moved = tensor.to(self._target, non_blocking=non_blocking, memory_format=memory_format)
+        return _own(moved) if self._target == _HOST else moved
+
+    def _device(self, *args: Any, **kwargs: Any) -> torch.device:
+        name = args[0] if args else kwargs.get("device", kwargs.get("type"))
+        if type(name) is int or names_cuda(name):
+            return self._target
+        return torch.device(*args, **kwargs)
+
+    def _is_cuda(self, tensor: Tensor, owner: type[Tensor] | None = None) -> bool:
+        return tensor.device.type == self._target.type
+
+    def _to(self, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        asked = kwargs.get("device", args[0] if args else None)
+        args, kwargs = self._redirected(Tensor.to, args, kwargs)  # type: ignore[assignment]
+        moved = tensor.to(*args, **kwargs)
+        if isinstance(asked, (str, int, torch.device)):
+            return moved.clone() if asked == "cpu" and moved is tensor else _own(moved)
+        return moved
+
+    def _as_tensor(self, data: Any, **kwargs: Any) -> Tensor:
+        _, redirected = self._redirected(torch.as_tensor, (), kwargs)
+        result = torch.as_tensor(data, **redirected)
+        return result if kwargs.get("device") is None else _own(result)
+
+    def _asarray(self, obj: Any, **kwargs: Any) -> Tensor:
+        _, redirected = self._redirected(torch.asarray, (), kwargs)
+        result = torch.asarray(obj, **redirected)
+        return result if kwargs.get("device") is None else _own(result)
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor whose memory belongs to NumPy; any other tensor unchanged."""
+    # Torch cannot resize memory that it did not allocate.
+    is_foreign = tensor.layout is torch.strided and not tensor.untyped_storage().resizable()
+    return tensor.clone() if is_foreign else tensor
+
+
+def _copied_to_host(
+    tensor: Tensor, memory_format: torch.memory_format = torch.preserve_format
+) -> Tensor:
+    copied = tensor.cpu(memory_format=memory_format)
+    return copied.clone() if copied is tensor else copied
+
+
+def _unchanged(tensor: Tensor, device: Any = None) -> Tensor:
+    return tensor
+
+
+def _false(tensor: Tensor, device: Any = None) -> bool:
+    return False

@@ -1,0 +1,194 @@
+"""Replacements for the parts of torch that no function mode reaches."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
+
+from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.redirect.cuda import CudaFunctions
+from torchrl_gpu.redirect.mode import CudaRedirection
+from torchrl_gpu.redirect.names import names_cuda
+
+_CUDA_MODULES = ("torch.cuda", "torch.cuda.memory", "torch.cuda.random")
+
+Patch = tuple[Any, str, Any]
+
+
+def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
+    """Return all replacements: owner, name of the attribute, and the value to set.
+
+    Args:
+        target: device that stands for `cuda`.
+        mode: function mode that threads started within the block receive.
+    """
+    autocast = torch.amp.autocast_mode.autocast
+    scaler = torch.amp.grad_scaler.GradScaler
+    serialization = torch.serialization
+    table: list[Patch] = [
+        (autocast, "__init__", _autocast_init(autocast.__init__, target)),
+        (scaler, "__init__", _scaler_init(scaler.__init__, target)),
+        (torch, "Generator", _generator(target)),
+        (threading.Thread, "start", _start(threading.Thread.start, mode)),
+        (
+            serialization,
+            "default_restore_location",
+            _restore(serialization.default_restore_location, target),
+        ),
+    ]
+    if _is_out_of_tree(target):
+        load, save = _load(torch.load, target), _save(torch.save)
+        table += [(owner, "load", load) for owner in (torch, serialization)]
+        table += [(owner, "save", save) for owner in (torch, serialization)]
+    for name, function in CudaFunctions(target).table().items():
+        for module in map(importlib.import_module, _CUDA_MODULES):
+            if hasattr(module, name):
+                table.append((module, name, function))
+    return table
+
+
+@contextmanager
+def patched(table: list[Patch]) -> Iterator[None]:
+    """Set all attributes of a table within the block, and restore them at its end."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in table]
+    try:
+        for owner, name, value in table:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+def _is_out_of_tree(target: torch.device) -> bool:
+    return target.type == torch._C._get_privateuse1_backend_name()
+
+
+def _autocast_init(init: Callable[..., None], target: torch.device) -> Callable[..., None]:
+    available = bool(accelerator_of(target).autocast_dtypes)
+
+    @functools.wraps(init)
+    def autocast_init(
+        self: Any,
+        device_type: str,
+        dtype: torch.dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        if names_cuda(device_type):
+            device_type = target.type if available else "cpu"
+            enabled = enabled and available
+        init(self, device_type, dtype, enabled, cache_enabled)
+
+    return autocast_init
+
+
+def _scaler_init(init: Callable[..., None], target: torch.device) -> Callable[..., None]:
+    @functools.wraps(init)
+    def scaler_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = inspect.signature(init).bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        if names_cuda(bound.arguments["device"]):
+            bound.arguments["device"] = target.type
+            bound.arguments["enabled"] = bound.arguments["enabled"] and _scales(target)
+        init(*bound.args, **bound.kwargs)
+
+    return scaler_init
+
+
+def _scales(target: torch.device) -> bool:
+    """Return whether the target has the operations of a gradient scaler, by trying them."""
+    try:
+        one = torch.ones((), device=target)
+        torch._amp_foreach_non_finite_check_and_unscale_([one.clone()], one.clone(), one)
+        torch._amp_update_scale_(one.clone(), one.int(), one.clone(), 2.0, 0.5, 1)
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True
+
+
+def _generator(target: torch.device) -> type[torch.Generator]:
+    original = torch.Generator
+
+    class AnyGenerator(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+        def __call__(cls, device: Any = "cpu") -> torch.Generator:
+            return original(target if names_cuda(device) else device)
+
+    return AnyGenerator("Generator", (), {"__doc__": original.__doc__})
+
+
+def _start(start: Callable[..., None], mode: CudaRedirection) -> Callable[..., None]:
+    """Return a method `start` for threads: a thread begins without function modes."""
+
+    @functools.wraps(start)
+    def start_redirected(thread: threading.Thread) -> None:
+        def run() -> None:
+            del thread.run  # type: ignore[method-assign]
+            with mode:
+                thread.run()
+
+        thread.run = run  # type: ignore[method-assign]
+        start(thread)
+
+    return start_redirected
+
+
+def _restore(restore: Callable[..., Any], target: torch.device) -> Callable[..., Any]:
+    """Return a function that places a storage of a file; it decides for `map_location` too."""
+    # Torch cannot make a bare storage on a device out of its tree: `_load` moves the tensors.
+    home = "cpu" if _is_out_of_tree(target) else str(target)
+
+    @functools.wraps(restore)
+    def restore_redirected(storage: Any, location: str) -> Any:
+        if names_cuda(location) or location == str(target):
+            location = home
+        return restore(storage, location)
+
+    return restore_redirected
+
+
+def _load(load: Callable[..., Any], target: torch.device) -> Callable[..., Any]:
+    @functools.wraps(load)
+    def load_redirected(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        loaded = load(file, map_location, *args, **kwargs)
+        if names_cuda(map_location) or map_location in (target, str(target)):
+            return tree_map_only(Tensor, lambda tensor: tensor.to(target), loaded)
+        return loaded
+
+    return load_redirected
+
+
+def _save(save: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(save)
+    def save_redirected(*args: Any, **kwargs: Any) -> None:
+        with _SavedOnHost():
+            save(*args, **kwargs)
+
+    return save_redirected
+
+
+class _SavedOnHost(TorchFunctionMode):
+    """Pickles tensors as tensors of the host: `torch.load` refuses others with `weights_only`."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is Tensor.__reduce_ex__:
+            tensor, protocol = args
+            requires_grad = tensor.requires_grad
+            host = tensor.detach().cpu().requires_grad_(requires_grad)
+            return host.__reduce_ex__(protocol)
+        return func(*args, **kwargs or {})
