@@ -36,8 +36,8 @@ Train, evaluate and show robot policies.
   python -m trainers.run mode=demo checkpoint=runs/...
   python -m trainers.run checkpoint=runs/...            resume training
   python -m trainers.run ... -m seed=1,2,3              one run for each value
-  python -m trainers.run doctor                         devices, limits, speed, what to install
-  torchrl-gpu redirect script.py ...                    run a script that hard-codes cuda, without cuda
+  torchrl-gpu doctor                                    devices, limits, speed, what to install
+  torchrl-gpu redirect script.py ...                    a script that hard-codes cuda, on any device
 
 Choices
   agent       {agents}

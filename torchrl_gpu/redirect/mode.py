@@ -13,7 +13,6 @@ from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.redirect.names import names_cuda
 
 _HOST = torch.device("cpu")
-_INDEXED = (Tensor.to, torch._C._nn._parse_to)  # take the index of a GPU as a device
 
 
 class CudaRedirection(TorchFunctionMode):
@@ -22,8 +21,9 @@ class CudaRedirection(TorchFunctionMode):
     Torch sends every function, method and attribute of a tensor through the modes of the calling
     thread, and the constructor of `torch.device` too, before it looks for the device.
 
-    Where the target is the CPU, two copies remain copies, because code for a GPU relies on them:
-    tensors whose memory belongs to NumPy are copied to the target, and `cpu()` and `to("cpu")` copy.
+    Where the target is the CPU, two kinds of copies remain, because code for a GPU relies on them:
+    a tensor whose memory belongs to NumPy is copied to the target, and `cpu()` and `to("cpu")`
+    return a copy.
 
     Args:
         target: device to call functions with, of any type but cuda.
@@ -37,22 +37,21 @@ class CudaRedirection(TorchFunctionMode):
         self.active = True
         self._target = target
         self._pins = accelerator_of(target).pinned_transfers
-        self._special: dict[Callable[..., Any], Callable[..., Any]] = {
+        self._special: dict[Any, Callable[..., Any]] = {
             Tensor.backward: self._backward,
             Tensor.cuda: self._cuda,
             Tensor.is_cuda.__get__: self._is_cuda,  # type: ignore[attr-defined]
+            Tensor.to: self._to,
+            torch._C._nn._parse_to: self._parse_to,
             torch.device: self._device,
         }
         if not self._pins:
             self._special[Tensor.pin_memory] = _unchanged
             self._special[Tensor.is_pinned] = _false
         if target == _HOST:
-            self._special |= {
-                Tensor.cpu: _copied_to_host,
-                Tensor.to: self._to,
-                torch.as_tensor: self._as_tensor,
-                torch.asarray: self._asarray,
-            }
+            self._special[Tensor.cpu] = _copied_to_host
+            self._special[torch.as_tensor] = self._as_tensor
+            self._special[torch.asarray] = self._asarray
 
     def __torch_function__(
         self,
@@ -66,28 +65,27 @@ class CudaRedirection(TorchFunctionMode):
             special = self._special.get(func)
             if special is not None:
                 return special(*args, **kwargs or {})
-            args, kwargs = self._redirected(func, args, kwargs or {})
+            # This runs at every call: arguments are copied only where one of them may change.
+            for argument in args:
+                if type(argument) is str or type(argument) is torch.device:
+                    args = tuple(self._target if names_cuda(a) else a for a in args)
+                    break
+            if kwargs:
+                return func(*args, **self._redirected(kwargs))
         return func(*args, **kwargs or {})
 
-    def _redirected(
-        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        # This runs at every call: arguments are copied only where one of them changes.
-        for argument in args:
-            kind = type(argument)
-            if kind is str or kind is torch.device or (kind is int and func in _INDEXED):
-                args = tuple(
-                    self._target if names_cuda(a) or (type(a) is int and func in _INDEXED) else a
-                    for a in args
-                )
-                break
-        if kwargs:
-            device = kwargs.get("device")
-            if device is not None and (type(device) is int or names_cuda(device)):
-                kwargs = {**kwargs, "device": self._target}
-            if not self._pins and kwargs.get("pin_memory"):
-                kwargs = {**kwargs, "pin_memory": False}
-        return args, kwargs
+    def _redirected(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        device = kwargs.get("device")
+        if device is not None and _asks_for_cuda(device):
+            kwargs = {**kwargs, "device": self._target}
+        if not self._pins and kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        return kwargs
+
+    def _parse_to(self, *args: Any, **kwargs: Any) -> Any:
+        if args and _asks_for_cuda(args[0]):
+            args = (self._target, *args[1:])
+        return torch._C._nn._parse_to(*args, **self._redirected(kwargs))
 
     def _backward(
         self,
@@ -114,30 +112,35 @@ class CudaRedirection(TorchFunctionMode):
 
     def _device(self, *args: Any, **kwargs: Any) -> torch.device:
         name = args[0] if args else kwargs.get("device", kwargs.get("type"))
-        if type(name) is int or names_cuda(name):
-            return self._target
-        return torch.device(*args, **kwargs)
+        return self._target if _asks_for_cuda(name) else torch.device(*args, **kwargs)
 
     def _is_cuda(self, tensor: Tensor, owner: type[Tensor] | None = None) -> bool:
         return tensor.device.type == self._target.type
 
     def _to(self, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        asked = kwargs.get("device", args[0] if args else None)
-        args, kwargs = self._redirected(Tensor.to, args, kwargs)  # type: ignore[assignment]
-        moved = tensor.to(*args, **kwargs)
-        if isinstance(asked, (str, int, torch.device)):
-            return moved.clone() if asked == "cpu" and moved is tensor else _own(moved)
+        asked = args[0] if args else kwargs.get("device")
+        if args and _asks_for_cuda(asked):
+            args = (self._target, *args[1:])
+        moved = tensor.to(*args, **self._redirected(kwargs))
+        if moved is tensor and self._target == _HOST:
+            if isinstance(asked, str) and asked == "cpu":
+                return moved.clone()
+            if isinstance(asked, (str, int, torch.device)):
+                return _own(moved)
         return moved
 
     def _as_tensor(self, data: Any, **kwargs: Any) -> Tensor:
-        _, redirected = self._redirected(torch.as_tensor, (), kwargs)
-        result = torch.as_tensor(data, **redirected)
+        result = torch.as_tensor(data, **self._redirected(kwargs))
         return result if kwargs.get("device") is None else _own(result)
 
     def _asarray(self, obj: Any, **kwargs: Any) -> Tensor:
-        _, redirected = self._redirected(torch.asarray, (), kwargs)
-        result = torch.asarray(obj, **redirected)
+        result = torch.asarray(obj, **self._redirected(kwargs))
         return result if kwargs.get("device") is None else _own(result)
+
+
+def _asks_for_cuda(device: Any) -> bool:
+    """Return whether an argument for a device asks for CUDA: by name, or by an index alone."""
+    return type(device) is int or names_cuda(device)
 
 
 def _own(tensor: Tensor) -> Tensor:

@@ -117,7 +117,7 @@ def _scales(target: torch.device) -> bool:
     return True
 
 
-def _generator(target: torch.device) -> type[torch.Generator]:
+def _generator(target: torch.device) -> type:
     original = torch.Generator
 
     class AnyGenerator(type):
@@ -136,7 +136,7 @@ def _start(start: Callable[..., None], mode: CudaRedirection) -> Callable[..., N
     @functools.wraps(start)
     def start_redirected(thread: threading.Thread) -> None:
         def run() -> None:
-            del thread.run  # type: ignore[method-assign]
+            del thread.run
             with mode:
                 thread.run()
 
