@@ -38,7 +38,6 @@ class CudaRedirection(TorchFunctionMode):
         self._target = target
         self._pins = accelerator_of(target).pinned_transfers
         self._special: dict[Any, Callable[..., Any]] = {
-            Tensor.backward: self._backward,
             Tensor.cuda: self._cuda,
             Tensor.is_cuda.__get__: self._is_cuda,  # type: ignore[attr-defined]
             Tensor.to: self._to,
@@ -86,19 +85,6 @@ class CudaRedirection(TorchFunctionMode):
         if args and _asks_for_cuda(args[0]):
             args = (self._target, *args[1:])
         return torch._C._nn._parse_to(*args, **self._redirected(kwargs))
-
-    def _backward(
-        self,
-        tensor: Tensor,
-        gradient: Tensor | None = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
-        inputs: Any = None,
-    ) -> None:
-        # Torch switches the mode off while it handles a call, but hooks, checkpointed modules and
-        # functions of the user run during this one.
-        with self:
-            torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
 
     def _cuda(
         self,

@@ -21,6 +21,9 @@ from torchrl_gpu.redirect.mode import CudaRedirection
 from torchrl_gpu.redirect.names import names_cuda
 
 _CUDA_MODULES = ("torch.cuda", "torch.cuda.memory", "torch.cuda.random")
+# Torch switches a mode off while it handles a call. Hooks, checkpointed modules and functions of the
+# user run during the backward pass, which is such a call.
+_ENGINE = "_engine_run_backward"
 
 Patch = tuple[Any, str, Any]
 
@@ -40,6 +43,7 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
         (scaler, "__init__", _scaler_init(scaler.__init__, target)),
         (torch, "Generator", _generator(target)),
         (threading.Thread, "start", _start(threading.Thread.start, mode)),
+        (torch.autograd, _ENGINE, _with_mode(getattr(torch.autograd, _ENGINE), mode)),
         (
             serialization,
             "default_restore_location",
@@ -75,7 +79,7 @@ def _is_out_of_tree(target: torch.device) -> bool:
 
 
 def _autocast_init(init: Callable[..., None], target: torch.device) -> Callable[..., None]:
-    available = bool(accelerator_of(target).autocast_dtypes)
+    available = _autocasts(target)
 
     @functools.wraps(init)
     def autocast_init(
@@ -91,6 +95,20 @@ def _autocast_init(init: Callable[..., None], target: torch.device) -> Callable[
         init(self, device_type, dtype, enabled, cache_enabled)
 
     return autocast_init
+
+
+def _autocasts(target: torch.device) -> bool:
+    """Return whether operations of the target run under autocast, by trying one."""
+    dtypes = accelerator_of(target).autocast_dtypes
+    if not dtypes:
+        return False
+    one = torch.ones(1, 1, device=target)
+    try:
+        with torch.autocast(target.type, dtypes[0]):
+            one[one.argmax(0)] @ one
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True
 
 
 def _scaler_init(init: Callable[..., None], target: torch.device) -> Callable[..., None]:
@@ -144,6 +162,15 @@ def _start(start: Callable[..., None], mode: CudaRedirection) -> Callable[..., N
         start(thread)
 
     return start_redirected
+
+
+def _with_mode(function: Callable[..., Any], mode: CudaRedirection) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def with_mode(*args: Any, **kwargs: Any) -> Any:
+        with mode:
+            return function(*args, **kwargs)
+
+    return with_mode
 
 
 def _restore(restore: Callable[..., Any], target: torch.device) -> Callable[..., Any]:
