@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import runpy
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -63,8 +64,16 @@ def main(arguments: list[str]) -> int:
         is_cuda = device.type == "cuda"
         text = "cuda is here, nothing is redirected:" if is_cuda else "cuda is redirected to"
         print(f"{text} {device} ({describe_device(device)})", file=sys.stderr)  # noqa: T201
-        with _interpreter_of(words, is_module), redirect_cuda(device):
-            return _run(words[0], is_module)
+        with ExitStack() as stack:
+            stack.enter_context(_interpreter_of(words, is_module))
+            stack.enter_context(redirect_cuda(device))
+            threads = set(threading.enumerate())
+            try:
+                return _run(words[0], is_module)
+            finally:
+                if any(not thread.daemon for thread in set(threading.enumerate()) - threads):
+                    # Python ends after threads that are not daemons: they need cuda until then.
+                    atexit.register(stack.pop_all().close)
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return _REFUSED
@@ -82,11 +91,6 @@ def _run(name: str, is_module: bool) -> int:
         traceback = _of_the_script(error.__traceback__)
         sys.excepthook(type(error), error.with_traceback(traceback), traceback)
         return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else _FAILED
-    finally:
-        # Python waits for these threads too, but after the end of the block.
-        for thread in threading.enumerate():
-            if not thread.daemon and thread is not threading.current_thread():
-                thread.join()
     return 0
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.redirect.streams import Event, Stream
 
 # Functions that take no argument or a device, with the result for a device that lacks them.
 _DEFAULTS: dict[str, Any] = {
@@ -86,7 +87,8 @@ class CudaFunctions:
             if not name.startswith("_") and name != "table"
         }
         forwarded = {name: self._forwarded(name) for name in _DEFAULTS}
-        return {**methods, **forwarded, "device": NoContext, "device_of": NoContext}
+        classes = {"device": NoContext, "device_of": NoContext, "Event": Event, "Stream": Stream}
+        return {**methods, **forwarded, **classes}
 
     def is_available(self) -> bool:
         """Return True."""
@@ -130,6 +132,21 @@ class CudaFunctions:
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:
         """Return whether autocast supports bfloat16 on the target."""
         return torch.bfloat16 in self._accelerator.autocast_dtypes
+
+    def stream(self, stream: Any = None) -> Stream:
+        """Return a context that changes nothing."""
+        return Stream()
+
+    def set_stream(self, stream: Any) -> None:
+        """Do nothing: work runs in the order of the calls."""
+
+    def current_stream(self, device: Any = None) -> Stream:
+        """Return the stream of the target."""
+        return Stream()
+
+    def default_stream(self, device: Any = None) -> Stream:
+        """Return the stream of the target."""
+        return Stream()
 
     def is_current_stream_capturing(self) -> bool:
         """Return False: no work of the target is captured in a CUDA graph."""

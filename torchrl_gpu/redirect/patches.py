@@ -21,9 +21,12 @@ from torchrl_gpu.redirect.mode import CudaRedirection
 from torchrl_gpu.redirect.names import names_cuda
 
 _CUDA_MODULES = ("torch.cuda", "torch.cuda.memory", "torch.cuda.random")
-# Torch switches a mode off while it handles a call. Hooks, checkpointed modules and functions of the
-# user run during the backward pass, which is such a call.
+
+# Torch switches a mode off while it handles a call. The backward pass is a call, and it runs hooks,
+# checkpointed modules and functions of the user.
 _ENGINE = "_engine_run_backward"
+
+_INHERITED = object()
 
 Patch = tuple[Any, str, Any]
 
@@ -42,6 +45,7 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
         (autocast, "__init__", _autocast_init(autocast.__init__, target)),
         (scaler, "__init__", _scaler_init(scaler.__init__, target)),
         (torch, "Generator", _generator(target)),
+        (Tensor, "record_stream", lambda tensor, stream: None),  # a mode is asked too late
         (threading.Thread, "start", _start(threading.Thread.start, mode)),
         (torch.autograd, _ENGINE, _with_mode(getattr(torch.autograd, _ENGINE), mode)),
         (
@@ -64,14 +68,17 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
 @contextmanager
 def patched(table: list[Patch]) -> Iterator[None]:
     """Set all attributes of a table within the block, and restore them at its end."""
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in table]
+    before = [(owner, name, vars(owner).get(name, _INHERITED)) for owner, name, _ in table]
     try:
         for owner, name, value in table:
             setattr(owner, name, value)
         yield
     finally:
         for owner, name, value in before:
-            setattr(owner, name, value)
+            if value is _INHERITED:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
 
 
 def _is_out_of_tree(target: torch.device) -> bool:

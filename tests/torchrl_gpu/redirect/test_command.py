@@ -1,0 +1,143 @@
+"""The command `torchrl-gpu redirect`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchrl_gpu.redirect import command
+from trainers import run
+
+Call = Callable[..., int]
+ROOT = Path(__file__).parents[3]
+
+SCRIPT = """
+import sys
+import torch
+import beside
+
+if __name__ == "__main__":
+    print(sys.argv, beside.NAME, torch.ones(1).cuda().device)
+"""
+
+# Its threads go on after its last line, and one of them waits for the end of the interpreter.
+SCRIPT_WITH_THREADS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread, Timer
+import torch
+
+def show():
+    print(torch.ones(1).cuda().device)
+
+ThreadPoolExecutor(1).submit(show).result()
+Timer(0.1, lambda: Thread(target=show).start()).start()
+assert "trainers" not in sys.modules
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Return the console script's function, with a folder of scripts as the working folder."""
+    (tmp_path / "scripts").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def called(*arguments: str, **files: str) -> int:
+        for name, text in files.items():
+            (tmp_path / "scripts" / f"{name}.py").write_text(text)
+        monkeypatch.setattr(sys, "argv", ["torchrl-gpu", "redirect", *arguments])
+        modules = dict(sys.modules)
+        try:
+            return run.main()
+        finally:
+            for name in set(sys.modules) - set(modules):
+                if name.partition(".")[0] in {"beside", "scripts"}:
+                    del sys.modules[name]
+
+    return called
+
+
+def test_a_script_runs_as_with_python(call: Call, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.argv, list(sys.path), sys.modules["trainers"]
+    code = call("device=cpu", "scripts/main.py", "-x", "1", main=SCRIPT, beside="NAME = 'beside'")
+    out, err = capsys.readouterr()
+    assert code == 0
+    assert out.splitlines() == ["['scripts/main.py', '-x', '1'] beside cpu"]
+    assert err.startswith("cuda is redirected to cpu (")
+    assert len(err.splitlines()) == 1
+    assert (sys.argv[0], sys.path, sys.modules["trainers"]) == ("torchrl-gpu", *before[1:])
+
+
+def test_the_accelerator_of_the_machine_is_chosen(
+    call: Call,
+    accelerator: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(command, "resolve_device", lambda name: accelerator)
+    assert call("scripts/main.py", main=SCRIPT, beside="NAME = 1") == 0
+    out, err = capsys.readouterr()
+    assert out == f"['scripts/main.py'] 1 {accelerator}\n"
+    assert err.startswith(f"cuda is redirected to {accelerator} (")
+
+
+def test_a_module_runs_as_with_python(call: Call, capsys: pytest.CaptureFixture[str]) -> None:
+    code = call("-m", "scripts.main", "3", main="import sys; print(__name__, sys.argv[1:])")
+    assert code == 0
+    assert capsys.readouterr().out == "__main__ ['3']\n"
+
+
+def test_a_script_may_have_packages_by_the_names_of_this_project(call: Call) -> None:
+    script = "import agents; assert agents.NAME == 'own'"
+    assert call("scripts/main.py", main=script, agents="NAME = 'own'") == 0
+    assert "NAME" not in vars(sys.modules["agents"])
+
+
+def test_the_exit_code_of_a_script_passes_through(call: Call) -> None:
+    with pytest.raises(SystemExit) as end:
+        call("scripts/main.py", main="raise SystemExit(7)")
+    assert end.value.code == 7
+
+
+def test_a_traceback_shows_the_script_alone(
+    call: Call, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    assert call("scripts/main.py", main="def f():\n    1 / 0\n\nf()\n") == 1
+    shown = capsys.readouterr().err
+    assert "ZeroDivisionError" in shown
+    assert shown.count('  File "') == 2
+    assert not torch.cuda.is_available()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ([], "which script?"),
+        (["-m"], "which script?"),
+        (["missing.py", "1"], "missing.py: there is no such script"),
+        (["-m", "missing.module"], "-m missing.module: there is no such module"),
+        (["device=abacus", "scripts"], "device=abacus is not available"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], error: str, call: Call, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(*arguments) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {error}")
+
+
+def test_a_process_of_its_own_is_redirected_to_its_end(tmp_path: Path) -> None:
+    script = tmp_path / "main.py"
+    script.write_text(SCRIPT_WITH_THREADS)
+    arguments = [sys.executable, "-m", "torchrl_gpu.redirect", "device=cpu", str(script)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "cpu\ncpu\n"), done.stderr
