@@ -26,7 +26,7 @@ from trainers.settings import check
 _INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 # Commands beside training, by their name as the first argument.
-_COMMANDS: dict[str, Callable[[list[str]], int]] = {"doctor": doctor, "redirect": redirect.main}
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {"doctor": doctor, "redirect": redirect.start}
 
 
 def main() -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import os
 import runpy
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -25,12 +27,27 @@ Run a script that hard-codes cuda on the accelerator of this machine, or on its 
 device is auto, xpu, mps, directml or cpu, with an index as in xpu:1 (auto).
 """
 
-# Packages that the console script has imported. A script may have its own by these names.
-_OWN_PACKAGES = ("agents", "configs", "envs", "trainers")
-
 _FAILED = 1
 _REFUSED = 2
 _INTERRUPTED = 130
+
+
+def start(arguments: list[str]) -> int:
+    """Run the command in a new interpreter, which takes the place of this one where it can.
+
+    The console script imports packages that change defaults of Python (torchrl makes `spawn` the
+    way to start processes) or have names that a script may use for its own packages (`agents`).
+
+    Args:
+        arguments: as of `main`.
+
+    Returns:
+        Exit code of the command.
+    """
+    words = [sys.executable, "-m", "torchrl_gpu.redirect", *arguments]
+    if os.name == "posix":
+        os.execv(sys.executable, words)
+    return subprocess.call(words)
 
 
 def main(arguments: list[str]) -> int:
@@ -65,7 +82,7 @@ def main(arguments: list[str]) -> int:
         text = "cuda is here, nothing is redirected:" if is_cuda else "cuda is redirected to"
         print(f"{text} {device} ({describe_device(device)})", file=sys.stderr)  # noqa: T201
         with ExitStack() as stack:
-            stack.enter_context(_interpreter_of(words, is_module))
+            stack.enter_context(_command_line_of(words, is_module))
             stack.enter_context(redirect_cuda(device))
             threads = set(threading.enumerate())
             try:
@@ -112,12 +129,9 @@ def _of_the_script(traceback: TracebackType | None) -> TracebackType | None:
 
 
 @contextmanager
-def _interpreter_of(words: list[str], is_module: bool) -> Iterator[None]:
-    """Give the script the arguments, search path and modules of an interpreter of its own."""
+def _command_line_of(words: list[str], is_module: bool) -> Iterator[None]:
+    """Give the script the arguments and the search path that `python` would give it."""
     arguments, path = sys.argv, list(sys.path)
-    own = {n: m for n, m in sys.modules.items() if n.partition(".")[0] in _OWN_PACKAGES}
-    for name in own:
-        del sys.modules[name]
     sys.argv = list(words)
     if not getattr(sys.flags, "safe_path", False):
         script = Path(words[0]).resolve()
@@ -126,4 +140,3 @@ def _interpreter_of(words: list[str], is_module: bool) -> Iterator[None]:
         yield
     finally:
         sys.argv, sys.path[:] = arguments, path
-        sys.modules.update(own)

@@ -42,6 +42,7 @@ class DeviceProperties:
         major: major number of the CUDA capability: 0, below that of any CUDA device.
         minor: minor number of the CUDA capability: 0.
         multi_processor_count: number of the host's cores.
+        gcnArchName: empty; torch.compile reads it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class DeviceProperties:
     major: int
     minor: int
     multi_processor_count: int
+    gcnArchName: str = ""  # noqa: N815
 
 
 class NoContext:

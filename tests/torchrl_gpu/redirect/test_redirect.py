@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -201,7 +200,11 @@ def test_threads_are_redirected(target: torch.device) -> None:
 def test_a_data_loader_runs(workers: int) -> None:
     data = TensorDataset(torch.arange(6.0))
     with redirect_cuda("cpu"):
-        loader = DataLoader(data, 2, num_workers=workers, pin_memory=True)
+        # Importing torchrl makes `spawn` the default, whose workers take seconds to start.
+        context = "fork" if workers else None
+        loader = DataLoader(
+            data, 2, num_workers=workers, pin_memory=True, multiprocessing_context=context
+        )
         sums = [batch.cuda(non_blocking=True).sum().item() for (batch,) in loader]
     assert sums == [1.0, 5.0, 9.0]
 
@@ -267,7 +270,6 @@ def test_an_unknown_device_is_refused() -> None:
         redirect_cuda("abacus").__enter__()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="torch.compile takes long there")
 def test_compiled_code_runs_after_a_block() -> None:
     def double(x: Tensor) -> Tensor:
         return x * 2
