@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from torchrl_gpu.redirect import command
+from trainers import run
 
 Call = Callable[..., int]
 ROOT = Path(__file__).parents[3]
@@ -125,10 +127,26 @@ def test_bad_input_is_one_line(
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {error}")
 
 
-def test_the_console_script_runs_a_process_of_its_own_to_its_end(tmp_path: Path) -> None:
+def test_a_process_is_redirected_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text("NAME = 'own'")
     script = tmp_path / "main.py"
     script.write_text(SCRIPT_WITH_THREADS)
-    arguments = [sys.executable, "-m", "trainers.run", "redirect", "device=cpu", str(script)]
+    arguments = [sys.executable, "-m", "torchrl_gpu.redirect", "device=cpu", str(script)]
     done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (3, "own cpu\n" * 2), done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="execv")
+def test_the_console_script_hands_over_to_a_new_interpreter(
+    call: Call, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execv(path: str, words: list[str]) -> None:
+        assert [path, "-m", "torchrl_gpu.redirect"] == words[:3]
+        raise SystemExit(call(*words[3:]))
+
+    monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(sys, "argv", ["torchrl-gpu", "redirect", "--help"])
+    with pytest.raises(SystemExit) as end:
+        run.main()
+    assert end.value.code == 0
+    assert "torchrl-gpu redirect [device=NAME] script.py" in capsys.readouterr().out

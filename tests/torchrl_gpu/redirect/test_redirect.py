@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from torchrl_gpu import ConfigurationError, redirect_cuda
 from torchrl_gpu.redirect.mode import CudaRedirection
@@ -198,14 +198,21 @@ def test_threads_are_redirected(target: torch.device) -> None:
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_data_loader_runs(workers: int) -> None:
-    data = TensorDataset(torch.arange(6.0))
+    def collate(rows: list[Tensor]) -> Tensor:
+        return torch.stack(rows).to("cuda")  # in the worker
+
+    # Importing torchrl makes `spawn` the default, whose workers begin anew.
+    context = "fork" if workers else None
     with redirect_cuda("cpu"):
-        # Importing torchrl makes `spawn` the default, whose workers take seconds to start.
-        context = "fork" if workers else None
-        loader = DataLoader(
-            data, 2, num_workers=workers, pin_memory=True, multiprocessing_context=context
+        loader: DataLoader[Tensor] = DataLoader(
+            list(torch.arange(6.0)),  # type: ignore[arg-type]
+            batch_size=2,
+            num_workers=workers,
+            collate_fn=collate,
+            pin_memory=True,
+            multiprocessing_context=context,
         )
-        sums = [batch.cuda(non_blocking=True).sum().item() for (batch,) in loader]
+        sums = [batch.cuda(non_blocking=True).sum().item() for batch in loader]
     assert sums == [1.0, 5.0, 9.0]
 
 
