@@ -47,7 +47,12 @@ def start(arguments: list[str]) -> int:
     words = [sys.executable, "-m", "torchrl_gpu.redirect", *arguments]
     if os.name == "posix":
         os.execv(sys.executable, words)
-    return subprocess.call(words)
+    child = subprocess.Popen(words)
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            continue  # Ctrl-C has reached the child too, which decides when to end
 
 
 def main(arguments: list[str]) -> int:
