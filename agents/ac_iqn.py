@@ -19,11 +19,12 @@ from agents.base import Losses
 from agents.modules.deterministic import DeterministicActor, DeterministicActorCritic
 from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
 from agents.modules.networks import frozen, mlp
-from agents.modules.optimization import TargetNetwork, adam, parameter_groups
+from agents.modules.optimization import TargetNetwork, parameter_groups
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
 from torchrl_gpu.acting.exploration import GaussianNoise
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
+from torchrl_gpu.adam import adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 

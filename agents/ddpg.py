@@ -17,10 +17,11 @@ from agents.base import Losses
 from agents.modules.deterministic import DeterministicActor, DeterministicActorCritic
 from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
 from agents.modules.networks import Critics, LayerSizes, frozen
-from agents.modules.optimization import TargetNetwork, adam, parameter_groups
+from agents.modules.optimization import TargetNetwork, parameter_groups
 from torchrl_gpu.acting.exploration import GaussianNoise
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
+from torchrl_gpu.adam import adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 

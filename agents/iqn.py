@@ -18,12 +18,13 @@ from torchrl.data import Composite, TensorSpec
 from agents.base import Losses
 from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
 from agents.modules.networks import LayerSizes, mlp
-from agents.modules.optimization import TargetNetwork, adam
+from agents.modules.optimization import TargetNetwork
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, midpoints, quantile_huber_loss
 from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.exploration import EpsilonGreedy
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
+from torchrl_gpu.adam import adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 

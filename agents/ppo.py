@@ -19,10 +19,11 @@ from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
 from agents.modules.gae import generalized_advantage
 from agents.modules.networks import LayerSizes
 from agents.modules.normalization import ObservationNormalizer, RewardNormalizer, weighted_mean
-from agents.modules.optimization import adam, joint_parameters
+from agents.modules.optimization import joint_parameters
 from agents.modules.stochastic_actors import OrthogonalNetwork, build_actor
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
+from torchrl_gpu.adam import adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError

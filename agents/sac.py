@@ -19,8 +19,9 @@ from agents.base import Losses, OffPolicyAgent
 from agents.modules import tanh_normal
 from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
 from agents.modules.networks import Critics, EncodedMLP, LayerSizes, frozen
-from agents.modules.optimization import TargetNetwork, adam, joint_parameters
+from agents.modules.optimization import TargetNetwork, joint_parameters
 from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.adam import adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 

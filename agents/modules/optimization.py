@@ -1,4 +1,4 @@
-"""Optimizers and target networks: the parts of a gradient step that agents share."""
+"""Parameters of optimizers, and target networks: the parts of an update that agents share."""
 
 from __future__ import annotations
 
@@ -8,39 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import ParamsT
 
-from agents.modules.plain_adam import PlainAdam
 from torchrl_gpu.devices.kinds import accelerator_of
-
-
-def adam(
-    parameters: ParamsT,
-    learning_rate: float,
-    device: torch.device,
-    epsilon: float = 1e-8,
-) -> torch.optim.Adam:
-    """Build an Adam optimizer whose step takes as few kernels as the device allows.
-
-    On a device without `lerp`, which torch's Adam is made of, the optimizer is a `PlainAdam`.
-
-    The learning rate is a tensor on the device, so that a captured step reads its current value. On
-    devices that can capture an optimizer, a step reads nothing back to the host.
-
-    Args:
-        parameters: parameters to train, or parameter groups.
-        learning_rate: initial learning rate of all groups, above 0.
-        device: device of the parameters.
-        epsilon: term added to the denominator, above 0.
-    """
-    rate = torch.tensor(learning_rate, device=device)
-    accelerator = accelerator_of(device)
-    kind = torch.optim.Adam if accelerator.lerp else PlainAdam
-    optimizer = kind(parameters, lr=rate, eps=epsilon, **accelerator.adam_options)
-    for group in optimizer.param_groups:
-        group["lr"] = rate.clone()
-        group["initial_lr"] = learning_rate
-    return optimizer
 
 
 def joint_parameters(*networks: nn.Module) -> list[nn.Parameter]:

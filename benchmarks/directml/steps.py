@@ -15,6 +15,7 @@ from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 from agents.base import Agent
 from agents.modules import optimization
 from benchmarks.directml.operations import RecordedOperations
+from torchrl_gpu import adam
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.devices.kinds import DirectML
 from torchrl_gpu.environments.specs import ActionKind
@@ -89,7 +90,10 @@ def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any)
 @contextmanager
 def capabilities_of_directml() -> Iterator[None]:
     """Let the CPU have the capabilities of a DirectML device while an agent is built."""
-    with patch.object(optimization, "accelerator_of", DirectML):
+    with (
+        patch.object(adam, "accelerator_of", DirectML),
+        patch.object(optimization, "accelerator_of", DirectML),
+    ):
         yield
 
 

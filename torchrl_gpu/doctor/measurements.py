@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchrl.data import Bounded, Composite, Unbounded
 
 from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.adam import adam
 from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.devices.kinds import accelerator_of
 
@@ -119,11 +120,7 @@ def _policy_step(device: torch.device) -> Call:
 
 def _update(device: torch.device) -> Call:
     network = _network().to(device)
-    optimizer = torch.optim.Adam(
-        network.parameters(),
-        lr=torch.tensor(1e-3, device=device),
-        **accelerator_of(device).adam_options,
-    )
+    optimizer = adam(network.parameters(), 1e-3, device)
     observation = torch.rand(_BATCH, _OBSERVATION_DIM).to(device)
     target = torch.rand(_BATCH, _ACTION_DIM).to(device)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.modules.plain_adam import PlainAdam
+from torchrl_gpu.adam import PlainAdam
 
 RATE, EPSILON = torch.tensor(1e-2), 1e-7
 pytestmark = pytest.mark.directml
