@@ -126,26 +126,40 @@ class Agent(nn.Module, ABC):
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return the differentiable losses of a batch.
 
-        They depend on the batch, the parameters and random draws alone. The method changes neither
+        They depend on the batch, the parameters and random draws alone. Every loss and metric is a
+        mean over the rows of the batch, so that a batch can be processed in parts;
+        `prepare_batch` computes whatever depends on several rows. The method changes neither
         batch nor parameters, and reads no value back to the host.
+
+        Args:
+            batch: return value of `prepare_batch`, or a part of its rows.
+        """
+
+    def prepare_batch(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return a batch with all entries that `loss` reads; the given batch stays unchanged.
+
+        An override computes statistics of the whole batch, such as the mean of the advantages, and
+        adds them as entries with one value for each row.
 
         Args:
             batch: transitions `[B]` on the agent's device, in TorchRL's layout: observations and
                 `action` at the root; observations, `reward`, `terminated` and `truncated` (each
                 `[B, 1]`) under `next`.
+
+        Returns:
+            Transitions `[B]`; with augmented images if the encoder augments them.
         """
+        return batch if self.augmentation is None else self.augmentation(batch)
 
     def update(self, batch: TensorDictBase, execution: Execution = EAGER) -> Update:
         """Take one gradient step.
 
         Args:
-            batch: transitions `[B]`, see `loss`.
+            batch: transitions `[B]`, see `prepare_batch`.
             execution: computes the gradients and steps the optimizers.
         """
-        if self.augmentation is not None:
-            batch = self.augmentation(batch)
         optimizers = self.optimizers().values()
-        losses = execution.gradients(self.loss, batch, optimizers)
+        losses = execution.gradients(self.loss, self.prepare_batch(batch), optimizers)
         for optimizer in optimizers:
             if self.max_gradient_norm is not None:
                 for group in optimizer.param_groups:
@@ -295,7 +309,7 @@ class OnPolicyAgent(Agent):
 
     @abstractmethod
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:
-        """Return a rollout with all further entries that `update` reads, for instance advantages.
+        """Return a rollout with all further entries that an update reads, for instance advantages.
 
         Called once per rollout, before its first update.
 

@@ -210,24 +210,51 @@ class PPO(OnPolicyAgent):
             }
         )
 
+    @torch.no_grad()
+    def prepare_batch(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return a batch with the entries that depend on several of its rows, each `[B, 1]`.
+
+        `advantage` is normalized; `explained_variance` has the value of the batch in every row;
+        `row_weight` is 0 in rows without a transition (`active` is False) and has mean 1, so that
+        the mean of rows times weights is the mean over the transitions. A batch without `active`
+        has no weights.
+
+        Args:
+            batch: `[B]` rows of a rollout that `prepare` returned.
+        """
+        batch, weight = super().prepare_batch(batch).copy(), _weight(batch)
+
+        def mean(rows: Tensor) -> Tensor:
+            return weighted_mean(rows, weight)
+
+        if self.normalize_advantages:
+            advantage = batch.get("advantage")
+            advantage = advantage - mean(advantage)
+            batch.set("advantage", advantage / (mean(advantage.square()).sqrt() + 1e-8))
+        target = batch.get("value_target")
+        residual = target - batch.get("value")
+        unexplained = mean((residual - mean(residual)).square())
+        variance = mean((target - mean(target)).square())
+        explained = 1.0 - unexplained / (variance + 1e-8)
+        batch.set("explained_variance", explained.expand_as(target))
+        if weight is not None:
+            batch.set("row_weight", weight * (len(weight) / weight.sum().clamp(min=1.0)))
+        return batch
+
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/policy`, including the entropy bonus, and `loss/value`, by its coefficient.
 
         Args:
-            batch: `[batch_size]` rows of a rollout that `prepare` returned. Rows without a
-                transition (`active` is False) have no effect.
+            batch: return value of `prepare_batch`, or a part of its rows.
         """
-        weight = _weight(batch)
+        weight = batch.get("row_weight", None)
 
         def mean(rows: Tensor) -> Tensor:
-            return weighted_mean(rows, weight).squeeze(-1)
+            return rows.mean() if weight is None else (rows * weight).mean()
 
         observation = self.actor.normalize(batch)
         log_prob, entropy = self.actor.evaluate(observation, self._action(batch))
         advantage = batch.get("advantage")
-        if self.normalize_advantages:
-            advantage = advantage - mean(advantage)
-            advantage = advantage / (mean(advantage.square()).sqrt() + 1e-8)
 
         # r(theta) = pi(a|s) / pi_old(a|s)                                          (section 3)
         log_ratio = log_prob - batch.get("log_prob")
@@ -239,8 +266,8 @@ class PPO(OnPolicyAgent):
         # L^VF = E[(V(s) - V_target)^2]                                             (section 5)
         value, target = self.critic(observation), batch.get("value_target")
         value_error = (value - target).square()
-        old_value = batch.get("value")
         if self.value_clip is not None:
+            old_value = batch.get("value")
             # The larger error of the value and of the value clipped around its old prediction.
             near_value = old_value + (value - old_value).clamp(-self.value_clip, self.value_clip)
             value_error = torch.maximum(value_error, (near_value - target).square())
@@ -250,9 +277,6 @@ class PPO(OnPolicyAgent):
             # less variance than E[-log r] (Schulman, "Approximating KL Divergence", 2020)
             kl = mean(ratio - 1.0 - log_ratio)
             clip_fraction = mean(((ratio - 1.0).abs() > self.clip_ratio).to(ratio.dtype))
-            residual = target - old_value
-            unexplained = mean((residual - mean(residual)).square())
-            variance = mean((target - mean(target)).square())
         # L = L^CLIP - c_1 L^VF + c_2 S, to be maximized                            (eq. 9)
         entropy_bonus = self.entropy_coefficient * mean(entropy)
         return Losses(
@@ -264,7 +288,7 @@ class PPO(OnPolicyAgent):
                 "ppo/entropy": mean(entropy).detach(),
                 "ppo/kl": kl,
                 "ppo/clip_fraction": clip_fraction,
-                "ppo/explained_variance": 1.0 - unexplained / (variance + 1e-8),
+                "ppo/explained_variance": batch.get("explained_variance").mean(),
                 "ppo/learning_rate": self.learning_rate.clone(),
             },
         )

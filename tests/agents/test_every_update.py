@@ -23,6 +23,7 @@ from tests.helpers.agents import (
     make_batch,
     parameters,
 )
+from tests.helpers.draws import EqualDraws
 
 pytestmark = pytest.mark.directml
 
@@ -192,6 +193,27 @@ def test_loss_under_autocast_is_close_to_single_precision(case: Case) -> None:
         found = losses_of(agent, batch)
     for name, loss in expected.items():
         torch.testing.assert_close(found[name].float(), loss, atol=0.05, rtol=0.05, msg=name)
+
+
+@every_agent
+def test_losses_metrics_and_priorities_of_a_batch_are_those_of_its_parts(case: Case) -> None:
+    agent = case.make(value_clip=0.1, saturation_penalty=0.1)
+    batch = make_batch(agent)
+    active = torch.ones(BATCH, 1, dtype=torch.bool)
+    active[:5] = False
+    batch = agent.prepare_batch(batch.set("active", active).set("weight", torch.rand(BATCH)))
+    with EqualDraws():
+        whole, first, rest = (agent.loss(part) for part in (batch, batch[:8], batch[8:]))
+
+    def joined(first: dict[str, Tensor], rest: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: (8 * first[name] + (BATCH - 8) * rest[name]) / BATCH for name in first}
+
+    torch.testing.assert_close(joined(first.terms, rest.terms), whole.terms)
+    torch.testing.assert_close(joined(first.metrics, rest.metrics), whole.metrics)
+    if whole.priorities is not None:
+        assert first.priorities is not None
+        assert rest.priorities is not None
+        torch.testing.assert_close(torch.cat((first.priorities, rest.priorities)), whole.priorities)
 
 
 @every_agent

@@ -95,7 +95,7 @@ def test_surrogate_is_clipped_where_its_gain_is_too_large(
     batch = agent.prepare(make_rollout(agent)).reshape(-1)
     batch["log_prob"] = batch["log_prob"] - math.log(ratio)
     batch["advantage"] = torch.full_like(batch["advantage"], advantage)
-    losses = agent.loss(batch)
+    losses = agent.loss(agent.prepare_batch(batch))
     assert losses.terms["loss/policy"].item() == pytest.approx(expected, rel=1e-4)
     assert losses.metrics["ppo/kl"].item() == pytest.approx(ratio - 1.0 - math.log(ratio), abs=1e-4)
 
@@ -106,10 +106,14 @@ def test_value_loss_is_the_larger_of_the_plain_and_the_clipped_error() -> None:
     value = agent.critic(batch).detach()
     # The value is 2 above its old value and equals the target; the clipped value is 1.5 off.
     batch["value"], batch["value_target"] = value - 2.0, value.clone()
-    assert agent.loss(batch).terms["loss/value"].item() == pytest.approx(1.5**2, rel=1e-4)
+    assert agent.loss(agent.prepare_batch(batch)).terms["loss/value"].item() == pytest.approx(
+        1.5**2, rel=1e-4
+    )
     # The value is 3 above its target, which is more than the error of the clipped value.
     batch["value_target"] = value - 3.0
-    assert agent.loss(batch).terms["loss/value"].item() == pytest.approx(3.0**2, rel=1e-4)
+    assert agent.loss(agent.prepare_batch(batch)).terms["loss/value"].item() == pytest.approx(
+        3.0**2, rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

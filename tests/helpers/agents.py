@@ -156,7 +156,7 @@ def make_batch(agent: Agent, seed: int = 0, terminated: bool = False) -> TensorD
 def losses_of(agent: Agent, batch: TensorDictBase) -> dict[str, Tensor]:
     """Return the losses of a batch, with the same random draws at every call."""
     torch.manual_seed(3)
-    return agent.loss(batch).terms
+    return agent.loss(agent.prepare_batch(batch)).terms
 
 
 def with_switches_turned(agent_class: type[Agent]) -> dict[str, bool]:
