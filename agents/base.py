@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -21,7 +21,7 @@ from agents.modules.training_state import (
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution import EAGER, Execution
+from torchrl_gpu.execution import Execution
 from torchrl_gpu.replay.buffer import ReplayBuffer
 
 
@@ -29,9 +29,9 @@ class Losses(NamedTuple):
     """Result of `Agent.loss`.
 
     Attributes:
-        terms: differentiable scalar losses `[]` by name (`loss/...`); a gradient step minimizes
-            their sum.
-        metrics: other detached scalars `[]` by name.
+        terms: differentiable scalar losses `[]` by name (`loss/...`), each a mean over the rows of
+            the batch; a gradient step minimizes their sum.
+        metrics: other detached scalars `[]` by name, each a mean over the rows of the batch.
         priorities: float32 `[B]`, at least 0, detached: the new priority of each transition of the
             batch in a prioritized replay; None for an agent that computes none.
     """
@@ -39,6 +39,26 @@ class Losses(NamedTuple):
     terms: dict[str, Tensor]
     metrics: dict[str, Tensor]
     priorities: Tensor | None = None
+
+    def joined(self, others: Sequence[Losses], shares: Sequence[float]) -> Losses:
+        """Return the detached losses of a batch from those of its parts.
+
+        Args:
+            others: losses of the parts after this one, in the order of their rows.
+            shares: number of rows of each part, this one first, divided by all rows.
+        """
+        parts = [self, *others]
+
+        def mean(scalars: Sequence[Tensor]) -> Tensor:
+            shared = [share * x.detach() for share, x in zip(shares, scalars, strict=True)]
+            return torch.stack(shared).sum(dim=0)
+
+        priorities = [part.priorities for part in parts if part.priorities is not None]
+        return Losses(
+            terms={name: mean([part.terms[name] for part in parts]) for name in self.terms},
+            metrics={name: mean([part.metrics[name] for part in parts]) for name in self.metrics},
+            priorities=torch.cat(priorities) if priorities else None,
+        )
 
 
 class Update(NamedTuple):
@@ -107,6 +127,7 @@ class Agent(nn.Module, ABC):
         self.device = device
         self.encoder_factory = encoder
         self.augmentation = encoder.augmentation(observation_spec)
+        self._execution = Execution()
 
     def build_encoder(self) -> Encoder:
         """Return a new encoder of the observations, for one network.
@@ -151,13 +172,15 @@ class Agent(nn.Module, ABC):
         """
         return batch if self.augmentation is None else self.augmentation(batch)
 
-    def update(self, batch: TensorDictBase, execution: Execution = EAGER) -> Update:
+    def update(self, batch: TensorDictBase, execution: Execution | None = None) -> Update:
         """Take one gradient step.
 
         Args:
             batch: transitions `[B]`, see `prepare_batch`.
-            execution: computes the gradients and steps the optimizers.
+            execution: computes the gradients and steps the optimizers; None for an eager execution
+                of the agent's own.
         """
+        execution = execution or self._execution
         optimizers = self.optimizers().values()
         losses = execution.gradients(self.loss, self.prepare_batch(batch), optimizers)
         for optimizer in optimizers:

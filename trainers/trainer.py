@@ -22,7 +22,7 @@ from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.seeding import Stream, rng_state, set_rng_state, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution import EAGER, Execution
+from torchrl_gpu.execution import Execution
 from trainers.evaluation import Evaluation, evaluate
 from trainers.evaluator import Evaluator, evaluation_mode
 from trainers.experience import experience_of
@@ -50,7 +50,7 @@ class TorchRLTrainer:
             demand. With None, evaluations use `env` if it can switch its mode
             (`can_switch_mode`); otherwise there are no evaluations.
         config: configuration of the run, saved in every checkpoint (JSON values).
-        execution: executes policy steps and gradient steps.
+        execution: executes policy steps and gradient steps; None for eager ones.
         seed: seed of the run, at least 0; it determines the episodes of the evaluations.
         total_frames: number of environment steps to train for, at least 1.
         random_frames: number of environment steps with uniformly random actions before the first
@@ -81,7 +81,7 @@ class TorchRLTrainer:
         *,
         evaluation_env: EnvBase | Evaluator | None = None,
         config: dict[str, Any] | None = None,
-        execution: Execution = EAGER,
+        execution: Execution | None = None,
         seed: Annotated[int, Field(ge=0)] = 0,
         total_frames: Annotated[int, Field(ge=1)] = 1_000_000,
         random_frames: Annotated[int, Field(ge=0)] = 5_000,
@@ -117,7 +117,7 @@ class TorchRLTrainer:
         self.experience = experience_of(
             agent, self.num_envs, replay_capacity, random_frames, env.frame_stacks
         )
-        self.execution = execution
+        self.execution = execution or Execution()
         self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
         self.robots = self.collector.robots
         random_action = env.full_action_spec[self.robots.action_key]

@@ -37,6 +37,18 @@ class Event(Protocol):
         """Block the host until the work before the event is done."""
 
 
+# Parts of the messages of allocators, in lower case: CUDA, ROCm, XPU and MPS; the CPU; DirectML;
+# cuBLAS and cuDNN; Level Zero, which is below XPU.
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "could not allocate tensor",
+    "alloc_failed",
+    "out_of_device_memory",
+    "out_of_resources",
+)
+
+
 @dataclass(frozen=True)
 class Accelerator:
     """Capabilities of a device of any kind, the CPU included.
@@ -120,6 +132,17 @@ class Accelerator:
         """Free memory of the device in bytes; None where torch does not report it."""
         free_and_total = self._ask("mem_get_info", self.device)
         return None if free_and_total is None else int(free_and_total[0])
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Return whether an error of a computation on the device says that memory ran out."""
+        if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
+            return True
+        text = str(error).lower()
+        return isinstance(error, RuntimeError) and any(part in text for part in _OUT_OF_MEMORY)
+
+    def empty_cache(self) -> None:
+        """Give memory back to the device that torch holds without using it."""
+        self._ask("empty_cache")
 
     @property
     def fused_adam(self) -> bool:

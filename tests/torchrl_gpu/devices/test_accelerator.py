@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.stand_in import count_host_reads
-from torchrl_gpu.devices.accelerator import AdamOptions
+from torchrl_gpu.devices.accelerator import Accelerator, AdamOptions
 from torchrl_gpu.devices.kinds import accelerator_of, available_devices
 
 CPU = torch.device("cpu")
@@ -202,3 +202,29 @@ def test_cuda() -> None:
         with torch.autocast("cuda", dtype):
             ones = torch.ones(2, 2, device="cuda")
             assert (ones @ ones).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB."), True),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 9.06 GB)"), True),
+        (RuntimeError("level_zero backend failed with UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"), True),
+        (RuntimeError("Could not allocate tensor with 4096 bytes. There is not enough GPU"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
+        (MemoryError(), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("out of memory"), False),
+    ],
+    ids=str,
+)
+def test_errors_of_allocators_are_recognized(error: Exception, expected: bool) -> None:
+    assert Accelerator(torch.device("cpu")).is_out_of_memory(error) == expected
+
+
+def test_the_error_of_a_real_allocation_is_recognized() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**60)
+    assert accelerator_of(torch.device("cpu")).is_out_of_memory(caught.value)
