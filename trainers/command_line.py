@@ -54,6 +54,10 @@ General settings
   seed        seed of all random numbers, at least 0 (0)
   device      compute device: auto, cuda, rocm, xpu, mps, directml or cpu, or one of several, as
               in cuda:1; auto takes the first of them that is there (auto)
+  device_memory_limit
+              memory of the device for this run, as a fraction (0.5) or an amount (8GiB, 512MiB);
+              null for no limit. Torch enforces it on cuda, rocm, xpu and mps; everywhere, replays
+              and simulators that exceed it are refused (null)
   threads     number of CPU threads of PyTorch, at least 1; null for one per core. More than one
               helps networks from 256 wide on, and images, where cores are free (1)
   observation_keys

@@ -15,6 +15,7 @@ from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import check_settings, check_value
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.devices.device import resolve_device
+from torchrl_gpu.devices.memory import memory_limit
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components import TARGET, Component, read_component
 from trainers.demo import film
@@ -43,6 +44,7 @@ class Settings:
         mode: train, eval or demo.
         seed: seed of all random numbers.
         device: compute device.
+        device_memory_limit: limit of the memory of the device in bytes; None for no limit.
         threads: number of CPU threads of PyTorch; None for one per core.
         observation_keys: observations that the agent receives; None for all.
         runs: folder of all runs.
@@ -59,6 +61,7 @@ class Settings:
     mode: Mode
     seed: int
     device: torch.device
+    device_memory_limit: int | None
     threads: int | None
     observation_keys: list[str] | None
     runs: Path
@@ -84,11 +87,20 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         ConfigurationError: a setting is unknown, missing or out of range, or mode, agent and
             checkpoint do not fit together.
     """
-    mode, seed, device, threads, checkpoint, runs = (
+    mode, seed, device, limit, threads, checkpoint, runs = (
         check_value(_general, name, config[name])
-        for name in ("mode", "seed", "device", "threads", "checkpoint", "runs")
+        for name in (
+            "mode",
+            "seed",
+            "device",
+            "device_memory_limit",
+            "threads",
+            "checkpoint",
+            "runs",
+        )
     )
     resolved_device = resolve_device(device)
+    resolved_limit = None if limit is None else memory_limit(limit, resolved_device)
     found = None
     if checkpoint is not None:
         found = find_checkpoint(Path(checkpoint), best=mode != "train")
@@ -110,6 +122,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         mode=mode,
         seed=seed,
         device=resolved_device,
+        device_memory_limit=resolved_limit,
         threads=threads,
         observation_keys=observation_keys,
         runs=Path(runs),
@@ -147,6 +160,7 @@ def _general(
     mode: Mode,
     seed: Annotated[int, Field(ge=0, lt=2**31)],
     device: str,
+    device_memory_limit: int | float | str | None,
     threads: Annotated[int, Field(ge=1)] | None,
     observation_keys: Annotated[list[str], Field(min_length=1)] | None,
     checkpoint: str | None,

@@ -65,6 +65,8 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "mode=fly"], "mode=fly: input should be 'train', 'eval' or 'demo'"),
         ([*BASE, "seed=-1"], "seed=-1: input should be greater than or equal to 0"),
         ([*BASE, "device=quantum"], "quantum"),
+        ([*BASE, "device_memory_limit=0"], "device_memory_limit=0: it has to be a fraction"),
+        ([*BASE, "device_memory_limit=900TiB"], "an amount up to it or a fraction up to 1 works"),
         ([*BASE, "mode=eval"], "mode=eval needs a trained policy: checkpoint="),
         ([*BASE, "agent._target_=nowhere.Agent"], "agent._target_=nowhere.Agent: No module named"),
         ([*BASE, "agent._target_=pathlib.Path"], "it has to be a subclass of agents.base.Agent"),

@@ -133,6 +133,26 @@ class Accelerator:
         free_and_total = self._ask("mem_get_info", self.device)
         return None if free_and_total is None else int(free_and_total[0])
 
+    @property
+    def used_memory(self) -> int:
+        """Memory of the device in bytes that this process holds; 0 where torch does not know it."""
+        return int(self._ask("memory_reserved", self.device) or 0)
+
+    def limit_memory(self, fraction: float) -> bool:
+        """Let torch allocate no more than a fraction of the device's memory in this process.
+
+        Args:
+            fraction: fraction of `total_memory`, above 0 to 1.
+
+        Returns:
+            Whether torch enforces such a limit on this kind of device.
+        """
+        limit = getattr(self._module, "set_per_process_memory_fraction", None)
+        if limit is None:
+            return False
+        limit(fraction, self.device)
+        return True
+
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether an error of a computation on the device says that memory ran out."""
         if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):

@@ -6,6 +6,7 @@ class; no other module checks `device.type`.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -66,6 +67,16 @@ class Cpu(Accelerator):
     def free_memory(self) -> int:
         """Memory in bytes that processes can allocate without swapping."""
         return int(psutil.virtual_memory().available)
+
+    @property
+    def used_memory(self) -> int:
+        """Resident memory of this process and its children in bytes."""
+        process = psutil.Process()
+        used = int(process.memory_info().rss)
+        for child in process.children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it has ended
+                used += int(child.memory_info().rss)
+        return used
 
     @property
     def compile(self) -> bool:
@@ -185,7 +196,17 @@ class Mps(Accelerator):
     def free_memory(self) -> int | None:
         """`total_memory` minus the allocations of this process, in bytes; None if unknown."""
         total = self.total_memory
-        return None if total is None else max(0, total - self._module.driver_allocated_memory())
+        return None if total is None else max(0, total - self.used_memory)
+
+    @property
+    def used_memory(self) -> int:
+        """Memory of the GPU in bytes that the driver has given to this process."""
+        return int(self._ask("driver_allocated_memory") or 0)
+
+    def limit_memory(self, fraction: float) -> bool:
+        """Limit the allocations of torch to a fraction of `total_memory`; return True."""
+        self._module.set_per_process_memory_fraction(fraction)  # takes no device
+        return True
 
     @property
     def float64(self) -> bool:
