@@ -20,6 +20,7 @@ from trainers.evaluator import Evaluator
 from trainers.layout import load_checkpoint
 from trainers.registry import CUSTOM, GROUPS, choices_of, class_of, find_class, learning_agents
 from trainers.settings import PROVIDED
+from trainers.sizes import AUTOMATIC
 
 SECTIONS: dict[str, Callable[..., Any]] = {"evaluation": Evaluator, "demo": film}
 
@@ -44,6 +45,7 @@ Choices
   env         {envs}
   experiment  a preset, or null for none (the preset of agent and env)
   agent._target_=package.Class, env._target_=package.Class: your own class
+  env.num_envs=auto, agent.batch_size=auto: numbers for the cores, the device and its free memory
 
 Presets, as in experiment=quick or experiment=fanuc/sac
 {experiments}
@@ -199,7 +201,8 @@ def _settings_text(group: str, component: Callable[..., Any]) -> str:
             shown = f"settings below; your own class: {group}.{name}._target_=package.Class"
         else:
             shown = list(default) if isinstance(default, tuple) else default
-        text = _as_typed(f"{words.get(name, '')} ({shown})")
+        automatic = "; or auto" if AUTOMATIC.get(group) == name else ""
+        text = _as_typed(f"{words.get(name, '')}{automatic} ({shown})")
         lines += textwrap.wrap(
             text,
             width=100,

@@ -48,11 +48,14 @@ class Component:
         """
         takes = parameters_of(self.target)
         fitting = {name: value for name, value in provided.items() if name in takes}
-        settings = {
+        return self.target(*args, **self.arguments(), **fitting)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the settings as constructor arguments, nested components built."""
+        return {
             name: value.build() if isinstance(value, Component) else value
             for name, value in self.settings.items()
         }
-        return self.target(*args, **settings, **fitting)
 
     def config(self, unresolved: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings as plain values, from which `read_component` restores the component.

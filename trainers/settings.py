@@ -23,6 +23,7 @@ from trainers.evaluator import Evaluator
 from trainers.identity import check_trainable
 from trainers.layout import load_checkpoint
 from trainers.registry import GROUPS
+from trainers.sizes import resolve_sizes, take_automatic
 
 Mode = Literal["train", "eval", "demo"]
 
@@ -115,7 +116,9 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
     evaluation = check_settings(
         Evaluator, plain["evaluation"], "evaluation", PROVIDED["evaluation"]
     )
+    automatic = take_automatic(plain)
     components = {g: read_component(g, plain[g], PROVIDED[g]) for g in GROUPS}
+    components = resolve_sizes(components, automatic, resolved_device, resolved_limit)
     names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
     _check_mode(mode, components["agent"].target, names["agent"], found)
     return Settings(

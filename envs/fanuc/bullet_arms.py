@@ -15,9 +15,13 @@ from envs.fanuc.reward import Outcome, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from envs.fanuc.worker_pool import WorkerPool, default_num_workers
 from torchrl_gpu.devices.memory import check_memory
+from torchrl_gpu.environments.demand import Demand
 
 # Bytes that each arm takes, measured with 512 to 4096 arms.
-ARM_MEMORY = 4_700 * 2**10
+_ARM_MEMORY = 4_700 * 2**10
+
+# More arms per core raise the throughput further, but delay the steps of each arm.
+_ARMS_PER_CORE = 32
 
 
 class BulletArms(Arms):
@@ -46,10 +50,11 @@ class BulletArms(Arms):
         solver_iterations: int,
         window: bool = False,
     ) -> None:
+        demand = self.demand()
         check_memory(
-            lambda count: count * ARM_MEMORY,
+            demand.memory,
             num_arms,
-            torch.device("cpu"),
+            demand.device,
             setting="env.num_envs",
             purpose="PyBullet",
             announce=False,
@@ -66,6 +71,11 @@ class BulletArms(Arms):
         self._target = self._shared.target.copy()
         self.steps = np.zeros((num_arms, 1), np.int64)
         self._copy()
+
+    @classmethod
+    def demand(cls) -> Demand:
+        """Return the demand of arms on the host."""
+        return Demand(per_core=_ARMS_PER_CORE, memory=lambda count: count * _ARM_MEMORY)
 
     @property
     def state(self) -> Tensor:

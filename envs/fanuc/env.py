@@ -25,6 +25,7 @@ from envs.fanuc.robot import NUM_JOINTS, load_robot
 from envs.fanuc.simulation import STEP_SECONDS
 from envs.fanuc.targets import GRADES, Grade, load_targets
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.environments.demand import Demand
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
@@ -225,6 +226,13 @@ class FanucEnv(Environment):
         """
         num_envs: int = settings["num_envs"]
         return num_envs
+
+    @classmethod
+    def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand:
+        """Return the demand of the arms: see `Environment.demand`."""
+        if settings["simulator"] == "genesis":
+            return GenesisArms.demand(device)
+        return BulletArms.demand()
 
     @property
     def num_envs(self) -> int:

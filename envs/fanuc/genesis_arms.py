@@ -21,6 +21,7 @@ from envs.genesis import (
     start_genesis,
 )
 from torchrl_gpu.devices.memory import check_memory
+from torchrl_gpu.environments.demand import Demand
 from torchrl_gpu.errors import ConfigurationError
 
 # Gain of the motors in multiples of inertia / substep. The error of the speed falls to 1/31 in each
@@ -28,7 +29,7 @@ from torchrl_gpu.errors import ConfigurationError
 STIFFNESS = 30.0
 
 # Bytes that each arm takes, measured on the CPU with 16 to 8192 arms.
-ARM_MEMORY = 90 * 2**10
+_ARM_MEMORY = 90 * 2**10
 
 
 class GenesisArms(Arms):
@@ -49,10 +50,11 @@ class GenesisArms(Arms):
     """
 
     def __init__(self, robot: Robot, num_arms: int, device: torch.device) -> None:
+        demand = self.demand(device)
         check_memory(
-            lambda count: GENESIS_MEMORY + count * ARM_MEMORY,
+            demand.memory,
             num_arms,
-            simulator_device(device),
+            demand.device,
             setting="env.num_envs",
             purpose="Genesis",
             announce=False,
@@ -112,6 +114,14 @@ class GenesisArms(Arms):
         # times the control period.
         force = (1 + STIFFNESS) * SUBSTEPS * self._constant(robot.effort)
         self.entity.set_dofs_force_range(-force, force)
+
+    @classmethod
+    def demand(cls, device: torch.device) -> Demand:
+        """Return the demand of arms for a policy on `device`."""
+        return Demand(
+            device=simulator_device(device),
+            memory=lambda count: GENESIS_MEMORY + count * _ARM_MEMORY,
+        )
 
     @property
     def state(self) -> Tensor:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from envs.fanuc.shared_memory import Exchange
 from envs.fanuc.worker_process import Assignment
+from torchrl_gpu.devices.cores import usable_cores
 from torchrl_gpu.errors import ConfigurationError
 
 _MODULE = "envs.fanuc.worker_process"
@@ -47,13 +48,6 @@ def group_sizes(num_arms: int) -> list[int]:
 def default_num_workers(num_arms: int) -> int:
     """Return the number of cores that this process may use, at most the number of clients."""
     return min(len(usable_cores()), len(group_sizes(num_arms)))
-
-
-def usable_cores() -> list[int]:
-    """Return the indices of the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 @dataclass

@@ -26,6 +26,7 @@ from envs.gym.vector import (
     registered,
 )
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.environments.demand import Demand
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
@@ -191,6 +192,11 @@ class GymnasiumEnv(Environment):
         """
         num_envs: int = settings["num_envs"]
         return num_envs if settings["vectorization"] == "async" else None
+
+    @classmethod
+    def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand | None:
+        """Return one process per core if each copy has a process; else None: see `Environment`."""
+        return Demand(per_core=1) if settings["vectorization"] == "async" else None
 
     @property
     def num_envs(self) -> int:

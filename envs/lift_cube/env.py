@@ -12,14 +12,16 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
+from envs.genesis import simulator_device
 from envs.lift_cube.arm import PANDA, Arm
 from envs.lift_cube.camera import Range, WristCamera
 from envs.lift_cube.images import WristImages
 from envs.lift_cube.observation import ObservationEncoder
-from envs.lift_cube.simulation import STEP_SECONDS, Scene, Simulation
+from envs.lift_cube.simulation import STEP_SECONDS, Scene, Simulation, memory_needed
 from envs.lift_cube.starts import Draws, Starts, draw_sizes
 from envs.lift_cube.task import TERMS, Task, judge, measure
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.environments.demand import Demand
 from torchrl_gpu.environments.environment import Environment, Mode
 from torchrl_gpu.errors import ConfigurationError
 
@@ -314,6 +316,16 @@ class LiftCubeEnv(Environment):
         """Return the number of training environments, for which a scene is built already."""
         num_envs: int = settings["num_envs"]
         return num_envs
+
+    @classmethod
+    def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand:
+        """Return the demand of the scene: see `Environment.demand`."""
+        camera = settings["camera"] if settings["pixels"] else None
+
+        def memory(count: int) -> int:
+            return memory_needed(count, len(draw_sizes(settings["size"], count, 0)), camera)
+
+        return Demand(device=simulator_device(device), memory=memory)
 
     def set_mode(self, mode: Mode) -> None:
         """Switch the curriculum on (`train`) or off; the next reset starts new episodes."""

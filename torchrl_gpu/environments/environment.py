@@ -10,6 +10,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 
+from torchrl_gpu.environments.demand import Demand
 from torchrl_gpu.errors import ConfigurationError
 
 Mode = Literal["train", "eval", "demo"]
@@ -114,6 +115,19 @@ class Environment(EnvBase):
         Returns:
             Number of environments; None for no limit. An environment that needs one process per
             copy, for instance, returns the number of the training environment.
+        """
+        return None
+
+    @classmethod
+    def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand | None:
+        """Return the demand of a batch on the machine, by which `env.num_envs=auto` is chosen.
+
+        Args:
+            settings: constructor arguments by name.
+            device: device of the policy.
+
+        Returns:
+            The demand; None if it is unknown, so that `auto` stands for the default.
         """
         return None
 
