@@ -14,7 +14,7 @@ from pathlib import Path
 
 from envs.fanuc.shared_memory import Exchange
 from envs.fanuc.worker_process import Assignment
-from torchrl_gpu.devices.cores import usable_cores
+from torchrl_gpu.devices.cores import ONE_THREAD, usable_cores
 from torchrl_gpu.errors import ConfigurationError
 
 _MODULE = "envs.fanuc.worker_process"
@@ -65,7 +65,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             bufsize=0,
             cwd=PACKAGE_ROOT,  # first entry of the module search path
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, **ONE_THREAD},
         )
         self.stepping = False
 

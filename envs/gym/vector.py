@@ -18,6 +18,7 @@ from gymnasium.error import Error as GymnasiumError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from envs.gym.atari import THREAD_OPTIONS, Preprocessing
+from torchrl_gpu.devices.cores import compute_on_one_thread
 from torchrl_gpu.errors import ConfigurationError
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
@@ -185,12 +186,14 @@ def _arguments(
         # TorchRL sets spawn as the default start method, and spawned workers import the main module
         # and torch. Gymnasium's default on Linux is fork.
         arguments["vector_kwargs"]["context"] = "fork" if sys.platform == "linux" else None
-        wrappers.append(_InterruptsLeftToParent())
+        wrappers.append(_WorkerDuties())
     return arguments | {"wrappers": tuple(wrappers)}
 
 
-class _InterruptsLeftToParent:
-    """Makes a worker process ignore Ctrl-C; the parent handles it and still needs the worker.
+class _WorkerDuties:
+    """Limits a worker process to one thread, and makes it ignore Ctrl-C.
+
+    The parent handles Ctrl-C and still needs the worker.
 
     It has the interface of a wrapper, because Gymnasium calls wrappers in the worker process.
     """
@@ -201,6 +204,7 @@ class _InterruptsLeftToParent:
     def __call__(self, env: gymnasium.Env) -> gymnasium.Env:
         if os.getpid() != self._parent:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            compute_on_one_thread()
         return env
 
 

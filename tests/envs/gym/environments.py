@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
@@ -46,6 +47,13 @@ class Counter(gymnasium.Env):
 
     def render(self) -> Any:
         return np.full((4, 6, 3), self.steps, np.uint8)
+
+
+class ThreadCounter(Counter):
+    """Counter that observes the number of threads of torch in its process."""
+
+    def observe(self) -> Any:
+        return np.array([torch.get_num_threads(), self.steps], np.float64)
 
 
 class DictCounter(Counter):
@@ -192,6 +200,7 @@ class VectorCounter(VectorEnv):
 
 _ALL = (
     Counter,
+    ThreadCounter,
     DictCounter,
     Image,
     ChannelsFirst,

@@ -229,6 +229,16 @@ def test_ctrl_c_is_left_to_the_parent(make_gym: Callable[..., GymnasiumEnv]) -> 
         pytest.fail("a worker has taken the interrupt for its own")
 
 
+def test_workers_compute_on_one_thread(make_gym: Callable[..., GymnasiumEnv]) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        env = make_gym(f"{MODULE}:ThreadCounter-v0", vectorization="async")
+    finally:
+        torch.set_num_threads(threads)
+    assert env.reset()["observation"][:, 0].tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_close_does_not_wait_for_a_dead_worker(
     make_gym: Callable[..., GymnasiumEnv], victim: int
