@@ -6,6 +6,7 @@ and order of operations: Huang et al., "The 37 Implementation Details of PPO", I
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, ClassVar
 
 import torch
@@ -31,6 +32,10 @@ from torchrl_gpu.errors import ConfigurationError
 # Factor of each change of the adaptive learning rate, and its bounds.
 _RATE_FACTOR = 1.5
 _RATE_MIN, _RATE_MAX = 1e-5, 1e-2
+
+# Least number of transitions that the networks process at once to prepare a rollout. A larger
+# number costs memory in each rollout, a smaller one time.
+_PREPARED_AT_ONCE = 4096
 
 
 class PPO(OnPolicyAgent):
@@ -189,14 +194,13 @@ class PPO(OnPolicyAgent):
             self.learning_rate.copy_(self.schedule(self.policy.frames))
 
         # The policy acted with the statistics before this rollout, so log-probabilities come first.
-        log_prob, _ = self.actor.evaluate(self.actor.normalize(rollout), self._action(rollout))
+        log_prob = self._by_parts(self._log_prob, rollout)
         if self.actor.normalizer is not None:
             self.actor.normalizer.update(rollout, weight)
         if self.reward_normalizer is not None:
             reward = self.reward_normalizer(reward, terminated | truncated, weight)
 
-        value = self.critic(self.actor.normalize(rollout))
-        next_value = self.critic(self.actor.normalize(after))
+        value, next_value = self._by_parts(self._value, rollout), self._by_parts(self._value, after)
         advantage = generalized_advantage(
             reward, value, next_value, terminated, truncated, self.gamma, self.gae_lambda
         )
@@ -306,6 +310,26 @@ class PPO(OnPolicyAgent):
         """Reset the discounted returns of the reward normalizer."""
         if self.reward_normalizer is not None:
             self.reward_normalizer.discounted.zero_()
+
+    def _log_prob(self, batch: TensorDictBase) -> Tensor:
+        log_prob, _ = self.actor.evaluate(self.actor.normalize(batch), self._action(batch))
+        return log_prob
+
+    def _value(self, batch: TensorDictBase) -> Tensor:
+        return self.critic(self.actor.normalize(batch))
+
+    def _by_parts(
+        self, function: Callable[[TensorDictBase], Tensor], rollout: TensorDictBase
+    ) -> Tensor:
+        """Return a function's values `[T, num_envs, 1]` with the memory of a part of the rollout.
+
+        Args:
+            function: function of the rows of a batch `[B]` that returns `[B, 1]`.
+            rollout: transitions `[T, num_envs]`.
+        """
+        parts = rollout.reshape(-1).split(max(self.batch_size, _PREPARED_AT_ONCE))
+        values = torch.cat([function(part) for part in parts])
+        return values.reshape(*rollout.batch_size, 1)
 
     def _action(self, batch: TensorDictBase) -> Tensor:
         action = batch.get("action")

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from agents import ppo
 from agents.ppo import PPO
 from tests.helpers.agents import CPU, ENVS, OBSERVATION, small_specs
 from torchrl_gpu.environments.specs import ActionKind
@@ -63,6 +64,17 @@ def test_prepare_adds_the_entries_that_updates_read(kind: ActionKind) -> None:
     torch.testing.assert_close(prepared["value"], agent.critic(rollout))
     torch.testing.assert_close(prepared["advantage"] + prepared["value"], prepared["value_target"])
     assert torch.equal(prepared["action"], rollout["action"])
+
+
+def test_a_rollout_is_prepared_in_parts_with_the_same_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings: dict[str, Any] = {"normalize_observations": True, "batch_size": 5}
+    agent = make(**settings)
+    whole = agent.prepare(make_rollout(agent))
+    monkeypatch.setattr(ppo, "_PREPARED_AT_ONCE", 5)
+    agent = make(**settings)
+    torch.testing.assert_close(agent.prepare(make_rollout(agent)), whole)
 
 
 def test_time_limits_bootstrap_from_the_true_last_observation_and_terminations_do_not() -> None:
