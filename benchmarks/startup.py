@@ -27,8 +27,8 @@ from agents import SAC
 
 update = SAC.update
 
-def first_update(self, batch):
-    update(self, batch)
+def first_update(self, *arguments):
+    update(self, *arguments)
     print(time.time(), flush=True)
     os._exit(0)
 
