@@ -26,8 +26,8 @@ import psutil
 import torch
 from pydantic import Field
 
-from benchmarks.arguments import call_with_arguments
 from benchmarks.report import print_figures, print_machine, print_table
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.kinds import accelerator_of
 from trainers import run
