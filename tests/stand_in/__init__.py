@@ -18,7 +18,15 @@ result shape depends on values, a copy to the host, and `synchronize()`. Not cov
 Tests get the device from the fixture `accelerator`, which skips them if torch is too old.
 """
 
+from tests.stand_in.abilities import MAKERS, Abilities
 from tests.stand_in.backend import missing, stand_in_accelerator
 from tests.stand_in.traffic import HostTraffic, count_host_reads
 
-__all__ = ["HostTraffic", "count_host_reads", "missing", "stand_in_accelerator"]
+__all__ = [
+    "MAKERS",
+    "Abilities",
+    "HostTraffic",
+    "count_host_reads",
+    "missing",
+    "stand_in_accelerator",
+]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils import backend_registration
 
-from tests.stand_in.tensor import DEVICE_TYPE, execute
+from tests.stand_in.abilities import DEVICE_TYPE, HARDWARE, Abilities
+from tests.stand_in.pinned import Event, PinnedMemory, current_stream
+from tests.stand_in.tensor import execute
 from tests.stand_in.traffic import record
+from torchrl_gpu.devices import kinds
 
 _REGISTER = "_setup_privateuseone_for_python_backend"
 
@@ -38,38 +42,58 @@ def missing() -> str | None:
 
 
 @contextmanager
-def stand_in_accelerator() -> Iterator[torch.device]:
-    """Make the device available within the block.
+def stand_in_accelerator(abilities: Abilities | None = None) -> Iterator[torch.device]:
+    """Make the device available within the block, by `device=npu` also on the command line.
 
     Torch cannot undo the registration of a device, so after the block the device remains registered
     but reports that it is not available. Two settings are changed within the block: modules move to
     the device by swapping tensors, and gradients are computed in the calling thread, because torch
     starts autograd threads only for devices that were registered before the first backward pass.
+
+    Args:
+        abilities: abilities of the device; None for those of `Abilities()`.
     """
     backend = _registered_backend()
+    abilities = Abilities() if abilities is None else abilities
+    table = {**kinds._kinds(), DEVICE_TYPE: abilities.record()}
     swapped = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)
-    backend.available = True
+    HARDWARE.switch_on(abilities)
     try:
-        with torch.autograd.set_multithreading_enabled(False):
+        with ExitStack() as block:
+            block.enter_context(backend.equipped(abilities))
+            block.enter_context(mock.patch.object(kinds, "_kinds", return_value=table))
+            block.enter_context(torch.autograd.set_multithreading_enabled(False))
+            if abilities.pinned_memory:
+                block.enter_context(PinnedMemory())
             yield torch.device(DEVICE_TYPE, 0)
     finally:
-        backend.available = False
+        HARDWARE.switch_off()
         torch.__future__.set_swap_module_params_on_conversion(swapped)
 
 
 class _Backend:
-    """Module `torch.npu` as torch expects it: one device, with the CPU's random generator."""
+    """Module `torch.npu` as torch expects it: one device."""
 
     def __init__(self) -> None:
-        self.available = False
         self.libraries: list[torch.library.Library] = []
+
+    @contextmanager
+    def equipped(self, abilities: Abilities) -> Iterator[None]:
+        """Have the functions that only devices with some ability have, within the block."""
+        functions: dict[str, Any] = {}
+        if abilities.generator:
+            functions |= {"get_rng_state": _rng_state, "set_rng_state": _set_rng_state}
+        if abilities.pinned_memory:
+            functions |= {"Event": Event, "current_stream": current_stream}
+        with mock.patch.multiple(self, create=True, **functions) if functions else nullcontext():
+            yield
 
     def is_initialized(self) -> bool:
         return True
 
     def is_available(self) -> bool:
-        return self.available
+        return HARDWARE.is_present
 
     def device_count(self) -> int:
         return 1
@@ -84,16 +108,11 @@ class _Backend:
         record("synchronize", "synchronize")
 
     def manual_seed(self, seed: int) -> None:
-        pass
+        self.manual_seed_all(seed)
 
     def manual_seed_all(self, seed: int) -> None:
-        pass
-
-    def get_rng_state(self, device: object = None) -> Tensor:
-        return torch.get_rng_state()
-
-    def set_rng_state(self, state: Tensor, device: object = None) -> None:
-        torch.set_rng_state(state)
+        if HARDWARE.abilities.generator:
+            HARDWARE.seed(seed)
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16]
@@ -115,6 +134,14 @@ def _registered_backend() -> _Backend:
         aten.impl(operation, functools.partial(_execute, operation), "PrivateUse1")
     backend.libraries = [anything, aten]  # deleting a library removes its registrations
     return backend
+
+
+def _rng_state(device: object = None) -> Tensor:
+    return HARDWARE.random_state.clone()
+
+
+def _set_rng_state(state: Tensor, device: object = None) -> None:
+    HARDWARE.random_state = state.clone()
 
 
 def _execute(operation: OpOverload, *args: Any, **kwargs: Any) -> Any:

@@ -10,10 +10,9 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
+from tests.stand_in.abilities import DEVICE_TYPE, HARDWARE
+from tests.stand_in.pinned import begin_copy
 from tests.stand_in.traffic import record
-
-# A name that TorchRL's collectors accept.
-DEVICE_TYPE = "npu"
 
 _READS_A_VALUE = {"_local_scalar_dense", "allclose", "equal", "is_nonzero"}
 # The CUDA kernels of these operations read the size of their result on the host.
@@ -31,6 +30,7 @@ _SHAPE_DEPENDS_ON_VALUES = {
 }
 _INDEXING = {"index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_"}
 _COPYING = {"copy_", "copy", "_copy_from"}
+_DOUBLE = (torch.float64, torch.complex128)
 
 
 class StandInTensor(Tensor):
@@ -40,6 +40,8 @@ class StandInTensor(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor) -> StandInTensor:
+        if held.dtype in _DOUBLE and not HARDWARE.abilities.float64:
+            raise TypeError(f"cannot convert a tensor to {held.dtype} on {DEVICE_TYPE}:0")
         wrapper = Tensor._make_wrapper_subclass(
             cls,
             held.size(),
@@ -83,7 +85,9 @@ def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     """Run one torch operation on the wrapped CPU tensors, and count its host reads and copies."""
     name = operation._schema.name.removeprefix("aten::")
     if name in _COPYING:
-        return _copy(name, args)
+        return _copy(name, args, kwargs)
+    if name.startswith("_fused_adam") and not HARDWARE.abilities.fused_adam:
+        raise NotImplementedError(f"{DEVICE_TYPE} has no kernel for {name}")
     if reads_host(name, args, kwargs):
         record("read", name)
 
@@ -104,7 +108,15 @@ def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 
     held = {id(tensor._held): tensor for tensor in tensors if isinstance(tensor, StandInTensor)}
     args, kwargs = tree_map(_unwrap, (args, kwargs))
-    result = operation(*args, **kwargs)
+    if torch.Tag.nondeterministic_seeded in operation.tags:
+        if kwargs.get("generator") is not None:
+            raise RuntimeError(
+                f"{name}: expected a generator of {DEVICE_TYPE}, but found one of cpu"
+            )
+        with HARDWARE.draws():
+            result = operation(*args, **kwargs)
+    else:
+        result = operation(*args, **kwargs)
 
     def wrap(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor) or not gives_stand_in:
@@ -143,9 +155,11 @@ def reads_host(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     return False
 
 
-def _copy(name: str, args: tuple[Any, ...]) -> Tensor:
+def _copy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     destination, source = args[:2] if name != "_copy_from" else (args[1], args[0])
     _record_copy(_is_stand_in(destination), _is_stand_in(source), name)
+    if args[2] if len(args) > 2 else kwargs.get("non_blocking", False):
+        begin_copy(source)
     if name == "copy":
         return StandInTensor(torch.ops.aten.copy(_unwrap(destination), _unwrap(source)))
     _unwrap(destination).copy_(_unwrap(source))
