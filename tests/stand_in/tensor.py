@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves, tree_map
 
 from tests.stand_in.abilities import DEVICE_TYPE, HARDWARE
 from tests.stand_in.pinned import begin_copy
@@ -91,7 +90,9 @@ def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     if reads_host(name, args, kwargs):
         record("read", name)
 
-    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    tensors: list[Tensor] = []
+    _each_tensor(tensors.append, args)
+    _each_tensor(tensors.append, kwargs)
     device = kwargs.get("device")
     gives_stand_in = device is None or torch.device(device).type == DEVICE_TYPE
     if device is not None:
@@ -107,28 +108,24 @@ def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
         _refuse_mixed_devices(name, tensors)
 
     held = {id(tensor._held): tensor for tensor in tensors if isinstance(tensor, StandInTensor)}
-    args, kwargs = tree_map(_unwrap, (args, kwargs))
-    if torch.Tag.nondeterministic_seeded in operation.tags:
-        if kwargs.get("generator") is not None:
-            raise RuntimeError(
-                f"{name}: expected a generator of {DEVICE_TYPE}, but found one of cpu"
-            )
+    args, kwargs = _each_tensor(_unwrap, args), _each_tensor(_unwrap, kwargs)
+    if torch.Tag.nondeterministic_seeded not in operation.tags:
+        result = operation(*args, **kwargs)
+    elif kwargs.get("generator") is not None:
+        raise RuntimeError(f"{name}: expected a generator of {DEVICE_TYPE}, but found one of cpu")
+    else:
         with HARDWARE.draws():
             result = operation(*args, **kwargs)
-    else:
-        result = operation(*args, **kwargs)
 
-    def wrap(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor) or not gives_stand_in:
-            return leaf
-        changed_in_place = held.get(id(leaf))
+    def wrap(tensor: Tensor) -> Tensor:
+        changed_in_place = held.get(id(tensor))
         if changed_in_place is None:
-            return StandInTensor(leaf)
-        if changed_in_place.shape != leaf.shape or changed_in_place.stride() != leaf.stride():
+            return StandInTensor(tensor)
+        if changed_in_place.shape != tensor.shape or changed_in_place.stride() != tensor.stride():
             raise NotImplementedError(f"the stand-in accelerator cannot change a shape by {name}")
         return changed_in_place
 
-    return tree_map(wrap, result)
+    return _each_tensor(wrap, result) if gives_stand_in else result
 
 
 def reads_host(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -189,6 +186,17 @@ def _is_stand_in(value: object) -> bool:
 
 def _is_mask(index: object) -> bool:
     return isinstance(index, StandInTensor) and index.dtype in (torch.bool, torch.uint8)
+
+
+def _each_tensor(function: Callable[[Tensor], Any], values: Any) -> Any:
+    """Replace every tensor of nested values by a result; many times faster than torch's pytree."""
+    if isinstance(values, Tensor):
+        return function(values)
+    if isinstance(values, (list, tuple)):
+        return type(values)([_each_tensor(function, value) for value in values])
+    if isinstance(values, dict):
+        return {name: _each_tensor(function, value) for name, value in values.items()}
+    return values
 
 
 def _unwrap(value: Any) -> Any:
