@@ -89,6 +89,8 @@ class Agent(nn.Module, ABC):
 
     Attributes:
         actions: the kinds of actions that the agent can produce.
+        added_keys: names of the entries that a replay or the agent adds to a batch; no observation
+            can have one of them.
         policy: maps a TensorDict of observations to one with actions; it explores in train mode and
             is greedy in eval mode.
         optimizer: optimizer of all trainable parameters.
@@ -98,10 +100,12 @@ class Agent(nn.Module, ABC):
             larger gradient is scaled down to it; None for no limit.
 
     Raises:
-        ConfigurationError: the agent cannot produce actions of this kind.
+        ConfigurationError: the agent cannot produce actions of this kind, or an observation has the
+            name of an added entry.
     """
 
     actions: ClassVar[frozenset[ActionKind]]
+    added_keys: ClassVar[frozenset[str]] = frozenset()
     policy: PolicyWrapper
     optimizer: torch.optim.Optimizer
     batch_size: int
@@ -121,6 +125,12 @@ class Agent(nn.Module, ABC):
             raise ConfigurationError(
                 f"action_spec: {type(self).__name__} takes {' or '.join(sorted(self.actions))} "
                 f"actions, not {kind} ones"
+            )
+        taken = sorted(self.added_keys.intersection(observation_spec.keys()))
+        if taken:
+            raise ConfigurationError(
+                f"observation {taken[0]!r}: {type(self).__name__} adds an entry of this name to "
+                "its batches; rename the observation, or leave it out of observation_keys"
             )
         self.observation_spec = observation_spec
         self.action_spec = action_spec
@@ -252,6 +262,7 @@ class OffPolicyAgent(Agent):
         n_step: number of environment steps that a sampled transition spans.
     """
 
+    added_keys = frozenset({"weight", "priority_weight", "place", "steps_to_next_obs"})
     utd_ratio: float
     n_step: int = 1
 

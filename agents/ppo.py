@@ -91,6 +91,7 @@ class PPO(OnPolicyAgent):
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous", "discrete"})
+    added_keys = frozenset({"log_prob", "value", "value_target", "advantage"})
 
     @checked
     def __init__(

@@ -107,3 +107,17 @@ def test_unsupported_actions_are_refused(agent_class: type[Agent]) -> None:
     observation, _ = small_specs("continuous")
     with pytest.raises(ConfigurationError, match=r"^action_spec: Unbounded"):
         build(agent_class, observation, Unbounded((ENVS, 2)))
+
+
+@every_agent_class
+def test_observations_with_the_name_of_another_entry_of_a_batch_are_refused(
+    agent_class: type[Agent],
+) -> None:
+    """Such an observation would be overwritten, or read as importance weights, without an error."""
+    observation, action = small_specs(min(agent_class.actions))
+    assert agent_class.added_keys
+    for name in agent_class.added_keys:
+        specs = observation.clone()
+        specs[name] = Unbounded((ENVS, 2))
+        with pytest.raises(ConfigurationError, match=f"^observation '{name}': .* rename"):
+            build(agent_class, specs, action)
