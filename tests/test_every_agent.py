@@ -29,32 +29,13 @@ from tests.helpers.agents import (
     parameters,
     with_switches_turned,
 )
+from tests.helpers.training import make_trainer
 from tests.stand_in import count_host_reads
 from torchrl_gpu.acting.collector import BatchCollector
 from trainers.experience import experience_of
 from trainers.metrics import EpisodeStatistics, MetricAccumulator
 from trainers.pairing import pair
 from trainers.trainer import TorchRLTrainer
-
-
-def make_trainer(
-    case: Case, folder: Path, seed: int = 0, options: dict[str, Any] | None = None, **settings: Any
-) -> TorchRLTrainer:
-    torch.manual_seed(seed)
-    env = case.env()
-    agent = build_for(env, case.agent_class, **(options or {}))
-    defaults = {
-        "total_frames": 1024,
-        "random_frames": 128,
-        "replay_capacity": 2000,
-        "log_interval": 256,
-        "evaluation_interval": 512,
-        "evaluation_episodes": 16,
-        "checkpoint_interval": 512,
-        "loggers": ["csv"],
-        "show_progress": False,
-    }
-    return TorchRLTrainer(env, agent, folder, evaluation_env=case.env(), **{**defaults, **settings})
 
 
 @every_agent

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import open_dict
+from torchrl.envs import EnvBase
 
+from torchrl_gpu.environments.environment import Environment
 from trainers import run
 from trainers.command_line import complete
+from trainers.components import Component
 from trainers.registry import CUSTOM
 from trainers.settings import Settings, check
 
@@ -35,3 +42,44 @@ def settings_of(*arguments: str) -> tuple[Settings, str | None]:
         del config["hydra"]
     settings = check(config, {g: None if c == CUSTOM else c for g, c in choices.items()}, overrides)
     return settings, choices.get("experiment")
+
+
+@contextmanager
+def environments_built_once(*given: Environment) -> Iterator[None]:
+    """Let all commands of the block share environments: equal settings build one of them.
+
+    Args:
+        given: environments that can switch their mode; each serves in all commands that train or
+            evaluate in its class, in place of a new one.
+    """
+    built: dict[str, EnvBase] = {}
+    build = Component.build
+
+    def build_once(component: Component, *arguments: Any, **provided: Any) -> Any:
+        if not issubclass(component.target, EnvBase):
+            return build(component, *arguments, **provided)
+        mode = provided["mode"]
+        known = [env for env in given if type(env) is component.target and mode != "demo"]
+        for env in known:
+            env.set_mode(mode)
+            return _kept_open(env)
+        key = f"{component} {mode} {provided['device']}"
+        if key not in built:
+            built[key] = build(component, *arguments, **provided)
+        return _kept_open(built[key])
+
+    try:
+        with mock.patch.object(Component, "build", build_once):
+            yield
+    finally:
+        for env in (*given, *built.values()):
+            env.__dict__.pop("close", None)
+        for env in built.values():
+            env.close(raise_if_closed=False)
+
+
+def _kept_open(env: EnvBase) -> EnvBase:
+    """Return an environment that the program cannot close."""
+    env.is_closed = False  # closing a transform of it marks it as closed
+    env.__dict__["close"] = lambda **_: None
+    return env

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -10,8 +11,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 _pinned = WeakTensorKeyDictionary()
-# Source of each copy that the host has not waited for, with the version that the copy reads.
-_under_way: list[tuple[Tensor, int]] = []
+# Copies that the host has not waited for.
+_under_way: list[_Copy] = []
 
 
 class PinnedMemory(TorchFunctionMode):
@@ -35,14 +36,22 @@ class PinnedMemory(TorchFunctionMode):
 def begin_copy(source: Tensor) -> None:
     """Note a copy without blocking; one from other memory than pinned ends within its call."""
     if source in _pinned:
-        _under_way.append((source, source._version))
+        _under_way.append(_Copy(source, source._version))
+
+
+@dataclass(eq=False)
+class _Copy:
+    """A copy from pinned memory, with the version of the memory that it has to read."""
+
+    source: Tensor
+    version: int
 
 
 class Event:
     """Event of the only stream, such as `torch.cuda.Event`."""
 
     def __init__(self) -> None:
-        self._before: list[tuple[Tensor, int]] = []
+        self._before: list[_Copy] = []
 
     def record(self, stream: object) -> None:
         """Record the event after all copies that have begun."""
@@ -54,12 +63,12 @@ class Event:
         Raises:
             RuntimeError: the host has written to pinned memory that a copy had still to read.
         """
-        done, self._before = self._before, []
-        for source, version in done:
-            if source._version != version:
-                raise RuntimeError("pinned memory was overwritten before the device had read it")
-        numbers = {id(copy) for copy in done}
-        _under_way[:] = [copy for copy in _under_way if id(copy) not in numbers]
+        for copy in self._before:
+            if copy in _under_way:
+                _under_way.remove(copy)
+                if copy.source._version != copy.version:
+                    raise RuntimeError("pinned memory was overwritten before the device read it")
+        self._before = []
 
 
 def current_stream(device: object = None) -> None:

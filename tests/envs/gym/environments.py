@@ -99,6 +99,18 @@ class Camera(Image):
     observation_space = Box(0, 255, (16, 16, 1), np.uint8)
 
 
+class SightedArm(DictCounter):
+    """Counter with continuous actions, observed as a vector and a large enough image."""
+
+    observation_space = Dict(
+        joints=Box(0.0, 100.0, (2,), np.float32), camera=Camera.observation_space
+    )
+
+    def observe(self) -> Any:
+        camera = np.full(Camera.observation_space.shape, self.steps, np.uint8)
+        return {"joints": np.array([self.end, self.steps], np.float32), "camera": camera}
+
+
 class Number(Counter):
     """Counter observed as an element of a Discrete space."""
 
@@ -205,6 +217,7 @@ _ALL = (
     Image,
     ChannelsFirst,
     Camera,
+    SightedArm,
     Number,
     TupleAnswer,
     WholeNumbers,

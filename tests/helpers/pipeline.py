@@ -1,0 +1,86 @@
+"""The whole life of an agent on the command line: trained, saved, resumed and evaluated."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.helpers.program import call
+from torchrl_gpu.arguments import parameters_of
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
+from torchrl_gpu.checkpoints.state_file import load_state
+from trainers.registry import learning_agents
+
+EPISODE = 4
+_FRAMES, _ALL_FRAMES = 16, 32
+
+# Settings of small agents, of which each takes those that it has.
+_SMALL: dict[str, Any] = {
+    "hidden_sizes": "[8,8]",
+    "head_sizes": "[8]",
+    "batch_size": 8,
+    "rollout_length": 4,
+    "epochs": 1,
+    "utd_ratio": 0.125,
+    "acting_fractions": 4,
+    "atoms": 5,
+}
+_TRAINER = (
+    *("trainer.random_frames=8", "trainer.replay_capacity=100", "trainer.log_interval=8"),
+    *("trainer.evaluation_interval=16", "trainer.checkpoint_interval=16"),
+    *("trainer.evaluation_episodes=4", "trainer.show_progress=false", "evaluation.episodes=4"),
+)
+
+
+def live(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    agent: str,
+    device: torch.device,
+    *env: str,
+    films: bool = False,
+) -> None:
+    """Train an agent in a few steps, resume it, evaluate it and film it.
+
+    Args:
+        monkeypatch: fixture of the test.
+        folder: working folder of the program.
+        agent: name of the agent.
+        device: compute device.
+        *env: arguments that choose an environment; episodes of `EPISODE` steps cost least.
+        films: whether to film it.
+    """
+    monkeypatch.setattr("trainers.evaluation._STEPS_BETWEEN_LOOKS", EPISODE)
+
+    def run(*arguments: str) -> None:
+        assert call(monkeypatch, folder, f"device={device.type}", *arguments) == 0
+
+    known = parameters_of(learning_agents()[agent])
+    small = [f"agent.{name}={value}" for name, value in _SMALL.items() if name in known]
+    choices = ("experiment=null", f"agent={agent}", *env)
+    run(*choices, *small, *_TRAINER, f"trainer.total_frames={_FRAMES}")
+    (made,) = folder.glob("runs/*/*/*/")
+    before = _networks(made)
+    run(f"checkpoint={made}", f"trainer.total_frames={_ALL_FRAMES}")
+    after = _networks(made)
+    assert any(not torch.equal(before[name], value) for name, value in after.items())
+    assert all(value.isfinite().all() for value in after.values())
+    with (made / "metrics.csv").open() as file:
+        assert int(list(csv.DictReader(file))[-1]["frames"]) == _ALL_FRAMES
+    run("mode=eval", f"checkpoint={made}")
+    (result,) = made.glob("evaluations/*.json")
+    assert json.loads(result.read_text())["episodes"] == 4
+    if films:
+        run("mode=demo", f"checkpoint={made}", "demo.episodes=1")
+        (film,) = made.glob("videos/*.mp4")
+        assert film.stat().st_size > 500
+
+
+def _networks(run: Path) -> dict[str, torch.Tensor]:
+    networks: dict[str, torch.Tensor] = load_state(find_checkpoint(run))["agent"]["networks"]
+    return networks

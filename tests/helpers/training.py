@@ -1,0 +1,46 @@
+"""Trainers of small agents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.helpers.agents import CPU, Case, build_for
+from trainers.trainer import TorchRLTrainer
+
+
+def make_trainer(
+    case: Case,
+    folder: Path,
+    seed: int = 0,
+    options: dict[str, Any] | None = None,
+    device: torch.device = CPU,
+    **settings: Any,
+) -> TorchRLTrainer:
+    """Return a trainer of 16 environments on the host, for 1024 frames and two checkpoints.
+
+    Args:
+        case: agent class and kind of actions.
+        folder: run folder.
+        seed: seed of torch.
+        options: settings of the agent.
+        device: device of the agent.
+        **settings: settings of the trainer.
+    """
+    torch.manual_seed(seed)
+    env = case.env()
+    agent = build_for(env, case.agent_class, device, **(options or {}))
+    defaults = {
+        "total_frames": 1024,
+        "random_frames": 128,
+        "replay_capacity": 2000,
+        "log_interval": 256,
+        "evaluation_interval": 512,
+        "evaluation_episodes": 16,
+        "checkpoint_interval": 512,
+        "loggers": ["csv"],
+        "show_progress": False,
+    }
+    return TorchRLTrainer(env, agent, folder, evaluation_env=case.env(), **{**defaults, **settings})
