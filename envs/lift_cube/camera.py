@@ -172,9 +172,10 @@ class Cameras:
             rotation: orientations of the hand, unit quaternions w, x, y, z `[N, 4]`.
             shift: shift of each camera in the frame of its hand `[N, 3]`, m.
         """
-        hand = self._pose(position.double().cpu().numpy(), rotation.double().cpu().numpy())
+        # Converted on the host: Apple GPUs have no float64.
+        hand = self._pose(position.cpu().double().numpy(), rotation.cpu().double().numpy())
         mounting = np.repeat(self._mounting[None], len(hand), axis=0)
-        mounting[:, :3, 3] += shift.double().cpu().numpy()
+        mounting[:, :3, 3] += shift.cpu().double().numpy()
         poses = hand @ mounting
         if self._way == "sequential":
             images = self._one_after_another(self._wrist, poses)

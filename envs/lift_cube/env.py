@@ -287,7 +287,7 @@ class LiftCubeEnv(Environment):
         height = len(overview)
         wrist = self._images.stacks[index : index + 1, -3:].to(torch.float32)
         wrist = F.interpolate(wrist, (height, height))[0].permute(1, 2, 0).to(torch.uint8)
-        return torch.cat([overview, wrist.cpu()], dim=1)
+        return torch.cat([overview.cpu(), wrist.cpu()], dim=1)  # Madrona draws on the GPU
 
     def caption(self, index: int) -> str:
         """Return the height of the cube or the distance to it, and whether the gripper touches it.

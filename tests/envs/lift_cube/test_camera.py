@@ -11,6 +11,7 @@ from torch import Tensor
 
 from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.camera import WristCamera, choose
+from tests.stand_in import MAKERS, missing, stand_in_accelerator
 from torchrl_gpu.errors import ConfigurationError
 
 SIZE = 32
@@ -119,6 +120,21 @@ def stacked() -> Iterator[LiftCubeEnv]:
 def _frames(observation: TensorDictBase) -> Tensor:
     """Return the images of all stacks `[N, frames, 3, H, W]`."""
     return observation["pixels"].unflatten(1, (3, 3))
+
+
+def test_images_are_the_same_from_positions_on_a_device_without_float64(
+    stacked: LiftCubeEnv,
+) -> None:
+    cameras, hand = stacked.simulation.cameras, stacked.simulation.hand
+    assert cameras is not None
+    place = hand.get_pos(), hand.get_quat(), torch.zeros(2, 3)
+    expected = cameras.wrist_images(*place)
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with stand_in_accelerator(MAKERS["mps"]) as device:
+        images = cameras.wrist_images(*(tensor.to(device) for tensor in place))
+    assert torch.equal(images, expected)
 
 
 def test_stack_holds_the_last_images_of_the_episode(stacked: LiftCubeEnv) -> None:
