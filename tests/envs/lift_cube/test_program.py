@@ -9,8 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.helpers.program import call
+from envs.lift_cube import LiftCubeEnv
+from tests.helpers.pipeline import EPISODE, live
+from tests.helpers.program import call, environments_built_once
+from trainers.registry import learning_agents
 
 SMALL = ("env=lift_cube", "env.num_envs=4", "device=cpu", "env.max_episode_steps=5")
 
@@ -28,11 +32,27 @@ def test_run_trains_and_evaluates_in_one_scene(
     assert "success" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize("agent", learning_agents())
+def test_agent_lives_on_an_accelerator(
+    agent: str,
+    lift: LiftCubeEnv,
+    accelerator: torch.device,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lift, "max_episode_steps", EPISODE)
+    with environments_built_once(lift):
+        live(monkeypatch, tmp_path, agent, accelerator, "env=lift_cube", "env.num_envs=4")
+
+
 @pytest.mark.slow
 def test_film_shows_the_scene_and_the_wrist(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    accelerator: torch.device,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    film = ("mode=demo", "agent=random", "demo.episodes=1", *SMALL)
+    film = ("mode=demo", "agent=random", "demo.episodes=1", *SMALL, f"device={accelerator.type}")
     assert call(monkeypatch, tmp_path, *film) == 0
     assert "height [mm]" in capfd.readouterr().out
     (path,) = tmp_path.glob("runs/lift_cube/random/videos/*.mp4")
