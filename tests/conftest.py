@@ -33,10 +33,10 @@ def _one_thread() -> None:
 
 
 @pytest.fixture
-def accelerator() -> Iterator[torch.device]:
-    """The stand-in accelerator: see tests/stand_in."""
+def accelerator(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """The stand-in accelerator: see tests/stand_in. A parameter states its abilities."""
     reason = missing()
     if reason:
         pytest.skip(reason)
-    with stand_in_accelerator() as device:
+    with stand_in_accelerator(getattr(request, "param", None)) as device:
         yield device

@@ -30,7 +30,7 @@ from tests.helpers.agents import (
     with_switches_turned,
 )
 from tests.helpers.training import make_trainer
-from tests.stand_in import count_host_reads
+from tests.stand_in import MAKERS, Abilities, count_host_reads
 from torchrl_gpu.acting.collector import BatchCollector
 from trainers.experience import experience_of
 from trainers.metrics import EpisodeStatistics, MetricAccumulator
@@ -91,7 +91,16 @@ def test_resumed_run_equals_an_uninterrupted_run(case: Case, tmp_path: Path) -> 
 
 
 @every_agent
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("accelerator", "turned"),
+    [
+        pytest.param(Abilities(), False, id="any"),
+        pytest.param(MAKERS["mps"], True, id="mps-switches-turned"),
+        pytest.param(MAKERS["xpu"], False, id="xpu"),
+        pytest.param(MAKERS["directml"], True, id="directml-switches-turned"),
+    ],
+    indirect=["accelerator"],
+)
 def test_pipeline_reads_nothing_back_to_the_host(
     case: Case, turned: bool, accelerator: torch.device
 ) -> None:

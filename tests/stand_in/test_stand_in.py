@@ -9,9 +9,13 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from tests.stand_in import count_host_reads, missing, stand_in_accelerator
+from tests.stand_in import MAKERS, Abilities, count_host_reads, missing, stand_in_accelerator
+from torchrl_gpu.devices.device import resolve_device
+from torchrl_gpu.devices.kinds import accelerator_of, available_devices
 
 Operation = Callable[[Tensor], object]
+
+needs_stand_in = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 READS: dict[str, Operation] = {
     "item": lambda x: x.sum().item(),
@@ -138,7 +142,7 @@ def test_nested_counters_count_independently(accelerator: torch.device) -> None:
     assert (outer.copies, inner.copies) == (1, 0)
 
 
-@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@needs_stand_in
 def test_the_device_leaves_no_trace_for_other_tests() -> None:
     def gradient(device: torch.device | str) -> Tensor:
         x = torch.ones(2, device=device, requires_grad=True)
@@ -153,3 +157,90 @@ def test_the_device_leaves_no_trace_for_other_tests() -> None:
         assert torch.equal(gradient("cpu"), before)
         assert not torch.accelerator.is_available() or torch.cuda.is_available()
         assert not torch.__future__.get_swap_module_params_on_conversion()
+
+
+@needs_stand_in
+@pytest.mark.parametrize("maker", MAKERS)
+def test_the_record_states_the_abilities_of_the_device(maker: str) -> None:
+    abilities = MAKERS[maker]
+    with stand_in_accelerator(abilities) as device:
+        record = accelerator_of(device)
+        assert resolve_device("npu") == device
+        assert str(device) in available_devices()
+        assert record.float64 == abilities.float64
+        assert record.fused_adam == abilities.fused_adam
+        assert record.pinned_transfers == abilities.pinned_memory
+        assert record.has_generator == abilities.generator
+    assert "npu:0" not in available_devices()
+
+
+@needs_stand_in
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda device: torch.zeros(2, dtype=torch.float64, device=device),
+        lambda device: torch.zeros(2, dtype=torch.float64).to(device),
+        lambda device: torch.zeros(2, device=device).double(),
+        lambda device: torch.zeros(2, dtype=torch.int64, device=device).to(torch.float64),
+    ],
+)
+def test_a_device_without_float64_refuses_it(operation: Callable[[torch.device], object]) -> None:
+    with stand_in_accelerator(Abilities(float64=False)) as device:
+        with pytest.raises(TypeError, match="float64"):
+            operation(device)
+        assert torch.zeros(2, dtype=torch.float64).to(device, torch.float32).device == device
+        assert (torch.zeros(2, device=device) + 1.0).dtype == torch.float32
+    with stand_in_accelerator() as device:
+        operation(device)
+
+
+@needs_stand_in
+def test_fused_adam_needs_the_ability() -> None:
+    for fused_adam in (True, False):
+        with stand_in_accelerator(Abilities(fused_adam=fused_adam)) as device:
+            network = nn.Linear(2, 1, device=device)
+            network(torch.ones(1, 2, device=device)).sum().backward()
+            optimizer = torch.optim.Adam(network.parameters(), fused=True)
+            if fused_adam:
+                optimizer.step()
+            else:
+                with pytest.raises(NotImplementedError, match="_fused_adam_"):
+                    optimizer.step()
+
+
+@needs_stand_in
+def test_the_generator_is_apart_from_that_of_the_host() -> None:
+    with stand_in_accelerator() as device:
+        torch.manual_seed(3)
+        before = torch.get_rng_state(), accelerator_of(device).rng_state()
+        drawn = torch.rand(5, device=device)
+        assert torch.equal(torch.get_rng_state(), before[0])
+        accelerator_of(device).set_rng_state(before[1])
+        assert torch.equal(torch.rand(5, device=device).cpu(), drawn.cpu())
+        with pytest.raises(RuntimeError, match="generator"):
+            torch.rand(5, device=device, generator=torch.Generator())
+    with stand_in_accelerator(Abilities(generator=False)) as device:
+        drawn = torch.rand(5, device=device)
+        torch.manual_seed(0)
+        assert not torch.equal(torch.rand(5, device=device).cpu(), drawn.cpu())
+        assert not hasattr(torch.get_device_module(device), "get_rng_state")
+
+
+@needs_stand_in
+def test_pinned_memory_has_to_be_left_alone_until_the_device_has_read_it() -> None:
+    with stand_in_accelerator(Abilities(pinned_memory=True)) as device:
+        record = accelerator_of(device)
+        pinned, event = torch.zeros(3, pin_memory=True), record.event()
+        there = torch.empty(3, device=device)
+
+        def copy() -> None:
+            there.copy_(pinned, non_blocking=True)
+            event.record(record.current_stream())
+
+        copy()
+        event.synchronize()
+        pinned.add_(1.0)
+        copy()
+        pinned.add_(1.0)
+        with pytest.raises(RuntimeError, match="overwritten"):
+            event.synchronize()
