@@ -38,6 +38,8 @@ from trainers.policy_files import trained_agent
 from trainers.registry import learning_agents
 from trainers.trainer import TorchRLTrainer
 
+AGENTS = learning_agents()
+DISCRETE_AGENTS = [name for name, agent in AGENTS.items() if "discrete" in agent.actions]
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
 needs_atari = pytest.mark.skipif(
@@ -54,21 +56,15 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
         *("env=marinenav", "env.num_envs=4", "env.num_robots=2", "env.num_obstacles=1"),
         f"env.max_episode_steps={EPISODE}",
     ),
-    "Pendulum-v1": (
-        *("env=gym", "env.name=Pendulum-v1", "env.num_envs=4"),
-        f"env.options.max_episode_steps={EPISODE}",
-    ),
-    "pixels": (
+    "gym": (  # vectors and pixels
         *("env=gym", f"env.name={MODULE}:SightedArm-v0", "env.num_envs=4", "env.frame_stack=2"),
         *("agent.encoder.channels=[2,2,2]", "agent.encoder.random_shift=1"),
     ),
 }
-DISCRETE: dict[str, tuple[str, ...]] = {
-    "CartPole-v1": (
-        *("env=gym", "env.name=CartPole-v1", "env.num_envs=4"),
-        f"env.options.max_episode_steps={EPISODE}",
-    ),
-}
+CART_POLE = (
+    *("env=gym", "env.name=CartPole-v1", "env.num_envs=4"),
+    f"env.options.max_episode_steps={EPISODE}",
+)
 # The time limit counts frames, also those without action at the start of an episode.
 PONG = (
     *("env=gym", "env.name=ALE/Pong-v5", "env.num_envs=2", "env.options.max_episode_steps=46"),
@@ -78,12 +74,21 @@ PONG = (
 
 @pytest.fixture(scope="module", autouse=True)
 def _environments() -> Iterator[None]:
+    """Building an environment takes longer than all steps of a test."""
     with environments_built_once():
         yield
 
 
-@pytest.mark.parametrize("env", ENVIRONMENTS)
-@pytest.mark.parametrize("agent", learning_agents())
+@pytest.mark.parametrize(
+    ("env", "accelerator"),
+    [
+        pytest.param("fanuc", MAKERS["xpu"], id="fanuc-xpu"),
+        pytest.param("marinenav", MAKERS["mps"], id="marinenav-mps"),
+        pytest.param("gym", MAKERS["directml"], id="gym-directml"),
+    ],
+    indirect=["accelerator"],
+)
+@pytest.mark.parametrize("agent", AGENTS)
 def test_agent_lives_on_an_accelerator(
     agent: str,
     env: str,
@@ -95,18 +100,11 @@ def test_agent_lives_on_an_accelerator(
     live(monkeypatch, tmp_path, agent, accelerator, *ENVIRONMENTS[env], films=films)
 
 
-@pytest.mark.parametrize("env", DISCRETE)
-@pytest.mark.parametrize(
-    "agent", [n for n, a in learning_agents().items() if "discrete" in a.actions]
-)
+@pytest.mark.parametrize("agent", DISCRETE_AGENTS)
 def test_discrete_agent_lives_on_an_accelerator(
-    agent: str,
-    env: str,
-    accelerator: torch.device,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    agent: str, accelerator: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live(monkeypatch, tmp_path, agent, accelerator, *DISCRETE[env], films=agent == "ppo")
+    live(monkeypatch, tmp_path, agent, accelerator, *CART_POLE, films=agent == "ppo")
 
 
 @needs_atari

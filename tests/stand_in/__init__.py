@@ -15,7 +15,11 @@ result shape depends on values, a copy to the host, and `synchronize()`. Not cov
 `device.type == "cuda"` and code under torch.compile; on a real GPU,
 `torch.cuda.set_sync_debug_mode("error")` detects all blocking operations.
 
-Tests get the device from the fixture `accelerator`, which skips them if torch is too old.
+An accelerator can lack abilities, as those of some makers do: `MAKERS["mps"]` has no float64.
+Within the block the command line knows the device too, as `device=npu`.
+
+Tests get the device from the fixture `accelerator`, which skips them if torch is too old; its
+parameter, if a test gives one, is the `Abilities` of the device.
 """
 
 from tests.stand_in.abilities import MAKERS, Abilities
