@@ -10,6 +10,7 @@ from typing import Final
 import torch
 
 from torchrl_gpu.devices.accelerator import Accelerator
+from torchrl_gpu.devices.presence import Presence
 
 # A name that TorchRL's collectors accept.
 DEVICE_TYPE: Final = "npu"
@@ -37,9 +38,15 @@ class Abilities:
         abilities = self
 
         class StandIn(Accelerator):
+            device_type = DEVICE_TYPE
+
             @classmethod
-            def names(cls) -> list[str]:
-                return [f"{DEVICE_TYPE}:0"]
+            def look(cls) -> Presence:
+                return Presence(1)
+
+            @classmethod
+            def names(cls, count: int) -> list[str]:
+                return [f"{DEVICE_TYPE}:{index}" for index in range(count)]
 
             @property
             def fused_adam(self) -> bool:

@@ -55,14 +55,14 @@ def stand_in_accelerator(abilities: Abilities | None = None) -> Iterator[torch.d
     """
     backend = _registered_backend()
     abilities = Abilities() if abilities is None else abilities
-    table = {**kinds._kinds(), DEVICE_TYPE: abilities.record()}
+    with_device = (*kinds.KINDS, abilities.record())
     swapped = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)
     HARDWARE.switch_on(abilities)
     try:
         with ExitStack() as block:
             block.enter_context(backend.equipped(abilities))
-            block.enter_context(mock.patch.object(kinds, "_kinds", return_value=table))
+            block.enter_context(mock.patch.object(kinds, "KINDS", with_device))
             block.enter_context(torch.autograd.set_multithreading_enabled(False))
             if abilities.pinned_memory:
                 block.enter_context(PinnedMemory())
