@@ -26,12 +26,16 @@ class Abilities:
         pinned_memory: whether it copies from pinned memory without blocking the host.
         generator: whether `torch.manual_seed` seeds its random number generator, and its state can
             be read and set.
+        lerp: whether it has a kernel of `lerp`.
+        byte_views: whether its tensors can be viewed as another dtype, in the same memory.
     """
 
     float64: bool = True
     fused_adam: bool = False
     pinned_memory: bool = False
     generator: bool = True
+    lerp: bool = True
+    byte_views: bool = True
 
     def record(self) -> type[Accelerator]:
         """Return the class of a device with these abilities, for the table of all kinds."""
@@ -58,13 +62,14 @@ class Abilities:
 
         if abilities.pinned_memory:
             StandIn.pinned_transfers = True
+        StandIn.lerp, StandIn.byte_views = abilities.lerp, abilities.byte_views
         return StandIn
 
 
 MAKERS: Final = {
     "mps": Abilities(float64=False, fused_adam=True),
     "xpu": Abilities(float64=False, fused_adam=True, pinned_memory=True),
-    "directml": Abilities(float64=False, generator=False),
+    "directml": Abilities(float64=False, generator=False, lerp=False, byte_views=False),
 }
 
 

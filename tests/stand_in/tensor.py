@@ -85,7 +85,12 @@ def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     name = operation._schema.name.removeprefix("aten::")
     if name in _COPYING:
         return _copy(name, args, kwargs)
-    if name.startswith("_fused_adam") and not HARDWARE.abilities.fused_adam:
+    abilities = HARDWARE.abilities
+    if (
+        (name.startswith("_fused_adam") and not abilities.fused_adam)
+        or ("lerp" in name and not abilities.lerp)
+        or (str(operation) == "aten.view.dtype" and not abilities.byte_views)
+    ):
         raise NotImplementedError(f"{DEVICE_TYPE} has no kernel for {name}")
     if reads_host(name, args, kwargs):
         record("read", name)
