@@ -117,7 +117,7 @@ def test_a_traceback_shows_the_script_alone(
         (["-m"], "which script?"),
         (["missing.py", "1"], "missing.py: there is no such script"),
         (["-m", "missing.module"], "-m missing.module: there is no such module"),
-        (["device=abacus", "scripts"], "device=abacus is not available"),
+        (["device=abacus", "scripts"], "device=abacus is not one of"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -273,7 +273,7 @@ def test_cuda_itself_is_left_alone() -> None:
 
 
 def test_an_unknown_device_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="device=abacus is not available"):
+    with pytest.raises(ConfigurationError, match="device=abacus is not one of"):
         redirect_cuda("abacus").__enter__()
 
 
