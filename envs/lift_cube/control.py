@@ -37,7 +37,7 @@ def joint_changes(transposed: Tensor, error: Tensor, damping: Tensor) -> Tensor:
         damping: `damping_matrix`.
     """
     # dq = J^T (J J^T + lambda^2 I)^-1 e; damped, the matrix is never singular.
-    pulls, _ = torch.linalg.solve_ex(damping + transposed.mT @ transposed, error)
+    pulls, _ = torch.linalg.solve_ex(torch.baddbmm(damping, transposed.mT, transposed), error)
     return (transposed @ pulls.unsqueeze(-1)).squeeze(-1).clamp(-_MAX_CHANGE, _MAX_CHANGE)
 
 
@@ -47,27 +47,27 @@ def damping_matrix(device: torch.device) -> Tensor:
 
 
 def comparison(desired: Tensor) -> Tensor:
-    """Return the matrices `[N, 4, 4]` with which `tilt` compares orientations to desired ones.
+    """Return the matrix `[4, 4]` with which `tilt` compares orientations to a desired one.
 
     Args:
-        desired: unit quaternions w, x, y, z `[N, 4]`.
+        desired: unit quaternion w, x, y, z `[4]`.
     """
-    w, x, y, z = desired.unbind(-1)
+    w, x, y, z = desired
     # desired * conjugate(q) is linear in q.
-    rows = [[w, x, y, z], [x, -w, z, -y], [y, -z, -w, x], [z, y, -x, -w]]
-    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+    columns = [[w, x, y, z], [x, -w, z, -y], [y, -z, -w, x], [z, y, -x, -w]]
+    return torch.stack([torch.stack(column) for column in columns], dim=-1)
 
 
 def tilt(present: Tensor, compared: Tensor) -> Tensor:
-    """Return the rotation vectors `[N, 3]` in rad from present to desired orientations.
+    """Return the rotation vectors `[N, 3]` in rad from present orientations to the desired one.
 
     They are 2 sin(angle / 2) long, which is the angle for small ones.
 
     Args:
         present: unit quaternions w, x, y, z `[N, 4]`.
-        compared: `comparison` of the desired orientations.
+        compared: `comparison` of the desired orientation.
     """
-    difference = (compared @ present.unsqueeze(-1)).squeeze(-1)
+    difference = present @ compared
     # q and -q are the same rotation: choose the shorter way.
     return difference[:, 1:] * torch.copysign(difference.new_full((), 2.0), difference[:, :1])
 
@@ -77,4 +77,4 @@ def rotate(quaternion: Tensor, vector: Tensor) -> Tensor:
     axis = quaternion[:, 1:]
     vector = vector.expand_as(axis)
     twice = 2.0 * torch.linalg.cross(axis, vector)
-    return vector + quaternion[:, :1] * twice + torch.linalg.cross(axis, twice)
+    return torch.addcmul(vector, quaternion[:, :1], twice) + torch.linalg.cross(axis, twice)

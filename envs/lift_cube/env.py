@@ -17,7 +17,8 @@ from envs.lift_cube.arm import PANDA, Arm
 from envs.lift_cube.camera import Range, WristCamera
 from envs.lift_cube.images import WristImages
 from envs.lift_cube.observation import ObservationEncoder
-from envs.lift_cube.simulation import STEP_SECONDS, Scene, Simulation, memory_needed
+from envs.lift_cube.scene import Scene
+from envs.lift_cube.simulation import STEP_SECONDS, Simulation, memory_needed
 from envs.lift_cube.starts import Draws, Starts, draw_sizes
 from envs.lift_cube.task import TERMS, Task, judge, measure
 from torchrl_gpu.arguments import checked
@@ -146,7 +147,7 @@ class LiftCubeEnv(Environment):
             if pixels or filmed
             else None
         )
-        self._term_sums = torch.zeros(len(TERMS[task]), device=self.device)
+        self._term_sums = torch.zeros(len(TERMS[task]), num_envs, device=self.device)
         self._term_count = 0
         self._restart(torch.arange(num_envs, device=self.device))
         self._make_specs(num_envs)
@@ -177,7 +178,8 @@ class LiftCubeEnv(Environment):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get("action").clamp(-1.0, 1.0)
-        self._target = (self._target + STEP_LENGTH * action[:, :3]).clamp(self._low, self._high)
+        target = torch.add(self._target, action[:, :3], alpha=STEP_LENGTH)
+        self._target = target.clamp(self._low, self._high)
         joints = self.simulation.joints_towards(self._scene, self._target)
         self.simulation.step(joints, (action[:, 3:] + 1.0) / 2.0)
         self._scene = self.simulation.observe()
@@ -188,10 +190,10 @@ class LiftCubeEnv(Environment):
         change = (action - self._last_action).square().sum(-1)
         progress = judge(self.task, self._scene, self._resting, self._was_lifted, change)
         self._was_lifted, self._last_action = progress.lifted, action
-        self._term_sums = self._term_sums + progress.terms.mean(1)
+        self._term_sums = self._term_sums + progress.terms
         self._term_count += 1
         success = progress.success.unsqueeze(-1)
-        truncated = (self._steps >= self.max_episode_steps) & ~success
+        truncated = (self._steps >= self.max_episode_steps) > success
         return self._batch(
             {
                 **self._observations(),
@@ -204,7 +206,7 @@ class LiftCubeEnv(Environment):
         )
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
-        rows = after.get("done")[:, 0].nonzero().squeeze(-1)
+        rows = after.get("done").nonzero()[:, 0]
         if not len(rows):
             return after.exclude("reward")
         self._restart(rows)
@@ -267,7 +269,7 @@ class LiftCubeEnv(Environment):
         """Return the mean of each term of the reward since the last call, as `reward/TERM`."""
         if not self._term_count:
             return {}
-        means = (self._term_sums / self._term_count).tolist()
+        means = (self._term_sums.mean(1) / self._term_count).tolist()
         self._term_sums, self._term_count = torch.zeros_like(self._term_sums), 0
         return {f"reward/{term}": mean for term, mean in zip(TERMS[self.task], means, strict=True)}
 

@@ -7,11 +7,12 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from envs.lift_cube.simulation import Scene, Simulation
+from envs.lift_cube.scene import Scene
+from envs.lift_cube.simulation import Simulation
 
-# Scales that bring speeds in rad/s and lengths in m to order 1.
-_SPEED_SCALE: Final = 0.5
-_LENGTH_SCALE: Final = 4.0
+# Speeds in rad/s and lengths in m of order 1.
+_SPEED: Final = 2.0
+_LENGTH: Final = 0.25
 
 
 class ObservationEncoder:
@@ -27,10 +28,26 @@ class ObservationEncoder:
     def __init__(
         self, simulation: Simulation, home: Tensor, center: Tensor, *, with_cube: bool
     ) -> None:
-        self._closed = simulation.closed
-        self._travel = simulation.opened - simulation.closed
-        self._home = home
-        self._center = center
+        closed, travel = simulation.closed, simulation.opened - simulation.closed
+        still, here = torch.zeros_like(home), torch.zeros_like(center)
+        # Origin and unit of each entry, so that two operations encode all of them.
+        entries = [
+            (home, torch.ones_like(home)),
+            (still, torch.full_like(home, _SPEED)),
+            (closed, travel),
+            (torch.zeros_like(closed), torch.full_like(closed, _SPEED)),
+            (center, torch.full_like(center, _LENGTH)),
+            (here, torch.full_like(center, _LENGTH)),
+            (here, torch.ones_like(center)),
+        ]
+        if with_cube:
+            entries += [
+                (torch.zeros_like(closed), torch.ones_like(closed)),
+                (center, torch.full_like(center, _LENGTH)),
+                (here, torch.full_like(center, _LENGTH)),
+            ]
+        origins, units = zip(*entries, strict=True)
+        self._origin, self._unit = torch.cat(origins), torch.cat(units)
         self._with_cube = with_cube
 
     def __call__(self, scene: Scene, target: Tensor) -> Tensor:
@@ -41,18 +58,14 @@ class ObservationEncoder:
             target: targets of the grip points `[N, 3]`, m.
         """
         entries = [
-            scene.joints - self._home,
-            _SPEED_SCALE * scene.joint_speeds,
-            (scene.fingers - self._closed) / self._travel,
-            _SPEED_SCALE * scene.finger_speeds,
-            _LENGTH_SCALE * (scene.grip - self._center),
-            _LENGTH_SCALE * (target - scene.grip),
+            scene.joints,
+            scene.joint_speeds,
+            scene.fingers,
+            scene.finger_speeds,
+            scene.grip,
+            target - scene.grip,
             scene.tilt,
         ]
         if self._with_cube:
-            entries += [
-                scene.touches.to(torch.float32),
-                _LENGTH_SCALE * (scene.cube - self._center),
-                _LENGTH_SCALE * (scene.cube - scene.grip),
-            ]
-        return torch.cat(entries, dim=-1)
+            entries += [scene.touches, scene.cube, scene.cube - scene.grip]
+        return (torch.cat(entries, dim=-1) - self._origin) / self._unit

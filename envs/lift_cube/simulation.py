@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -20,7 +20,8 @@ from envs.genesis import (
 )
 from envs.lift_cube.arm import Arm
 from envs.lift_cube.camera import SPACING, Cameras, Choice, WristCamera, choose
-from envs.lift_cube.control import comparison, damping_matrix, jacobian, joint_changes, rotate, tilt
+from envs.lift_cube.control import damping_matrix, jacobian, joint_changes
+from envs.lift_cube.scene import Scene, SceneReader
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError
 
@@ -44,31 +45,6 @@ _BODY_COLOR: Final = (
 # environment, and the buffers of the renderer as multiples of the image.
 _ENVIRONMENT_MEMORY, _SIZE_MEMORY = 270 * 2**10, 37 * 2**10
 _IMAGES = 14
-
-
-class Scene(NamedTuple):
-    """Positions and speeds of all parts that the task reads, float32 on the simulator's device.
-
-    Attributes:
-        joints: angles of the joints `[N, J]`, rad.
-        joint_speeds: `[N, J]`, rad/s.
-        fingers: positions of the finger joints `[N, 2]`, m or rad.
-        finger_speeds: `[N, 2]`, m/s or rad/s.
-        grip: position of the grip point `[N, 3]`, m.
-        tilt: rotation vector from the orientation of the hand to that in the home posture `[N, 3]`,
-            rad.
-        cube: position of the cube's centre `[N, 3]`, m.
-        touches: whether each pad touches the cube, bool `[N, 2]`.
-    """
-
-    joints: Tensor
-    joint_speeds: Tensor
-    fingers: Tensor
-    finger_speeds: Tensor
-    grip: Tensor
-    tilt: Tensor
-    cube: Tensor
-    touches: Tensor
 
 
 class Simulation:
@@ -114,7 +90,7 @@ class Simulation:
             setting="env.num_envs",
             purpose="the scene",
         )
-        gs = start_genesis(device)
+        gs = self._gs = start_genesis(device)
         if show_viewer and not gs.utils.misc.has_display():
             raise ConfigurationError("env.show_viewer=true: there is no display; mode=demo films")
         choice = None if wrist is None else choose(wrist.renderer, gs.backend.name)
@@ -159,17 +135,21 @@ class Simulation:
         for geom in self.robot.geoms:
             geom.mesh.set_color(_BODY_COLOR)  # instead of a random one
         moving = self._movable(arm.joints, "joints")
+        closing = self._movable(arm.fingers, "fingers")
         joints = [joint.dofs_idx_local[0] for joint in moving]
-        fingers = [joint.dofs_idx_local[0] for joint in self._movable(arm.fingers, "fingers")]
-        self._joints, self._fingers = _as_slice(joints), _as_slice(fingers)
-        self._actuators = _as_slice([*joints, *fingers])
-        self._axes = _as_slice([joint.idx for joint in moving])
+        self._joints = _as_slice(joints)
+        self._actuators = _as_slice([*joints, *(joint.dofs_idx_local[0] for joint in closing)])
         turns = [[float(joint.type == gs.JOINT_TYPE.REVOLUTE)] for joint in moving]
         self._turns = torch.tensor(turns, device=self.device)
         self.hand = self._link(arm.hand, "hand")
-        pads = [self._link(name, "pads").idx for name in arm.pads]
-        self._pads = torch.tensor(pads, device=self.device)
-        self._grip_point = torch.tensor(arm.grip_point, device=self.device)
+        self._parts = {
+            "joints": _as_slice([joint.dofs_idx[0] for joint in moving]),
+            "fingers": _as_slice([joint.dofs_idx[0] for joint in closing]),
+            "axes": _as_slice([joint.idx for joint in moving]),
+            "hand": self.hand.idx,
+            "pads": [self._link(name, "pads").idx for name in arm.pads],
+            "grip_point": torch.tensor(arm.grip_point, device=self.device),
+        }
         self._damping = damping_matrix(self.device)
         self.opened = torch.tensor([arm.open_position] * 2, device=self.device)
         self.closed = torch.tensor([arm.closed_position] * 2, device=self.device)
@@ -204,7 +184,9 @@ class Simulation:
         self._low, self._high = self.robot.get_dofs_limit(self._joints)
         home = torch.tensor(self.arm.home, device=self.device)
         self.robot.set_dofs_position(home.expand(self.num_envs, -1), self._joints)
-        self._down = comparison(self.hand.get_quat())
+        self._reader = SceneReader(
+            self._gs, self.scene.rigid_solver, cube=self.cube.base_link_idx, **self._parts
+        )
         self.cube_size = torch.full((self.num_envs,), self._sizes[0], device=self.device)
         if len(self._sizes) > 1:
             for box, size in zip(self.cube.geoms, self._sizes, strict=True):
@@ -217,9 +199,7 @@ class Simulation:
         The hand keeps the orientation that it has in the home posture.
         """
         # Half the time of Genesis' own Jacobian, whose kernel takes long to launch.
-        axes = self.scene.rigid_solver.get_joints_anchor_axis(self._axes)
-        anchors = self.scene.rigid_solver.get_joints_anchor_pos(self._axes)
-        transposed = jacobian(axes, anchors, self._turns, scene.grip)
+        transposed = jacobian(*self._reader.axes(), self._turns, scene.grip)
         error = torch.cat([target - scene.grip, scene.tilt], dim=-1)
         return scene.joints + joint_changes(transposed, error, self._damping)
 
@@ -264,26 +244,8 @@ class Simulation:
         self.cube.set_mass(CUBE_MASS * factor, rows)
 
     def observe(self) -> Scene:
-        """Return the present positions and speeds."""
-        positions = self.robot.get_dofs_position()
-        speeds = self.robot.get_dofs_velocity()
-        rotation = self.hand.get_quat()
-        return Scene(
-            positions[:, self._joints],
-            speeds[:, self._joints],
-            positions[:, self._fingers],
-            speeds[:, self._fingers],
-            self.hand.get_pos() + rotate(rotation, self._grip_point),
-            tilt(rotation, self._down),
-            self.cube.get_pos(),
-            self._touches(),
-        )
-
-    def _touches(self) -> Tensor:
-        contacts = self.robot.get_contacts(with_entity=self.cube)
-        links = torch.stack([contacts["link_a"], contacts["link_b"]], dim=-1)
-        touched = (links.unsqueeze(-1) == self._pads).any(-2) & contacts["valid_mask"].unsqueeze(-1)
-        return touched.any(1)
+        """Return the present positions and speeds; the next step may overwrite them."""
+        return self._reader.scene()
 
     def images(self, shift: Tensor) -> Tensor:
         """Return the images of the wrist cameras `[N, 3, H, W]`, uint8.

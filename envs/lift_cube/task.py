@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from envs.lift_cube.simulation import Scene
+from envs.lift_cube.scene import Scene
 
 Task = Literal["lift", "reach"]
 
@@ -70,7 +70,7 @@ def judge(
     """
     distance = (scene.cube - scene.grip).norm(dim=-1)
     reach = 1.0 - torch.tanh(10.0 * distance)
-    floor = -(scene.grip[:, 2] < 0.01).to(reach.dtype)
+    floor = -1.0 * (scene.grip[:, 2] < 0.01)
     grasped = scene.touches.all(-1)
     rise = scene.cube[:, 2] - resting
     lifted = grasped & (rise > LIFTED)
@@ -79,11 +79,12 @@ def judge(
         terms = torch.stack([reach, floor])
     else:
         success = grasped & (rise > SUCCESS_RISE)
-        grasp = grasped * (0.25 + 2.0 * (rise / SUCCESS_RISE).clamp(0.0, 1.0))
-        drop = -2.0 * (was_lifted & ~grasped)
+        grasp = grasped * (0.25 + rise * (2.0 / SUCCESS_RISE)).clamp(0.25, 2.25)
+        drop = -2.0 * (was_lifted > grasped)
         smooth = -0.01 * lifted * action_change
         terms = torch.stack([reach, floor, grasp, lifted, success, drop, smooth])
-    reward = terms.sum(0) / _MOST[task] - 1.0 + SUCCESS_REWARD * success
+    reward = terms.sum(0) / _MOST[task] - 1.0
+    reward = torch.add(reward, success, alpha=SUCCESS_REWARD)
     return Progress(lifted, success, reward, terms)
 
 

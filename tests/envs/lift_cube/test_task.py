@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from envs.lift_cube.simulation import Scene
+from envs.lift_cube.scene import Scene
 from envs.lift_cube.task import TERMS, Progress, Task, judge, measure
 
 

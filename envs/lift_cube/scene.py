@@ -1,0 +1,127 @@
+"""The state of the scene that the task reads, and its reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from envs.lift_cube.control import comparison, rotate, tilt
+
+Indices = slice | list[int]
+
+
+class Scene(NamedTuple):
+    """Positions and speeds of all parts that the task reads, float32 on the simulator's device.
+
+    Tensors may share the memory of the simulator, whose next step then overwrites them.
+
+    Attributes:
+        joints: angles of the joints `[N, J]`, rad.
+        joint_speeds: `[N, J]`, rad/s.
+        fingers: positions of the finger joints `[N, 2]`, m or rad.
+        finger_speeds: `[N, 2]`, m/s or rad/s.
+        grip: position of the grip point `[N, 3]`, m.
+        tilt: rotation vector from the orientation of the hand to that in the home posture `[N, 3]`,
+            rad.
+        cube: position of the cube's centre `[N, 3]`, m.
+        touches: whether each pad touches the cube, bool `[N, 2]`.
+    """
+
+    joints: Tensor
+    joint_speeds: Tensor
+    fingers: Tensor
+    finger_speeds: Tensor
+    grip: Tensor
+    tilt: Tensor
+    cube: Tensor
+    touches: Tensor
+
+
+class SceneReader:
+    """Reads the state from the memory of Genesis, after the scene was built in the home posture.
+
+    The getters of Genesis copy whole fields and select parts of the copies. Between two steps of
+    the physics, this takes three times as long.
+
+    Args:
+        gs: the package `genesis`.
+        solver: rigid solver of the scene.
+        joints: indices of the degrees of freedom of the joints.
+        fingers: indices of the degrees of freedom of the fingers.
+        axes: indices of the joints.
+        hand: index of the hand's link.
+        pads: indices of the links of the two pads.
+        cube: index of the cube's link.
+        grip_point: point in the frame of the hand `[3]`, m.
+    """
+
+    def __init__(
+        self,
+        gs: Any,
+        solver: Any,
+        *,
+        joints: Indices,
+        fingers: Indices,
+        axes: Indices,
+        hand: int,
+        pads: Sequence[int],
+        cube: int,
+        grip_point: Tensor,
+    ) -> None:
+        self._to_torch = gs.utils.misc.qd_to_torch
+        self._state = solver.dyn_state
+        self._contacts = solver.collider.collider_state
+        self._joints, self._fingers, self._axes = joints, fingers, axes
+        self._hand, self._cube = hand, cube
+        self._grip_point = grip_point
+        # Pairs of touching links in both orders, each as one number.
+        self._num_links: int = solver.n_links
+        pairs = [[pad, cube] for pad in pads] + [[cube, pad] for pad in pads]
+        order = torch.tensor([self._num_links, 1], device=grip_point.device)
+        self._pairs = (torch.tensor(pairs, device=grip_point.device) * order).sum(-1)
+        self._slots = torch.arange(
+            self._field(self._contacts.contact_sort_idx).shape[1], device=grip_point.device
+        )
+        self._down = comparison(self._field(self._state.links.quat)[0, hand].clone())
+
+    def _field(self, field: Any) -> Tensor:
+        """Return present values `[N, ...]`, a view where Genesis shares memory with torch."""
+        values: Tensor = self._to_torch(field, transpose=True)
+        return values
+
+    def scene(self) -> Scene:
+        """Return the present positions and speeds."""
+        dofs, links = self._state.dofs, self._state.links
+        position, speed = self._field(dofs.pos), self._field(dofs.vel)
+        places, rotation = self._field(links.pos), self._field(links.quat)[:, self._hand]
+        return Scene(
+            position[:, self._joints],
+            speed[:, self._joints],
+            position[:, self._fingers],
+            speed[:, self._fingers],
+            places[:, self._hand] + rotate(rotation, self._grip_point),
+            tilt(rotation, self._down),
+            places[:, self._cube],
+            self._touches(),
+        )
+
+    def axes(self) -> tuple[Tensor, Tensor]:
+        """Return the axes of the joints `[N, J, 3]`, and points on them `[N, J, 3]`, m."""
+        joints = self._state.joints
+        return self._field(joints.xaxis)[:, self._axes], self._field(joints.xanchor)[:, self._axes]
+
+    def _touches(self) -> Tensor:
+        contacts, data = self._contacts, self._contacts.contact_data
+        counts = self._field(contacts.n_contacts)
+        longest = int(counts.max())
+        # The first contacts in this order are valid.
+        order = self._field(contacts.contact_sort_idx)[:, :longest]
+        links = torch.add(
+            self._field(data.link_b), self._field(data.link_a), alpha=self._num_links
+        )
+        valid = self._slots[:longest] < counts.unsqueeze(-1)
+        pairs = links.gather(1, order.long()).masked_fill_(~valid, -1)
+        return (pairs.unsqueeze(-1) == self._pairs).any(1).view(-1, 2, 2).any(1)
