@@ -119,9 +119,7 @@ class SceneReader:
         longest = int(counts.max())
         # The first contacts in this order are valid.
         order = self._field(contacts.contact_sort_idx)[:, :longest]
-        links = torch.add(
-            self._field(data.link_b), self._field(data.link_a), alpha=self._num_links
-        )
+        links = torch.add(self._field(data.link_b), self._field(data.link_a), alpha=self._num_links)
         valid = self._slots[:longest] < counts.unsqueeze(-1)
         pairs = links.gather(1, order.long()).masked_fill_(~valid, -1)
         return (pairs.unsqueeze(-1) == self._pairs).any(1).view(-1, 2, 2).any(1)

@@ -63,6 +63,31 @@ def test_jacobian_is_that_of_the_simulator(lift: LiftCubeEnv) -> None:
     assert torch.allclose(ours, expected, atol=1e-4)
 
 
+def test_scene_is_that_of_the_getters_of_the_simulator(lift: LiftCubeEnv) -> None:
+    lift.set_mode("train")
+    lift.curriculum = 1.0
+    root = lift.reset()
+    actions = _random_actions(lift, 15)
+    actions[:, :2, 3] = -1.0  # two grippers close around the cube
+    _roll(lift, actions, root)
+    lift.curriculum = 0.25
+    simulation = lift.simulation
+    scene, robot, cube = simulation.observe(), simulation.robot, simulation.cube
+    position, speed = robot.get_dofs_position(), robot.get_dofs_velocity()
+    assert torch.equal(torch.cat([scene.joints, scene.fingers], dim=1), position)
+    assert torch.equal(torch.cat([scene.joint_speeds, scene.finger_speeds], dim=1), speed)
+    assert torch.equal(scene.cube, cube.get_pos())
+    pads = [robot.get_link(name).idx for name in simulation.arm.pads]
+    contacts = robot.get_contacts(with_entity=cube)
+    links = torch.stack([contacts["link_a"], contacts["link_b"]], dim=-1)
+    touches = [
+        [bool((links[row] == pad).any(-1)[contacts["valid_mask"][row]].any()) for pad in pads]
+        for row in range(lift.num_envs)
+    ]
+    assert scene.touches.tolist() == touches
+    assert scene.touches.any()
+
+
 def test_curriculum_starts_with_the_gripper_around_the_cube(lift: LiftCubeEnv) -> None:
     lift.set_mode("train")
     lift.curriculum = 1.0
