@@ -145,6 +145,7 @@ def compare(
     Raises:
         ConfigurationError: Genesis is not installed.
     """
+    torch.set_num_threads(1)  # as the trainer does by default
     resolved = resolve_device(device)
     backend = start_genesis(resolved).backend.name
     print_machine()
