@@ -346,7 +346,7 @@ class LiftCubeEnv(Environment):
     @property
     def cube(self) -> Tensor:
         """Positions of the centre of the cube `[num_envs, 3]`, m."""
-        return self._scene.cube
+        return self._scene.cube.clone()
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the complete state of the environment as tensors."""

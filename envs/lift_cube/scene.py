@@ -43,8 +43,7 @@ class Scene(NamedTuple):
 class SceneReader:
     """Reads the state from the memory of Genesis, after the scene was built in the home posture.
 
-    The getters of Genesis copy whole fields and select parts of the copies. Between two steps of
-    the physics, this takes three times as long.
+    The getters of Genesis copy whole fields and select parts of the copies, which takes longer.
 
     Args:
         gs: the package `genesis`.
