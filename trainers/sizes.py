@@ -109,7 +109,7 @@ def _num_envs(env: Component, device: torch.device, limit: int | None) -> tuple[
     if issubclass(env.target, Environment):
         demand = env.target.demand(env.arguments(), device)
     if demand is None:
-        return number, f"{default}, which declares no demand"
+        return number, f"{default}, which does not depend on the machine"
     if demand.per_core is not None:
         cores = len(usable_cores())
         number, reason = cores * demand.per_core, f"{cores} cores, {demand.per_core} for each"

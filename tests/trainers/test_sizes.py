@@ -130,7 +130,7 @@ def test_an_environment_that_declares_nothing_keeps_its_default(
     with caplog.at_level(logging.INFO):
         found = resolve_sizes({"env": env}, {"env"}, torch.device("cpu"), None)
     assert found["env"].settings["num_envs"] == 5
-    assert "the default of IdentityEnv, which declares no demand" in caplog.text
+    assert "the default of IdentityEnv, which does not depend on the machine" in caplog.text
 
 
 def test_a_class_without_the_setting_is_refused() -> None:
