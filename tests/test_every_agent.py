@@ -122,7 +122,8 @@ def test_pipeline_reads_nothing_back_to_the_host(
             transition = collector.step(agent.policy)
             after = transition["next"]
             episodes.update(after["reward"], after["done"], after["success"])
-            for batch in experience.batches(transition):
+            experience.store(transition)
+            for batch in experience.batches():
                 update = agent.update(batch)
                 experience.learned(batch, update.priorities)
                 metrics.add(update.metrics)
@@ -175,7 +176,8 @@ def test_agent_accepts_vectors_pixels_and_sets_together(case: Case) -> None:
         flag = torch.zeros(num_envs, 1, dtype=torch.bool)
         outcome = {"reward": torch.rand(num_envs, 1), "terminated": flag, "truncated": flag}
         transition["next"] = root.clone().update({**outcome, "done": flag})
-        for batch in experience.batches(transition):
+        experience.store(transition)
+        for batch in experience.batches():
             losses = agent.update(batch).metrics
             updates += 1
     assert updates > 1

@@ -20,8 +20,12 @@ class Experience(Protocol):
 
     random_frames: int
 
-    def batches(self, transition: TensorDictBase) -> Iterator[TensorDictBase]:
-        """Store the transitions `[R]` of one step and yield the batches that are due."""
+    def store(self, transition: TensorDictBase) -> None:
+        """Store the transitions `[R]` of one step."""
+        ...
+
+    def batches(self) -> Iterator[TensorDictBase]:
+        """Yield the batches that are due after the stored step."""
         ...
 
     def learned(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
@@ -78,10 +82,13 @@ class ReplayExperience:
         self._frames = -random_frames
         self._updates = 0
 
-    def batches(self, transition: TensorDictBase) -> Iterator[TensorDictBase]:
-        """Store a step and yield as many batches as the ratio of updates to frames demands."""
+    def store(self, transition: TensorDictBase) -> None:
+        """Add the transitions `[R]` of one step to the replay buffer."""
         self.replay.extend(transition)
         self._frames += self.num_envs
+
+    def batches(self) -> Iterator[TensorDictBase]:
+        """Yield as many random batches as the ratio of updates to frames demands."""
         due = self._updates_due() - self._updates
         self._updates += due
         for _ in range(due):
@@ -127,14 +134,17 @@ class RolloutExperience:
         self.agent = agent
         self.buffer = RolloutBuffer(agent.rollout_length, agent.observation_spec, agent.device)
 
-    def batches(self, transition: TensorDictBase) -> Iterator[TensorDictBase]:
-        """Store a step; at the end of a rollout, yield its minibatches for each epoch.
+    def store(self, transition: TensorDictBase) -> None:
+        """Add the transitions `[R]` of one step to the rollout."""
+        self.buffer.extend(transition)
+
+    def batches(self) -> Iterator[TensorDictBase]:
+        """Yield the minibatches of a complete rollout for each epoch; nothing before its end.
 
         All minibatches have one size, so that every update is the same computation: the rollout
         divided into the fewest equal parts of at most `batch_size`. The few transitions of the
         remainder differ from epoch to epoch.
         """
-        self.buffer.extend(transition)
         if not self.buffer.is_full:
             return
         rollout = self.agent.prepare(self.buffer.rollout()).flatten()

@@ -146,7 +146,8 @@ class TorchRLTrainer:
             if self.evaluate_untrained and self.frames == 0:
                 self._evaluate(display)
             while self.frames < self.total_frames and not self.stop_requested:
-                for batch in self.experience.batches(self.collect()):
+                self.experience.store(self.collect())
+                for batch in self.experience.batches():
                     update = self.execution.update(self.agent, batch)
                     self.experience.learned(batch, update.priorities)
                     self.update_metrics.add(update.metrics)

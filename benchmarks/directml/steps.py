@@ -73,9 +73,9 @@ def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any)
         with torch.no_grad(), steps.act:
             agent.policy(transition)
         transition["next"] = _outcome(agent)
-        batches = experience.batches(transition)
         with steps.store:
-            batch = next(batches, None)
+            experience.store(transition)
+            batch = next(experience.batches(), None)
         if batch is None:
             continue
         with steps.update:

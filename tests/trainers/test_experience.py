@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase
 
 from agents import PPO, Rainbow
 from agents.base import Agent
 from tests.helpers.agents import ENVS, OBSERVATION, build, build_for, small_specs
 from tests.helpers.environments import MatchEnv
 from torchrl_gpu.environments.specs import ActionKind
-from trainers.experience import experience_of
+from trainers.experience import Experience, experience_of
 from trainers.trainer import TorchRLTrainer
 
 
@@ -31,22 +31,26 @@ def transition(agent: Agent) -> TensorDict:
     return step
 
 
+def after_a_step(experience: Experience, agent: Agent) -> list[TensorDictBase]:
+    """Store a step of the agent and return the batches that are due."""
+    experience.store(transition(agent))
+    return list(experience.batches())
+
+
 @pytest.mark.parametrize(
     ("batch_size", "sizes"), [(5, [4] * 3), (7, [6, 6]), (4, [4] * 3), (50, [12])]
 )
 def test_minibatches_of_a_rollout_have_equal_size(batch_size: int, sizes: list[int]) -> None:
     agent = make(PPO, "discrete", rollout_length=3, batch_size=batch_size, epochs=2)
     experience = experience_of(agent, ENVS, 100, 0)
-    batches = [len(b) for _ in range(3) for b in experience.batches(transition(agent))]
-    assert batches == 2 * sizes
+    assert [len(batch) for _ in range(3) for batch in after_a_step(experience, agent)] == 2 * sizes
 
 
 def test_remainder_of_a_rollout_differs_from_epoch_to_epoch() -> None:
     agent = make(PPO, "discrete", rollout_length=4, batch_size=5, epochs=20)
     experience = experience_of(agent, ENVS, 100, 0)
-    seen = torch.cat(
-        [b["advantage"] for _ in range(4) for b in experience.batches(transition(agent))]
-    )
+    batches = [batch for _ in range(4) for batch in after_a_step(experience, agent)]
+    seen = torch.cat([batch["advantage"] for batch in batches])
     assert len(seen) == 20 * 16
     assert len(seen.unique()) == 16
 
@@ -54,7 +58,7 @@ def test_remainder_of_a_rollout_differs_from_epoch_to_epoch() -> None:
 def test_priorities_reach_the_replay_buffer_after_each_update() -> None:
     agent = make(Rainbow, "discrete", batch_size=64, utd_ratio=0.5, n_step=1)
     experience: Any = experience_of(agent, ENVS, 100, 0)
-    (batch, _) = list(experience.batches(transition(agent)))
+    (batch, _) = after_a_step(experience, agent)
     # Only the first transition has a high priority.
     first = batch["place"] == batch["place"].min()
     experience.learned(batch, torch.where(first, 1e6, 0.0))

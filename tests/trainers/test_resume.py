@@ -77,7 +77,8 @@ def test_rollout_excludes_steps_of_abandoned_episodes(tmp_path: Path) -> None:
     agent.prepare = record
     for _ in range(8):
         assert not rollouts
-        list(resumed.experience.batches(resumed.collect()))
+        resumed.experience.store(resumed.collect())
+        list(resumed.experience.batches())
     (rollout,) = rollouts
     following = rollout["next", "observation"][:-1]
     assert torch.equal(rollout["observation"][1:], following)
