@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrl_gpu.errors import ConfigurationError
+
+
+class Reading(NamedTuple):
+    """Metrics whose values are still on a device.
+
+    Attributes:
+        values: values on the device, float32 `[K]`.
+        metrics: returns the metrics by name, given the values as numbers.
+    """
+
+    values: Tensor
+    metrics: Callable[[Sequence[float]], dict[str, float]]
+
+
+def read(*readings: Reading) -> dict[str, float]:
+    """Return the metrics of all readings, in one transfer from each device."""
+    streams: dict[torch.device, Iterator[float]] = {}
+    for device in {reading.values.device for reading in readings if len(reading.values)}:
+        together = [reading.values for reading in readings if reading.values.device == device]
+        streams[device] = iter(torch.cat(together).tolist())
+    metrics: dict[str, float] = {}
+    for values, function in readings:
+        metrics |= function(list(islice(streams.get(values.device, iter(())), len(values))))
+    return metrics
+
+
+def reading_of(metrics: Mapping[str, float | Tensor]) -> Reading:
+    """Return the reading of scalars by name, numbers or tensors `[]` on one device."""
+    tensors = {name: value for name, value in metrics.items() if isinstance(value, Tensor)}
+    numbers = {name: value for name, value in metrics.items() if not isinstance(value, Tensor)}
+    values = torch.empty(0)
+    if tensors:
+        values = torch.stack(tuple(tensors.values())).to(torch.float32)
+    return Reading(values, lambda read: {**numbers, **dict(zip(tensors, read, strict=True))})
 
 
 class MetricAccumulator:
@@ -37,18 +72,23 @@ class MetricAccumulator:
 
     def flush(self) -> dict[str, float]:
         """Return the mean of each metric over the updates that reported it, and reset all sums."""
-        if not self._sums:
-            return {}
-        totals: dict[str, float] = {}
-        counts: dict[str, int] = {}
+        return read(self.take())
+
+    def take(self) -> Reading:
+        """Return what `flush` returns, still on the device, and reset all sums."""
         keys = [(name, names) for names in self._sums for name in names]
-        sums = torch.cat(tuple(self._sums.values())).tolist()
-        for (name, names), total in zip(keys, sums, strict=True):
-            totals[name] = totals.get(name, 0.0) + total
-            counts[name] = counts.get(name, 0) + self._counts[names]
-        self._sums.clear()
-        self._counts.clear()
-        return {name: total / counts[name] for name, total in totals.items()}
+        counts, self._counts = self._counts, {}
+        sums, self._sums = self._sums, {}
+
+        def means(values: Sequence[float]) -> dict[str, float]:
+            totals: dict[str, float] = {}
+            updates: dict[str, int] = {}
+            for (name, names), total in zip(keys, values, strict=True):
+                totals[name] = totals.get(name, 0.0) + total
+                updates[name] = updates.get(name, 0) + counts[names]
+            return {name: total / updates[name] for name, total in totals.items()}
+
+        return Reading(torch.cat(tuple(sums.values())) if sums else torch.empty(0), means)
 
 
 class EpisodeStatistics:
@@ -110,14 +150,23 @@ class EpisodeStatistics:
             the environment reports it) and `episode/count`; an empty dict if no episode ended.
             Open episodes continue.
         """
-        total_return, total_length, successes, count = self._totals.sum(dim=1).tolist()
+        return read(self.take())
+
+    def take(self) -> Reading:
+        """Return what `flush` returns, still on the device; open episodes continue."""
+        totals = self._totals.sum(dim=1)
         self._totals.zero_()
-        if count == 0:
-            return {}
-        means = {"episode/return": total_return / count, "episode/length": total_length / count}
-        if self._has_success:
-            means["episode/success"] = successes / count
-        return means | {"episode/count": count}
+
+        def means(values: Sequence[float]) -> dict[str, float]:
+            total_return, total_length, successes, count = values
+            if count == 0:
+                return {}
+            means = {"episode/return": total_return / count, "episode/length": total_length / count}
+            if self._has_success:
+                means["episode/success"] = successes / count
+            return means | {"episode/count": count}
+
+        return Reading(totals, means)
 
     def forget_open(self) -> None:
         """Discard the open episodes: each environment begins a new one."""

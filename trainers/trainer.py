@@ -29,7 +29,7 @@ from trainers.experience import experience_of
 from trainers.identity import check_identity, check_trainable, identity
 from trainers.layout import LAYOUT, load_checkpoint
 from trainers.loggers import MetricLogger
-from trainers.metrics import EpisodeStatistics, MetricAccumulator
+from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
 from trainers.progress import ProgressDisplay
 
 logger = logging.getLogger(__name__)
@@ -299,20 +299,21 @@ class TorchRLTrainer:
         self.agent.forget_episodes()
 
     def _log(self, display: ProgressDisplay) -> None:
-        now, episodes = time.perf_counter(), self.episodes.flush()
+        now = time.perf_counter()
+        read_back = read(
+            self.episodes.take(), self.update_metrics.take(), reading_of(self.env.metrics())
+        )
         metrics = {
             "seconds": now - self._started,
             "frames_per_second": (self.frames - self._logged_frames) / (now - self._logged_at),
-            **episodes,
-            **self.update_metrics.flush(),
-            **self.env.metrics(),
+            **read_back,
         }
         self._logged_at, self._logged_frames = now, self.frames
         self.metric_logger.log(self.frames, metrics)
         display.update(
             self.frames,
-            success=episodes.get("episode/success"),
-            mean_return=episodes.get("episode/return"),
+            success=metrics.get("episode/success"),
+            mean_return=metrics.get("episode/return"),
         )
 
     def _evaluate(self, display: ProgressDisplay) -> None:

@@ -306,10 +306,9 @@ class MarineNavEnv(Environment):
 
         return step, self._state
 
-    def metrics(self) -> dict[str, float]:
-        """Return the index of the current curriculum stage, 0 for the first."""
-        stage = self._simulator.schedule.stage(self._state.frames)
-        return {"curriculum/stage": float(stage.item())}
+    def metrics(self) -> dict[str, Tensor]:
+        """Return the index of the current curriculum stage, 0 for the first, int64 `[]`."""
+        return {"curriculum/stage": self._simulator.schedule.stage(self._state.frames)[0]}
 
     def render(self, index: int | Sequence[int] = 0) -> Tensor:
         """Draw seas from above, north up; see `SeaRenderer`.

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
-from trainers.metrics import EpisodeStatistics, MetricAccumulator
+from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
 
 
 class HostReads(TorchDispatchMode):
@@ -90,6 +90,19 @@ def test_adding_works_on_meta_tensors() -> None:
     accumulator = MetricAccumulator()
     for _ in range(2):
         accumulator.add({"loss": torch.zeros((), device="meta")})
+
+
+def test_several_readings_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    accumulator, statistics = MetricAccumulator(), EpisodeStatistics(1, "cpu")
+    accumulator.add(losses(critic=1.0, actor=2.0))
+    step(statistics, [3], [1], None)
+    of_environment = {"stage": torch.tensor(4), "grade": 5.0}
+    with HostReads(monkeypatch) as reads:
+        metrics = read(statistics.take(), accumulator.take(), reading_of(of_environment))
+        assert reads.count == 1
+    episodes = {"episode/return": 3.0, "episode/length": 1.0, "episode/count": 1.0}
+    assert metrics == {**episodes, "critic": 1.0, "actor": 2.0, "stage": 4.0, "grade": 5.0}
+    assert read(statistics.take(), accumulator.take(), reading_of({})) == {}
 
 
 # Episodes

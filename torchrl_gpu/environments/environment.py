@@ -101,8 +101,12 @@ class Environment(EnvBase):
         """
         return {}
 
-    def metrics(self) -> dict[str, float]:
-        """Return additional metrics to log, by name; called once per logging interval."""
+    def metrics(self) -> Mapping[str, float | Tensor]:
+        """Return additional metrics to log, by name; called once per logging interval.
+
+        Tensors `[]` on the device of the environment are read together with all other metrics, in
+        one transfer.
+        """
         return {}
 
     @classmethod
@@ -237,7 +241,7 @@ class EnvironmentView(Environment):
         """Return the measurements of the wrapped environment."""
         return {} if self._declared is None else self._declared.measurements(index)
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Mapping[str, float | Tensor]:
         """Return the metrics of the wrapped environment."""
         return {} if self._declared is None else self._declared.metrics()
 
