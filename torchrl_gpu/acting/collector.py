@@ -33,6 +33,10 @@ class BatchCollector:
     Attributes:
         env: the environment as an `Environment`.
         robots: the robots that the policy acts for.
+        to_device: transfer from the environment to the policy, which counts its copies; none where
+            both are on one device.
+        to_host: transfer of the actions from the policy to the environment, likewise.
+        steps: number of batched steps so far.
     """
 
     def __init__(
@@ -50,8 +54,9 @@ class BatchCollector:
         self.observation_keys = self.robots.keys(list(observation_keys))
         self.observation_keys += [key for key in self.robots.keys(["active"]) if key in observed]
         self._is_remote = self.env.device != device
-        self._to_device = PackedTransfer(device)
-        self._to_host = PackedTransfer(self.env.device)
+        self.to_device = PackedTransfer(device)
+        self.to_host = PackedTransfer(self.env.device)
+        self.steps = 0
         # The root that the next action belongs to, on the environment's device.
         self._root: TensorDictBase | None = None
         # Its observations on the policy's device; None before they are copied there.
@@ -70,6 +75,7 @@ class BatchCollector:
             is valid until the next call.
         """
         root = self.env.reset() if self._root is None else self._root
+        self.steps += 1
         if not self._is_remote:
             self.execution.act(policy, self.robots.view(root))
             transition, self._root = self.env.step_and_maybe_reset(root)
@@ -77,10 +83,10 @@ class BatchCollector:
 
         current = root.to(self.device) if self._observation is None else self._observation
         self.execution.act(policy, self.robots.view(current))
-        action = self._to_host(current.select(self.robots.action_key))
+        action = self.to_host(current.select(self.robots.action_key))
         transition, root = self.env.step_and_maybe_reset(root.update(action))
         observation = root.select(*self.observation_keys)
-        arrived = self._to_device(
+        arrived = self.to_device(
             TensorDict(
                 {"next": transition.get("next"), "observation": observation},
                 batch_size=self.env.batch_size,

@@ -34,11 +34,16 @@ class PackedTransfer:
     Args:
         destination: device of the results. A TensorDict on this device is returned unchanged,
             without a copy.
+
+    Attributes:
+        copies: number of copies so far.
+        bytes: number of bytes copied so far, with the padding between leaves.
     """
 
     def __init__(self, destination: torch.device) -> None:
         # With the index that tensors report: cuda:0, not cuda.
         self.destination = torch.empty(0, device=destination).device
+        self.copies = self.bytes = 0
         self._layout: Layout = {}
         self._buffers: list[_BufferPair] = []
         self._calls = 0
@@ -70,11 +75,19 @@ class PackedTransfer:
         elif layout != self._layout:
             raise ValueError(_difference(self._layout, layout))
         self._calls += 1
-        return self._buffers[self._calls % 2].send(leaves)
+        buffers = self._buffers[self._calls % 2]
+        self.copies += buffers.copies
+        self.bytes += buffers.bytes
+        return buffers.send(leaves)
 
 
 class _BufferPair:
-    """A buffer on each device, with views of both in the shapes of the leaves."""
+    """A buffer on each device, with views of both in the shapes of the leaves.
+
+    Attributes:
+        copies: number of copies of one transfer.
+        bytes: number of bytes of one transfer.
+    """
 
     def __init__(
         self,
@@ -97,6 +110,8 @@ class _BufferPair:
             self._buffers.append((outgoing, incoming))
             self._outgoing_leaves |= _views(outgoing, part, places)
             incoming_leaves |= _views(incoming, part, places)
+        self.copies = len(self._buffers)
+        self.bytes = sum(outgoing.nbytes for outgoing, _ in self._buffers)
         self._result = example.named_apply(
             lambda key, leaf: incoming_leaves[key], nested_keys=True, device=destination
         )

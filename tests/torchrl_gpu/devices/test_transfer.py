@@ -67,6 +67,19 @@ def test_a_transfer_to_the_host_is_one_copy(accelerator: torch.device) -> None:
         assert_same(result, step(seed))
 
 
+def test_a_transfer_counts_its_copies_and_bytes(accelerator: torch.device) -> None:
+    to_device = PackedTransfer(accelerator)
+    sizes = [leaf.nbytes for leaf in step(0).values(True, True)]
+    assert (to_device.copies, to_device.bytes) == (0, 0)
+    for number in range(1, 3):
+        to_device(step(0))
+        assert to_device.copies == number
+        assert number * sum(sizes) <= to_device.bytes <= number * (sum(sizes) + 64 * len(sizes))
+    on_device = step(0).to(accelerator)
+    to_device(on_device)
+    assert to_device.copies == 2, "a TensorDict on the destination takes no copy"
+
+
 def test_a_device_without_byte_views_takes_one_copy_for_each_dtype(
     accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +91,7 @@ def test_a_device_without_byte_views_takes_one_copy_for_each_dtype(
             arrived = to_device(step(seed))
             assert_same(to_host(arrived), step(seed))
         assert (counter.copies_to_device, counter.copies_to_host) == (dtypes, dtypes)
+    assert (to_device.copies, to_host.copies) == (4 * dtypes, 4 * dtypes)
 
 
 def test_a_result_is_valid_until_the_call_after_the_next(accelerator: torch.device) -> None:
