@@ -33,6 +33,7 @@ from trainers.folders import check_writable, results_folder, run_folder, write
 from trainers.pairing import pair
 from trainers.policy_files import load_policy
 from trainers.progress import ProgressDisplay, human_time
+from trainers.report import profile_lines, transfers, transfers_line
 from trainers.settings import Mode, Settings
 from trainers.trainer import TorchRLTrainer
 
@@ -88,7 +89,14 @@ def train(settings: Settings) -> None:
             raise
         filmed = as_environment(env).can_render
     seconds = time.perf_counter() - started
-    summary = {"frames": trainer.frames, "seconds": seconds, **result.as_dict()}
+    summary = {
+        "frames": trainer.frames,
+        "seconds": seconds,
+        **result.as_dict(),
+        "transfers": transfers(trainer.collector),
+    }
+    if trainer.profile is not None:
+        summary["profile"] = trainer.profile.as_dict()
     write(folder / "summary.json", json.dumps(summary, indent=2))
     print(f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}.")
     print(f"  reached      {result}")
@@ -97,6 +105,13 @@ def train(settings: Settings) -> None:
         print(f"  watch it     {_command('mode=demo', f'checkpoint={folder}')}")
     if "tensorboard" in settings.trainer.settings["loggers"]:
         print(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
+    print(f"  copies       {transfers_line(trainer.collector)}")
+    if trainer.trace is not None and trainer.trace.path is not None:
+        print(f"  trace        {trainer.trace.path}, for https://ui.perfetto.dev")
+    if trainer.profile is not None:
+        print("  time")
+        for line in profile_lines(trainer.profile):
+            print(f"    {line}")
 
 
 def evaluate_policy(settings: Settings) -> None:

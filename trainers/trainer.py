@@ -6,6 +6,7 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,7 +31,9 @@ from trainers.identity import check_identity, check_trainable, identity
 from trainers.layout import LAYOUT, load_checkpoint
 from trainers.loggers import MetricLogger
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
+from trainers.profile import Profile
 from trainers.progress import ProgressDisplay
+from trainers.trace import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +73,15 @@ class TorchRLTrainer:
             continues with it.
         loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
         show_progress: show a progress bar.
+        profile: measure the time of each part of the training. On an accelerator the host then
+            waits for the device at both ends of every part, which makes the training slower.
+        trace: number of batched steps to record, with every operation of host and device, in a
+            file of `folder` for https://ui.perfetto.dev; recorded after the first update. 0 for no
+            trace.
+
+    Attributes:
+        profile: time of each part so far; None without `profile`.
+        trace: the recorder of the trace; None without `trace`.
     """
 
     @checked
@@ -95,6 +107,8 @@ class TorchRLTrainer:
         save_replay: bool = True,
         loggers: Sequence[Literal["csv", "tensorboard", "wandb"]] = ("csv", "tensorboard"),
         show_progress: bool = True,
+        profile: bool = False,
+        trace: Annotated[int, Field(ge=0)] = 0,
     ) -> None:
         self.env = env = as_environment(env)
         self.agent = agent
@@ -134,12 +148,22 @@ class TorchRLTrainer:
         self._evaluated_at: int | None = None
         self._started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
+        self.profile = Profile(self) if profile else None
+        self.trace = Trace(self, trace, folder) if trace else None
 
     def train(self) -> None:
         """Train until `total_frames` or until `stop_requested` is set; evaluate and save.
 
         A further call continues the training.
         """
+        with ExitStack() as observers:
+            if self.profile is not None:
+                observers.enter_context(self.profile.running())
+            if self.trace is not None:
+                observers.enter_context(self.trace.recording())
+            self._train()
+
+    def _train(self) -> None:
         self.agent.policy.train()
         self._logged_at, self._logged_frames = time.perf_counter(), self.frames
         with ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display:
@@ -307,6 +331,7 @@ class TorchRLTrainer:
             "seconds": now - self._started,
             "frames_per_second": (self.frames - self._logged_frames) / (now - self._logged_at),
             **read_back,
+            **(self.profile.shares() if self.profile else {}),
         }
         self._logged_at, self._logged_frames = now, self.frames
         self.metric_logger.log(self.frames, metrics)

@@ -156,6 +156,8 @@ def test_run_writes_configuration_metrics_checkpoints_and_summary(trained: Path)
     summary = json.loads((trained / "summary.json").read_text())
     assert summary["frames"] == 640
     assert summary["episodes"] == 8
+    assert summary["transfers"]["to_device"] == {"copies_per_step": 0, "bytes_per_step": 0}
+    assert "profile" not in summary
     assert 0.0 <= summary["success_low"] <= summary["success"] <= summary["success_high"] <= 1.0
     assert (trained / "checkpoints" / "frames_000000000640.safetensors").is_file()
 
@@ -177,10 +179,14 @@ def test_printed_commands_run_as_they_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Also in a folder whose name contains special characters of the shell and of Hydra."""
-    short = [*SHORT, "trainer.loggers=[csv]", "env.max_episode_steps=3"]
+    short = [*SHORT, "trainer.loggers=[csv]", "env.max_episode_steps=3", "trainer.profile=true"]
     assert call(monkeypatch, tmp_path, *short, "runs=my runs, (old)") == 0
     output = capfd.readouterr().out
     assert "tensorboard" not in output, "no curves were written for it"
+    assert "copies       none: environment and policy are on one device" in output
+    assert "per frame" in output
+    (summary,) = tmp_path.glob("my runs*/*/*/*/summary.json")
+    assert json.loads(summary.read_text())["profile"]["parts"]["simulate"]["share"] > 0
     (command,) = [line for line in output.splitlines() if "trainers.run" in line]
     _, arguments = command.split("python -m trainers.run ")
     assert call(monkeypatch, tmp_path, *shlex.split(arguments), "demo.episodes=1") == 0

@@ -96,7 +96,7 @@ def test_several_readings_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     accumulator, statistics = MetricAccumulator(), EpisodeStatistics(1, "cpu")
     accumulator.add(losses(critic=1.0, actor=2.0))
     step(statistics, [3], [1], None)
-    of_environment = {"stage": torch.tensor(4), "grade": 5.0}
+    of_environment: dict[str, float | torch.Tensor] = {"stage": torch.tensor(4), "grade": 5.0}
     with HostReads(monkeypatch) as reads:
         metrics = read(statistics.take(), accumulator.take(), reading_of(of_environment))
         assert reads.count == 1
