@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+import torch
+from torch import Tensor
+
 WINDOW = 200
 PASS_RATE = 0.7
 
@@ -26,14 +29,18 @@ class Curriculum:
         self._outcomes: deque[bool] = deque(maxlen=WINDOW)
 
     def record(self, success: Any, done: Any) -> None:
-        """Count the episodes that ended in the last step.
+        """Count the episodes that ended in the last step; below the ceiling, in one transfer.
 
         Args:
             success: whether an arm has reached its target, bool `[N, 1]`,
                 tensor or numpy array.
             done: whether the episode of an arm has ended, in the same form.
         """
-        if self.level == self.ceiling or not done.any():
+        if self.level == self.ceiling:
+            return
+        if isinstance(done, Tensor):
+            success, done = torch.stack((success, done)).cpu().numpy()
+        if not done.any():
             return
         self._outcomes.extend(success[done].tolist())
         if len(self._outcomes) == WINDOW and sum(self._outcomes) > PASS_RATE * WINDOW:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import torch
 
 from envs.fanuc.curriculum import PASS_RATE, WINDOW, Curriculum
+from tests.stand_in import count_host_reads
 
 
 def _record(curriculum: Curriculum, episodes: int, successes: int) -> None:
@@ -47,6 +48,18 @@ def test_only_finished_episodes_count() -> None:
     curriculum.record(success, torch.zeros_like(success))
     curriculum.record(success[:1], success[:1])
     assert curriculum.state_dict() == {"level": 0, "outcomes": [True]}
+
+
+def test_flags_on_an_accelerator_are_read_at_once(accelerator: torch.device) -> None:
+    curriculum = Curriculum(ceiling=1)
+    success = torch.ones(WINDOW, 1, dtype=torch.bool, device=accelerator)
+    with count_host_reads() as counter:
+        curriculum.record(success, success)
+    assert counter.host_reads == 1, counter.report()
+    with count_host_reads() as counter:
+        curriculum.record(success, success)
+    assert curriculum.level == 1
+    assert counter.host_reads == 0, "the level is at its ceiling"
 
 
 def test_state_is_restored() -> None:
