@@ -201,7 +201,7 @@ class QuantileNetwork(nn.Module):
         super().__init__()
         *first, width = hidden_sizes
         self.encoder = encoder
-        self.features = mlp(self.encoder.width, first, width, device)
+        self.features = mlp(self.encoder.width, first, width, device, head=False)
         self.embedding = CosineEmbedding(cosines, width, device)
         self.head = mlp(width, head_sizes, num_actions, device)
         self.acting_fractions = acting_fractions

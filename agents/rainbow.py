@@ -238,8 +238,9 @@ class DistributionNetwork(nn.Module):
         self.shared = nn.Sequential()
         width = self.encoder.width
         if shared_sizes:
-            self.shared = mlp(width, shared_sizes[:-1], shared_sizes[-1], device).append(nn.ReLU())
-            width = shared_sizes[-1]
+            *first, last = shared_sizes
+            self.shared = mlp(width, first, last, device, head=False).append(nn.ReLU())
+            width = last
 
         def stream(outputs: int) -> nn.Module:
             if noise is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -38,6 +38,33 @@ class EnsembleLinear(nn.Module):
         return torch.baddbmm(self.bias, inputs, self.weight)
 
 
+class InFloat32(nn.Module):
+    """Mixin of a layer that computes in float32 also under autocast, for float32 outputs.
+
+    Heads have it: the last layers of networks, whose outputs losses and distributions read. In
+    bfloat16 a value of 100 would be rounded to the next half, more than most errors of a target.
+    """
+
+    def forward(self, inputs: Tensor, **options: Any) -> Tensor:
+        """Return the output of the layer, with the shape that the layer gives it."""
+        device_type = inputs.device.type
+        output: Tensor
+        if not torch.is_autocast_enabled(device_type):
+            output = super().forward(inputs, **options)
+            return output
+        with torch.autocast(device_type, enabled=False):
+            output = super().forward(inputs.to(torch.float32), **options)
+        return output
+
+
+class Head(InFloat32, nn.Linear):
+    """The last layer of a network."""
+
+
+class EnsembleHead(InFloat32, EnsembleLinear):
+    """The last layer of an ensemble."""
+
+
 def mlp(
     inputs: int,
     hidden_sizes: Sequence[int],
@@ -45,6 +72,7 @@ def mlp(
     device: torch.device,
     members: int | None = None,
     layer_norm: bool = False,
+    head: bool = True,
 ) -> nn.Sequential:
     """Build a multilayer perceptron with ReLU between its layers.
 
@@ -56,23 +84,27 @@ def mlp(
         members: number of networks side by side, `[members, B, inputs] -> [members, B, outputs]`;
             None for one network, `[*B, inputs] -> [*B, outputs]`.
         layer_norm: apply layer normalization before each ReLU.
+        head: compute the last layer in float32 also under autocast; False for a network whose
+            output is a hidden layer of a larger one.
     """
     layers: list[nn.Module] = []
     width = inputs
     for hidden in hidden_sizes:
-        layers.append(_linear(width, hidden, device, members))
+        layers.append(_linear(width, hidden, device, members, head=False))
         if layer_norm:
             layers.append(nn.LayerNorm(hidden, device=device))
         layers.append(nn.ReLU())
         width = hidden
-    layers.append(_linear(width, outputs, device, members))
+    layers.append(_linear(width, outputs, device, members, head))
     return nn.Sequential(*layers)
 
 
-def _linear(inputs: int, outputs: int, device: torch.device, members: int | None) -> nn.Module:
+def _linear(
+    inputs: int, outputs: int, device: torch.device, members: int | None, head: bool
+) -> nn.Module:
     if members is None:
-        return nn.Linear(inputs, outputs, device=device)
-    return EnsembleLinear(members, inputs, outputs, device=device)
+        return (Head if head else nn.Linear)(inputs, outputs, device=device)
+    return (EnsembleHead if head else EnsembleLinear)(members, inputs, outputs, device=device)
 
 
 class EncodedMLP(nn.Module):

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agents.modules.networks import InFloat32
+
 
 class NoisyLinear(nn.Linear):
     """A linear layer with factorized Gaussian noise on weights and biases.
@@ -50,6 +52,10 @@ class NoisyLinear(nn.Linear):
         return F.linear(inputs, weight, bias)
 
 
+class NoisyHead(InFloat32, NoisyLinear):
+    """The last layer of a noisy network."""
+
+
 class NoisyMLP(nn.Module):
     """A multilayer perceptron of `NoisyLinear` with ReLU between its layers.
 
@@ -70,13 +76,12 @@ class NoisyMLP(nn.Module):
         sigma: float = 0.5,
     ) -> None:
         super().__init__()
-        widths = [inputs, *hidden_sizes, outputs]
-        layers = [NoisyLinear(*ends, device, sigma) for ends in pairwise(widths)]
-        self.hidden = nn.ModuleList(layers[:-1])
-        self.output = layers[-1]
+        widths = [inputs, *hidden_sizes]
+        self.hidden = nn.ModuleList(NoisyLinear(*ends, device, sigma) for ends in pairwise(widths))
+        self.output = NoisyHead(widths[-1], outputs, device, sigma)
 
     def forward(self, inputs: Tensor, noisy: bool = True) -> Tensor:
         """Map `[*B, inputs]` to `[*B, outputs]`, by the mean weights alone if not `noisy`."""
         for layer in self.hidden:
             inputs = layer(inputs, noisy).relu()
-        return self.output(inputs, noisy)
+        return self.output(inputs, noisy=noisy)
