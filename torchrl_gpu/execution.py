@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from tensordict import TensorDictBase
@@ -13,6 +14,19 @@ from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.precision import Precision, PrecisionName
+
+CompileMode = Literal["off", "default", "max-autotune"]
+
+# Torch's name of each mode. Its own `max-autotune` would also capture graphs, whose outputs the
+# next update overwrites, while metrics are kept until the logging interval.
+_TORCH_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
+
+# A policy converts its weights at every call. From this number of observations on, faster products
+# save more time than that costs.
+_LEAST_CAST_ROWS = 512
+
+_CPU = torch.device("cpu")
 
 _logger = logging.getLogger(__name__)
 
@@ -38,7 +52,7 @@ class BatchLosses(Protocol):
 
 
 class Execution:
-    """Runs policies and gradient steps eagerly.
+    """Runs policies and gradient steps, in a precision and eagerly or compiled.
 
     The collector, evaluations, films and the trainer call policies and updates only through an
     execution. A subclass therefore changes in one place how all agents act or learn:
@@ -47,12 +61,45 @@ class Execution:
     * `gradients` and `step` are the parts of an update: override them to change the precision of
       the loss, to scale gradients, or to reduce gradients over several processes.
 
+    The precision applies to losses, and to policies that act for at least 512 observations at once.
+    Networks have their last layer in float32, so that losses, targets and distributions are float32
+    in every precision, as are parameters, optimizers and the preparation of rollouts.
+
+    Compiled are the loss and its gradients. Acting, the optimizer and `Agent.after_update` stay
+    eager, so that an update may do anything on the host.
+
     A batch whose gradients do not fit into memory is halved until its parts do; the sum of their
     gradients is that of the batch. An execution remembers the size of the parts for all later
     batches, so it serves one training.
+
+    Args:
+        device: device of the networks.
+        precision: number format of the matrix products and convolutions, see `Precision`.
+        compile: compile losses with `torch.compile`: `off`, `default`, or `max-autotune`, which
+            also tries several kernels for each operation. Where the machine has no compiler, a
+            warning is logged and losses run eagerly.
+
+    Raises:
+        ConfigurationError: the device does not have the precision.
     """
 
-    _part_size: int | None = None  # number of transitions that fit; None while every batch has
+    def __init__(
+        self,
+        device: torch.device = _CPU,
+        precision: PrecisionName = "fp32",
+        compile: CompileMode = "off",
+    ) -> None:
+        self.precision = Precision(precision, device)
+        self.compile_mode = compile
+        if compile != "off" and not accelerator_of(device).compile:
+            _logger.warning(
+                "compile=%s: no compiler for %s here; losses run eagerly", compile, device
+            )
+            self.compile_mode = "off"
+        self._compiled: dict[Hashable, Callable[..., Any]] = {}
+        self._part_size: int | None = (
+            None  # number of transitions that fit; None before any did not
+        )
 
     def act(
         self, policy: Callable[[TensorDictBase], TensorDictBase], observation: TensorDictBase
@@ -66,7 +113,10 @@ class Execution:
         Returns:
             `observation` itself, with `action` added.
         """
-        return policy(observation)
+        if self.precision.casts and observation.numel() < _LEAST_CAST_ROWS:
+            return policy(observation)
+        with self.precision.active():
+            return policy(observation)
 
     def update(self, agent: Any, batch: TensorDictBase) -> Any:
         """Do one gradient step.
@@ -99,11 +149,17 @@ class Execution:
         Raises:
             ConfigurationError: the memory is insufficient for a single transition.
         """
+        name, started = _name_of(loss), time.perf_counter()
+        is_first = self.compile_mode != "off" and loss not in self._compiled
+        if is_first:
+            _logger.info("compile=%s: compiling the update of %s", self.compile_mode, name)
+            self._compiled[loss] = self.compiled(loss)
+        run = self._compiled.get(loss, loss)
         rows = len(batch)
         size = rows if self._part_size is None else min(rows, self._part_size)
         while True:
             try:
-                losses = self._accumulate(loss, batch, optimizers, size)
+                losses = self._accumulate(run, batch, optimizers, size)
                 break
             except (RuntimeError, MemoryError) as error:
                 device = _device_of(optimizers)
@@ -128,7 +184,15 @@ class Execution:
                 size,
             )
             self._part_size = size
+        self.precision.unscale(optimizers)
+        if is_first:
+            seconds = time.perf_counter() - started
+            _logger.info("compiled the update of %s: %.0f s", name, seconds)
         return losses
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the compiled form of a function; override it to compile by another backend."""
+        return torch.compile(function, mode=_TORCH_MODES[self.compile_mode])
 
     def _accumulate(
         self,
@@ -142,21 +206,37 @@ class Execution:
             optimizer.zero_grad()
         rows = len(batch)
         if size == rows:
-            losses = loss(batch)
-            torch.autograd.backward(list(losses.terms.values()))
+            with self.precision.active():
+                losses = loss(batch)
+            self.precision.backward(list(losses.terms.values()))
             return losses
         parts = batch.split(math.ceil(rows / math.ceil(rows / size)))
         shares = [len(part) / rows for part in parts]
         done: list[Losses] = []
         for part, share in zip(parts, shares, strict=True):
-            losses = loss(part)
-            torch.autograd.backward([share * term for term in losses.terms.values()])
+            with self.precision.active():
+                losses = loss(part)
+            self.precision.backward([share * term for term in losses.terms.values()])
             done.append(losses)
         return done[0].joined(done[1:], shares)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Update the parameters of an optimizer from their gradients."""
-        optimizer.step()
+        self.precision.step(optimizer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state that a resumed run needs: that of the precision."""
+        return {"precision": self.precision.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state that `state_dict` returned, also of an execution in another precision."""
+        self.precision.load_state_dict(state.get("precision", {}))
+
+
+def _name_of(loss: Callable[..., Any]) -> str:
+    """Return the class of the agent whose loss this is, or the name of the function."""
+    owner = getattr(loss, "__self__", None)
+    return getattr(loss, "__qualname__", "the agent") if owner is None else type(owner).__name__
 
 
 def _device_of(optimizers: Iterable[torch.optim.Optimizer]) -> torch.device:

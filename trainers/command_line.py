@@ -62,6 +62,10 @@ General settings
               and simulators that exceed it are refused (null)
   threads     number of CPU threads of PyTorch, at least 1; null for one per core. More than one
               helps networks from 256 wide on, and images, where cores are free (1)
+  precision   number format of matrix products and convolutions in learning: fp32, tf32, bf16 or
+              fp16; parameters, losses and distributions are float32 in all of them (fp32)
+  compile     compile the losses of the agent: off, default, or max-autotune, which searches for
+              the fastest kernels; the first update takes from seconds to a minute (off)
   observation_keys
               observations that the agent receives, as in [observation] (null: all of them)
   checkpoint  run folder or checkpoint file to resume, evaluate or film (null)

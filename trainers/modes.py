@@ -64,6 +64,7 @@ def train(settings: Settings) -> None:
             folder,
             evaluation_env=evaluator,
             config=settings.config,
+            execution=settings.execution,
             seed=settings.seed,
         )
         if settings.checkpoint is not None:

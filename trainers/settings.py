@@ -17,6 +17,8 @@ from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.memory import memory_limit
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution import CompileMode, Execution
+from torchrl_gpu.precision import PrecisionName
 from trainers.components import TARGET, Component, read_component
 from trainers.demo import film
 from trainers.evaluator import Evaluator
@@ -47,6 +49,8 @@ class Settings:
         device: compute device.
         device_memory_limit: limit of the memory of the device in bytes; None for no limit.
         threads: number of CPU threads of PyTorch; None for one per core.
+        execution: executes the training in its precision, eagerly or compiled; eager and in
+            float32 in other modes.
         observation_keys: observations that the agent receives; None for all.
         runs: folder of all runs.
         checkpoint: file to resume, evaluate or film; None to train from scratch, and for an agent
@@ -64,6 +68,7 @@ class Settings:
     device: torch.device
     device_memory_limit: int | None
     threads: int | None
+    execution: Execution
     observation_keys: list[str] | None
     runs: Path
     checkpoint: Path | None
@@ -112,6 +117,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         seed = check_value(_general, "seed", config["seed"])
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     unresolved: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    speed = {name: check_value(_general, name, plain[name]) for name in ("precision", "compile")}
     observation_keys = check_value(_general, "observation_keys", plain["observation_keys"])
     evaluation = check_settings(
         Evaluator, plain["evaluation"], "evaluation", PROVIDED["evaluation"]
@@ -127,6 +133,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         device=resolved_device,
         device_memory_limit=resolved_limit,
         threads=threads,
+        execution=Execution(resolved_device, **speed) if mode == "train" else Execution(),
         observation_keys=observation_keys,
         runs=Path(runs),
         checkpoint=found,
@@ -136,6 +143,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         config={
             "choices": names,
             "seed": seed,
+            **speed,
             "observation_keys": observation_keys,
             "evaluation": evaluation,
             **{
@@ -165,6 +173,8 @@ def _general(
     device: str,
     device_memory_limit: int | float | str | None,
     threads: Annotated[int, Field(ge=1)] | None,
+    precision: PrecisionName,
+    compile: CompileMode,
     observation_keys: Annotated[list[str], Field(min_length=1)] | None,
     checkpoint: str | None,
     runs: str,
@@ -192,7 +202,7 @@ def _with_settings_of(
     sections = {group: trained[group] for group in ("agent", "env", "trainer")}
     sections["evaluation"] = trained.get("evaluation", {})
     _drop_settings_of_other_classes(sections, typed)
-    for name in ("seed", "observation_keys"):
+    for name in ("seed", "precision", "compile", "observation_keys"):
         if not any(override.startswith(f"{name}=") for override in overrides):
             sections[name] = trained.get(name, config[name])
     merged = OmegaConf.merge(config, sections, OmegaConf.from_dotlist(typed))

@@ -269,6 +269,7 @@ class TorchRLTrainer:
             "collector": self.collector.state_dict(),
             "episodes": self.episodes.state_dict(),
             "random": rng_state(self.agent.device),
+            "execution": self.execution.state_dict(),
         }
         stored = self.experience.stored() if self.save_replay else None
         score = None
@@ -305,6 +306,7 @@ class TorchRLTrainer:
         else:
             logger.info("no replay buffer beside %s: the policy fills a new one", checkpoint)
         self.experience.load_state_dict(state["experience"], stored)
+        self.execution.load_state_dict(state.get("execution", {}))
         self.metric_logger.resume_from(self.frames)
         set_rng_state(state["random"], self.agent.device)
         if not goes_on:

@@ -37,6 +37,7 @@ class Recording(Execution):
     """Counts calls, and computes losses in half precision as an example of an override."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: Counter[str] = Counter()
 
     def act(
@@ -104,6 +105,7 @@ class SmallMemory(Execution):
     """Runs out of memory for the gradients of more than `most` transitions."""
 
     def __init__(self, most: int, error: Exception | None = None) -> None:
+        super().__init__()
         self.most = most
         self.error = error or torch.cuda.OutOfMemoryError("CUDA out of memory.")
         self.sizes: list[int] = []

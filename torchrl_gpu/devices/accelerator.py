@@ -54,8 +54,8 @@ class Accelerator:
     """Capabilities of a device of any kind, the CPU included.
 
     This class describes every device of torch that no class in `kinds` describes. Properties that
-    need the hardware (name, memory, float64, autocast_dtypes, compile) query it at every access;
-    all other properties work for devices that this machine does not have.
+    need the hardware (name, memory, float64, autocast_dtypes, tf32, compile) query it at every
+    access; all other properties work for devices that this machine does not have.
 
     Args:
         device: device to describe.
@@ -204,6 +204,11 @@ class Accelerator:
     def autocast_dtypes(self) -> tuple[torch.dtype, ...]:
         """Dtypes that `torch.autocast` supports on the device, the preferred one first."""
         return tuple(dtype for dtype in (torch.bfloat16, torch.float16) if self._autocasts(dtype))
+
+    @property
+    def tf32(self) -> bool:
+        """Whether the device multiplies float32 matrices as TensorFloat-32 on request."""
+        return False
 
     @property
     def graphs(self) -> bool:

@@ -120,6 +120,11 @@ class Cuda(Accelerator):
             return Presence(0, f"this torch, {torch.__version__}, is built for ROCm")
         return _presence(torch.cuda.device_count(), torch.version.cuda is not None)
 
+    @property
+    def tf32(self) -> bool:
+        """Whether the GPU has TensorFloat-32: Ampere (compute capability 8.0) and newer have it."""
+        return bool(torch.cuda.get_device_capability(self.device) >= (8, 0))
+
 
 class Rocm(Cuda):
     """AMD GPU, which torch addresses as `cuda`."""
@@ -140,6 +145,11 @@ class Rocm(Cuda):
             return Presence(0, f"this torch, {torch.__version__}, is built for CUDA")
         count = torch.cuda.device_count() if torch.version.hip else 0
         return _presence(count, torch.version.hip is not None)
+
+    @property
+    def tf32(self) -> bool:
+        """False: torch has it on a few AMD GPUs only, and behind an environment variable."""
+        return False
 
 
 class Xpu(Accelerator):

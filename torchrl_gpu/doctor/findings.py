@@ -31,6 +31,7 @@ _CAPABILITIES: Final[dict[str, Callable[[Accelerator], Any]]] = {
     "free_memory": lambda device: device.free_memory,
     "float64": lambda device: device.float64,
     "autocast": lambda device: [str(d).removeprefix("torch.") for d in device.autocast_dtypes],
+    "tf32": lambda device: device.tf32,
     "fused_adam": lambda device: device.fused_adam,
     "foreach_adam": lambda device: device.foreach_adam,
     "capturable_adam": lambda device: device.capturable,

@@ -17,6 +17,7 @@ _ROWS: Final = {
     "free_memory": "free memory",
     "float64": "float64",
     "autocast": "autocast",
+    "tf32": "tf32",
     "fused_adam": "fused Adam",
     "foreach_adam": "foreach Adam",
     "capturable_adam": "Adam in a graph",

@@ -1,0 +1,119 @@
+"""Precision of the matrix products and convolutions of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.errors import ConfigurationError
+
+PrecisionName = Literal["fp32", "tf32", "bf16", "fp16"]
+
+_AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Precision:
+    """Number format of matrix products and convolutions; parameters stay float32.
+
+    * `fp32`: float32.
+    * `tf32`: float32 whose products are rounded to TensorFloat-32.
+    * `bf16`: autocast to bfloat16, which has the range of float32.
+    * `fp16`: autocast to float16. Losses are scaled up, so that small gradients do not vanish; a
+      step whose gradients overflow is skipped, and the scale is halved.
+
+    The context manager `active` puts it into force; `backward`, `unscale` and `step` replace the
+    parts of a gradient step. No value is read back to the host where Adam is fused.
+
+    Args:
+        name: number format.
+        device: device of the networks.
+
+    Raises:
+        ConfigurationError: the device does not have the format.
+    """
+
+    def __init__(self, name: PrecisionName, device: torch.device) -> None:
+        possible = precisions_of(device)
+        if name not in possible:
+            raise ConfigurationError(
+                f"precision={name}: {accelerator_of(device).choice} does not have it; it has "
+                f"{', '.join(possible)}"
+            )
+        self.name = name
+        self._device_type = device.type
+        self._dtype = _AUTOCAST.get(name)
+        self._scaler = torch.amp.GradScaler(device.type) if name == "fp16" else None
+        self._has_stepped = False
+
+    @property
+    def casts(self) -> bool:
+        """Whether inputs and weights are converted for each product, which costs time as well."""
+        return self._dtype is not None
+
+    def active(self) -> Any:
+        """Return a context manager within which networks compute in this precision."""
+        if self._dtype is not None:
+            return torch.autocast(self._device_type, self._dtype)
+        return _tensor_float32() if self.name == "tf32" else nullcontext()
+
+    def backward(self, losses: list[Tensor]) -> None:
+        """Add the gradients of losses `[]`, scaled if the format demands it."""
+        if self._scaler is not None:
+            if self._has_stepped:
+                self._scaler.update()
+                self._has_stepped = False
+            losses = [self._scaler.scale(loss) for loss in losses]
+        torch.autograd.backward(losses)
+
+    def unscale(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Divide the gradients of optimizers by the scale of their losses."""
+        if self._scaler is not None:
+            for optimizer in optimizers:
+                self._scaler.unscale_(optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Step an optimizer, unless a scaled gradient has overflowed."""
+        if self._scaler is None:
+            optimizer.step()
+        else:
+            self._scaler.step(optimizer)
+            self._has_stepped = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the scale of the losses and its schedule; empty without one."""
+        if self._scaler is None:
+            return {}
+        if self._has_stepped:
+            self._scaler.update()
+            self._has_stepped = False
+        return self._scaler.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state that `state_dict` returned; that of another precision has no effect."""
+        if self._scaler is not None and state:
+            self._scaler.load_state_dict(state)
+
+
+def precisions_of(device: torch.device) -> list[PrecisionName]:
+    """Return the precisions that a device has."""
+    accelerator = accelerator_of(device)
+    dtypes = accelerator.autocast_dtypes
+    has = {"fp32": True, "tf32": accelerator.tf32}
+    has |= {name: dtype in dtypes for name, dtype in _AUTOCAST.items()}
+    return [name for name in get_args(PrecisionName) if has[name]]
+
+
+@contextmanager
+def _tensor_float32() -> Iterator[None]:
+    """Let float32 matrix products round to TensorFloat-32 within the block."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
