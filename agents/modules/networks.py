@@ -45,16 +45,14 @@ class InFloat32(nn.Module):
     bfloat16 a value of 100 would be rounded to the next half, more than most errors of a target.
     """
 
-    def forward(self, inputs: Tensor, **options: Any) -> Tensor:
-        """Return the output of the layer, with the shape that the layer gives it."""
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        """Return the output of the layer for its own arguments, the first of them the input."""
+        inputs, *rest = arguments
         device_type = inputs.device.type
-        output: Tensor
         if not torch.is_autocast_enabled(device_type):
-            output = super().forward(inputs, **options)
-            return output
+            return super().forward(*arguments, **options)
         with torch.autocast(device_type, enabled=False):
-            output = super().forward(inputs.to(torch.float32), **options)
-        return output
+            return super().forward(inputs.to(torch.float32), *rest, **options)
 
 
 class Head(InFloat32, nn.Linear):

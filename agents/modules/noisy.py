@@ -84,4 +84,4 @@ class NoisyMLP(nn.Module):
         """Map `[*B, inputs]` to `[*B, outputs]`, by the mean weights alone if not `noisy`."""
         for layer in self.hidden:
             inputs = layer(inputs, noisy).relu()
-        return self.output(inputs, noisy=noisy)
+        return self.output(inputs, noisy)
