@@ -1,7 +1,8 @@
 """Measure gradient steps per second of every agent in each precision, eager and compiled.
 
 All executions of an agent learn from the same batch and are measured in turns, round by round; the
-figures are medians of the rounds. Compilation takes up to a minute for each agent and precision.
+figures are medians of the rounds. With one thread on a CPU the seconds are CPU time, which other
+programs on the machine do not lengthen. Compilation takes up to a minute for each agent and precision.
 
     python -m benchmarks.execution
 """
@@ -90,15 +91,15 @@ def build_step(
     return step
 
 
-def seconds_of(step: Step, device: torch.device) -> float:
+def seconds_of(step: Step, device: torch.device, clock: Callable[[], float]) -> float:
     """Return the mean seconds of one gradient step."""
     accelerator = accelerator_of(device)
     accelerator.synchronize()
-    start = time.perf_counter()
+    start = clock()
     for _ in range(STEPS):
         step()
     accelerator.synchronize()
-    return (time.perf_counter() - start) / STEPS
+    return (clock() - start) / STEPS
 
 
 def measure(
@@ -128,8 +129,9 @@ def measure(
         f"gradient steps/s on {describe_device(resolved)}: {batch} transitions, 2 hidden layers of "
         f"{width}\n"
     )
-    # Half precision on a CPU without instructions for it takes seconds per step.
-    skipped = ("fp16",) if accelerator_of(resolved).kind == "cpu" else ()
+    is_cpu = accelerator_of(resolved).kind == "cpu"
+    clock = time.process_time if is_cpu and threads == 1 else time.perf_counter
+    skipped = ("fp16",) if is_cpu else ()  # few CPUs have instructions for it
     precisions = [name for name in precisions_of(resolved) if name not in skipped]
     modes: tuple[CompileMode, ...] = ("off",) if compile == "off" else ("off", compile)
     names = [p if m == "off" else f"{p} compiled" for m in modes for p in precisions]
@@ -138,7 +140,7 @@ def measure(
     for agent_name, agent_class in sorted(learning_agents().items()):
         executions = [Execution(resolved, p, m) for m in modes for p in precisions]
         steps = [build_step(agent_class, e, width, batch, resolved) for e in executions]
-        turns = [[seconds_of(step, resolved) for step in steps] for _ in range(rounds)]
+        turns = [[seconds_of(step, resolved, clock) for step in steps] for _ in range(rounds)]
         rates = [1.0 / statistics.median(times) for times in zip(*turns, strict=True)]
         rows.append([agent_name, *(f"{rate:.1f}" for rate in rates)])
         rows[-1].append(f"{max(rates) / rates[0]:.2f}")

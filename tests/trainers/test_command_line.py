@@ -65,6 +65,9 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "mode=fly"], "mode=fly: input should be 'train', 'eval' or 'demo'"),
         ([*BASE, "seed=-1"], "seed=-1: input should be greater than or equal to 0"),
         ([*BASE, "device=quantum"], "quantum"),
+        ([*BASE, "precision=fp8"], "precision=fp8: input should be 'fp32', 'tf32', 'bf16' or"),
+        ([*BASE, "device=cpu", "precision=tf32"], "precision=tf32: cpu does not have it; it has"),
+        ([*BASE, "compile=on"], "compile=on: input should be 'off', 'default' or 'max-autotune'"),
         ([*BASE, "device_memory_limit=0"], "device_memory_limit=0: it has to be a fraction"),
         ([*BASE, "device_memory_limit=900TiB"], "an amount up to it or a fraction up to 1 works"),
         ([*BASE, "mode=eval"], "mode=eval needs a trained policy: checkpoint="),
@@ -214,9 +217,10 @@ def test_demo_writes_a_film_and_reports_its_episodes(
 def test_resumed_run_continues_in_its_folder(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = [f"checkpoint={trained}", "trainer.total_frames=800"]
+    arguments = [f"checkpoint={trained}", "trainer.total_frames=800", "precision=bf16"]
     assert call(monkeypatch, tmp_path, *arguments) == 0
     assert json.loads((trained / "summary.json").read_text())["frames"] == 800
+    assert OmegaConf.load(trained / "config.yaml").precision == "bf16"
     assert not (tmp_path / "runs").exists()
 
 

@@ -16,6 +16,8 @@ from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution import Execution
+from torchrl_gpu.precision import PrecisionName, precisions_of
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from trainers.trainer import TorchRLTrainer
 
@@ -106,13 +108,20 @@ def test_untrained_policy_is_evaluated_on_demand_and_training_stays_the_same(
     assert rows["early"][1:] == rows["plain"]
 
 
-def test_resumed_run_equals_an_uninterrupted_run(tmp_path: Path) -> None:
-    whole = make_trainer(tmp_path / "whole")
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_resumed_run_equals_an_uninterrupted_run(tmp_path: Path, precision: PrecisionName) -> None:
+    if precision not in precisions_of(CPU):
+        pytest.skip(f"this torch has no {precision} on a CPU")
+
+    def make(folder: Path, **settings: Any) -> TorchRLTrainer:
+        return make_trainer(folder, execution=Execution(CPU, precision), **settings)
+
+    whole = make(tmp_path / "whole")
     whole.train()
-    first = make_trainer(tmp_path / "parts", total_frames=480)
+    first = make(tmp_path / "parts", total_frames=480)
     first.train()
     first.close()
-    second = make_trainer(tmp_path / "parts", seed=99)
+    second = make(tmp_path / "parts", seed=99)
     latest = second.checkpoints.latest()
     assert latest is not None
     second.load(latest)
@@ -121,6 +130,17 @@ def test_resumed_run_equals_an_uninterrupted_run(tmp_path: Path) -> None:
     for name, value in whole.agent.state_dict().items():
         assert torch.equal(value, second.agent.state_dict()[name]), name
     assert second.evaluation == whole.evaluation
+    assert second.execution.state_dict() == whole.execution.state_dict()
+
+
+def test_a_run_resumes_in_another_precision(tmp_path: Path) -> None:
+    make_trainer(tmp_path, execution=Execution(CPU, "bf16"), total_frames=480).train()
+    second = make_trainer(tmp_path)
+    latest = second.checkpoints.latest()
+    assert latest is not None
+    second.load(latest)
+    second.train()
+    assert second.frames == 960
 
 
 def test_new_update_ratio_applies_from_the_resumed_frame(tmp_path: Path) -> None:
