@@ -2,7 +2,8 @@
 
 All executions of an agent learn from the same batch and are measured in turns, round by round; the
 figures are medians of the rounds. With one thread on a CPU the seconds are CPU time, which other
-programs on the machine do not lengthen. Compilation takes up to a minute for each agent and precision.
+programs on the machine do not lengthen. Compilation takes up to a minute for each agent and
+precision.
 
     python -m benchmarks.execution
 """
