@@ -57,9 +57,10 @@ class Execution:
     The collector, evaluations, films and the trainer call policies and updates only through an
     execution. A subclass therefore changes in one place how all agents act or learn:
 
-    * `act` and `update` each wrap a whole computation, to compile it or to capture it in a graph;
-    * `gradients` and `step` are the parts of an update: override them to change the precision of
-      the loss, to scale gradients, or to reduce gradients over several processes.
+    * `act` and `update` each wrap a whole computation, for instance to capture it in a graph;
+    * `gradients` and `step` are the parts of an update: override them, for instance, to reduce
+      gradients over several processes;
+    * `compiled` chooses the compiler.
 
     The precision applies to losses, and to policies that act for at least 512 observations at once.
     Networks have their last layer in float32, so that losses, targets and distributions are float32
@@ -97,9 +98,8 @@ class Execution:
             )
             self.compile_mode = "off"
         self._compiled: dict[Hashable, Callable[..., Any]] = {}
-        self._part_size: int | None = (
-            None  # number of transitions that fit; None before any did not
-        )
+        # Number of transitions that fit into memory; None while every batch has.
+        self._part_size: int | None = None
 
     def act(
         self, policy: Callable[[TensorDictBase], TensorDictBase], observation: TensorDictBase

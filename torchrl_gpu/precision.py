@@ -38,8 +38,7 @@ class Precision:
     """
 
     def __init__(self, name: PrecisionName, device: torch.device) -> None:
-        possible = precisions_of(device)
-        if name not in possible:
+        if name != "fp32" and name not in (possible := precisions_of(device)):
             raise ConfigurationError(
                 f"precision={name}: {accelerator_of(device).choice} does not have it; it has "
                 f"{', '.join(possible)}"
@@ -68,7 +67,9 @@ class Precision:
                 self._scaler.update()
                 self._has_stepped = False
             losses = [self._scaler.scale(loss) for loss in losses]
-        torch.autograd.backward(losses)
+        # Autocast is for the losses alone: gradients have the dtypes of what they belong to.
+        with nullcontext() if self.casts else self.active():
+            torch.autograd.backward(losses)
 
     def unscale(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Divide the gradients of optimizers by the scale of their losses."""

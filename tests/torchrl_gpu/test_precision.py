@@ -15,7 +15,7 @@ from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.devices.kinds import Cuda
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import Execution
-from torchrl_gpu.precision import Precision, PrecisionName, precisions_of
+from torchrl_gpu.precision import PrecisionName, precisions_of
 
 in_half_precision = pytest.mark.parametrize("precision", ["bf16", "fp16"])
 
@@ -136,10 +136,21 @@ def test_gpus_from_ampere_on_have_tf32(
     assert Cuda(torch.device("cuda", 0)).tf32 == has_it
 
 
-def test_tf32_is_in_force_for_networks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf32_is_in_force_for_losses_and_gradients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Accelerator, "tf32", True)
     assert precisions_of(CPU)[:2] == ["fp32", "tf32"]
+    seen: list[str] = []
+
+    def observe(*_: Any) -> None:
+        seen.append(torch.get_float32_matmul_precision())
+
+    agent = CASES[0].make()
+    parameter = next(agent.policy.parameters())
+    parameter.register_hook(observe)
+    agent.policy.actor.register_forward_pre_hook(observe)  # type: ignore[attr-defined]
+    execution = Execution(CPU, "tf32")
     before = torch.get_float32_matmul_precision()
-    with Precision("tf32", CPU).active():
-        assert torch.get_float32_matmul_precision() == "high"
-    assert torch.get_float32_matmul_precision() == before
+    execution.update(agent, make_batch(agent))
+    execution.act(agent.policy, make_batch(agent))
+    assert set(seen) == {"high"}
+    assert torch.get_float32_matmul_precision() == before != "high"
