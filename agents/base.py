@@ -98,6 +98,8 @@ class Agent(nn.Module, ABC):
         gamma: discount factor per environment step, 0 to 1.
         max_gradient_norm: maximum norm of the gradient of each parameter group of an optimizer; a
             larger gradient is scaled down to it; None for no limit.
+        phase: number of the computation that the next update is; 0 for an agent whose updates are
+            all the same computation. Where updates are captured, each phase needs a graph.
 
     Raises:
         ConfigurationError: the agent cannot produce actions of this kind, or an observation has the
@@ -111,6 +113,7 @@ class Agent(nn.Module, ABC):
     batch_size: int
     gamma: float
     max_gradient_norm: float | None = None
+    phase: int = 0
 
     def __init__(
         self,
@@ -157,7 +160,7 @@ class Agent(nn.Module, ABC):
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return the differentiable losses of a batch.
 
-        They depend on the batch, the parameters and random draws alone. Every loss and metric is a
+        They depend on the batch, the parameters, the phase and random draws alone. Every loss and metric is a
         mean over the rows of the batch, so that a batch can be processed in parts;
         `prepare_batch` computes whatever depends on several rows. The method changes neither
         batch nor parameters, and reads no value back to the host.
@@ -200,6 +203,7 @@ class Agent(nn.Module, ABC):
             execution.step(optimizer)
         metrics = {name: term.detach() for name, term in losses.terms.items()} | losses.metrics
         self.after_update(metrics)
+        self.advance()
         return Update(metrics, losses.priorities)
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:
@@ -207,6 +211,13 @@ class Agent(nn.Module, ABC):
 
         Args:
             metrics: metrics of the step, see `Update`.
+        """
+
+    def advance(self) -> None:
+        """Set `phase` for the next update.
+
+        `update` calls this method last. The replay of a captured update runs no Python code, so
+        that whoever replays one has to call it.
         """
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
@@ -224,6 +235,7 @@ class Agent(nn.Module, ABC):
         return {
             "networks": networks_state(self),
             "optimizers": {name: o.state_dict() for name, o in self.optimizers().items()},
+            "phase": self.phase,
         }
 
     def load_training_state(self, state: dict[str, Any]) -> None:
@@ -239,6 +251,7 @@ class Agent(nn.Module, ABC):
         load_networks(self, state["networks"])
         for name, optimizer in self.optimizers().items():
             load_optimizer(optimizer, state["optimizers"][name])
+        self.phase = state.get("phase", 0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Agent:
         """Move parameters and optimizers together: `to`, `cuda` and `cpu` all call this method."""

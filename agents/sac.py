@@ -1,15 +1,16 @@
 """Soft actor-critic with twin critics and a learned temperature.
 
-Source: Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", arXiv 1812.05905.
+Source: Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", arXiv 1812.05905. The
+options marked FastSAC follow Seo et al., "Learning Sim-to-Real Humanoid Locomotion in 15 Minutes",
+arXiv 2512.01996.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from tensordict import TensorDictBase
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from agents.modules import tanh_normal
 from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
 from agents.modules.networks import Critics, EncodedMLP, LayerSizes, frozen
 from agents.modules.optimization import TargetNetwork, joint_parameters
+from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.adam import adam
 from torchrl_gpu.arguments import checked
@@ -37,7 +39,16 @@ class SAC(OffPolicyAgent):
             widths.
         encoder: factory of the encoders that turn observations into features for the networks, see
             `agents.modules.encoders`.
-        critic_layer_norm: apply layer normalization before each ReLU of the critics.
+        actor_layer_norm: apply layer normalization before each ReLU of the actor (FastSAC).
+        critic_layer_norm: apply layer normalization before each ReLU of the critics (FastSAC).
+        critic: output of the critics: `mean` for the value, as in the paper; `categorical` for its
+            distribution over `atoms` (C51, arXiv 1707.06887; FastSAC).
+        value_min: lowest atom of a categorical critic, in units of reward.
+        value_max: highest atom of a categorical critic, in units of reward, above `value_min`.
+        atoms: number of atoms of a categorical critic, at least 2.
+        twins: combination of the two critics: `minimum`, as in the paper; `average` for the mean in
+            the actor's loss and a target of its own for each critic (FastSAC). The minimum of two
+            distributions is the one with the lower mean.
         learning_rate: learning rate of Adam, above 0.
         gamma: discount factor per environment step, 0 to 1.
         target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
@@ -46,8 +57,12 @@ class SAC(OffPolicyAgent):
             reward.
         target_entropy: target entropy of the policy, in nats; None for minus the number of action
             dimensions, as in the paper.
+        actor_period: number of gradient steps of the critics for each of actor and temperature, at
+            least 1 (FastSAC).
         batch_size: number of transitions per gradient step, at least 1.
         utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
+        n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
+            The entropy of the steps between is left out: a target adds that of the last alone.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
@@ -64,27 +79,48 @@ class SAC(OffPolicyAgent):
         *,
         hidden_sizes: LayerSizes = (256, 256),
         encoder: EncoderFactory = DEFAULT_ENCODER,
+        actor_layer_norm: bool = False,
         critic_layer_norm: bool = False,
+        critic: Literal["mean", "categorical"] = "mean",
+        value_min: float = -20.0,
+        value_max: float = 20.0,
+        atoms: Annotated[int, Field(ge=2)] = 101,
+        twins: Twins = "minimum",
         learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
         initial_temperature: Annotated[float, Field(gt=0.0)] = 1.0,
         target_entropy: float | None = None,
+        actor_period: Annotated[int, Field(ge=1)] = 1,
         batch_size: Annotated[int, Field(ge=1)] = 256,
         utd_ratio: Annotated[float, Field(gt=0.0)] = 1.0,
+        n_step: Annotated[int, Field(ge=1)] = 1,
     ) -> None:
         super().__init__(observation_spec, action_spec, device, encoder)
         self.batch_size = batch_size
         self.utd_ratio = utd_ratio
+        self.n_step = n_step
         self.gamma = gamma
+        self.actor_period = actor_period
         action_dim = action_spec.shape[-1]
         self.target_entropy = -float(action_dim) if target_entropy is None else target_entropy
 
         actor_encoder, critic_encoder = self.build_encoders()
-        self.actor = GaussianActor(actor_encoder, 2 * action_dim, hidden_sizes, device)
+        self.actor = GaussianActor(
+            actor_encoder, 2 * action_dim, hidden_sizes, device, actor_layer_norm
+        )
         self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device)
+        self.twins = TwinValues(twins)
+        if critic == "categorical":
+            self.twins = TwinDistributions(twins, value_min, value_max, atoms, device)
         self.critics = Critics(
-            critic_encoder, action_dim, hidden_sizes, device, 2, critic_layer_norm
+            critic_encoder,
+            action_dim,
+            hidden_sizes,
+            device,
+            members=2,
+            layer_norm=critic_layer_norm,
+            outputs=self.twins.outputs,
         )
         self.target_critics = TargetNetwork(self.critics, target_rate)
         self.log_temperature = nn.Parameter(
@@ -94,7 +130,7 @@ class SAC(OffPolicyAgent):
         self.optimizer = adam(learned, learning_rate, device)
 
     def loss(self, batch: TensorDictBase) -> Losses:
-        """Return `loss/critic`, `loss/actor` and `loss/temperature`."""
+        """Return `loss/critic` and, in phase 0, `loss/actor` and `loss/temperature`."""
         after = batch.get("next")
         action = self.policy.from_bounds(batch.get("action"))
         temperature = self.log_temperature.detach().exp()
@@ -102,40 +138,46 @@ class SAC(OffPolicyAgent):
         with torch.no_grad():
             next_action, next_log_prob = self.actor.sample(after)
             # V(s') = min_i Q'_i(s', a') - alpha log pi(a'|s'),  a' ~ pi(.|s')      (eq. 3)
-            next_values = self.target_critics(after, next_action)
-            next_value = next_values.min(dim=0).values - temperature * next_log_prob
             # y = r + gamma (1 - terminated) V(s'): a time limit does not terminate
-            target = after.get("reward") + self.bootstrap_discount(batch) * next_value
+            target = self.twins.target(
+                self.target_critics(after, next_action),
+                bonus=-temperature * next_log_prob,
+                reward=after.get("reward"),
+                discount=self.bootstrap_discount(batch),
+            )
 
         # J_Q = sum_i E[(Q_i(s, a) - y)^2]                                         (eq. 5)
-        values = self.critics(batch, action)
-        critic_loss = 2.0 * F.mse_loss(values, target.expand_as(values))
+        outputs = self.critics(batch, action)
+        terms = {"loss/critic": self.twins.loss(outputs, target)}
+        metrics = {
+            "sac/value": self.twins.values(outputs.detach()).mean(),
+            "sac/temperature": temperature,
+        }
+        if self.phase > 0:
+            return Losses(terms, metrics)
 
         # J_pi = E[alpha log pi(a|s) - min_i Q_i(s, a)],  a ~ pi(.|s)              (eq. 9)
         new_action, log_prob = self.actor.sample(batch)
-        new_value = frozen(self.critics, batch, new_action).min(dim=0).values
-        actor_loss = (temperature * log_prob - new_value).mean()
+        new_value = self.twins.value(frozen(self.critics, batch, new_action))
+        terms["loss/actor"] = (temperature * log_prob - new_value).mean()
 
         # J_alpha = E[-alpha (log pi(a|s) + target entropy)]                       (eq. 18)
         entropy = -log_prob.detach().mean()
-        temperature_loss = self.log_temperature.exp() * (entropy - self.target_entropy)
-
-        return Losses(
-            terms={
-                "loss/critic": critic_loss,
-                "loss/actor": actor_loss,
-                "loss/temperature": temperature_loss,
-            },
-            metrics={
-                "sac/value": values.detach().mean(),
-                "sac/temperature": temperature,
-                "sac/entropy": entropy,
-            },
-        )
+        terms["loss/temperature"] = self.log_temperature.exp() * (entropy - self.target_entropy)
+        metrics["sac/entropy"] = entropy
+        return Losses(terms, metrics)
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:
         """Update the target networks."""
         self.target_critics.update()
+
+    def advance(self) -> None:
+        """Return to phase 0, in which the actor learns too, once per `actor_period`.
+
+        The phase is known to the host, so that the other updates need not compute the actor's loss.
+        Without gradients, the optimizer leaves actor and temperature as they are.
+        """
+        self.phase = (self.phase + 1) % self.actor_period
 
 
 class GaussianActor(EncodedMLP):

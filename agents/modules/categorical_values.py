@@ -53,12 +53,12 @@ class CategoricalValues(nn.Module):
         """Return the distributions of `reward + discount * value`, on the same atoms.
 
         Args:
-            probabilities: probability of each atom, `[B, atoms]`.
-            reward: rewards, or discounted sums of n rewards, `[B, 1]`.
-            discount: gamma^n, and 0 after a termination, `[B, 1]`.
+            probabilities: probability of each atom, `[*B, atoms]`.
+            reward: rewards, or discounted sums of n rewards, `[B, 1]` or `[*B, 1]`.
+            discount: gamma^n, and 0 after a termination, shaped as `reward`.
 
         Returns:
-            Probabilities `[B, atoms]`, float32; the lowest and the highest atom also hold all
+            Probabilities `[*B, atoms]`, float32; the lowest and the highest atom also hold all
             probability beyond them.
         """
         probabilities = probabilities.to(torch.float32)
@@ -68,21 +68,21 @@ class CategoricalValues(nn.Module):
         # m_l += p_j (u - b_j),  m_u += p_j (b_j - l),  with u = l + 1 also where b_j is whole
         lower = place.floor().clamp(max=len(self.atoms) - 2)
         to_upper = probabilities * (place - lower)
-        lower = lower.to(torch.int64)
+        lower = lower.to(torch.int64).expand_as(probabilities)
         projected = torch.zeros_like(probabilities)
-        projected.scatter_add_(1, lower, probabilities - to_upper)
-        return projected.scatter_add_(1, lower + 1, to_upper)
+        projected.scatter_add_(-1, lower, probabilities - to_upper)
+        return projected.scatter_add_(-1, lower + 1, to_upper)
 
 
 def divergence(target: Tensor, logits: Tensor) -> Tensor:
-    """Return the divergences D_KL(target || softmax(logits)), `[B]`.
+    """Return the divergences D_KL(target || softmax(logits)), `[*B]`.
 
     The gradient equals that of the cross-entropy. Unlike the cross-entropy, the divergence of equal
     distributions is 0.
 
     Args:
-        target: probabilities of the target distributions, `[B, atoms]`.
-        logits: logits of the predicted distributions, `[B, atoms]`.
+        target: probabilities of the target distributions, `[*B, atoms]` or `[B, atoms]`.
+        logits: logits of the predicted distributions, `[*B, atoms]`.
     """
     log_target = target.clamp(min=torch.finfo(target.dtype).tiny).log()
     log_probabilities = logits.to(torch.float32).log_softmax(dim=-1)

@@ -113,14 +113,20 @@ class EncodedMLP(nn.Module):
         outputs: width of the output.
         hidden_sizes: widths of the hidden layers.
         device: device of the parameters.
+        layer_norm: apply layer normalization before each ReLU.
     """
 
     def __init__(
-        self, encoder: Encoder, outputs: int, hidden_sizes: Sequence[int], device: torch.device
+        self,
+        encoder: Encoder,
+        outputs: int,
+        hidden_sizes: Sequence[int],
+        device: torch.device,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.network = mlp(encoder.width, hidden_sizes, outputs, device)
+        self.network = mlp(encoder.width, hidden_sizes, outputs, device, layer_norm=layer_norm)
 
     def forward(self, observation: TensorDictBase) -> Tensor:
         """Return `[*B, outputs]`."""
@@ -128,7 +134,7 @@ class EncodedMLP(nn.Module):
 
 
 class Critics(nn.Module):
-    """Q(s, a) by `members` networks side by side, behind one encoder.
+    """Q(s, a), or its distribution, by `members` networks side by side, behind one encoder.
 
     Args:
         encoder: encoder of s.
@@ -137,6 +143,7 @@ class Critics(nn.Module):
         device: device of the parameters.
         members: number of networks.
         layer_norm: apply layer normalization before each ReLU.
+        outputs: number of outputs of each network: 1 for a value.
     """
 
     def __init__(
@@ -147,15 +154,16 @@ class Critics(nn.Module):
         device: torch.device,
         members: int,
         layer_norm: bool = False,
+        outputs: int = 1,
     ) -> None:
         super().__init__()
         self.members = members
         self.encoder = encoder
         inputs = self.encoder.width + action_dim
-        self.network = mlp(inputs, hidden_sizes, 1, device, members=members, layer_norm=layer_norm)
+        self.network = mlp(inputs, hidden_sizes, outputs, device, members, layer_norm)
 
     def forward(self, observation: TensorDictBase, action: Tensor) -> Tensor:
-        """Return values `[members, B, 1]` for actions `[B, action_dim]` in [-1, 1]."""
+        """Return values `[members, B, outputs]` for actions `[B, action_dim]` in [-1, 1]."""
         inputs = torch.cat([self.encoder(observation), action], dim=-1)
         return self.network(inputs.expand(self.members, -1, -1))
 
