@@ -18,7 +18,7 @@ from agents.modules.deterministic import DeterministicActor, DeterministicActorC
 from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
 from agents.modules.networks import Critics, LayerSizes, frozen
 from agents.modules.optimization import TargetNetwork, parameter_groups
-from torchrl_gpu.acting.exploration import GaussianNoise
+from torchrl_gpu.acting.exploration import GaussianNoise, MixedNoise
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.adam import adam
@@ -55,6 +55,10 @@ class DDPG(DeterministicActorCritic):
             [-1, 1].
         noise_frames: number of environment steps over which the exploration noise changes linearly
             from `noise_start` to `noise_end`, at least 1.
+        noise_range: standard deviation of the exploration noise in the first and in the last
+            environment, each at least 0, for actions in [-1, 1]; those between are evenly spaced
+            (mixed exploration of PQL, arXiv 2307.12983). None for the same noise in all
+            environments, which changes over frames.
         batch_size: number of transitions per gradient step, at least 1.
         utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
         n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
@@ -82,6 +86,8 @@ class DDPG(DeterministicActorCritic):
         noise_start: Annotated[float, Field(ge=0.0)] = 0.3,
         noise_end: Annotated[float, Field(ge=0.0)] = 0.1,
         noise_frames: Annotated[int, Field(ge=1)] = 10_000,
+        noise_range: tuple[Annotated[float, Field(ge=0.0)], Annotated[float, Field(ge=0.0)]]
+        | None = None,
         batch_size: Annotated[int, Field(ge=1)] = 256,
         utd_ratio: Annotated[float, Field(gt=0.0)] = 1.0,
         n_step: Annotated[int, Field(ge=1)] = 1,
@@ -98,13 +104,12 @@ class DDPG(DeterministicActorCritic):
         action_dim = action_spec.shape[-1]
         self.actor = DeterministicActor(actor_encoder, action_dim, hidden_sizes, device)
         self.target_actor = TargetNetwork(self.actor, target_rate)
-        self.policy = PolicyWrapper(
-            self.actor,
-            observation_spec,
-            action_spec,
-            device,
-            exploration=GaussianNoise(LinearSchedule(noise_start, noise_end, noise_frames)),
+        noise = (
+            GaussianNoise(LinearSchedule(noise_start, noise_end, noise_frames))
+            if noise_range is None
+            else MixedNoise(*noise_range)
         )
+        self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device, noise)
         self.critic = Critics(critic_encoder, action_dim, hidden_sizes, device, members=1)
         self.target_critic = TargetNetwork(self.critic, target_rate)
         self.optimizer = adam(parameter_groups(self.actor, self.critic), learning_rate, device)

@@ -43,3 +43,33 @@ class GaussianNoise(nn.Module):
         """Return actions `[*B, action_dim]` with noise, clamped to [-1, 1], after `frames` `[]`."""
         noise = self.scale(frames) * torch.randn_like(action)
         return (action + noise).clamp(-1.0, 1.0)
+
+
+class MixedNoise(nn.Module):
+    """Adds normal noise whose scale differs from environment to environment.
+
+    Some environments follow the policy closely while others explore widely, whatever the stage of
+    training is: sigma_i = low + i / (N - 1) (high - low) in environment i of N.
+
+    Source: Li et al., "Parallel Q-Learning: Scaling Off-policy Reinforcement Learning under
+    Massively Parallel Simulation", arXiv 2307.12983, mixed exploration.
+
+    Args:
+        low: standard deviation in the first environment, at least 0, for actions in [-1, 1].
+        high: standard deviation in the last environment, at least 0, for actions in [-1, 1].
+    """
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__()
+        self.low = low
+        self.high = high
+
+    def forward(self, action: Tensor, frames: Tensor) -> Tensor:
+        """Return actions `[*B, action_dim]` with noise, clamped to [-1, 1].
+
+        The first batch dimension counts environments; `frames` `[]` has no effect.
+        """
+        rows = action if action.dim() > 1 else action.unsqueeze(0)
+        scale = torch.linspace(self.low, self.high, len(rows), device=action.device)
+        scale = scale.view(-1, *[1] * (rows.dim() - 1))
+        return (rows + scale * torch.randn_like(rows)).clamp(-1.0, 1.0).view_as(action)
