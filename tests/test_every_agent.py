@@ -14,11 +14,13 @@ import torch
 from torchrl.data import Binary, Bounded, Composite, Unbounded
 from torchrl.envs import EnvBase
 
+from agents import DDPG, SAC
 from agents.base import Agent
 from envs.fanuc import FanucEnv
 from envs.gym import GymnasiumEnv
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import (
+    OTHER_CHOICES,
     WITH_ALL_OPTIONS,
     Case,
     assert_equal,
@@ -39,14 +41,14 @@ from trainers.pairing import pair
 from trainers.trainer import TorchRLTrainer
 
 
-@every_agent
-def test_every_agent_solves_the_identity_task(case: Case, tmp_path: Path) -> None:
+def solve_the_identity_task(case: Case, folder: Path, **options: Any) -> None:
     # 8 steps with continuous actions return -10.7 for a random policy and -5.3 for the action 0;
     # with discrete actions, a random policy returns 2.
     frames, solved = (6144, -0.6) if case.actions == "continuous" else (3072, 7.8)
     trainer = make_trainer(
         case,
-        tmp_path,
+        folder,
+        options=options,
         total_frames=frames,
         evaluation_interval=frames,
         checkpoint_interval=frames,
@@ -54,6 +56,33 @@ def test_every_agent_solves_the_identity_task(case: Case, tmp_path: Path) -> Non
     trainer.train()
     assert trainer.evaluation is not None
     assert trainer.evaluation.mean_return > solved
+
+
+@every_agent
+def test_every_agent_solves_the_identity_task(case: Case, tmp_path: Path) -> None:
+    solve_the_identity_task(case, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("agent_class", "options"),
+    [
+        (
+            SAC,
+            {
+                **OTHER_CHOICES,
+                "actor_layer_norm": True,
+                "critic_layer_norm": True,
+                "actor_period": 2,
+            },
+        ),
+        (DDPG, {"noise_range": (0.05, 0.8)}),
+    ],
+    ids=["SAC", "DDPG"],
+)
+def test_options_for_many_environments_solve_the_identity_task(
+    agent_class: type[Agent], options: dict[str, Any], tmp_path: Path
+) -> None:
+    solve_the_identity_task(Case(agent_class, "continuous"), tmp_path, **options)
 
 
 @every_agent
@@ -109,7 +138,7 @@ def test_pipeline_reads_nothing_back_to_the_host(
     env = case.env(num_envs)
     settings = {**WITH_ALL_OPTIONS, "rollout_length": 4, "batch_size": 16}
     if turned:
-        settings |= with_switches_turned(case.agent_class)
+        settings |= with_switches_turned(case.agent_class) | OTHER_CHOICES
     agent = build_for(env, case.agent_class, accelerator, **settings)
     collector = BatchCollector(env, accelerator, agent.policy.in_keys)
     experience = experience_of(agent, num_envs, 500, random_frames=0)

@@ -21,6 +21,7 @@ KINDS: tuple[ActionKind, ...] = ("continuous", "discrete")
 
 # Covers every setting with a range; tests of single agents cover settings that exclude each other.
 OUT_OF_RANGE = [
+    ("actor_period", 0),
     ("acting_fractions", 0),
     ("adam_epsilon", 0.0),
     ("atoms", 1),
@@ -49,6 +50,7 @@ OUT_OF_RANGE = [
     ("noise", 0.0),
     ("noise_end", -0.1),
     ("noise_frames", 0),
+    ("noise_range", (-0.1, 0.5)),
     ("noise_start", -0.1),
     ("priority_exponent", 1.5),
     ("risk_level", 0.0),

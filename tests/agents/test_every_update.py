@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from agents import SAC
 from agents.base import Agent, OffPolicyAgent
 from agents.modules.deterministic import DeterministicActorCritic
 from agents.modules.encoders import ObservationEncoderFactory
@@ -224,6 +225,23 @@ def test_update_does_not_change_its_batch(case: Case) -> None:
     agent.update(batch)
     assert set(batch.keys(True, True)) == set(before.keys(True, True))
     assert (batch == before).all()
+
+
+@pytest.mark.parametrize("twins", ["minimum", "average"])
+def test_losses_of_categorical_critics_are_those_of_their_parts_and_pass_autocast(
+    twins: str,
+) -> None:
+    case = Case(SAC, "continuous")
+    agent = case.make(critic="categorical", twins=twins)
+    batch = make_batch(agent)
+    with EqualDraws():
+        whole, first, rest = (agent.loss(part).terms for part in (batch, batch[:8], batch[8:]))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            halves = agent.loss(batch).terms
+    for name, loss in whole.items():
+        parts = (8 * first[name] + (BATCH - 8) * rest[name]) / BATCH
+        torch.testing.assert_close(parts, loss, msg=name)
+        torch.testing.assert_close(halves[name].float(), loss, atol=0.05, rtol=0.05, msg=name)
 
 
 @every_value_based_agent

@@ -1,13 +1,24 @@
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from agents import SAC
-from tests.helpers.agents import CPU, make_batch, small_specs
+from tests.helpers.agents import (
+    BATCH,
+    CPU,
+    ENVS,
+    OBSERVATION,
+    assert_equal,
+    make_batch,
+    parameters,
+    small_specs,
+)
 
 
 def make(**hyperparameters: Any) -> SAC:
@@ -42,3 +53,110 @@ def test_temperature_moves_towards_the_target_entropy(
     before = agent.log_temperature.item()
     agent.update(make_batch(agent))
     assert math.copysign(1.0, agent.log_temperature.item() - before) == direction
+
+
+@pytest.mark.parametrize("critic", ["mean", "categorical"])
+def test_n_step_target_adds_the_entropy_of_the_last_step_alone(critic: str) -> None:
+    agent = make(gamma=0.5, n_step=3, critic=critic, initial_temperature=0.2)
+    replay = agent.build_replay(64, ENVS)
+    for step in range(4):
+        row = make_batch(agent, seed=step)[:ENVS]
+        row["observation"] = torch.full((ENVS, OBSERVATION), float(step))
+        row["next", "observation"] = torch.full((ENVS, OBSERVATION), step + 1.0)
+        row["next", "reward"] = torch.full((ENVS, 1), 2.0**step)
+        row["next", "truncated"] = torch.full((ENVS, 1), step == 3)
+        replay.extend(row)
+    batch = replay.sample(64)
+    seen: list[dict[str, Tensor]] = []
+    target = agent.twins.target
+
+    def record(outputs: Tensor, **parts: Tensor) -> Tensor:
+        seen.append(parts)
+        return target(outputs, **parts)
+
+    agent.twins.target = record  # type: ignore[assignment]
+    torch.manual_seed(3)
+    agent.loss(batch)
+    torch.manual_seed(3)
+    _, next_log_prob = agent.actor.sample(batch["next"])
+    first = batch["observation"][:, 0]
+    # 1 + 2 / 2 + 4 / 4 from the first step, 2 + 4 / 2 + 8 / 4 from the second, fewer at the end
+    rewards = torch.tensor([3.0, 6.0, 8.0, 8.0])[first.long()]
+    discounts = torch.tensor([0.125, 0.125, 0.25, 0.5])[first.long()]
+    torch.testing.assert_close(seen[0]["reward"].squeeze(1), rewards)
+    torch.testing.assert_close(seen[0]["discount"].squeeze(1), discounts)
+    torch.testing.assert_close(seen[0]["bonus"], -0.2 * next_log_prob)
+
+
+def test_categorical_critics_learn_the_projected_target() -> None:
+    agent = make(
+        gamma=0.9,
+        initial_temperature=0.2,
+        critic="categorical",
+        value_min=-3.0,
+        value_max=3.0,
+        atoms=7,
+    )
+    for p in agent.target_critics.parameters():
+        p.data += 0.1 * torch.randn(p.shape)  # so that target and online networks differ
+    batch = make_batch(agent)
+    torch.manual_seed(3)
+    loss = agent.loss(batch).terms["loss/critic"].item()
+    torch.manual_seed(3)
+    next_action, next_log_prob = agent.actor.sample(batch["next"])
+    next_p = agent.target_critics(batch["next"], next_action).softmax(-1).tolist()
+    log_p = agent.critics(batch, batch["action"]).log_softmax(-1).tolist()
+    atoms = [-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0]
+    expected = 0.0
+    for row in range(BATCH):
+        means = [sum(p * z for p, z in zip(next_p[i][row], atoms, strict=True)) for i in (0, 1)]
+        target = [0.0] * 7
+        for p, z in zip(next_p[means.index(min(means))][row], atoms, strict=True):
+            soft = z - 0.2 * next_log_prob[row].item()
+            place = min(max(batch["next", "reward"][row].item() + 0.9 * soft, -3.0), 3.0) + 3.0
+            lower = min(math.floor(place), 5)
+            target[lower] += p * (lower + 1 - place)
+            target[lower + 1] += p * (place - lower)
+        for i in (0, 1):
+            for m, log_q in zip(target, log_p[i][row], strict=True):
+                expected += m * ((math.log(m) if m > 0.0 else 0.0) - log_q) / BATCH
+    assert loss == pytest.approx(expected, rel=1e-4)
+
+
+def test_actor_and_temperature_learn_once_per_period() -> None:
+    agent = make(actor_period=3)
+    before = parameters(agent)
+    for step in range(7):
+        metrics = agent.update(make_batch(agent, seed=step)).metrics
+        after = parameters(agent)
+        changed = {name for name in after if not torch.equal(after[name], before[name])}
+        learns = any(name.startswith("actor.") for name in changed)
+        assert learns == ("log_temperature" in changed) == ("loss/actor" in metrics)
+        assert learns == (step % 3 == 0)
+        assert any(name.startswith("critics.") for name in changed)
+        assert any(name.startswith("target_critics.") for name in changed)
+        before = after
+
+
+def test_period_of_the_actor_goes_on_after_a_resume() -> None:
+    agent, other = make(actor_period=3), make(actor_period=3)
+    for step in range(4):
+        agent.update(make_batch(agent, seed=step))
+    other.load_training_state(copy.deepcopy(agent.training_state()))
+    for step in range(4, 8):
+        for one in (agent, other):
+            torch.manual_seed(step)
+            one.update(make_batch(one, seed=step))
+    assert_equal(parameters(agent), parameters(other))
+
+
+def test_layer_norm_is_in_the_networks_of_its_setting() -> None:
+    agent = make(actor_layer_norm=True, critic_layer_norm=False)
+    norms = [sum(isinstance(m, nn.LayerNorm) for m in n.modules()) for n in agent.children()]
+    assert dict(zip((name for name, _ in agent.named_children()), norms, strict=True)) == {
+        "actor": 2,
+        "policy": 2,  # the actor
+        "twins": 0,
+        "critics": 0,
+        "target_critics": 0,
+    }

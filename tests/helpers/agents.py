@@ -47,7 +47,12 @@ WITH_ALL_OPTIONS: dict[str, Any] = {
     "target_kl": 0.01,
     "normalize_observations": True,
     "normalize_rewards": True,
+    "actor_period": 2,
+    "noise_range": (0.05, 0.8),
 }
+
+# Choices other than the defaults.
+OTHER_CHOICES: dict[str, Any] = {"critic": "categorical", "twins": "average"}
 
 STEPS, ENVS, OBSERVATION, ACTION_DIM, CHOICES = 8, 4, 5, 2, 3
 BATCH = STEPS * ENVS

@@ -32,7 +32,10 @@ def test_preset_of_a_pair_is_selected_and_valid(preset: str) -> None:
 @pytest.mark.parametrize(
     ("preset", "agent", "env"),
     [
+        ("fanuc_many_sac", "sac", "fanuc"),
         ("lift_pixels", "ddpg", "lift_cube"),
+        ("marinenav_many_ddpg", "ddpg", "marinenav"),
+        ("marinenav_many_sac", "sac", "marinenav"),
         ("multi_env_wrist", "ppo", "lift_cube"),
         ("pong_quick_dqn", "dqn", "gym"),
         ("pong_quick_rainbow", "rainbow", "gym"),

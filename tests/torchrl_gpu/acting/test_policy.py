@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec, Unbounded
 
 from tests.stand_in import count_host_reads
-from torchrl_gpu.acting.exploration import EpsilonGreedy, GaussianNoise
+from torchrl_gpu.acting.exploration import EpsilonGreedy, GaussianNoise, MixedNoise
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.errors import ConfigurationError
@@ -121,7 +121,19 @@ def test_noise_decreases_with_the_frames_and_actions_stay_within_the_bounds() ->
     assert policy.eval()(observation)["action"].eq(4.0).all()
 
 
-@pytest.mark.parametrize("kind", ["continuous", "discrete"])
+@pytest.mark.parametrize("robots", [(), (50,)])
+def test_mixed_noise_grows_from_environment_to_environment(robots: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    noise = MixedNoise(0.05, 0.25)
+    frames = torch.zeros((), dtype=torch.int64)
+    draws = [noise(torch.zeros(3, *robots, 2000), frames) for _ in range(10)]
+    found = torch.stack(draws, dim=1).flatten(1).std(dim=1)
+    torch.testing.assert_close(found, torch.tensor([0.05, 0.15, 0.25]), rtol=0.05, atol=0.0)
+    assert noise(torch.full((3, 2), 9.0), frames).eq(1.0).all()
+    assert noise(torch.zeros(2), frames).shape == (2,)  # a single environment without a batch
+
+
+@pytest.mark.parametrize("kind", ["continuous", "mixed", "discrete"])
 def test_acting_needs_no_host_reads(accelerator: torch.device, kind: str) -> None:
     schedule = LinearSchedule(1.0, 0.1, 100)
     spec: TensorSpec = Categorical(2, shape=(4,))
@@ -129,6 +141,8 @@ def test_acting_needs_no_host_reads(accelerator: torch.device, kind: str) -> Non
     actor: Larger | Echo = Larger()
     if kind == "continuous":
         spec, exploration, actor = Bounded(-1.0, 1.0, (4, 2)), GaussianNoise(schedule), Echo()
+    elif kind == "mixed":
+        spec, exploration, actor = Bounded(-1.0, 1.0, (4, 2)), MixedNoise(0.1, 0.5), Echo()
     policy = PolicyWrapper(actor, OBSERVATION_SPEC, spec, accelerator, exploration).train()
     observation = TensorDict({"observation": torch.zeros(4, 2, device=accelerator)}, [4])
     policy(observation.clone())
