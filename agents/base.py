@@ -160,8 +160,8 @@ class Agent(nn.Module, ABC):
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return the differentiable losses of a batch.
 
-        They depend on the batch, the parameters, the phase and random draws alone. Every loss and metric is a
-        mean over the rows of the batch, so that a batch can be processed in parts;
+        They depend on the batch, the parameters, the phase and random draws alone. Every loss and
+        metric is a mean over the rows of the batch, so that a batch can be processed in parts;
         `prepare_batch` computes whatever depends on several rows. The method changes neither
         batch nor parameters, and reads no value back to the host.
 

@@ -103,8 +103,8 @@ class TwinDistributions(TwinValues):
         """Return the distribution of `reward + discount * (return + bonus)`, as probabilities."""
         probabilities = outputs.to(torch.float32).softmax(dim=-1)
         if self.takes_minimum:
-            one, other = self.values(outputs)
-            probabilities = torch.where(one < other, *probabilities.unbind())
+            means = self.values(outputs)
+            probabilities = torch.where(means[0] < means[1], probabilities[0], probabilities[1])
         return self.categories.project(probabilities, reward + discount * bonus, discount)
 
     def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
