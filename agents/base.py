@@ -98,8 +98,9 @@ class Agent(nn.Module, ABC):
         gamma: discount factor per environment step, 0 to 1.
         max_gradient_norm: maximum norm of the gradient of each parameter group of an optimizer; a
             larger gradient is scaled down to it; None for no limit.
-        phase: number of the computation that the next update is; 0 for an agent whose updates are
-            all the same computation. Where updates are captured, each phase needs a graph.
+        phase: number of the computation that the next update is, from 0; always 0 for an agent
+            whose updates are all the same computation. Each phase is compiled and captured on its
+            own.
 
     Raises:
         ConfigurationError: the agent cannot produce actions of this kind, or an observation has the
@@ -235,7 +236,6 @@ class Agent(nn.Module, ABC):
         return {
             "networks": networks_state(self),
             "optimizers": {name: o.state_dict() for name, o in self.optimizers().items()},
-            "phase": self.phase,
         }
 
     def load_training_state(self, state: dict[str, Any]) -> None:
@@ -251,7 +251,6 @@ class Agent(nn.Module, ABC):
         load_networks(self, state["networks"])
         for name, optimizer in self.optimizers().items():
             load_optimizer(optimizer, state["optimizers"][name])
-        self.phase = state.get("phase", 0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Agent:
         """Move parameters and optimizers together: `to`, `cuda` and `cpu` all call this method."""

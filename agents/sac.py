@@ -8,7 +8,7 @@ arXiv 2512.01996.
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -102,6 +102,7 @@ class SAC(OffPolicyAgent):
         self.n_step = n_step
         self.gamma = gamma
         self.actor_period = actor_period
+        self._begin(update=0)
         action_dim = action_spec.shape[-1]
         self.target_entropy = -float(action_dim) if target_entropy is None else target_entropy
 
@@ -130,7 +131,11 @@ class SAC(OffPolicyAgent):
         self.optimizer = adam(learned, learning_rate, device)
 
     def loss(self, batch: TensorDictBase) -> Losses:
-        """Return `loss/critic` and, in phase 0, `loss/actor` and `loss/temperature`."""
+        """Return `loss/critic` and, in phase 0, `loss/actor` and `loss/temperature`.
+
+        The phase is known to the host, so that phase 1 need not compute the losses that it lacks.
+        Without gradients, the optimizer leaves actor and temperature as they are.
+        """
         after = batch.get("next")
         action = self.policy.from_bounds(batch.get("action"))
         temperature = self.log_temperature.detach().exp()
@@ -172,12 +177,22 @@ class SAC(OffPolicyAgent):
         self.target_critics.update()
 
     def advance(self) -> None:
-        """Return to phase 0, in which the actor learns too, once per `actor_period`.
+        """Go on to the next update of the period of the actor."""
+        self._begin(self._update + 1)
 
-        The phase is known to the host, so that the other updates need not compute the actor's loss.
-        Without gradients, the optimizer leaves actor and temperature as they are.
-        """
-        self.phase = (self.phase + 1) % self.actor_period
+    def training_state(self) -> dict[str, Any]:
+        """Return the state of training, with the place in the period of the actor."""
+        return {**super().training_state(), "update": self._update}
+
+    def load_training_state(self, state: dict[str, Any]) -> None:
+        """Resume from a state that `training_state` returned: see `Agent`."""
+        super().load_training_state(state)
+        self._begin(state.get("update", 0))
+
+    def _begin(self, update: int) -> None:
+        """Set the number of the next update in its period; the actor learns in the first."""
+        self._update = update % self.actor_period
+        self.phase = min(self._update, 1)
 
 
 class GaussianActor(EncodedMLP):

@@ -121,6 +121,7 @@ def test_actor_and_temperature_learn_once_per_period() -> None:
     agent = make(actor_period=3)
     before = parameters(agent)
     for step in range(7):
+        assert agent.phase == (0 if step % 3 == 0 else 1)
         metrics = agent.update(make_batch(agent, seed=step)).metrics
         after = parameters(agent)
         changed = {name for name in after if not torch.equal(after[name], before[name])}
