@@ -265,11 +265,11 @@ class LiftCubeEnv(Environment):
             tensors["pixels"] = self._images.stacks
         return tensors
 
-    def metrics(self) -> dict[str, float]:
-        """Return the mean of each term of the reward since the last call, as `reward/TERM`."""
+    def metrics(self) -> dict[str, Tensor]:
+        """Return the mean `[]` of each term of the reward since the last call, as `reward/TERM`."""
         if not self._term_count:
             return {}
-        means = (self._term_sums.mean(1) / self._term_count).tolist()
+        means = self._term_sums.mean(1) / self._term_count
         self._term_sums, self._term_count = torch.zeros_like(self._term_sums), 0
         return {f"reward/{term}": mean for term, mean in zip(TERMS[self.task], means, strict=True)}
 
