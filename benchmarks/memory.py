@@ -10,6 +10,7 @@ the first third, by their 90th percentiles.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import statistics
@@ -18,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -136,7 +137,9 @@ def measure(
         ]
         threading.Thread(target=sampler, daemon=True).start()
         try:
-            code = run.main()
+            # The training prints how to go on, but its folder is deleted here.
+            with redirect_stdout(io.StringIO()):
+                code = run.main()
         except SystemExit as end:
             code = int(end.code or 0)
     if code != _INTERRUPTED:
@@ -154,7 +157,6 @@ def measure(
         ]
         for group in groups
     ]
-    print()
     print_table(["minutes", "process, MiB", "workers, MiB", "device, MiB"], rows)
     warm = [sample for sample in samples if sample.seconds >= warm_up * seconds]
     figures = {
