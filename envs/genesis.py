@@ -38,6 +38,10 @@ def start_genesis(device: torch.device) -> Any:
     if importlib.util.find_spec("genesis") is None:
         raise ConfigurationError('Genesis is not installed: pip install -e ".[genesis]"')
     logging.getLogger("OpenGL").setLevel(logging.WARNING)
+    # Genesis imports distutils of Python, after which setuptools cannot be imported any more:
+    # torch.compile needs it.
+    if importlib.util.find_spec("setuptools") is not None:
+        importlib.import_module("setuptools")
     try:
         gs = importlib.import_module("genesis")
     except Exception as error:  # each platform of OpenGL fails in its own way

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,10 @@ def _random_actions(env: LiftCubeEnv, steps: int) -> Tensor:
 def test_numbers_of_the_process_keep_their_precision(lift: LiftCubeEnv) -> None:
     smallest = float("5e-324")
     assert smallest * 1.0 != 0.0
+
+
+def test_the_tools_of_torch_compile_can_be_imported_beside_genesis(lift: LiftCubeEnv) -> None:
+    assert importlib.import_module("torch.utils.cpp_extension").include_paths()
 
 
 def test_specs_hold(lift: LiftCubeEnv) -> None:
