@@ -21,6 +21,7 @@ from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
 from agents.modules.networks import frozen, mlp
 from agents.modules.optimization import TargetNetwork, parameter_groups
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
+from agents.modules.relu import relu
 from torchrl_gpu.acting.exploration import GaussianNoise
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
@@ -205,7 +206,7 @@ class QuantileCritic(nn.Module):
             action: actions `[B, action_dim]` in [-1, 1].
             fractions: quantile fractions (tau) `[B, N]` in [0, 1].
         """
-        features = self.features(self.encoder(observation)).relu()
-        merged = self.merge(features.unsqueeze(-2) * self.fraction_embedding(fractions)).relu()
-        action_features = self.action_embedding(action).relu()
+        features = relu(self.features(self.encoder(observation)))
+        merged = relu(self.merge(features.unsqueeze(-2) * self.fraction_embedding(fractions)))
+        action_features = relu(self.action_embedding(action))
         return self.head(merged * action_features.unsqueeze(-2)).squeeze(-1)

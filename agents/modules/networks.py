@@ -12,6 +12,7 @@ from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from agents.modules.encoders import Encoder
+from agents.modules.relu import ReLU
 
 # Widths of the hidden layers of a network: at least one layer, each at least 1 wide.
 LayerSizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
@@ -91,7 +92,7 @@ def mlp(
         layers.append(_linear(width, hidden, device, members, head=False))
         if layer_norm:
             layers.append(nn.LayerNorm(hidden, device=device))
-        layers.append(nn.ReLU())
+        layers.append(ReLU())
         width = hidden
     layers.append(_linear(width, outputs, device, members, head))
     return nn.Sequential(*layers)

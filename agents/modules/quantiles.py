@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agents.modules.relu import relu
+
 
 class CosineEmbedding(nn.Module):
     """Turns quantile fractions into features: phi(tau) = ReLU(W [cos(pi i tau)] + b), eq. 4.
@@ -32,7 +34,7 @@ class CosineEmbedding(nn.Module):
 
     def forward(self, fractions: Tensor) -> Tensor:
         """Map fractions `[*B, N]` in [0, 1] to features `[*B, N, width]`."""
-        return self.linear((fractions.unsqueeze(-1) * self.frequencies).cos()).relu()
+        return relu(self.linear((fractions.unsqueeze(-1) * self.frequencies).cos()))
 
 
 def draw_fractions(shape: tuple[int, ...], risk_level: float, device: torch.device) -> Tensor:
