@@ -11,13 +11,14 @@ from agents.modules.networks import Critics, EnsembleLinear, frozen, mlp
 CPU = torch.device("cpu")
 
 
-def test_ensemble_members_are_linear_layers_side_by_side() -> None:
-    layer = EnsembleLinear(3, 4, 5)
+@pytest.mark.parametrize("outputs", [1, 5])
+def test_ensemble_members_are_linear_layers_side_by_side(outputs: int) -> None:
+    layer = EnsembleLinear(3, 4, outputs)
     inputs = torch.randn(3, 7, 4)
-    outputs = layer(inputs)
+    found = layer(inputs)
     for member in range(3):
         expected = inputs[member] @ layer.weight[member] + layer.bias[member]
-        torch.testing.assert_close(outputs[member], expected)
+        torch.testing.assert_close(found[member], expected)
     assert not torch.equal(layer.weight[0], layer.weight[1])
 
 
