@@ -7,7 +7,7 @@ arXiv 1806.06923.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -151,9 +151,9 @@ class IQN(ValueBasedAgent):
         samples = action.shape[0]
         with torch.no_grad():
             # a' = argmax_a 1/K sum_k Z_{tau_k}(s', a),  tau_k ~ U(0, risk level)
-            chooser = self.network if self.is_double else self.target_network
+            chooser: Any = self.network if self.is_double else self.target_network.network
             acting_fractions = self.network.draw_acting_fractions()
-            next_action = chooser(after, acting_fractions).mean(dim=-2).argmax(dim=-1)
+            next_action = chooser.values(after, acting_fractions).argmax(dim=-1)
             # y_j = r + gamma (1 - terminated) Z'_{tau_j}(s', a'),  tau_j ~ U(0, 1)       (eq. 2)
             next_fractions = draw_fractions((samples, self.target_fractions), 1.0, self.device)
             next_quantiles = _chosen(self.target_network(after, next_fractions), next_action)
@@ -215,12 +215,21 @@ class QuantileNetwork(nn.Module):
         features = self.features(self.encoder(observation)).relu()
         return self.head(features.unsqueeze(-2) * self.embedding(fractions))
 
+    def values(self, observation: TensorDictBase, fractions: Tensor) -> Tensor:
+        """Return the means `[*B, num_actions]` of the quantiles at fractions `[N]` in [0, 1]."""
+        features = self.features(self.encoder(observation)).relu()
+        embedded = self.embedding(fractions)
+        if len(self.head) == 1:
+            # 1/N sum_n f(psi * phi(tau_n)) = f(psi * 1/N sum_n phi(tau_n)) for a linear f
+            return self.head(features * embedded.mean(dim=-2))
+        return self.head(features.unsqueeze(-2) * embedded).mean(dim=-2)
+
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
         """Return the actions `[*B]` int64 with the highest mean over the acting fractions."""
         fractions = self.acting_midpoints
         if not deterministic:
             fractions = self.draw_acting_fractions()
-        return self(observation, fractions).mean(dim=-2).argmax(dim=-1)
+        return self.values(observation, fractions).argmax(dim=-1)
 
     def draw_acting_fractions(self) -> Tensor:
         """Draw quantile fractions `[acting_fractions]` to choose the actions of one batch by.

@@ -25,7 +25,8 @@ def with_known_quantiles(agent: IQN) -> IQN:
         (agent.network, [2.0, 0.0, 0.0], [0.0, 10.0, 0.0]),
         (agent.target_network.network, [20.0, 10.0, 5.0], [0.0, 0.0, 20.0]),
     ):
-        network.forward = KnownQuantiles(bias, slope)
+        network.forward = known = KnownQuantiles(bias, slope)
+        network.values = known.means  # type: ignore[assignment]
     return agent
 
 
@@ -39,6 +40,9 @@ class KnownQuantiles:
         values = self.bias + self.slope * fractions.unsqueeze(-1)
         return values.expand(*observation.batch_size, *values.shape[-2:])
 
+    def means(self, observation: TensorDict, fractions: torch.Tensor) -> torch.Tensor:
+        return self(observation, fractions).mean(dim=-2)
+
 
 @pytest.mark.parametrize(("risk_level", "action"), [(1.0, 1), (0.1, 0)])
 @pytest.mark.parametrize("training", [False, True])
@@ -49,6 +53,15 @@ def test_a_risk_averse_policy_prefers_a_certain_return(
     agent.policy.train(training)
     observation = TensorDict({"observation": torch.randn(2, 7, OBSERVATION)}, [2, 7])
     assert torch.equal(agent.policy(observation)["action"], torch.full((2, 7), action))
+
+
+@pytest.mark.parametrize("head_sizes", [[], [16]])
+def test_the_values_of_a_batch_are_means_of_its_quantiles(head_sizes: list[int]) -> None:
+    network = make(head_sizes=head_sizes).network
+    observation = TensorDict({"observation": torch.randn(2, 7, OBSERVATION)}, [2, 7])
+    fractions = torch.rand(8)
+    means = network(observation, fractions).mean(dim=-2)
+    torch.testing.assert_close(network.values(observation, fractions), means)
 
 
 def test_fixed_fractions_give_the_mean_of_random_fractions() -> None:
