@@ -15,6 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from torchrl_gpu.devices.host_memory import keep_freed_memory
 from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.doctor.__main__ import main as doctor
 from torchrl_gpu.errors import ConfigurationError
@@ -63,6 +64,7 @@ def run(config: DictConfig) -> None:
         settings = check(config, choices, list(composed.overrides.task))
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
+        keep_freed_memory()
         with limited_memory(settings.device, settings.device_memory_limit):
             modes.MODES[settings.mode](settings)
     except ConfigurationError as error:
