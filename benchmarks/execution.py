@@ -5,11 +5,16 @@ figures are medians of the rounds. With one thread on a CPU the seconds are CPU 
 programs on the machine do not lengthen. Compilation takes up to a minute for each agent and
 precision.
 
+A second table says how far the parameters of a compiled agent are from those of an eager one after
+50 gradient steps from the same random state on the same batches, as a share of how far training has
+moved them.
+
     python -m benchmarks.execution
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import statistics
 import sys
@@ -20,6 +25,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
 from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 
 from agents.base import Agent, OnPolicyAgent
@@ -37,6 +43,7 @@ from trainers.registry import learning_agents
 OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = 21, 6, 13  # those of the environment fanuc
 HORIZON = 8  # steps of a rollout; the batch is one rollout of many environments
 WARM_UPS, STEPS = 3, 10  # gradient steps before the measurement, and in each round of it
+AGREEMENT_STEPS = 50
 
 Step = Callable[[], object]
 
@@ -104,6 +111,32 @@ def seconds_of(step: Step, device: torch.device, clock: Callable[[], float]) -> 
     return (clock() - start) / STEPS
 
 
+def deviation(
+    agent_class: type[Agent], compile: CompileMode, width: int, rows: int, device: torch.device
+) -> float:
+    """Return the distance between the parameters that compiled and eager updates lead to.
+
+    Returns:
+        Norm of the difference divided by the norm of the change since the beginning.
+    """
+    options = importlib.import_module("torch._inductor.config")
+    ends: list[Tensor] = []
+    start = torch.empty(0)
+    for mode in ("off", compile):
+        torch.manual_seed(0)
+        agent = build_agent(agent_class, width, rows, device)
+        batches = [build_batch(agent, rows) for _ in range(5)]
+        start = nn.utils.parameters_to_vector(agent.parameters()).detach().clone()
+        execution = Execution(device, compile=mode)
+        torch.manual_seed(1)
+        with options.patch(fallback_random=True):  # the random numbers of eager execution
+            for step in range(AGREEMENT_STEPS):
+                execution.update(agent, batches[step % len(batches)])
+        ends.append(nn.utils.parameters_to_vector(agent.parameters()).detach())
+    eager, compiled = ends
+    return float((compiled - eager).norm() / (eager - start).norm())
+
+
 def measure(
     *,
     device: str = "auto",
@@ -152,6 +185,14 @@ def measure(
             for name, rate in zip(names, rates, strict=True)
         }
     print_table(["agent", *names, "best / fp32"], rows)
+    if compile != "off" and accelerator_of(resolved).compile:
+        print(f"\ncompiled beside eager after {AGREEMENT_STEPS} gradient steps, fp32\n")
+        agreement: list[list[str]] = []
+        for agent_name, agent_class in sorted(learning_agents().items()):
+            share = deviation(agent_class, compile, width, batch, resolved)
+            agreement.append([agent_name, f"{share:.1e}"])
+            figures[f"{agent_name}_deviation"] = share
+        print_table(["agent", "difference / change of the parameters"], agreement)
     print()
     print_figures(figures)
     return 0

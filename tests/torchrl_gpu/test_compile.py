@@ -23,7 +23,7 @@ from tests.helpers.agents import (
 from torchrl_gpu.devices.kinds import Cpu, accelerator_of
 from torchrl_gpu.execution import Execution
 
-UPDATES = 6
+UPDATES = 50
 QUICKEST = next(case for case in CASES if case.agent_class.__name__ == "DQN")
 
 
