@@ -25,7 +25,7 @@ class Experience(Protocol):
         ...
 
     def batches(self) -> Iterator[TensorDictBase]:
-        """Yield the batches that are due after the stored step."""
+        """Yield the batches that are due after the stored steps and have not been yielded."""
         ...
 
     def learned(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
@@ -89,9 +89,8 @@ class ReplayExperience:
 
     def batches(self) -> Iterator[TensorDictBase]:
         """Yield as many random batches as the ratio of updates to frames demands."""
-        due = self._updates_due() - self._updates
-        self._updates += due
-        for _ in range(due):
+        while self._updates < self._updates_due():
+            self._updates += 1
             yield self.replay.sample(self.agent.batch_size)
 
     def learned(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
@@ -99,16 +98,16 @@ class ReplayExperience:
         self.replay.update_priorities(batch, priorities)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the number of frames since the first update was due."""
-        return {"frames": self._frames}
+        """Return the frames since the first update was due, and the number of updates owed."""
+        return {"frames": self._frames, "owed": self._updates_due() - self._updates}
 
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
         """Restore the replay buffer; without one, `random_frames` new steps come first."""
         if stored is not None:
             self.replay.load_state_dict(stored)
-            # No update is owed, even if the ratio differs from that of the saved run.
+            # Updates of earlier frames stay as they were, even if the ratio is another one.
             self._frames = state["frames"]
-            self._updates = self._updates_due()
+            self._updates = self._updates_due() - state.get("owed", 0)  # older states owe none
 
     def stored(self) -> dict[str, Any]:
         """Return the state of the replay buffer."""

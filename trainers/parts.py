@@ -11,7 +11,11 @@ from typing import Any, Final
 
 # The calls of each part, as attributes of the trainer.
 PARTS: Final[dict[str, tuple[str, ...]]] = {
-    "simulate": ("collector.env.reset", "collector.env.step_and_maybe_reset"),
+    "simulate": (
+        "collector.env.reset",
+        "collector.env.begin_step",
+        "collector.env.step_and_maybe_reset",
+    ),
     "copy": ("collector.to_host", "collector.to_device"),
     "act": ("execution.act",),
     "store": ("experience.store", "experience.learned"),

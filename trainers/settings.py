@@ -16,6 +16,7 @@ from torchrl_gpu.arguments import check_settings, check_value
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.memory import memory_limit
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import CompileMode, Execution
 from torchrl_gpu.precision import PrecisionName
@@ -24,6 +25,7 @@ from trainers.demo import film
 from trainers.evaluator import Evaluator
 from trainers.identity import check_trainable
 from trainers.layout import load_checkpoint
+from trainers.overlap import overlap_of
 from trainers.registry import GROUPS
 from trainers.sizes import resolve_sizes, take_automatic
 
@@ -127,6 +129,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
     components = resolve_sizes(components, automatic, resolved_device, resolved_limit)
     names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
     _check_mode(mode, components["agent"].target, names["agent"], found)
+    _check_overlap(components)
     return Settings(
         mode=mode,
         seed=seed,
@@ -165,6 +168,15 @@ def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> 
         raise ConfigurationError(f"agent={name} does not learn: mode=demo or mode=eval")
     elif checkpoint is not None:
         raise ConfigurationError(f"agent={name} does not learn: leave out checkpoint={checkpoint}")
+
+
+def _check_overlap(components: Mapping[str, Component]) -> None:
+    """Refuse `trainer.overlap=true` where agent or environment cannot overlap."""
+    env, wanted = components["env"], components["trainer"].settings.get("overlap")
+    if isinstance(wanted, bool):
+        env_can = issubclass(env.target, Environment) and env.target.overlaps(env.settings)
+        agent = components["agent"].target
+        overlap_of(wanted, agent, env.target.__name__, env_can=env_can)
 
 
 def _general(

@@ -22,6 +22,7 @@ from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.seeding import Stream, rng_state, set_rng_state, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.environment import name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import Execution
 from trainers.evaluation import Evaluation, evaluate
@@ -31,6 +32,7 @@ from trainers.identity import check_identity, check_trainable, identity
 from trainers.layout import LAYOUT, load_checkpoint
 from trainers.loggers import MetricLogger
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
+from trainers.overlap import overlap_of
 from trainers.profile import Profile
 from trainers.progress import ProgressDisplay
 from trainers.trace import Trace
@@ -71,6 +73,10 @@ class TorchRLTrainer:
             always kept as well.
         save_replay: save the replay buffer beside the newest checkpoint, so that a resumed run
             continues with it.
+        overlap: do the updates of each batched step while the environment simulates the next one,
+            so that the policy that acts lacks the updates of one batched step. The number of
+            updates is the same. None for all off-policy agents in an environment that can overlap
+            (`Environment.can_overlap`).
         loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
@@ -82,6 +88,10 @@ class TorchRLTrainer:
     Attributes:
         profile: time of each part so far; None without `profile`.
         trace: the recorder of the trace; None without `trace`.
+
+    Raises:
+        ConfigurationError: an argument is out of range, or `overlap` is true and agent or
+            environment cannot overlap.
     """
 
     @checked
@@ -105,6 +115,7 @@ class TorchRLTrainer:
         checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000,
         checkpoints_kept: Annotated[int, Field(ge=1)] = 3,
         save_replay: bool = True,
+        overlap: bool | None = None,
         loggers: Sequence[Literal["csv", "tensorboard", "wandb"]] = ("csv", "tensorboard"),
         show_progress: bool = True,
         profile: bool = False,
@@ -112,6 +123,7 @@ class TorchRLTrainer:
     ) -> None:
         self.env = env = as_environment(env)
         self.agent = agent
+        self.overlap = overlap_of(overlap, type(agent), name_of(env), env_can=env.can_overlap)
         self.folder = folder
         given = isinstance(evaluation_env, EnvBase)
         self._evaluator = Evaluator(evaluation_env) if given else evaluation_env
@@ -171,11 +183,8 @@ class TorchRLTrainer:
                 self._evaluate(display)
             while self.frames < self.total_frames and not self.stop_requested:
                 self.experience.store(self.collect())
-                for batch in self.experience.batches():
-                    update = self.execution.update(self.agent, batch)
-                    self.experience.learned(batch, update.priorities)
-                    self.update_metrics.add(update.metrics)
-                    self.updates += 1
+                if not self.overlap or self._pauses():
+                    self._learn()
                 if self._passed(self.log_interval):
                     self._log(display)
                 if self._passed(self.evaluation_interval):
@@ -194,13 +203,17 @@ class TorchRLTrainer:
     def collect(self) -> TensorDictBase:
         """Step every environment of the batch once and count its frames.
 
-        The first `random_frames` actions are uniformly random, all later ones the policy's.
+        The first `random_frames` actions are uniformly random, all later ones the policy's. With
+        `overlap`, the updates that are due from earlier steps are done meanwhile.
 
         Returns:
             The transitions `[R]` on the agent's device, one for each robot of the batch.
         """
         is_random = self.frames < self.experience.random_frames
-        step = self.collector.step(self.random_policy if is_random else self.agent.policy)
+        self.collector.begin(self.random_policy if is_random else self.agent.policy)
+        if self.overlap:
+            self._learn()
+        step = self.collector.finish()
         self.frames += self.num_envs
         transition = self.robots.transition(step)
         after = transition.get("next")
@@ -311,6 +324,19 @@ class TorchRLTrainer:
         set_rng_state(state["random"], self.agent.device)
         if not goes_on:
             self._begin_new_episodes()
+
+    def _learn(self) -> None:
+        """Do all updates that are due."""
+        for batch in self.experience.batches():
+            update = self.execution.update(self.agent, batch)
+            self.experience.learned(batch, update.priorities)
+            self.update_metrics.add(update.metrics)
+            self.updates += 1
+
+    def _pauses(self) -> bool:
+        """Return whether the loop logs, evaluates, saves or ends after this step."""
+        intervals = (self.log_interval, self.evaluation_interval, self.checkpoint_interval)
+        return self.frames >= self.total_frames or any(map(self._passed, intervals))
 
     def _begin_new_episodes(self) -> None:
         """Abandon the open episodes of an environment whose state cannot be restored.

@@ -51,6 +51,14 @@ class Arms(ABC):
         return []
 
     @abstractmethod
+    def begin_step(self, action: Tensor) -> None:
+        """Begin a step that the next `step` with the same tensor finishes.
+
+        Args:
+            action: actions of the step, see `step`.
+        """
+
+    @abstractmethod
     def step(self, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
         """Move the arms for one control period.
 

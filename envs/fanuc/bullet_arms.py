@@ -69,6 +69,7 @@ class BulletArms(Arms):
         self._encode = ObservationEncoder(robot)
         self._shared = self._pool.exchange
         self._target = self._shared.target.copy()
+        self._begun: Tensor | None = None  # the actions of the step in flight
         self.steps = np.zeros((num_arms, 1), np.int64)
         self._copy()
 
@@ -107,16 +108,24 @@ class BulletArms(Arms):
         self._observation = self._shared.observation.copy()
         self._distance = self._shared.distance.copy()
 
+    def begin_step(self, action: Tensor) -> None:
+        """Let the workers begin a step; an unfinished one is undone: see `Arms.begin_step`."""
+        if self._pool.recover():
+            self._hand_over(slice(None))
+        self._shared.action[:] = action.numpy()
+        self._pool.begin_step()
+        self._begun = action
+
     def step(self, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
         """Move the arms for one control period; see `Arms.step`.
 
         Arms whose worker died in this step keep their state; their episodes are truncated.
         """
-        if self._pool.recover():  # undo an interrupted step
-            self._hand_over(slice(None))
+        if self._begun is not action:
+            self.begin_step(action)
+        self._begun = None
         before, actions = self._distance, action.numpy()
-        self._shared.action[:] = actions
-        lost = self._pool.step()
+        lost = self._pool.finish_step()
         for arms in lost:
             self._shared.state[arms] = self._state[arms]
             self._shared.observation[arms] = self._observation[arms]
@@ -145,7 +154,11 @@ class BulletArms(Arms):
         self._hand_over(arms)
 
     def _hand_over(self, arms: NDArray[np.int64] | slice) -> None:
-        """Write the state of some arms to shared memory; workers load it before the next step."""
+        """Write the state of some arms to shared memory; workers load it before the next step.
+
+        A step in flight began from another state: the next one will undo it.
+        """
+        self._begun = None
         self._shared.state[arms] = self._state[arms]
         self._shared.target[arms] = self._target[arms]
         self._shared.rewritten[arms] = 1
@@ -163,6 +176,7 @@ class BulletArms(Arms):
 
     def close(self) -> None:
         """End the worker processes; may be called again."""
+        self._begun = None
         self._pool.close()
 
 

@@ -123,6 +123,7 @@ class FanucEnv(Environment):
         super().__init__(device=self._arms.target.device, batch_size=[num_envs])
         self.discrete_actions = _joint_moves().to(self.device)
         self.simulator = simulator
+        self.can_overlap = self.overlaps({"simulator": simulator})
         self.max_episode_steps = max_episode_steps
         self.success_radius = success_radius
         self._kinematics = ForwardKinematics(self.robot, self.device)
@@ -158,6 +159,10 @@ class FanucEnv(Environment):
         self.full_done_spec = Composite(
             done=done, terminated=done.clone(), truncated=done.clone(), shape=(num_envs,)
         )
+
+    def begin_step(self, tensordict: TensorDictBase) -> None:
+        """Let the workers of PyBullet begin a step: see `Environment.begin_step`."""
+        self._arms.begin_step(tensordict.get("action"))
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get("action")
@@ -226,6 +231,11 @@ class FanucEnv(Environment):
         """
         num_envs: int = settings["num_envs"]
         return num_envs
+
+    @classmethod
+    def overlaps(cls, settings: Mapping[str, Any]) -> bool:
+        """Return whether the arms are simulated in worker processes: see `Environment`."""
+        return bool(settings["simulator"] == "pybullet")
 
     @classmethod
     def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand:

@@ -143,6 +143,9 @@ class GenesisArms(Arms):
         """Distances from flange to target, `[N, 1]`, float32, metres."""
         return self._distance
 
+    def begin_step(self, action: Tensor) -> None:
+        """Do nothing: `step` simulates."""
+
     def step(self, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
         """Move the arms for one control period; see `Arms.step`.
 

@@ -156,20 +156,27 @@ class WorkerPool:
         """Process ids of the workers."""
         return [worker.process.pid for worker in self._workers]
 
-    def step(self) -> list[slice]:
-        """Step all arms by `exchange.action`; `exchange.state` then holds the new states.
+    def begin_step(self) -> None:
+        """Let the workers step all arms by `exchange.action`, and return at once.
+
+        Raises:
+            RuntimeError: the pool is closed.
+        """
+        if not self._finalizer.alive:
+            raise RuntimeError("the environment is closed")
+        for worker in self._workers:
+            worker.send_step()
+
+    def finish_step(self) -> list[slice]:
+        """Wait for the end of the step; `exchange.state` then holds the new states.
 
         Returns:
             Arms of workers that died, usually none. Their rows of the exchange can be incomplete.
             The workers have been replaced and load `exchange.state` at the next step.
 
         Raises:
-            RuntimeError: a dead worker could not be replaced, or the pool is closed.
+            RuntimeError: a dead worker could not be replaced.
         """
-        if not self._finalizer.alive:
-            raise RuntimeError("the environment is closed")
-        for worker in self._workers:
-            worker.send_step()
         lost = []
         for worker in self._workers:
             if not worker.wait():
@@ -178,7 +185,7 @@ class WorkerPool:
         return lost
 
     def recover(self) -> bool:
-        """Replace workers whose step was interrupted, for instance by Ctrl-C.
+        """Replace workers whose step was not finished, for instance because of Ctrl-C.
 
         Returns:
             Whether a worker was replaced; the states of all arms must then be written again.

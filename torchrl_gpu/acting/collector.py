@@ -17,7 +17,10 @@ from torchrl_gpu.execution import EAGER, Execution
 
 
 class BatchCollector:
-    """Collects one transition of every environment of a batch per call.
+    """Collects one transition of every environment of a batch at a time.
+
+    `step` collects a transition. `begin` and `finish` are its two halves: an environment that can
+    overlap (`Environment.can_overlap`) simulates while the program computes between them.
 
     An environment on the policy's device is stepped in place. An environment on another device
     costs two packed copies per step: one of the actions to the environment, and one of the
@@ -61,8 +64,9 @@ class BatchCollector:
         self._root: TensorDictBase | None = None
         # Its observations on the policy's device; None before they are copied there.
         self._observation: TensorDictBase | None = None
+        # The observations and actions of the step that has begun, on the policy's device.
+        self._begun: TensorDictBase | None = None
 
-    @torch.no_grad()
     def step(self, policy: TensorDictModuleBase) -> TensorDictBase:
         """Act once in every environment, and start new episodes where episodes ended.
 
@@ -70,21 +74,50 @@ class BatchCollector:
             policy: any TensorDict module that writes `action`.
 
         Returns:
+            The transition `[*B]`, see `finish`.
+        """
+        self.begin(policy)
+        return self.finish()
+
+    @torch.no_grad()
+    def begin(self, policy: TensorDictModuleBase) -> None:
+        """Act once in every environment, and begin the step.
+
+        Does nothing if a step has begun already: `finish` ends it first.
+
+        Args:
+            policy: any TensorDict module that writes `action`.
+        """
+        if self._begun is not None:
+            return
+        if self._root is None:
+            self._root = self.env.reset()
+        current = self._root
+        if self._is_remote:
+            current = current.to(self.device) if self._observation is None else self._observation
+        self.execution.act(policy, self.robots.view(current))
+        if self._is_remote:
+            self._root.update(self.to_host(current.select(self.robots.action_key)))
+        self.env.begin_step(self._root)
+        self._begun = current
+
+    @torch.no_grad()
+    def finish(self) -> TensorDictBase:
+        """Wait for the end of the step that has begun, and start new episodes where some ended.
+
+        Returns:
             The transition `[*B]` on the policy's device in TorchRL's layout. `next` holds the last
             observation of an episode that ended, not the first of the new episode. The transition
-            is valid until the next call.
+            is valid until the next step ends.
         """
-        root = self.env.reset() if self._root is None else self._root
+        assert self._begun is not None, "no step has begun"
+        assert self._root is not None
+        current, self._begun = self._begun, None
         self.steps += 1
+        transition, root = self.env.step_and_maybe_reset(self._root)
         if not self._is_remote:
-            self.execution.act(policy, self.robots.view(root))
-            transition, self._root = self.env.step_and_maybe_reset(root)
+            self._root = root
             return transition
-
-        current = root.to(self.device) if self._observation is None else self._observation
-        self.execution.act(policy, self.robots.view(current))
-        action = self.to_host(current.select(self.robots.action_key))
-        transition, root = self.env.step_and_maybe_reset(root.update(action))
         observation = root.select(*self.observation_keys)
         arrived = self.to_device(
             TensorDict(
@@ -106,7 +139,7 @@ class BatchCollector:
 
     def restart(self) -> None:
         """Start a new episode in every environment."""
-        self._root, self._observation = self.env.reset(), None
+        self._root, self._observation, self._begun = self.env.reset(), None, None
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Restore a state that `state_dict` returned.
@@ -115,7 +148,7 @@ class BatchCollector:
             True if the saved episodes continue. False if `restart` or the next step will start new
             episodes; the caller then discards its statistics of the old episodes, such as returns.
         """
-        self._root = self._observation = None
+        self._root = self._observation = self._begun = None
         if not state:
             return False
         state = _in_current_layout(state, self.env)

@@ -52,6 +52,9 @@ class _DiscreteEnvironment(EnvironmentView):
         super().__init__(env, tuple(env.batch_size), env.device)
         self.discrete_actions = None
         self.frame_stacks = env.frame_stacks
+        self.can_overlap = env.can_overlap
+        # The row numbers of the step that has begun, and its root in the wrapped environment.
+        self._begun: tuple[Tensor, TensorDictBase] | None = None
         self._table = table
         self._action_key = Robots(env).action_key
         self.observation_spec = env.observation_spec.clone()
@@ -61,9 +64,22 @@ class _DiscreteEnvironment(EnvironmentView):
         actions[self._action_key] = _row_spec(table, actions[self._action_key])
         self.full_action_spec = actions
 
+    def begin_step(self, tensordict: TensorDictBase) -> None:
+        """Begin a step of the wrapped environment: see `Environment.begin_step`."""
+        root = self._with_row(tensordict)
+        self._begun = tensordict.get(self._action_key), root
+        self.env.begin_step(root)
+
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        begun, self._begun = self._begun, None
+        if begun is not None and begun[0] is tensordict.get(self._action_key):
+            return self.env._step(begun[1])
+        return self.env._step(self._with_row(tensordict))
+
+    def _with_row(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return a copy of a root with the continuous action in place of the row number."""
         row = self._table[tensordict.get(self._action_key)]
-        return self.env._step(tensordict.copy().set(self._action_key, row))
+        return tensordict.copy().set(self._action_key, row)
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
         return self.env._root_after(after)

@@ -50,6 +50,8 @@ class Environment(EnvBase):
             one after the other, the newest one last: `[*B, frames * C, H, W]` for images. At the
             start of an episode all frames are the first one. In an environment with a group of
             robots, keys in the group.
+        can_overlap: whether `begin_step` starts the simulation and returns at once, so that the
+            program can compute while the environment simulates.
     """
 
     discrete_actions: Tensor | None = None
@@ -60,6 +62,7 @@ class Environment(EnvBase):
     outcome_keys: tuple[NestedKey, ...] = ("success", "active")
     can_switch_mode: bool = False
     frame_stacks: Mapping[NestedKey, int] = {}
+    can_overlap: bool = False
     _known_names: Names | None = None
 
     def render(self, index: Any = 0) -> Tensor:
@@ -108,6 +111,27 @@ class Environment(EnvBase):
         one transfer.
         """
         return {}
+
+    def begin_step(self, tensordict: TensorDictBase) -> None:
+        """Begin a step; the next step of the same TensorDict waits for its end.
+
+        The program may do anything in between. A reset, another state or the step of another
+        TensorDict undoes the step that has begun; `state_dict()` returns the state before it. Does
+        nothing in an environment without `can_overlap`: the step then takes its whole time.
+
+        Args:
+            tensordict: root of the step with the action, as for `step_and_maybe_reset`; must not
+                change before that call.
+        """
+
+    @classmethod
+    def overlaps(cls, settings: Mapping[str, Any]) -> bool:
+        """Return `can_overlap` of an environment with these settings, before it is built.
+
+        Args:
+            settings: constructor arguments by name.
+        """
+        return cls.can_overlap
 
     @classmethod
     def evaluation_limit(cls, settings: Mapping[str, Any]) -> int | None:
