@@ -29,6 +29,7 @@ from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.environments.action_table import with_action_table
+from torchrl_gpu.environments.environment import Environment
 
 pytestmark = pytest.mark.directml
 
@@ -52,6 +53,28 @@ def test_transitions_are_consecutive_and_end_with_the_true_last_observation() ->
         ends = step % 4 == 0
         assert now["next", "truncated"].all() == ends
         assert torch.equal(now["next", "observation"], later["observation"]) == (not ends)
+
+
+@pytest.mark.parametrize("make", [IdentityEnv, lambda: with_action_table(IdentityEnv())])
+def test_begin_and_finish_equal_a_step(make: Callable[[], Environment]) -> None:
+    whole, halves = (BatchCollector(make(), CPU, ["observation"]) for _ in range(2))
+    random = RandomPolicy(whole.env.full_action_spec["action"])
+    for seed in range(9):
+        torch.manual_seed(seed)
+        expected = whole.step(random).clone()
+        torch.manual_seed(seed)
+        halves.begin(random)
+        halves.begin(random)  # the step that has begun stays as it is
+        assert (halves.finish() == expected).all()
+    assert halves.steps == whole.steps
+
+
+def test_a_restart_discards_the_step_that_has_begun() -> None:
+    collector = BatchCollector(IdentityEnv(), CPU, ["observation"])
+    collector.begin(policy())
+    collector.restart()
+    transition = collector.step(policy())
+    assert torch.equal(transition["action"], transition["observation"] / 2)
 
 
 def test_episodes_continue_from_a_saved_state() -> None:
