@@ -3,7 +3,8 @@
 Two comparisons, with the same arm and physics, in one run:
 
 1. Speed of the environment alone, with SAC's policy acting, and with training at the default ratio,
-   as a share of the speed of a plain PyBullet loop on all cores.
+   after each step and while the next one is simulated, as a share of the speed of a plain PyBullet
+   loop on all cores.
 2. Speed of acting with storing, and of training, beside Stable-Baselines3 with one process and one
    Gymnasium environment at the same number of updates per frame. This library runs `many` arms.
 
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,8 +94,9 @@ class Ours:
         for _ in range(steps):
             self.replay.extend(self.collector.step(self.agent.policy))
 
-    def train(self, steps: int) -> None:
+    def train(self, steps: int, *, overlap: bool) -> None:
         """Train with the default ratio of updates to frames."""
+        self._trainer.overlap = overlap
         self._trainer.total_frames = self._trainer.frames + steps * self.num_envs
         self._trainer.train()
 
@@ -155,7 +158,8 @@ def measures_of(ours: Ours, raw: RawLoop, steps: int) -> dict[str, Callable[[], 
         "env": lambda: rate(ours.step_env, steps, arms),
         "policy": lambda: rate(ours.act, steps, arms),
         "collect": lambda: rate(ours.act_and_store, steps, arms),
-        "training": lambda: rate(ours.train, max(1, steps // 4), arms),
+        "training": lambda: rate(partial(ours.train, overlap=False), max(1, steps // 4), arms),
+        "overlap": lambda: rate(partial(ours.train, overlap=True), max(1, steps // 4), arms),
     }
 
 
@@ -217,6 +221,7 @@ def report(speeds: dict[tuple[str, int], float], arms: int, many: int) -> None:
         "policy": "with SAC's policy acting",
         "collect": "acting and storing",
         "training": "with training at the default ratio",
+        "overlap": "with training during simulation",
     }
     print_table(
         ["arm-steps/s", f"{arms} arms", "of raw", f"{many} arms", "of raw"],
@@ -232,19 +237,22 @@ def report(speeds: dict[tuple[str, int], float], arms: int, many: int) -> None:
     )
     print()
     rows = []
-    for text, kind in (("acting and storing", "collect"), ("training", "training")):
-        sb3, own = speeds[f"sb3_{kind}", 1], speeds[kind, many]
+    for text, kind, way in (
+        ("acting and storing", "collect", "collect"),
+        ("training", "training", "overlap"),
+    ):
+        sb3, own = speeds[f"sb3_{kind}", 1], speeds[way, many]
         rows.append([text, f"{sb3:,.0f}", f"{own:,.0f}", f"{own / sb3:.1f} x"])
     print_table(["arm-steps/s", "SB3, one arm", f"ours, {many} arms", "ratio"], rows)
     print()
     print_figures(
         {
-            **{kind: round(speeds[kind, arms], 1) for kind in ("raw", "env", "policy", "training")},
+            **{kind: round(speeds[kind, arms], 1) for kind in words},
             **{f"{kind}_{many}": round(speeds[kind, many], 1) for kind in words},
             "sb3_collect": round(speeds["sb3_collect", 1], 1),
             "ours_collect": round(speeds["collect", many], 1),
             "sb3_training": round(speeds["sb3_training", 1], 1),
-            "ours_training": round(speeds["training", many], 1),
+            "ours_training": round(speeds["overlap", many], 1),
         }
     )
 
