@@ -11,7 +11,7 @@ from torch import Tensor
 
 from envs.fanuc.arms import Arms
 from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
-from envs.fanuc.reward import Outcome, judge
+from envs.fanuc.reward import Outcome, effort_of, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from envs.fanuc.worker_pool import WorkerPool, default_num_workers
 from torchrl_gpu.devices.memory import check_memory
@@ -124,16 +124,18 @@ class BulletArms(Arms):
         if self._begun is not action:
             self.begin_step(action)
         self._begun = None
-        before, actions = self._distance, action.numpy()
+        # While the workers simulate.
+        before, effort = self._distance, effort_of(action.numpy())
+        steps = self.steps + 1
+        time_is_up = steps >= max_steps
         lost = self._pool.finish_step()
         for arms in lost:
             self._shared.state[arms] = self._state[arms]
             self._shared.observation[arms] = self._observation[arms]
             self._shared.distance[arms] = self._distance[arms]
         self._copy()
-        self.steps += 1
-        time_is_up = self.steps >= max_steps
-        outcome = judge(before, self._distance, actions, time_is_up, success_radius, lost)
+        self.steps = steps
+        outcome = judge(before, self._distance, effort, time_is_up, success_radius, lost)
         return outcome._replace(reward=outcome.reward.astype(np.float32, copy=False))
 
     def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:

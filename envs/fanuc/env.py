@@ -169,15 +169,15 @@ class FanucEnv(Environment):
         outcome = self._arms.step(action, self.max_episode_steps, self.success_radius)
         if not outcome.interrupted:
             self._curriculum.record(outcome.success, outcome.done)
-        success = torch.as_tensor(outcome.success)
+        reward, success, truncated, done = (_tensor(x) for x in outcome[:4])
         return self._batch(
             {
                 "observation": self._arms.observation,
                 "success": success,
-                "reward": torch.as_tensor(outcome.reward),
+                "reward": reward,
                 "terminated": success.clone(),
-                "truncated": torch.as_tensor(outcome.truncated),
-                "done": torch.as_tensor(outcome.done),
+                "truncated": truncated,
+                "done": done,
             }
         )
 
@@ -357,6 +357,12 @@ class FanucEnv(Environment):
             self._renderer = None
         self._arms.close()
         super().close(raise_if_closed=False)
+
+
+def _tensor(values: Any) -> Tensor:
+    """Return numpy arrays as tensors in the same memory, and tensors unchanged."""
+    # `torch.as_tensor` takes three times as long.
+    return values if isinstance(values, Tensor) else torch.from_numpy(values)
 
 
 def _joint_moves() -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from envs.fanuc.arms import Arms
 from envs.fanuc.collision import FIRST_LINK_ABOVE_FLOOR, MIN_LINKS_APART
 from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
-from envs.fanuc.reward import Outcome, judge
+from envs.fanuc.reward import Outcome, effort_of, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from envs.fanuc.simulation import CONTROL_RATE, LIMIT_MARGIN, SPEED_SHARE, STEP_SECONDS, SUBSTEPS
 from envs.genesis import (
@@ -171,7 +171,8 @@ class GenesisArms(Arms):
         self._write((self._state != reached).flatten(1).any(1), self._state)
         self._observation, self._distance = self._encoded(self._state, self._target)
         self.steps += 1
-        return judge(before, self._distance, action, self.steps >= max_steps, success_radius)
+        time_is_up = self.steps >= max_steps
+        return judge(before, self._distance, effort_of(action), time_is_up, success_radius)
 
     def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest with a new target."""

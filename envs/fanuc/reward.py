@@ -35,10 +35,15 @@ class Outcome(NamedTuple):
     interrupted: bool
 
 
+def effort_of(action: Any) -> Any:
+    """Return the mean squared actions `[N, 1]` of actions `[N, 6]`, arrays or tensors."""
+    return (action * action).mean(1, keepdims=True)
+
+
 def judge(
     before: Any,
     after: Any,
-    action: Any,
+    effort: Any,
     time_is_up: Any,
     success_radius: float,
     lost: Sequence[slice] = (),
@@ -48,7 +53,7 @@ def judge(
     Args:
         before: distances to the targets before the step, float32 `[N, 1]`, metres.
         after: distances to the targets after the step, float32 `[N, 1]`, metres.
-        action: actions, float32 `[N, 6]`, -1 to 1.
+        effort: mean squared actions, float32 `[N, 1]`, 0 to 1, see `effort_of`.
         time_is_up: whether the episode has reached its time limit, bool `[N, 1]`.
         success_radius: maximum distance that counts as success, metres.
         lost: arms whose step could not be simulated; they are truncated with reward 0.
@@ -62,7 +67,7 @@ def judge(
         PROGRESS_REWARD * (before - after)
         - STEP_COST
         + SUCCESS_REWARD * success
-        - ACTION_COST * (action * action).mean(1, keepdims=True)
+        - ACTION_COST * effort
     )
     for arms in lost:
         reward[arms], success[arms], truncated[arms] = 0, False, True
