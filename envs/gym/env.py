@@ -136,6 +136,8 @@ class GymnasiumEnv(Environment):
             close_vector(self._vector)
             raise ConfigurationError(f"name={name}: {error}") from None
         self._episodes = episodes_of(self._vector, observations, seed)
+        self.can_overlap = self.overlaps({"vectorization": vectorization})
+        self._begun: Tensor | None = None  # the actions of the step in flight
         self.step_seconds = 1.0 / (self._vector.metadata.get("render_fps") or _USUAL_FPS)
         self.can_render = "rgb_array" in (self._vector.metadata.get("render_modes") or ())
         if is_atari:
@@ -155,8 +157,22 @@ class GymnasiumEnv(Environment):
             shape=(num_envs,),
         )
 
+    def begin_step(self, tensordict: TensorDictBase) -> None:
+        """Let the processes begin a step: see `Environment.begin_step`."""
+        if self.can_overlap:
+            action = tensordict.get("action")
+            self._episodes.begin_step(self._actions.to_env(action))
+            self._begun = action
+
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        after = self._episodes.step(self._actions.to_env(tensordict.get("action")))
+        action = tensordict.get("action")
+        if self._begun is None:
+            after = self._episodes.step(self._actions.to_env(action))
+        elif self._begun is action:
+            after = self._episodes.step(None)
+        else:
+            raise RuntimeError("a step with other actions has begun: reset the environment first")
+        self._begun = None
         if self._clips_rewards:
             after["reward"].clamp_(-1.0, 1.0)
         return self._batch(self._stacks.step(after))
@@ -168,6 +184,9 @@ class GymnasiumEnv(Environment):
         return self._batch({key: leaf for key, leaf in after.items() if key != "reward"})
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
+        if self._begun is not None:
+            self._episodes.discard_step()
+            self._begun = None
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None:
             chosen = np.ones(self.num_envs, np.bool_)
@@ -192,6 +211,11 @@ class GymnasiumEnv(Environment):
         """
         num_envs: int = settings["num_envs"]
         return num_envs if settings["vectorization"] == "async" else None
+
+    @classmethod
+    def overlaps(cls, settings: Mapping[str, Any]) -> bool:
+        """Return whether each copy has a process: see `Environment`."""
+        return bool(settings["vectorization"] == "async")
 
     @classmethod
     def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
@@ -77,17 +77,36 @@ class Episodes:
             return self.begin()
         return self._with_false_dones(self._restart(chosen))
 
-    def step(self, action: NDArray) -> Tensors:
-        """Step every environment.
+    def begin_step(self, action: NDArray) -> None:
+        """Send a step to the processes of an `AsyncVectorEnv`; `step` with None finishes it.
 
         Args:
             action: batch of actions in the format of the vector environment.
+        """
+        assert isinstance(self._vector, AsyncVectorEnv)
+        self._vector.step_async(action)
+
+    def discard_step(self) -> None:
+        """Wait for the end of the step that has begun, and ignore its result."""
+        assert isinstance(self._vector, AsyncVectorEnv)
+        self._vector.step_wait()
+
+    def step(self, action: NDArray | None) -> Tensors:
+        """Step every environment.
+
+        Args:
+            action: batch of actions in the format of the vector environment; None to finish the
+                step that has begun.
 
         Returns:
             Observations by key, the last one of an episode that has ended; and `reward` float32,
             `terminated`, `truncated` and `done` bool, each `[num_envs, 1]`.
         """
-        batch, reward, terminated, truncated, info = self._vector.step(action)
+        if action is None:
+            assert isinstance(self._vector, AsyncVectorEnv)
+            batch, reward, terminated, truncated, info = self._vector.step_wait()
+        else:
+            batch, reward, terminated, truncated, info = self._vector.step(action)
         self.over = np.logical_or(terminated, truncated)
         return {
             **self._observations_after_step(batch, info),

@@ -116,8 +116,11 @@ class Environment(EnvBase):
         """Begin a step; the next step of the same TensorDict waits for its end.
 
         The program may do anything in between. A reset, another state or the step of another
-        TensorDict undoes the step that has begun; `state_dict()` returns the state before it. Does
-        nothing in an environment without `can_overlap`: the step then takes its whole time.
+        TensorDict undoes the step that has begun; `state_dict()` returns the state before it. An
+        environment without `has_state` need not undo a step: it may discard its result in a reset,
+        and refuse the step of another TensorDict with a RuntimeError.
+
+        Does nothing in an environment without `can_overlap`: the step then takes its whole time.
 
         Args:
             tensordict: root of the step with the action, as for `step_and_maybe_reset`; must not
