@@ -1,0 +1,129 @@
+"""Measure how much faster an agent trains if it learns while the environment simulates.
+
+Each training takes turns between both ways after every few batched steps: all updates after each
+step, and the same updates during the next step. The environments simulate in worker processes.
+
+    python -m benchmarks.overlap
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import torch
+from hydra import compose, initialize_config_module
+from pydantic import Field
+
+from benchmarks.report import print_figures, print_machine, print_table
+from torchrl_gpu.commands import call_with_arguments
+from torchrl_gpu.environments.specs import action_spec, observation_spec
+from trainers.command_line import complete
+from trainers.pairing import pair
+from trainers.settings import Settings, check
+from trainers.trainer import TorchRLTrainer
+
+NEVER = 10**9
+WARM_UP = 10  # batched steps before the first update
+
+# Arguments of the main program, by the title of their row.
+TRAININGS: Final = {
+    "SAC, fanuc, 64 arms": ("agent=sac", "env=fanuc"),
+    "SAC, fanuc, 64 arms, bf16": ("agent=sac", "env=fanuc", "precision=bf16"),
+    "DQN, fanuc, 64 arms": ("agent=dqn", "env=fanuc"),
+    "SAC, Pendulum-v1, 4 processes": (
+        *("agent=sac", "env=gym", "env.name=Pendulum-v1", "env.num_envs=4"),
+        *("env.vectorization=async", "agent.utd_ratio=0.25"),
+    ),
+}
+
+
+def settings_of(*arguments: str) -> Settings:
+    """Return the checked settings of a command of the main program, on the CPU."""
+    overrides = complete([*arguments, "device=cpu"])
+    with initialize_config_module("configs", version_base="1.3"):
+        config = compose("config", overrides)
+    typed = dict(argument.split("=", 1) for argument in arguments)
+    return check(config, {group: typed[group] for group in ("agent", "env")}, overrides)
+
+
+class Training:
+    """A training that can be continued in either way.
+
+    Args:
+        settings: settings of the training.
+        folder: folder of the run.
+    """
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        torch.manual_seed(0)
+        env = pair(
+            settings.env.build(mode="train", device=settings.device, seed=0), settings.agent.target
+        )
+        agent = settings.agent.build(observation_spec(env), action_spec(env), settings.device)
+        self._trainer = TorchRLTrainer(
+            env,
+            agent,
+            folder,
+            execution=settings.execution,
+            total_frames=NEVER,
+            random_frames=WARM_UP * env.batch_size.numel(),
+            checkpoint_interval=NEVER,
+            save_replay=False,
+            show_progress=False,
+            loggers=[],
+        )
+
+    def frames_per_second(self, steps: int, *, overlap: bool) -> float:
+        """Return the frames per second of some batched steps with all of their updates."""
+        trainer, frames = self._trainer, self._trainer.frames
+        trainer.overlap = overlap
+        trainer.total_frames = frames + steps * trainer.num_envs
+        start = time.perf_counter()
+        trainer.train()
+        return (trainer.frames - frames) / (time.perf_counter() - start)
+
+    def close(self) -> None:
+        """End the processes of the environment."""
+        self._trainer.env.close()
+
+
+def measure(
+    *,
+    rounds: Annotated[int, Field(ge=1)] = 15,
+    steps: Annotated[int, Field(ge=1)] = 30,
+) -> int:
+    """Measure each training in turns, and print the medians of all rounds.
+
+    Args:
+        rounds: number of rounds after a first one that warms up, at least 1 (15).
+        steps: number of batched steps per turn, at least 1 (30).
+    """
+    torch.set_num_threads(1)
+    print_machine()
+    rows, figures = [], {}
+    for title, arguments in TRAININGS.items():
+        speeds: dict[bool, list[float]] = {False: [], True: []}
+        with tempfile.TemporaryDirectory() as folder:
+            training = Training(settings_of(*arguments), Path(folder))
+            for turn in range(rounds + 1):
+                for overlap, samples in speeds.items():
+                    speed = training.frames_per_second(steps, overlap=overlap)
+                    if turn > 0:  # the first round warms up
+                        samples.append(speed)
+            training.close()
+        apart, together = (statistics.median(samples) for samples in speeds.values())
+        rows.append([title, f"{apart:,.0f}", f"{together:,.0f}", f"{together / apart:.2f} x"])
+        figures[title] = {"after": round(apart, 1), "during": round(together, 1)}
+    print_table(["frames/s with the updates", "after each step", "during the next", "gain"], rows)
+    print()
+    print_figures(figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(measure))
