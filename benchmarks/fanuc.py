@@ -150,7 +150,9 @@ def rate(run: Callable[[int], object], steps: int, arms: int) -> float:
     return arms * steps / (time.perf_counter() - start)
 
 
-def measures_of(ours: Ours, raw: RawLoop, steps: int) -> dict[str, Callable[[], float]]:
+def measures_of(
+    ours: Ours, overlapping: Ours, raw: RawLoop, steps: int
+) -> dict[str, Callable[[], float]]:
     """Return the measurements for one number of arms, by name."""
     arms = ours.num_envs
     return {
@@ -159,7 +161,7 @@ def measures_of(ours: Ours, raw: RawLoop, steps: int) -> dict[str, Callable[[], 
         "policy": lambda: rate(ours.act, steps, arms),
         "collect": lambda: rate(ours.act_and_store, steps, arms),
         "training": lambda: rate(partial(ours.train, overlap=False), max(1, steps // 4), arms),
-        "overlap": lambda: rate(partial(ours.train, overlap=True), max(1, steps // 4), arms),
+        "overlap": lambda: rate(partial(overlapping.train, overlap=True), max(1, steps // 4), arms),
     }
 
 
@@ -186,14 +188,14 @@ def measure(
     torch.set_num_threads(settings.threads or torch.get_num_threads())
     print_machine()
     measures: dict[tuple[str, int], Callable[[], float]] = {}
-    teams: list[tuple[Ours, RawLoop]] = []
+    teams: list[tuple[Ours, Ours, RawLoop]] = []
     for number in (arms, many):
-        ours = Ours(settings, number)
+        ours, overlapping = Ours(settings, number), Ours(settings, number)
         sizes, workers = group_sizes(number), default_num_workers(number)
         shares = [sizes[i::workers] for i in range(workers)]
         raw = RawLoop(ours.env.robot, SOLVER_ITERATIONS["train"], HOME, shares)
-        teams.append((ours, raw))
-        for name, run in measures_of(ours, raw, max(1, frames // number)).items():
+        teams.append((ours, overlapping, raw))
+        for name, run in measures_of(ours, overlapping, raw, max(1, frames // number)).items():
             measures[name, number] = run
     theirs = Theirs(settings, teams[0][0].env)
     single = frames // 10
@@ -206,9 +208,10 @@ def measure(
             speed = run()
             if turn > 0:  # the first round warms up
                 samples[key].append(speed)
-    for ours, raw in teams:
+    for ours, overlapping, raw in teams:
         raw.close()
         ours.close()
+        overlapping.close()
     report({key: statistics.median(s) for key, s in samples.items()}, arms, many)
     return 0
 

@@ -1,7 +1,7 @@
 """Measure how much faster an agent trains if it learns while the environment simulates.
 
-Each training takes turns between both ways after every few batched steps: all updates after each
-step, and the same updates during the next step. The environments simulate in worker processes.
+Two equal trainings take turns after every few batched steps: one does all updates after each step,
+the other the same updates during the next step. The environments simulate in worker processes.
 
     python -m benchmarks.overlap
 """
@@ -52,14 +52,15 @@ def settings_of(*arguments: str) -> Settings:
 
 
 class Training:
-    """A training that can be continued in either way.
+    """A training that can be continued step by step.
 
     Args:
         settings: settings of the training.
         folder: folder of the run.
+        overlap: do the updates during the next step.
     """
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
+    def __init__(self, settings: Settings, folder: Path, *, overlap: bool) -> None:
         torch.manual_seed(0)
         env = pair(
             settings.env.build(mode="train", device=settings.device, seed=0), settings.agent.target
@@ -74,14 +75,14 @@ class Training:
             random_frames=WARM_UP * env.batch_size.numel(),
             checkpoint_interval=NEVER,
             save_replay=False,
+            overlap=overlap,
             show_progress=False,
             loggers=[],
         )
 
-    def frames_per_second(self, steps: int, *, overlap: bool) -> float:
+    def frames_per_second(self, steps: int) -> float:
         """Return the frames per second of some batched steps with all of their updates."""
         trainer, frames = self._trainer, self._trainer.frames
-        trainer.overlap = overlap
         trainer.total_frames = frames + steps * trainer.num_envs
         start = time.perf_counter()
         trainer.train()
@@ -100,23 +101,27 @@ def measure(
     """Measure each training in turns, and print the medians of all rounds.
 
     Args:
-        rounds: number of rounds after a first one that warms up, at least 1 (15).
+        rounds: number of rounds after a warm-up, at least 1 (15).
         steps: number of batched steps per turn, at least 1 (30).
     """
     torch.set_num_threads(1)
     print_machine()
     rows, figures = [], {}
     for title, arguments in TRAININGS.items():
-        speeds: dict[bool, list[float]] = {False: [], True: []}
+        settings = settings_of(*arguments)
         with tempfile.TemporaryDirectory() as folder:
-            training = Training(settings_of(*arguments), Path(folder))
-            for turn in range(rounds + 1):
-                for overlap, samples in speeds.items():
-                    speed = training.frames_per_second(steps, overlap=overlap)
-                    if turn > 0:  # the first round warms up
-                        samples.append(speed)
-            training.close()
-        apart, together = (statistics.median(samples) for samples in speeds.values())
+            ways = [
+                Training(settings, Path(folder) / str(overlap), overlap=overlap)
+                for overlap in (False, True)
+            ]
+            for way in ways:  # warm up
+                way.frames_per_second(WARM_UP + steps)
+            speeds = [
+                [training.frames_per_second(steps) for training in ways] for _ in range(rounds)
+            ]
+            for way in ways:
+                way.close()
+        apart, together = (statistics.median(samples) for samples in zip(*speeds, strict=True))
         rows.append([title, f"{apart:,.0f}", f"{together:,.0f}", f"{together / apart:.2f} x"])
         figures[title] = {"after": round(apart, 1), "during": round(together, 1)}
     print_table(["frames/s with the updates", "after each step", "during the next", "gain"], rows)

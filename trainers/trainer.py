@@ -210,10 +210,11 @@ class TorchRLTrainer:
             The transitions `[R]` on the agent's device, one for each robot of the batch.
         """
         is_random = self.frames < self.experience.random_frames
-        self.collector.begin(self.random_policy if is_random else self.agent.policy)
+        policy = self.random_policy if is_random else self.agent.policy
         if self.overlap:
+            self.collector.begin(policy)
             self._learn()
-        step = self.collector.finish()
+        step = self.collector.step(policy)
         self.frames += self.num_envs
         transition = self.robots.transition(step)
         after = transition.get("next")

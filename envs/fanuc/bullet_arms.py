@@ -109,7 +109,12 @@ class BulletArms(Arms):
         self._distance = self._shared.distance.copy()
 
     def begin_step(self, action: Tensor) -> None:
-        """Let the workers begin a step; an unfinished one is undone: see `Arms.begin_step`."""
+        """Let the workers begin a step while the program computes: see `Arms.begin_step`."""
+        self._pool.give_way()
+        self._begin_step(action)
+
+    def _begin_step(self, action: Tensor) -> None:
+        """Let the workers begin a step; an unfinished one is undone."""
         if self._pool.recover():
             self._hand_over(slice(None))
         self._shared.action[:] = action.numpy()
@@ -122,7 +127,7 @@ class BulletArms(Arms):
         Arms whose worker died in this step keep their state; their episodes are truncated.
         """
         if self._begun is not action:
-            self.begin_step(action)
+            self._begin_step(action)
         self._begun = None
         # While the workers simulate.
         before, effort = self._distance, effort_of(action.numpy())

@@ -28,6 +28,9 @@ MIN_CLIENTS = 8
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
+# Priority of workers beside a program that computes (Unix), where 0 is the usual and 19 the lowest.
+NICENESS = 10
+
 STEP = b"."
 SECONDS_TO_END = 5.0
 
@@ -56,6 +59,7 @@ class _Worker:
     assignment: Assignment
     process: subprocess.Popen[bytes] = field(init=False)
     stepping: bool = False  # the answer to `send_step` has not been read
+    gives_way: bool = False  # see `WorkerPool.give_way`
 
     def start(self) -> None:
         """Start the process; `wait` returns when it is ready."""
@@ -68,6 +72,17 @@ class _Worker:
             env={**os.environ, **ONE_THREAD},
         )
         self.stepping = False
+        if self.gives_way:
+            self.give_way()
+
+    def give_way(self) -> None:
+        """Let the process run on any core, with a low priority."""
+        self.gives_way, self.assignment = True, replace(self.assignment, core=None)
+        with contextlib.suppress(OSError):  # it may have died
+            if hasattr(os, "sched_setaffinity"):
+                os.sched_setaffinity(self.process.pid, usable_cores())
+            if hasattr(os, "setpriority"):
+                os.setpriority(os.PRIO_PROCESS, self.process.pid, NICENESS)
 
     def send_step(self) -> None:
         """Send the step command; `wait` detects a dead process."""
@@ -155,6 +170,16 @@ class WorkerPool:
     def pids(self) -> list[int]:
         """Process ids of the workers."""
         return [worker.process.pid for worker in self._workers]
+
+    def give_way(self) -> None:
+        """Let the workers leave a core to the program, which computes while they simulate.
+
+        Workers pinned to a core, or of equal priority, delay the program. Repeated calls have no
+        effect.
+        """
+        for worker in self._workers:
+            if not worker.gives_way:
+                worker.give_way()
 
     def begin_step(self) -> None:
         """Let the workers step all arms by `exchange.action`, and return at once.

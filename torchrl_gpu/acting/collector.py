@@ -70,16 +70,18 @@ class BatchCollector:
     def step(self, policy: TensorDictModuleBase) -> TensorDictBase:
         """Act once in every environment, and start new episodes where episodes ended.
 
+        A step that has begun is finished instead.
+
         Args:
             policy: any TensorDict module that writes `action`.
 
         Returns:
             The transition `[*B]`, see `finish`.
         """
-        self.begin(policy)
+        if self._begun is None:
+            self._act(policy)
         return self.finish()
 
-    @torch.no_grad()
     def begin(self, policy: TensorDictModuleBase) -> None:
         """Act once in every environment, and begin the step.
 
@@ -88,8 +90,12 @@ class BatchCollector:
         Args:
             policy: any TensorDict module that writes `action`.
         """
-        if self._begun is not None:
-            return
+        if self._begun is None:
+            self.env.begin_step(self._act(policy))
+
+    @torch.no_grad()
+    def _act(self, policy: TensorDictModuleBase) -> TensorDictBase:
+        """Act in every environment, and return the root with the actions."""
         if self._root is None:
             self._root = self.env.reset()
         current = self._root
@@ -98,8 +104,8 @@ class BatchCollector:
         self.execution.act(policy, self.robots.view(current))
         if self._is_remote:
             self._root.update(self.to_host(current.select(self.robots.action_key)))
-        self.env.begin_step(self._root)
         self._begun = current
+        return self._root
 
     @torch.no_grad()
     def finish(self) -> TensorDictBase:

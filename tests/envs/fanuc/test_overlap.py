@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import psutil
@@ -10,6 +11,7 @@ import torch
 from tensordict import TensorDictBase
 
 from envs.fanuc import FanucEnv
+from torchrl_gpu.devices.cores import usable_cores
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.environment import Environment
 
@@ -87,6 +89,25 @@ def test_a_worker_that_dies_during_a_begun_step_is_replaced(make_env: MakeEnv) -
     assert after["truncated"].squeeze(1).tolist() == [False] * 4 + [True] * 4
     assert (after[:4] == calm.step_and_maybe_reset(expected)[0]["next"][:4]).all()
     assert not overlapped(env, env.observe().set("action", action))[0]["next", "truncated"].any()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pins no processes")
+def test_workers_give_way_to_a_program_that_computes_meanwhile(make_env: MakeEnv) -> None:
+    cores = usable_cores()
+    env = make_env(num_workers=len(cores))
+    action = torch.zeros(4, 6)
+
+    def shares() -> list[tuple[int, list[int]]]:
+        workers = [psutil.Process(pid) for pid in env.worker_pids]
+        return [(worker.nice(), worker.cpu_affinity()) for worker in workers]
+
+    root = env.step_and_maybe_reset(env.reset().set("action", action))[1]
+    before = shares()
+    assert before == [(psutil.Process().nice(), [core]) for core in cores[: len(before)]]
+    root = overlapped(env, root.set("action", action))[1]
+    psutil.Process(env.worker_pids[0]).kill()
+    overlapped(env, root.set("action", action))  # the replacement gives way, too
+    assert all(nice > before[0][0] and on == cores for nice, on in shares())
 
 
 def test_close_ends_a_begun_step(make_env: MakeEnv) -> None:
