@@ -1,0 +1,1 @@
+"""This library measured beside the libraries that a user would pick instead."""

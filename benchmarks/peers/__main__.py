@@ -1,0 +1,81 @@
+"""Measure this library beside every library that a user would pick instead.
+
+python -m benchmarks.peers
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from benchmarks.extra import require
+from benchmarks.peers.jobs import Side
+from benchmarks.peers.libraries import LIBRARIES, builders_of, missing_packages
+from benchmarks.peers.processes import Worker, measure
+from benchmarks.peers.report import draw, print_work
+from benchmarks.peers.works import WORKS, Job
+from benchmarks.report import print_figures, print_machine
+from torchrl_gpu.commands import call_with_arguments
+
+
+def _work(name: str) -> str:
+    if name not in (*WORKS, "all"):
+        raise ValueError(f"there are {', '.join(WORKS)} and all")
+    return name
+
+
+def compare(
+    *,
+    work: Annotated[str, AfterValidator(_work)] = "all",
+    threads: Annotated[int, Field(ge=1)] = 1,
+    rounds: Annotated[int, Field(ge=1)] = 5,
+    compile: bool = True,
+    picture: Path | None = None,
+) -> int:
+    """Measure all sides in turns, round by round, and print medians.
+
+    Args:
+        work: work to measure: updates, training, collection, sampling, seas or all (all).
+        threads: number of CPU threads of every side, at least 1. With one thread the rates are per
+            second of CPU time, which other programs do not lengthen (1).
+        rounds: number of rounds after a first one that warms up, at least 1 (5).
+        compile: also measure this library compiled, which takes up to a minute for each agent and
+            precision (true).
+        picture: PNG file for a picture of all rates; none without it.
+    """
+    if picture is not None:
+        require("matplotlib")
+    print_machine()
+    present = [name for name in LIBRARIES if not missing_packages(name)]
+    for name in LIBRARIES.keys() - set(present):
+        print(f"{LIBRARIES[name].title} is left out: pip install {LIBRARIES[name].install}")
+    measurements = []
+    with ExitStack() as open_workers:
+        workers = {name: open_workers.enter_context(Worker(name, threads)) for name in present}
+        for name in WORKS if work == "all" else (work,):
+            done = [
+                measure(name, job, sides_of(job, present, compile), workers, rounds)
+                for job in WORKS[name].jobs
+            ]
+            print_work(name, done)
+            measurements += done
+    if picture is not None:
+        draw(measurements, picture)
+    print_figures({"comparisons": [entry for m in measurements for entry in m.entries()]})
+    return 0
+
+
+def sides_of(job: Job, libraries: list[str], compile: bool) -> list[Side]:
+    """Return the sides that can do a job."""
+    sides = [
+        Side(name, variant) for name in libraries for variant in builders_of(name).get(job.name, {})
+    ]
+    return [side for side in sides if compile or "compiled" not in side.variant]
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(compare))

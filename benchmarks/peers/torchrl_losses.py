@@ -1,0 +1,211 @@
+"""Jobs of TorchRL: its losses, target updates, replay buffer and advantages, as its examples do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from tensordict.nn import NormalParamExtractor, TensorDictModule, TensorDictSequential
+from torch import nn
+from torchrl.data import Categorical, LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
+from torchrl.modules import (
+    MLP,
+    IndependentNormal,
+    ProbabilisticActor,
+    QValueActor,
+    TanhModule,
+    TanhNormal,
+    ValueOperator,
+)
+from torchrl.objectives import (
+    ClipPPOLoss,
+    DDPGLoss,
+    DQNLoss,
+    HardUpdate,
+    SACLoss,
+    SoftUpdate,
+    TargetNetUpdater,
+)
+from torchrl.objectives.value import GAE
+
+from benchmarks.peers.jobs import (
+    ACTION_DIM,
+    BATCH,
+    EPOCHS,
+    GAMMA,
+    HIDDEN,
+    NUM_ACTIONS,
+    OBSERVATION_DIM,
+    ROLLOUT_ENVS,
+    ROLLOUT_STEPS,
+    STORED,
+    TARGET_PERIOD,
+    UPDATES_A_ROLLOUT,
+    Builders,
+    Run,
+)
+from benchmarks.peers.ours import random_step, specs
+
+_MAX_NORM = 10.0
+
+
+def _mlp(inputs: int, outputs: int, activation: type[nn.Module] = nn.ReLU) -> Any:
+    return MLP(
+        in_features=inputs, out_features=outputs, num_cells=HIDDEN, activation_class=activation
+    )
+
+
+def gaussian_actor(distribution: type, activation: type[nn.Module], **settings: Any) -> Any:
+    """Return an actor that outputs location and scale of a distribution.
+
+    Args:
+        distribution: class of the distribution.
+        activation: class of the activations.
+        settings: further arguments of `ProbabilisticActor`.
+    """
+    network = nn.Sequential(
+        _mlp(OBSERVATION_DIM, 2 * ACTION_DIM, activation), NormalParamExtractor()
+    )
+    return ProbabilisticActor(
+        TensorDictModule(network, ["observation"], ["loc", "scale"]),
+        in_keys=["loc", "scale"],
+        distribution_class=distribution,
+        **settings,
+    )
+
+
+class _Critic(nn.Module):
+    """Network of the value of an observation and an action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = _mlp(OBSERVATION_DIM + ACTION_DIM, 1)
+
+    def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Return values `[B, 1]`."""
+        value: torch.Tensor = self.mlp(torch.cat([observation, action], -1))
+        return value
+
+
+def _adam(parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Adam:
+    return torch.optim.Adam(parameters, rate)
+
+
+Parts = tuple[Any, TargetNetUpdater, list[torch.optim.Optimizer], bool]
+
+
+def sac() -> Parts:
+    """Return loss, target updates, optimizers, and whether gradients are clipped."""
+    loss = SACLoss(
+        gaussian_actor(TanhNormal, nn.ReLU, return_log_prob=True),
+        ValueOperator(_Critic(), in_keys=["observation", "action"]),
+        loss_function="l2",
+        action_spec=specs(1, is_discrete=False)[1],
+    )
+    loss.make_value_estimator(gamma=GAMMA)
+    optimizers = [
+        _adam(loss.actor_network_params.flatten_keys().values(), 3e-4),
+        _adam(loss.qvalue_network_params.flatten_keys().values(), 3e-4),
+        _adam([loss.log_alpha], 3e-4),
+    ]
+    return loss, SoftUpdate(loss, tau=0.005), optimizers, False
+
+
+def ddpg() -> Parts:
+    """Return the parts of DDPG, see `sac`."""
+    actor = TensorDictSequential(
+        TensorDictModule(_mlp(OBSERVATION_DIM, ACTION_DIM), ["observation"], ["param"]),
+        TanhModule(in_keys=["param"], out_keys=["action"]),
+    )
+    loss = DDPGLoss(
+        actor, ValueOperator(_Critic(), in_keys=["observation", "action"]), delay_actor=True
+    )
+    loss.make_value_estimator(gamma=GAMMA)
+    optimizers = [
+        _adam(loss.actor_network_params.flatten_keys().values(), 1e-3),
+        _adam(loss.value_network_params.flatten_keys().values(), 1e-3),
+    ]
+    return loss, SoftUpdate(loss, tau=0.005), optimizers, False
+
+
+def dqn() -> Parts:
+    """Return the parts of DQN, see `sac`."""
+    network = QValueActor(_mlp(OBSERVATION_DIM, NUM_ACTIONS), spec=Categorical(NUM_ACTIONS))
+    loss = DQNLoss(network, loss_function="smooth_l1", delay_value=True)
+    loss.make_value_estimator(gamma=GAMMA)
+    targets = HardUpdate(loss, value_network_update_interval=TARGET_PERIOD)
+    return loss, targets, [_adam(loss.parameters(), 1e-3)], True
+
+
+def build_off_policy(build: Callable[[], Parts], is_discrete: bool = False) -> Run:
+    """Return a run of updates with batches from a filled replay."""
+    loss, targets, optimizers, is_clipped = build()
+    replay = TensorDictReplayBuffer(storage=LazyTensorStorage(STORED), batch_size=BATCH)
+    replay.extend(random_step(STORED, specs(STORED, is_discrete)[1]))
+
+    def run(updates: int) -> None:
+        for _ in range(updates):
+            losses = loss(replay.sample())
+            total = sum(value for name, value in losses.items() if name.startswith("loss"))
+            assert isinstance(total, torch.Tensor)
+            total.backward()
+            for optimizer in optimizers:
+                if is_clipped:
+                    nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], _MAX_NORM)
+                optimizer.step()
+                optimizer.zero_grad()
+            targets.step()
+
+    run(3)
+    return run
+
+
+def build_ppo() -> Run:
+    """Return a run of PPO's updates, all epochs of one rollout at a time."""
+    actor = gaussian_actor(IndependentNormal, nn.Tanh, return_log_prob=True)
+    critic = ValueOperator(_mlp(OBSERVATION_DIM, 1, nn.Tanh), in_keys=["observation"])
+    advantage = GAE(gamma=GAMMA, lmbda=0.95, value_network=critic)
+    loss = ClipPPOLoss(
+        actor,
+        critic,
+        entropy_bonus=False,
+        critic_coeff=0.5,
+        loss_critic_type="l2",
+        normalize_advantage=True,
+    )
+    optimizer = _adam(loss.parameters(), 3e-4)
+    size = ROLLOUT_ENVS * ROLLOUT_STEPS
+    rollout = random_step(size, specs(size, is_discrete=False)[1])
+    with torch.no_grad():
+        actor(rollout)
+    rollout = rollout.reshape(ROLLOUT_ENVS, ROLLOUT_STEPS)
+    replay = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(size), sampler=SamplerWithoutReplacement(), batch_size=BATCH
+    )
+
+    def run(updates: int) -> None:
+        for _ in range(updates // UPDATES_A_ROLLOUT):
+            with torch.no_grad():
+                advantage(rollout)
+            for _ in range(EPOCHS):
+                replay.extend(rollout.reshape(-1))
+                for batch in replay:
+                    losses = loss(batch)
+                    (losses["loss_objective"] + losses["loss_critic"]).backward()
+                    nn.utils.clip_grad_norm_(loss.parameters(), 0.5)
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+    run(UPDATES_A_ROLLOUT)
+    return run
+
+
+BUILDERS: Builders = {
+    "updates_sac": {"": partial(build_off_policy, sac)},
+    "updates_ddpg": {"": partial(build_off_policy, ddpg)},
+    "updates_dqn": {"": partial(build_off_policy, dqn, is_discrete=True)},
+    "updates_ppo": {"": build_ppo},
+}
