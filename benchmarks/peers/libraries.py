@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import pkgutil
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from benchmarks.peers.jobs import Builders
+from benchmarks.peers.jobs import Build, Builders
 from torchrl_gpu.errors import ConfigurationError
 
 
@@ -14,29 +15,34 @@ class Library(NamedTuple):
     """A library that can be measured.
 
     Attributes:
-        module: module of its jobs, which has them as `BUILDERS`; it can be imported without the
-            library.
         title: name in tables.
+        builders: objects `module:NAME` with the builders of its jobs, within this package; the
+            modules can be imported without the library.
         packages: names of its packages to import.
         install: arguments of pip that bring the packages.
     """
 
-    module: str
     title: str
+    builders: tuple[str, ...]
     packages: tuple[str, ...] = ()
     install: str = ""
 
 
 LIBRARIES = {
-    "ours": Library("ours", "ours"),
+    "ours": Library("ours", ("ours:BUILDERS", "collection:OURS", "sampling:OURS")),
     "sb3": Library(
-        "sb3", "SB3", ("stable_baselines3", "sb3_contrib"), "stable-baselines3 sb3-contrib"
+        "SB3",
+        ("sb3:BUILDERS", "sampling:SB3"),
+        ("stable_baselines3", "sb3_contrib"),
+        "stable-baselines3 sb3-contrib",
     ),
-    "sbx": Library("sbx", "SBX", ("sbx",), "sbx-rl"),
-    "skrl": Library("skrl", "skrl", ("skrl",), "skrl"),
-    "rsl_rl": Library("rsl_rl", "rsl_rl", ("rsl_rl",), "rsl-rl-lib"),
-    "torchrl": Library("torchrl_losses", "TorchRL"),
-    "plain": Library("plain", "plain PyTorch"),
+    "sbx": Library("SBX", ("sbx:BUILDERS",), ("sbx",), "sbx-rl"),
+    "skrl": Library("skrl", ("skrl:BUILDERS",), ("skrl",), "skrl"),
+    "rsl_rl": Library("rsl_rl", ("rsl_rl:BUILDERS",), ("rsl_rl",), "rsl-rl-lib"),
+    "torchrl": Library(
+        "TorchRL", ("torchrl_losses:BUILDERS", "collection:TORCHRL", "sampling:TORCHRL")
+    ),
+    "plain": Library("plain PyTorch", ("plain:BUILDERS", "collection:LOOP", "sampling:PLAIN")),
 }
 
 
@@ -57,7 +63,7 @@ def builders_of(library: str) -> Builders:
         raise ConfigurationError(
             f"{', '.join(missing)} not installed: pip install {LIBRARIES[library].install}"
         )
-    builders: Builders = pkgutil.resolve_name(
-        f"benchmarks.peers.{LIBRARIES[library].module}:BUILDERS"
-    )
+    builders: dict[str, Mapping[str, Build]] = {}
+    for name in LIBRARIES[library].builders:
+        builders |= pkgutil.resolve_name(f"benchmarks.peers.{name}")
     return builders

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import TensorDict
-from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 
 from agents.base import Agent, OffPolicyAgent
 from agents.ddpg import DDPG
@@ -19,14 +17,11 @@ from agents.iqn import IQN
 from agents.ppo import PPO
 from agents.sac import SAC
 from benchmarks.peers.jobs import (
-    ACTION_DIM,
     BATCH,
     EPOCHS,
     FRACTIONS,
     GAMMA,
     HIDDEN,
-    NUM_ACTIONS,
-    OBSERVATION_DIM,
     ROLLOUT_ENVS,
     ROLLOUT_STEPS,
     STORED,
@@ -37,6 +32,7 @@ from benchmarks.peers.jobs import (
     Builders,
     Run,
 )
+from benchmarks.peers.random_data import random_step, specs
 from benchmarks.peers.tasks import CARTPOLE, PENDULUM, PPO_TASK, SAC_TASK
 from envs.gym import GymnasiumEnv
 from torchrl_gpu.environments.specs import action_spec, observation_spec
@@ -57,34 +53,6 @@ AGENTS: dict[str, tuple[type[OffPolicyAgent], dict[str, Any]]] = {
     "dqn": (DQN, _HARD_TARGET),
     "iqn": (IQN, {**_HARD_TARGET, "fractions": FRACTIONS, "target_fractions": FRACTIONS}),
 }
-
-
-def specs(size: int, is_discrete: bool) -> tuple[Composite, TensorSpec]:
-    """Return the specs of observations and actions of `size` environments."""
-    see = Composite(observation=Unbounded((size, OBSERVATION_DIM)), shape=(size,))
-    act: TensorSpec = Bounded(-1.0, 1.0, (size, ACTION_DIM))
-    if is_discrete:
-        act = Categorical(NUM_ACTIONS, shape=(size,), dtype=torch.int64)
-    return see, act
-
-
-def random_step(size: int, action_spec: TensorSpec) -> TensorDict:
-    """Return random transitions `[size]` of one step; no episode ends."""
-    no = torch.zeros(size, 1, dtype=torch.bool)
-    return TensorDict(
-        {
-            "observation": torch.randn(size, OBSERVATION_DIM),
-            "action": action_spec.rand(),
-            "next": {
-                "observation": torch.randn(size, OBSERVATION_DIM),
-                "reward": torch.randn(size, 1),
-                "terminated": no,
-                "truncated": no,
-                "done": no,
-            },
-        },
-        [size],
-    )
 
 
 def build_off_policy(

@@ -46,7 +46,9 @@ def model(kind: str, spaces: Mapping[str, Any], output: str, inputs: str, **sett
     activation = settings.pop("activation", "relu")
     network = [{"name": "net", "input": inputs, "layers": list(HIDDEN), "activations": activation}]
     build = pkgutil.resolve_name(f"{_MODELS}:{kind}_model")
-    return build(**spaces, device="cpu", network=network, output=output, **settings)
+    made = build(**spaces, device="cpu", network=network, output=output, **settings)
+    made.init_state_dict()
+    return made
 
 
 def agent(name: str, models: Any, memory: Any, spaces: Mapping[str, Any], **settings: Any) -> Any:
@@ -87,9 +89,7 @@ def build_off_policy(name: str, is_discrete: bool = False) -> Run:
     settings: dict[str, Any] = {}
     if name == "SAC":
         models = {
-            "policy": model(
-                "gaussian", spaces, "tanh(ACTIONS)", "OBSERVATIONS", clip_actions=True
-            ),
+            "policy": model("gaussian", spaces, "tanh(ACTIONS)", "OBSERVATIONS", clip_actions=True),
             **{
                 f"{kind}_{number}": critic()
                 for kind in ("critic", "target_critic")
@@ -151,6 +151,7 @@ def build_ppo() -> Run:
         value_clip=0.0,
         value_loss_scale=0.5,
     )
+    learner.enable_training_mode(True)
     no = torch.zeros(ROLLOUT_ENVS, 1, dtype=torch.bool)
     with torch.no_grad():
         for _ in range(ROLLOUT_STEPS):

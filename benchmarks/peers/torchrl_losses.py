@@ -47,7 +47,7 @@ from benchmarks.peers.jobs import (
     Builders,
     Run,
 )
-from benchmarks.peers.ours import random_step, specs
+from benchmarks.peers.random_data import random_step, specs
 
 _MAX_NORM = 10.0
 

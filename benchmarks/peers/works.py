@@ -62,6 +62,20 @@ WORKS = {
             Job("training_ppo", f"PPO {CARTPOLE}", 8 * PPO_TASK.num_envs * PPO_TASK.rollout_length),
         ),
     ),
+    "collection": Work(
+        "frames/s of a 2 x 256 policy",
+        tuple(
+            Job(f"collection_{size}", f"{size:,} environments", size * steps)
+            for size, steps in ((1, 2_000), (64, 1_000), (1_024, 100))
+        ),
+    ),
+    "sampling": Work(
+        "batches/s from 1e6 transitions",
+        (
+            Job("sampling", "sampling", 500, variants=("prioritized",)),
+            Job("priorities", "and new priorities", 300),
+        ),
+    ),
 }
 
 
