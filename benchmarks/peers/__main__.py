@@ -51,18 +51,17 @@ def compare(
         require("matplotlib")
     print_machine()
     present = [name for name in LIBRARIES if not missing_packages(name)]
-    for name in LIBRARIES.keys() - set(present):
-        print(f"{LIBRARIES[name].title} is left out: pip install {LIBRARIES[name].install}")
+    for name in [name for name in LIBRARIES if name not in present]:
+        print(f"{LIBRARIES[name].title} is left out: pip install {LIBRARIES[name].install}\n")
     measurements = []
-    with ExitStack() as open_workers:
-        workers = {name: open_workers.enter_context(Worker(name, threads)) for name in present}
-        for name in WORKS if work == "all" else (work,):
-            done = [
-                measure(name, job, sides_of(job, present, compile), workers, rounds)
-                for job in WORKS[name].jobs
-            ]
-            print_work(name, done)
-            measurements += done
+    for name in WORKS if work == "all" else (work,):
+        sides = {job: sides_of(job, present, compile) for job in WORKS[name].jobs}
+        needed = dict.fromkeys(side.library for each in sides.values() for side in each)
+        with ExitStack() as opened:
+            workers = {one: opened.enter_context(Worker(one, threads)) for one in needed}
+            done = [measure(name, job, sides[job], workers, rounds) for job in sides]
+        print_work(name, done)
+        measurements += done
     if picture is not None:
         draw(measurements, picture)
     print_figures({"comparisons": [entry for m in measurements for entry in m.entries()]})

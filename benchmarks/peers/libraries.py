@@ -20,29 +20,34 @@ class Library(NamedTuple):
             modules can be imported without the library.
         packages: names of its packages to import.
         install: arguments of pip that bring the packages.
+        is_pinned: whether its process keeps to as many cores as it has threads, because the library
+            has no setting that limits all of its threads.
     """
 
     title: str
     builders: tuple[str, ...]
     packages: tuple[str, ...] = ()
     install: str = ""
+    is_pinned: bool = False
 
 
 LIBRARIES = {
-    "ours": Library("ours", ("ours:BUILDERS", "collection:OURS", "sampling:OURS")),
+    "ours": Library("ours", ("ours:BUILDERS", "collection:OURS", "sampling:OURS", "seas:OURS")),
     "sb3": Library(
         "SB3",
         ("sb3:BUILDERS", "sampling:SB3"),
         ("stable_baselines3", "sb3_contrib"),
         "stable-baselines3 sb3-contrib",
     ),
-    "sbx": Library("SBX", ("sbx:BUILDERS",), ("sbx",), "sbx-rl"),
-    "skrl": Library("skrl", ("skrl:BUILDERS",), ("skrl",), "skrl"),
-    "rsl_rl": Library("rsl_rl", ("rsl_rl:BUILDERS",), ("rsl_rl",), "rsl-rl-lib"),
+    "sbx": Library("SBX", ("sbx:BUILDERS",), ("sbx",), "sbx-rl", is_pinned=True),
+    "skrl": Library("skrl", ("skrl:BUILDERS", "seas:SKRL"), ("skrl",), "skrl"),
+    "rsl_rl": Library("rsl_rl", ("rsl_rl:BUILDERS", "seas:RSL_RL"), ("rsl_rl",), "rsl-rl-lib"),
     "torchrl": Library(
         "TorchRL", ("torchrl_losses:BUILDERS", "collection:TORCHRL", "sampling:TORCHRL")
     ),
-    "plain": Library("plain PyTorch", ("plain:BUILDERS", "collection:LOOP", "sampling:PLAIN")),
+    "plain": Library(
+        "plain PyTorch", ("plain:BUILDERS", "collection:LOOP", "sampling:PLAIN", "seas:PLAIN")
+    ),
 }
 
 

@@ -35,6 +35,7 @@ from benchmarks.peers.jobs import (
 from benchmarks.peers.random_data import random_step, specs
 from benchmarks.peers.tasks import CARTPOLE, PENDULUM, PPO_TASK, SAC_TASK
 from envs.gym import GymnasiumEnv
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.execution import CompileMode, Execution
 from torchrl_gpu.precision import PrecisionName
@@ -104,7 +105,7 @@ class Training:
         settings: further arguments of the trainer.
     """
 
-    def __init__(self, env: GymnasiumEnv, agent: Agent, **settings: Any) -> None:
+    def __init__(self, env: Environment, agent: Agent, **settings: Any) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._trainer = TorchRLTrainer(
             env,

@@ -214,6 +214,7 @@ class PPO:
         epochs: number of passes over a rollout.
         gamma: discount factor.
         gae_lambda: lambda of generalized advantage estimation.
+        batch_size: number of transitions of a gradient step.
     """
 
     def __init__(
@@ -225,12 +226,14 @@ class PPO:
         epochs: int = EPOCHS,
         gamma: float = GAMMA,
         gae_lambda: float = 0.95,
+        batch_size: int = BATCH,
     ) -> None:
         self.actor = mlp(observation_dim, actions, nn.Tanh)
         self.critic = mlp(observation_dim, 1, nn.Tanh)
         self.log_std = nn.Parameter(torch.zeros(actions))
         self.is_discrete = is_discrete
         self.epochs, self.gamma, self.gae_lambda = epochs, gamma, gae_lambda
+        self.batch_size = batch_size
         learned = [*self.actor.parameters(), *self.critic.parameters(), self.log_std]
         self.optimizer = torch.optim.Adam(learned, rate, eps=1e-5)
 
@@ -264,7 +267,7 @@ class PPO:
         advantages = advantages.flatten()
         observation, action, old_log_prob = (x.flatten(0, 1) for x in rollout[:3])
         for _ in range(self.epochs):
-            for index in torch.randperm(len(returns)).split(BATCH):
+            for index in torch.randperm(len(returns)).split(self.batch_size):
                 distribution = self.distribution(observation[index])
                 ratio = (self.log_prob(distribution, action[index]) - old_log_prob[index]).exp()
                 advantage = advantages[index]

@@ -22,31 +22,32 @@ from benchmarks.peers.jobs import (
     Run,
 )
 
-GROUPS = {"actor": ["policy"], "critic": ["policy"]}
-DISTRIBUTION = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": "log"}
+_GROUPS = {"actor": ["policy"], "critic": ["policy"]}
+_DISTRIBUTION = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": "log"}
 
 
-def build_ppo() -> Run:
-    """Return a run of PPO's updates, all epochs of one rollout at a time."""
+def make_ppo(observation: TensorDict, actions: int, steps: int, **settings: Any) -> Any:
+    """Return PPO with its storage.
 
-    def observe() -> TensorDict:
-        return TensorDict({"policy": torch.randn(ROLLOUT_ENVS, OBSERVATION_DIM)}, [ROLLOUT_ENVS])
-
+    Args:
+        observation: example of the observations `[num_envs]`, with the entry `policy`.
+        actions: number of dimensions of the action.
+        steps: number of steps of a rollout.
+        settings: further arguments of PPO.
+    """
     network = pkgutil.resolve_name("rsl_rl.models:MLPModel")
-    settings: dict[str, Any] = {"hidden_dims": list(HIDDEN), "activation": "tanh"}
+    common: dict[str, Any] = {"hidden_dims": list(HIDDEN), "activation": "tanh"}
     actor = network(
-        observe(), GROUPS, "actor", ACTION_DIM, distribution_cfg=dict(DISTRIBUTION), **settings
+        observation, _GROUPS, "actor", actions, distribution_cfg=dict(_DISTRIBUTION), **common
     )
-    critic = network(observe(), GROUPS, "critic", 1, **settings)
+    critic = network(observation, _GROUPS, "critic", 1, **common)
     storage = pkgutil.resolve_name("rsl_rl.storage:RolloutStorage")(
-        "rl", ROLLOUT_ENVS, ROLLOUT_STEPS, observe(), [ACTION_DIM]
+        "rl", len(observation), steps, observation, [actions]
     )
-    ppo = pkgutil.resolve_name("rsl_rl.algorithms:PPO")(
+    return pkgutil.resolve_name("rsl_rl.algorithms:PPO")(
         actor,
         critic,
         storage,
-        num_learning_epochs=EPOCHS,
-        num_mini_batches=ROLLOUT_ENVS * ROLLOUT_STEPS // BATCH,
         gamma=GAMMA,
         value_loss_coef=0.5,
         entropy_coef=0.0,
@@ -55,6 +56,22 @@ def build_ppo() -> Run:
         use_clipped_value_loss=False,
         schedule="fixed",
         normalize_advantage_per_mini_batch=True,
+        **settings,
+    )
+
+
+def build_ppo() -> Run:
+    """Return a run of PPO's updates, all epochs of one rollout at a time."""
+
+    def observe() -> TensorDict:
+        return TensorDict({"policy": torch.randn(ROLLOUT_ENVS, OBSERVATION_DIM)}, [ROLLOUT_ENVS])
+
+    ppo = make_ppo(
+        observe(),
+        ACTION_DIM,
+        ROLLOUT_STEPS,
+        num_learning_epochs=EPOCHS,
+        num_mini_batches=ROLLOUT_ENVS * ROLLOUT_STEPS // BATCH,
     )
     with torch.inference_mode():
         for _ in range(ROLLOUT_STEPS):

@@ -57,7 +57,7 @@ def fill(replay: Any, is_discrete: bool) -> None:
     """Fill a replay of Stable-Baselines3 with random transitions."""
     numbers = np.random.default_rng(0)
     for _ in range(STORED):
-        action = numbers.uniform(-1.0, 1.0, (1, ACTION_DIM)).astype(np.float32)
+        action: Any = numbers.uniform(-1.0, 1.0, (1, ACTION_DIM))
         if is_discrete:
             action = numbers.integers(NUM_ACTIONS, size=(1, 1))
         replay.add(

@@ -26,5 +26,25 @@ class PPOTask(NamedTuple):
     gae_lambda: float = 0.8
 
 
+class SeasTask(NamedTuple):
+    """PPO on 1,024 seas of marinenav: length of rollouts, epochs and minibatches of rsl_rl."""
+
+    num_envs: int = 1_024
+    rollout_length: int = 24
+    epochs: int = 5
+    minibatches: int = 4
+
+    @property
+    def frames(self) -> int:
+        """Number of frames of a rollout."""
+        return self.num_envs * self.rollout_length
+
+    @property
+    def batch_size(self) -> int:
+        """Number of frames of a minibatch."""
+        return self.frames // self.minibatches
+
+
 SAC_TASK = SACTask()
 PPO_TASK = PPOTask()
+SEAS_TASK = SeasTask()

@@ -106,7 +106,7 @@ def sac() -> Parts:
         action_spec=specs(1, is_discrete=False)[1],
     )
     loss.make_value_estimator(gamma=GAMMA)
-    optimizers = [
+    optimizers: list[torch.optim.Optimizer] = [
         _adam(loss.actor_network_params.flatten_keys().values(), 3e-4),
         _adam(loss.qvalue_network_params.flatten_keys().values(), 3e-4),
         _adam([loss.log_alpha], 3e-4),
@@ -124,7 +124,7 @@ def ddpg() -> Parts:
         actor, ValueOperator(_Critic(), in_keys=["observation", "action"]), delay_actor=True
     )
     loss.make_value_estimator(gamma=GAMMA)
-    optimizers = [
+    optimizers: list[torch.optim.Optimizer] = [
         _adam(loss.actor_network_params.flatten_keys().values(), 1e-3),
         _adam(loss.value_network_params.flatten_keys().values(), 1e-3),
     ]

@@ -41,8 +41,8 @@ def work(
 
     Args:
         library: name of the library.
-        threads: number of CPU threads, at least 1; the process also keeps to that many cores. With
-            one thread the seconds are CPU time, which other programs do not lengthen (1).
+        threads: number of CPU threads, at least 1. With one thread the seconds are CPU time, which
+            other programs do not lengthen (1).
 
     Raises:
         ConfigurationError: the library is not installed.
@@ -50,7 +50,7 @@ def work(
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries print messages of their own
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    if hasattr(os, "sched_setaffinity"):
+    if LIBRARIES[library].is_pinned and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 else time.perf_counter

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from benchmarks.peers.jobs import UPDATES_A_ROLLOUT, Side
-from benchmarks.peers.tasks import CARTPOLE, PENDULUM, PPO_TASK
+from benchmarks.peers.tasks import CARTPOLE, PENDULUM, PPO_TASK, SEAS_TASK
 
 
 class Job(NamedTuple):
@@ -75,6 +75,10 @@ WORKS = {
             Job("sampling", "sampling", 500, variants=("prioritized",)),
             Job("priorities", "and new priorities", 300),
         ),
+    ),
+    "seas": Work(
+        "frames/s of training",
+        (Job("seas_ppo", "PPO marinenav, 1,024 seas", SEAS_TASK.frames),),
     ),
 }
 
