@@ -177,9 +177,15 @@ def _variants(build: Any, *arguments: Any) -> dict[str, Build]:
     }
 
 
+def _extremes(build: Any) -> dict[str, Build]:
+    """Return the builders of the default and of the fastest of `_variants`."""
+    variants = _variants(build)
+    return {name: variants[name] for name in ("", "bf16 compiled")}
+
+
 BUILDERS: Builders = {
     **{f"updates_{name}": _variants(build_off_policy, name) for name in AGENTS},
     "updates_ppo": _variants(build_ppo),
-    "training_sac": _variants(build_training_sac),
-    "training_ppo": _variants(build_training_ppo),
+    "training_sac": _extremes(build_training_sac),
+    "training_ppo": _extremes(build_training_ppo),
 }

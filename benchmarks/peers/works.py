@@ -48,17 +48,17 @@ WORKS = {
     "updates": Work(
         "updates/s, replay sampling included",
         (
-            Job("updates_sac", "SAC", 40),
-            Job("updates_ddpg", "DDPG", 60),
-            Job("updates_dqn", "DQN", 100),
-            Job("updates_iqn", "IQN", 10),
+            Job("updates_sac", "SAC", 30),
+            Job("updates_ddpg", "DDPG", 40),
+            Job("updates_dqn", "DQN", 60),
+            Job("updates_iqn", "IQN", 6),
             Job("updates_ppo", "PPO", UPDATES_A_ROLLOUT),
         ),
     ),
     "training": Work(
         "frames/s of training",
         (
-            Job("training_sac", f"SAC {PENDULUM}", 200),
+            Job("training_sac", f"SAC {PENDULUM}", 150),
             Job("training_ppo", f"PPO {CARTPOLE}", 8 * PPO_TASK.num_envs * PPO_TASK.rollout_length),
         ),
     ),

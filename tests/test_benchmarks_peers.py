@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torchrl.envs.utils import check_env_specs
+
+from benchmarks.peers import __main__ as command
+from benchmarks.peers.collection import build_collector, build_loop, build_ours
+from benchmarks.peers.drift import DriftEnv
+from benchmarks.peers.jobs import ACTION_DIM, UPDATES_A_ROLLOUT, Run, Side
+from benchmarks.peers.libraries import LIBRARIES, builders_of
+from benchmarks.peers.plain_agents import PPO, SAC, Rollout
+from benchmarks.peers.processes import Worker
+from benchmarks.peers.report import print_work
+from benchmarks.peers.works import WORKS, Job, Measurement
+from torchrl_gpu.commands import call_with_arguments
+
+# Libraries that need no package of an extra.
+ALWAYS = ("ours", "torchrl", "plain")
+
+
+@pytest.mark.parametrize("library", ALWAYS)
+@pytest.mark.parametrize("job", ["updates_sac", "updates_ddpg", "updates_dqn"])
+def test_library_updates(library: str, job: str) -> None:
+    builders_of(library)[job][""]()(2)
+
+
+@pytest.mark.parametrize("build", [build_ours, build_loop, build_collector])
+def test_collection_steps(build: Callable[[int], Run]) -> None:
+    build(2)(40)
+
+
+def test_drift_follows_its_specs() -> None:
+    check_env_specs(DriftEnv(3))
+
+
+def test_plain_advantages_stop_at_the_end_of_an_episode() -> None:
+    learner = PPO(1, 1, is_discrete=False, gamma=0.5, gae_lambda=0.5)
+    reward, value = torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([[1.0], [3.0], [2.0]])
+    done = torch.tensor([[0.0], [1.0], [0.0]])
+    no = torch.zeros(3, 1)
+    advantage = learner.advantages(Rollout(no, no, no, value, reward, done), torch.tensor([6.0]))
+    # Errors: 1 + .5 * 3 - 1 = 1.5; 2 - 3 = -1 at the end; 4 + .5 * 6 - 2 = 5.
+    assert advantage.flatten().tolist() == [1.5 - 0.25, -1.0, 5.0]
+
+
+def test_plain_log_probability_is_that_of_a_transformed_normal() -> None:
+    torch.manual_seed(0)
+    learner = SAC(3, ACTION_DIM)
+    observation = torch.randn(4, 3)
+    action, log_prob = learner.act(observation)
+    mean, log_std = learner.actor(observation).chunk(2, -1)
+    normal = torch.distributions.Normal(mean, log_std.exp())
+    tanh = torch.distributions.TransformedDistribution(
+        normal, [torch.distributions.TanhTransform()]
+    )
+    torch.testing.assert_close(log_prob, tanh.log_prob(action).sum(-1, keepdim=True))
+
+
+def test_every_job_is_done_by_this_library_and_another() -> None:
+    present = [name for name in LIBRARIES if name in ALWAYS]
+    for work in WORKS.values():
+        for job in work.jobs:
+            sides = command.sides_of(job, present, compile=False)
+            assert any(job.is_ours(side) for side in sides)
+            assert not any("compiled" in side.variant for side in sides)
+            if job.name not in (
+                "updates_iqn",
+                "priorities",
+            ):  # of sb3-contrib; of a torch extension
+                assert any(not job.is_ours(side) for side in sides)
+
+
+def test_units_are_whole_rollouts() -> None:
+    units = {job.name: job.units for work in WORKS.values() for job in work.jobs}
+    assert units["updates_ppo"] % UPDATES_A_ROLLOUT == 0
+    assert units["training_ppo"] % 256 == 0
+
+
+def test_ratio_is_the_median_over_the_rounds() -> None:
+    ours, other, own = Side("ours"), Side("plain"), Side("ours", "uniform")
+    rates = {ours: [2.0, 6.0, 9.0], other: [1.0, 2.0, 9.0], own: [1.0, 1.0, 1.0]}
+    measurement = Measurement("sampling", Job("sampling", "sampling", 1, variants=("",)), rates)
+    assert measurement.ratio(ours, other) == 2.0
+    assert measurement.entries() == [
+        {
+            "work": "sampling",
+            "side": "ours",
+            "against": "plain",
+            "ours": 6.0,
+            "peer": 2.0,
+            "ratio": 2.0,
+        },
+        {
+            "work": "sampling",
+            "side": "ours",
+            "against": "ours uniform",
+            "ours": 6.0,
+            "peer": 1.0,
+            "ratio": 6.0,
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [
+        ("work=update", "there are updates, training, collection, sampling, seas and all"),
+        ("threads=0", "greater than or equal to 1"),
+    ],
+)
+def test_bad_argument_ends_in_a_one_line_error(
+    argument: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call_with_arguments(command.compare, [argument]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert problem in said
+
+
+def test_child_process_answers_with_seconds() -> None:
+    with Worker("plain", threads=1) as worker:
+        assert worker.seconds("updates_dqn", "", 0) == 0.0
+        assert worker.seconds("updates_dqn", "", 2) > 0.0
+
+
+def test_work_is_printed_as_rates_and_ratios(capsys: pytest.CaptureFixture[str]) -> None:
+    job = WORKS["collection"].jobs[0]
+    rates = {Side("ours"): [200.0], Side("ours", "bf16"): [300.0], Side("plain"): [100.0]}
+    print_work("collection", [Measurement("collection", job, rates)])
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["ours", "bf16", "300.0"] in said
+    assert ["plain", "PyTorch", "2.00,", "3.00"] in said
