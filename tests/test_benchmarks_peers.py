@@ -16,6 +16,7 @@ from benchmarks.peers.processes import Worker
 from benchmarks.peers.report import print_work
 from benchmarks.peers.works import WORKS, Job, Measurement
 from torchrl_gpu.commands import call_with_arguments
+from torchrl_gpu.errors import ConfigurationError
 
 # Libraries that need no package of an extra.
 ALWAYS = ("ours", "torchrl", "plain")
@@ -119,6 +120,15 @@ def test_bad_argument_ends_in_a_one_line_error(
     assert said.startswith("error: ")
     assert said.count("\n") == 1
     assert problem in said
+
+
+def test_missing_package_is_named_with_the_command_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library = LIBRARIES["sbx"]._replace(packages=("no_such_package",))
+    monkeypatch.setitem(LIBRARIES, "sbx", library)
+    with pytest.raises(ConfigurationError, match="no_such_package not installed: pip install sbx"):
+        builders_of("sbx")
 
 
 def test_child_process_answers_with_seconds() -> None:

@@ -79,14 +79,16 @@ def compare(
     for name in [name for name in LIBRARIES if name not in present]:
         print(f"{LIBRARIES[name].title} is left out: pip install {LIBRARIES[name].install}\n")
     measurements = []
-    for name in WORKS if work == "all" else (work,):
-        sides = {job: sides_of(job, present, compile) for job in WORKS[name].jobs}
-        needed = dict.fromkeys(side.library for each in sides.values() for side in each)
-        with ExitStack() as opened:
-            workers = {one: opened.enter_context(Worker(one, threads)) for one in needed}
+    with ExitStack() as opened:
+        workers: dict[str, Worker] = {}
+        for name in WORKS if work == "all" else (work,):
+            sides = {job: sides_of(job, present, compile) for job in WORKS[name].jobs}
+            for library in {side.library for each in sides.values() for side in each}:
+                if library not in workers:
+                    workers[library] = opened.enter_context(Worker(library, threads))
             done = [measure(name, job, sides[job], workers, rounds) for job in sides]
-        print_work(name, done)
-        measurements += done
+            print_work(name, done)
+            measurements += done
     if picture is not None:
         draw(measurements, picture)
     print_figures({"comparisons": [entry for m in measurements for entry in m.entries()]})
