@@ -52,7 +52,8 @@ def _number(rate: float) -> str:
 
 
 def draw(measurements: Sequence[Measurement], path: Path) -> None:
-    """Draw one panel for each job: a bar for the rate of each side."""
+    """Draw one panel for each job that several libraries do: a bar for the rate of each side."""
+    measurements = [m for m in measurements if m.others]
     plt = importlib.import_module("matplotlib.pyplot")
     columns = min(_COLUMNS, len(measurements))
     rows = -(-len(measurements) // columns)
@@ -74,4 +75,5 @@ def _draw_job(panel: Any, measurement: Measurement) -> None:
     panel.bar_label(bars, [_number(rate) for rate in rates], padding=3, fontsize="small")
     panel.set(title=measurement.job.title, xlabel=WORKS[measurement.work].title)
     panel.margins(x=0.2)
+    panel.locator_params(axis="x", nbins=4)
     panel.spines[["top", "right"]].set_visible(False)

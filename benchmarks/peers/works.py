@@ -63,16 +63,20 @@ WORKS = {
         ),
     ),
     "collection": Work(
-        "frames/s of a 2 x 256 policy",
+        "frames/s of collection",
         tuple(
-            Job(f"collection_{size}", f"{size:,} environments", size * steps)
-            for size, steps in ((1, 2_000), (64, 1_000), (1_024, 100))
+            Job(f"collection_{size}", f"collection, {title}", size * steps)
+            for size, steps, title in (
+                (1, 2_000, "1 environment"),
+                (64, 1_000, "64 environments"),
+                (1_024, 100, "1,024 environments"),
+            )
         ),
     ),
     "sampling": Work(
         "batches/s from 1e6 transitions",
         (
-            Job("sampling", "sampling", 500, variants=("prioritized",)),
+            Job("sampling", "replay sampling", 500, variants=("prioritized",)),
             Job("priorities", "and new priorities", 300),
         ),
     ),
