@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch import nn
 from torchrl.collectors import Collector
 from torchrl.modules import TanhNormal
 
@@ -63,7 +62,7 @@ def build_collector(num_envs: int, track_traj_ids: bool = True) -> Run:
     """
     collector = Collector(
         DriftEnv(num_envs),
-        gaussian_actor(TanhNormal, nn.ReLU),
+        gaussian_actor(TanhNormal),
         frames_per_batch=_BATCH_STEPS * num_envs,
         total_frames=-1,
         track_traj_ids=track_traj_ids,

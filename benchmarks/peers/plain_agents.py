@@ -31,11 +31,11 @@ _TAU = 0.005
 _LOG_STD = (-20.0, 2.0)
 
 
-def mlp(inputs: int, outputs: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+def mlp(inputs: int, outputs: int) -> nn.Sequential:
     """Return a network with the common hidden layers."""
     layers: list[nn.Module] = []
     for width in HIDDEN:
-        layers += [nn.Linear(inputs, width), activation()]
+        layers += [nn.Linear(inputs, width), nn.ReLU()]
         inputs = width
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
 
@@ -228,8 +228,8 @@ class PPO:
         gae_lambda: float = 0.95,
         batch_size: int = BATCH,
     ) -> None:
-        self.actor = mlp(observation_dim, actions, nn.Tanh)
-        self.critic = mlp(observation_dim, 1, nn.Tanh)
+        self.actor = mlp(observation_dim, actions)
+        self.critic = mlp(observation_dim, 1)
         self.log_std = nn.Parameter(torch.zeros(actions))
         self.is_discrete = is_discrete
         self.epochs, self.gamma, self.gae_lambda = epochs, gamma, gae_lambda

@@ -36,7 +36,7 @@ def make_ppo(observation: TensorDict, actions: int, steps: int, **settings: Any)
         settings: further arguments of PPO.
     """
     network = pkgutil.resolve_name("rsl_rl.models:MLPModel")
-    common: dict[str, Any] = {"hidden_dims": list(HIDDEN), "activation": "tanh"}
+    common: dict[str, Any] = {"hidden_dims": list(HIDDEN), "activation": "relu"}
     actor = network(
         observation, _GROUPS, "actor", actions, distribution_cfg=dict(_DISTRIBUTION), **common
     )

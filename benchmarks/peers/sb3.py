@@ -43,6 +43,14 @@ _NO_LOGGER = "stable_baselines3.common.logger:Logger"
 _MAKE_ENV = "stable_baselines3.common.env_util:make_vec_env"
 
 
+def _networks(name: str) -> dict[str, Any]:
+    """Return the settings of the networks of an algorithm, `package:Class`."""
+    relu = "jax.nn:relu" if name.startswith("sbx") else "torch.nn:ReLU"
+    # PPO alone has tanh by default.
+    activation = {"activation_fn": pkgutil.resolve_name(relu)} if name.endswith(":PPO") else {}
+    return {"net_arch": list(HIDDEN), **activation}
+
+
 def _model(name: str, env: Any, **settings: Any) -> Any:
     """Return an algorithm whose logger writes nowhere."""
     build = pkgutil.resolve_name(name)
@@ -101,7 +109,7 @@ def build_ppo(name: str) -> Run:
         batch_size=BATCH,
         n_epochs=EPOCHS,
         gamma=GAMMA,
-        policy_kwargs={"net_arch": list(HIDDEN)},
+        policy_kwargs=_networks(name),
     )
     rollout = model.rollout_buffer
     _, callback = model._setup_learn(ROLLOUT_ENVS * ROLLOUT_STEPS, None)
@@ -124,7 +132,7 @@ def build_ppo(name: str) -> Run:
 def build_training(name: str, task: str, num_envs: int, settings: dict[str, Any]) -> Run:
     """Return a run of frames of training in a Gymnasium environment."""
     env = pkgutil.resolve_name(_MAKE_ENV)(lambda: gym.make(task), num_envs)
-    model = _model(name, env, **settings, policy_kwargs={"net_arch": list(HIDDEN)})
+    model = _model(name, env, **settings, policy_kwargs=_networks(name))
 
     def run(frames: int) -> None:
         model.learn(frames, reset_num_timesteps=False)

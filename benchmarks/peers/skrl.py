@@ -43,8 +43,7 @@ def model(kind: str, spaces: Mapping[str, Any], output: str, inputs: str, **sett
         inputs: expression of the input.
         settings: further arguments of skrl's function.
     """
-    activation = settings.pop("activation", "relu")
-    network = [{"name": "net", "input": inputs, "layers": list(HIDDEN), "activations": activation}]
+    network = [{"name": "net", "input": inputs, "layers": list(HIDDEN), "activations": "relu"}]
     build = pkgutil.resolve_name(f"{_MODELS}:{kind}_model")
     made = build(**spaces, device="cpu", network=network, output=output, **settings)
     made.init_state_dict()
@@ -132,8 +131,8 @@ def build_off_policy(name: str, is_discrete: bool = False) -> Run:
 def ppo_models(spaces: Mapping[str, Any]) -> dict[str, Any]:
     """Return actor and critic of PPO."""
     return {
-        "policy": model("gaussian", spaces, "ACTIONS", "OBSERVATIONS", activation="tanh"),
-        "value": model("deterministic", spaces, "ONE", "OBSERVATIONS", activation="tanh"),
+        "policy": model("gaussian", spaces, "ACTIONS", "OBSERVATIONS"),
+        "value": model("deterministic", spaces, "ONE", "OBSERVATIONS"),
     }
 
 

@@ -52,23 +52,18 @@ from benchmarks.peers.random_data import random_step, specs
 _MAX_NORM = 10.0
 
 
-def _mlp(inputs: int, outputs: int, activation: type[nn.Module] = nn.ReLU) -> Any:
-    return MLP(
-        in_features=inputs, out_features=outputs, num_cells=HIDDEN, activation_class=activation
-    )
+def _mlp(inputs: int, outputs: int) -> Any:
+    return MLP(in_features=inputs, out_features=outputs, num_cells=HIDDEN, activation_class=nn.ReLU)
 
 
-def gaussian_actor(distribution: type, activation: type[nn.Module], **settings: Any) -> Any:
+def gaussian_actor(distribution: type, **settings: Any) -> Any:
     """Return an actor that outputs location and scale of a distribution.
 
     Args:
         distribution: class of the distribution.
-        activation: class of the activations.
         settings: further arguments of `ProbabilisticActor`.
     """
-    network = nn.Sequential(
-        _mlp(OBSERVATION_DIM, 2 * ACTION_DIM, activation), NormalParamExtractor()
-    )
+    network = nn.Sequential(_mlp(OBSERVATION_DIM, 2 * ACTION_DIM), NormalParamExtractor())
     return ProbabilisticActor(
         TensorDictModule(network, ["observation"], ["loc", "scale"]),
         in_keys=["loc", "scale"],
@@ -100,7 +95,7 @@ Parts = tuple[Any, TargetNetUpdater, list[torch.optim.Optimizer], bool]
 def sac() -> Parts:
     """Return loss, target updates, optimizers, and whether gradients are clipped."""
     loss = SACLoss(
-        gaussian_actor(TanhNormal, nn.ReLU, return_log_prob=True),
+        gaussian_actor(TanhNormal, return_log_prob=True),
         ValueOperator(_Critic(), in_keys=["observation", "action"]),
         loss_function="l2",
         action_spec=specs(1, is_discrete=False)[1],
@@ -165,8 +160,8 @@ def build_off_policy(build: Callable[[], Parts], is_discrete: bool = False) -> R
 
 def build_ppo() -> Run:
     """Return a run of PPO's updates, all epochs of one rollout at a time."""
-    actor = gaussian_actor(IndependentNormal, nn.Tanh, return_log_prob=True)
-    critic = ValueOperator(_mlp(OBSERVATION_DIM, 1, nn.Tanh), in_keys=["observation"])
+    actor = gaussian_actor(IndependentNormal, return_log_prob=True)
+    critic = ValueOperator(_mlp(OBSERVATION_DIM, 1), in_keys=["observation"])
     advantage = GAE(gamma=GAMMA, lmbda=0.95, value_network=critic)
     loss = ClipPPOLoss(
         actor,
