@@ -172,7 +172,9 @@ BUILDERS: Builders = {
     "updates_ddpg": {"": _off_policy("DDPG")},
     "updates_dqn": {"": _off_policy("DQN", is_discrete=True)},
     # 200 quantiles are the default, FRACTIONS as many as IQN draws here.
-    "updates_iqn": {"": _quantiles(200), f"{FRACTIONS} quantiles": _quantiles(FRACTIONS)},
+    "updates_iqn": {
+        f"QR-DQN {number} quantiles": _quantiles(number) for number in (200, FRACTIONS)
+    },
     "updates_ppo": {"": partial(build_ppo, "stable_baselines3:PPO")},
     "training_sac": {
         "": partial(build_training, "stable_baselines3:SAC", PENDULUM, 1, SAC_SETTINGS)
