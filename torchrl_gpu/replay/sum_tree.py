@@ -20,6 +20,9 @@ from torchrl_gpu.arguments import checked
 # wide tree with few levels is fast (four levels for a million leaves).
 _FAN_OUT = 32
 
+# The product with a positive float32 is smaller than the number, whatever the rounding.
+_JUST_BELOW_ONE = 1.0 - 2.0**-23
+
 
 class SumTree:
     """Tree with priorities as leaves; each inner node is the sum of its children.
@@ -47,7 +50,6 @@ class SumTree:
             nodes = groups
         self._levels.append(torch.zeros(1, device=device))
         self.leaves = self._levels[0][:capacity]
-        self._positions = torch.arange(_FAN_OUT, device=device)
 
     @staticmethod
     def bytes_needed(capacity: int) -> int:
@@ -56,7 +58,7 @@ class SumTree:
         while nodes > 1 or numbers == 1:
             nodes = math.ceil(nodes / _FAN_OUT)
             numbers += nodes * _FAN_OUT
-        return 4 * numbers + 8 * _FAN_OUT
+        return 4 * numbers
 
     @property
     def total(self) -> Tensor:
@@ -100,14 +102,17 @@ class SumTree:
         Args:
             mass: target values of the cumulative sum, `[B]` float32, 0 to `total`.
         """
+        mass = mass.clamp(min=0.0)
         node = torch.zeros_like(mass, dtype=torch.int64)
         for level in reversed(self._levels[:-1]):
             siblings = level.view(-1, _FAN_OUT).index_select(0, node)
-            # The mass falls into the last nonempty sibling that begins at or before it. The first
-            # nonempty sibling begins at 0, so one exists however sums are rounded.
-            begins = F.pad(siblings[:, :-1].cumsum(1), (1, 0))
-            is_candidate = (begins <= mass.unsqueeze(1)) & (siblings > 0.0)
-            position = torch.where(is_candidate, self._positions, 0).amax(1, keepdim=True)
-            mass = mass - begins.gather(1, position).squeeze(1)
+            # Sibling i begins at bounds[i] and ends at bounds[i + 1].
+            bounds = F.pad(siblings, (1, 0)).cumsum(1)
+            # However sums are rounded, the mass stays below the end of the last nonempty sibling.
+            mass = torch.minimum(mass, bounds[:, -1] * _JUST_BELOW_ONE)
+            position = (bounds <= mass.unsqueeze(1)).sum(1, keepdim=True) - 1
+            # Only in an empty tree all bounds are at or below the mass.
+            position = position.clamp(max=_FAN_OUT - 1)
+            mass = mass - bounds.gather(1, position).squeeze(1)
             node = node * _FAN_OUT + position.squeeze(1)
         return node
