@@ -49,6 +49,8 @@ class DQN(ValueBasedAgent):
             the next, at least 1.
         max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
             to it; None for no limit.
+        kappa: error at which the Huber loss turns from quadratic to linear, above 0, in units of
+            reward. Beyond it values tend to the median of the returns instead of their mean.
         epsilon_start: initial probability of a random action, 0 to 1.
         epsilon_end: final probability of a random action, 0 to 1.
         epsilon_frames: number of environment steps over which the probability of a random action
@@ -79,6 +81,7 @@ class DQN(ValueBasedAgent):
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01,
         target_period: Annotated[int, Field(ge=1)] = 1,
         max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = 10.0,
+        kappa: Annotated[float, Field(gt=0.0)] = 1.0,
         epsilon_start: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
         epsilon_end: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05,
         epsilon_frames: Annotated[int, Field(ge=1)] = 10_000,
@@ -90,6 +93,7 @@ class DQN(ValueBasedAgent):
         self.is_double = double
         self.gamma = gamma
         self.max_gradient_norm = max_gradient_norm
+        self.kappa = kappa
         self.batch_size = batch_size
         self.utd_ratio = utd_ratio
         self.n_step = n_step
@@ -118,9 +122,9 @@ class DQN(ValueBasedAgent):
             # y = r + gamma (1 - terminated) Q'(s', a'): a time limit does not terminate
             target = after.get("reward") + self.bootstrap_discount(batch) * next_value
 
-        # L = E[huber(Q(s, a) - y)]: the error, clipped to [-1, 1], is the gradient
+        # L = E[huber(Q(s, a) - y)]: the error, clipped to [-kappa, kappa], is the gradient
         value = self.network(batch).gather(-1, batch.get("action").unsqueeze(-1))
-        loss = F.smooth_l1_loss(value, target, reduction="none").squeeze(-1)
+        loss = F.huber_loss(value, target, reduction="none", delta=self.kappa).squeeze(-1)
         error = (value.detach() - target).abs().squeeze(-1)
         return Losses(
             terms={"loss/value": self.weighted_mean(loss, batch)},

@@ -43,3 +43,15 @@ def test_double_decides_which_network_chooses_the_next_action(
     huber = error - 0.5
     huber[0] = 0.5**2 / 2
     torch.testing.assert_close(losses.terms["loss/value"], huber.mean())
+
+
+def test_errors_count_quadratically_up_to_kappa() -> None:
+    agent = with_known_values(make(double=False, gamma=0.5, kappa=10.0))
+    batch = make_batch(agent)
+    batch["action"] = torch.zeros(BATCH, dtype=torch.int64)  # of value 1
+    batch["next", "reward"] = torch.full((BATCH, 1), -18.0)  # y = -18 + 0.5 * 30 = -3
+    batch["next", "reward"][0] = 6.0
+    batch["next", "terminated"][:] = False
+    expected = torch.full((BATCH,), 4.0**2 / 2)
+    expected[0] = 10.0 * (20.0 - 10.0 / 2)  # y = 21, beyond kappa
+    torch.testing.assert_close(agent.loss(batch).terms["loss/value"], expected.mean())
