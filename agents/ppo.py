@@ -73,7 +73,12 @@ class PPO(OnPolicyAgent):
         clip_ratio: clipping range (epsilon) of the probability ratio around 1, above 0.
         value_clip: clipping range of a predicted value around its prediction before the first
             update on the rollout, above 0, in units of return; None for no clipping.
-        entropy_coefficient: weight of the entropy bonus, at least 0.
+        entropy_coefficient: weight of the entropy bonus, at least 0; the initial weight where it
+            follows a schedule.
+        entropy_coefficient_end: final weight of a linear schedule, at least 0; None for no
+            schedule.
+        entropy_coefficient_frames: number of environment steps until the weight reaches
+            `entropy_coefficient_end`, at least 1; None for no schedule.
         value_coefficient: weight of the value loss, above 0.
         max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
             to it.
@@ -92,6 +97,7 @@ class PPO(OnPolicyAgent):
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous", "discrete"})
     added_keys = frozenset({"log_prob", "value", "value_target", "advantage"})
+    entropy_coefficient: Tensor
 
     @checked
     def __init__(
@@ -115,6 +121,8 @@ class PPO(OnPolicyAgent):
         clip_ratio: Annotated[float, Field(gt=0.0)] = 0.2,
         value_clip: Annotated[float, Field(gt=0.0)] | None = None,
         entropy_coefficient: Annotated[float, Field(ge=0.0)] = 0.0,
+        entropy_coefficient_end: Annotated[float, Field(ge=0.0)] | None = None,
+        entropy_coefficient_frames: Annotated[int, Field(ge=1)] | None = None,
         value_coefficient: Annotated[float, Field(gt=0.0)] = 0.5,
         max_gradient_norm: Annotated[float, Field(gt=0.0)] = 0.5,
         normalize_observations: bool = False,
@@ -131,6 +139,11 @@ class PPO(OnPolicyAgent):
             raise ConfigurationError(
                 "target_kl, learning_rate_end: set one; the rate adapts or follows a schedule"
             )
+        if (entropy_coefficient_end is None) != (entropy_coefficient_frames is None):
+            raise ConfigurationError(
+                "entropy_coefficient_end and entropy_coefficient_frames: a schedule needs both of "
+                "them"
+            )
         self.rollout_length = rollout_length
         self.epochs = epochs
         self.batch_size = batch_size
@@ -139,7 +152,6 @@ class PPO(OnPolicyAgent):
         self.gae_lambda = gae_lambda
         self.clip_ratio = clip_ratio
         self.value_clip = value_clip
-        self.entropy_coefficient = entropy_coefficient
         self.value_coefficient = value_coefficient
         self.max_gradient_norm = max_gradient_norm
         self.normalize_advantages = normalize_advantages
@@ -164,6 +176,14 @@ class PPO(OnPolicyAgent):
             if learning_rate_end is not None and learning_rate_frames is not None
             else None
         )
+        self.entropy_schedule = (
+            LinearSchedule(entropy_coefficient, entropy_coefficient_end, entropy_coefficient_frames)
+            if entropy_coefficient_end is not None and entropy_coefficient_frames is not None
+            else None
+        )
+        # The schedule determines it from the frames, so checkpoints do not save it.
+        weight = torch.tensor(entropy_coefficient, device=device)
+        self.register_buffer("entropy_coefficient", weight, persistent=False)
         self.optimizer = adam(
             joint_parameters(self.actor, self.critic), learning_rate, device, adam_epsilon
         )
@@ -179,7 +199,7 @@ class PPO(OnPolicyAgent):
         """Return observations and actions of a rollout with log-probabilities and advantages.
 
         Also updates the running statistics of the normalizers with the rollout, and the learning
-        rate by its schedule.
+        rate and the weight of the entropy bonus by their schedules.
 
         Args:
             rollout: transitions `[T, num_envs]`, see `OnPolicyAgent.prepare`.
@@ -193,6 +213,8 @@ class PPO(OnPolicyAgent):
         reward, weight = after.get("reward"), _weight(rollout)
         if self.schedule is not None:
             self.learning_rate.copy_(self.schedule(self.policy.frames))
+        if self.entropy_schedule is not None:
+            self.entropy_coefficient.copy_(self.entropy_schedule(self.policy.frames))
 
         # The policy acted with the statistics before this rollout, so log-probabilities come first.
         log_prob = self._by_parts(self._log_prob, rollout)

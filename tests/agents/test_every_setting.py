@@ -29,6 +29,8 @@ OUT_OF_RANGE = [
     ("clip_ratio", 0.0),
     ("cosines", 0),
     ("entropy_coefficient", -0.1),
+    ("entropy_coefficient_end", -0.1),
+    ("entropy_coefficient_frames", 0),
     ("epochs", 0),
     ("epsilon_end", -0.1),
     ("epsilon_frames", 0),

@@ -191,6 +191,20 @@ def test_learning_rate_follows_its_schedule_by_frames() -> None:
     assert rates == pytest.approx([8e-3, 6e-3, 4e-3, 2e-3, 2e-3, 2e-3])
 
 
+def test_entropy_bonus_follows_its_schedule_by_frames() -> None:
+    def policy_loss(weight: float, **schedule: Any) -> float:
+        agent = make(entropy_coefficient=weight, learning_rate=1e-9, epochs=1, **schedule)
+        for _ in range(3):
+            metrics = learn(agent, seed=7)
+        return metrics["loss/policy"].item()
+
+    frames = 6 * STEPS * ENVS
+    end: dict[str, Any] = {"entropy_coefficient_end": 0.0, "entropy_coefficient_frames": frames}
+    # After three of six rollouts the weight is half the initial one.
+    assert policy_loss(0.2, **end) == pytest.approx(policy_loss(0.1), abs=1e-6)
+    assert policy_loss(0.2, **end) != pytest.approx(policy_loss(0.2), abs=1e-3)
+
+
 def test_a_learning_rate_of_zero_changes_no_parameter() -> None:
     agent = make(learning_rate_end=0.0, learning_rate_frames=1)
     before = copy.deepcopy(dict(agent.named_parameters()))
@@ -240,6 +254,8 @@ def test_a_scheduled_learning_rate_resumes_from_a_state() -> None:
     [
         {"learning_rate_end": 1e-4},
         {"learning_rate_frames": 100},
+        {"entropy_coefficient_end": 0.0},
+        {"entropy_coefficient_frames": 100},
         {"target_kl": 0.01, "learning_rate_end": 0.0, "learning_rate_frames": 100},
     ],
 )
