@@ -24,6 +24,7 @@ from pydantic import AfterValidator, Field
 from benchmarks.peers.jobs import Run
 from benchmarks.peers.libraries import LIBRARIES, builders_of
 from torchrl_gpu.commands import call_with_arguments
+from torchrl_gpu.devices.host_memory import keep_freed_memory
 
 
 def _library(name: str) -> str:
@@ -53,6 +54,7 @@ def work(
     if LIBRARIES[library].is_pinned and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     torch.set_num_threads(threads)
+    keep_freed_memory()  # as a training of this library does; here every library has it
     clock = time.process_time if threads == 1 else time.perf_counter
     builders = builders_of(library)
     present, runs = "", dict[str, Run]()
