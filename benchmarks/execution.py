@@ -120,6 +120,7 @@ def deviation(
         Norm of the difference divided by the norm of the change since the beginning.
     """
     options = importlib.import_module("torch._inductor.config")
+    torch._dynamo.reset()  # code of the same loss that draws numbers of its own may be there
     ends: list[Tensor] = []
     start = torch.empty(0)
     for mode in ("off", compile):
