@@ -124,7 +124,9 @@ class DQN(ValueBasedAgent):
 
         # L = E[huber(Q(s, a) - y)]: the error, clipped to [-kappa, kappa], is the gradient
         value = self.network(batch).gather(-1, batch.get("action").unsqueeze(-1))
-        loss = F.huber_loss(value, target, reduction="none", delta=self.kappa).squeeze(-1)
+        # Torch's smooth loss is huber / kappa; DirectML lacks `huber_loss`.
+        loss = F.smooth_l1_loss(value, target, reduction="none", beta=self.kappa).squeeze(-1)
+        loss = self.kappa * loss
         error = (value.detach() - target).abs().squeeze(-1)
         return Losses(
             terms={"loss/value": self.weighted_mean(loss, batch)},
