@@ -20,7 +20,7 @@ from torchrl_gpu.arguments import checked
 # wide tree with few levels is fast (four levels for a million leaves).
 _FAN_OUT = 32
 
-# The product with a positive float32 is smaller than the number, whatever the rounding.
+# The product with a positive, normal float32 is smaller than the number, however it is rounded.
 _JUST_BELOW_ONE = 1.0 - 2.0**-23
 
 
