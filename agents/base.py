@@ -197,11 +197,10 @@ class Agent(nn.Module, ABC):
         execution = execution or self._execution
         optimizers = self.optimizers().values()
         losses = execution.gradients(self.loss, self.prepare_batch(batch), optimizers)
-        for optimizer in optimizers:
-            if self.max_gradient_norm is not None:
-                for group in optimizer.param_groups:
-                    nn.utils.clip_grad_norm_(group["params"], self.max_gradient_norm)
-            execution.step(optimizer)
+        if self.max_gradient_norm is not None:
+            for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+                nn.utils.clip_grad_norm_(group["params"], self.max_gradient_norm)
+        execution.step(optimizers)
         metrics = {name: term.detach() for name, term in losses.terms.items()} | losses.metrics
         self.after_update(metrics)
         self.advance()

@@ -220,9 +220,9 @@ class Execution:
             done.append(losses)
         return done[0].joined(done[1:], shares)
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Update the parameters of an optimizer from their gradients."""
-        self.precision.step(optimizer)
+    def step(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Update all trained parameters from their gradients."""
+        self.precision.step(optimizers)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a resumed run needs: that of the precision."""

@@ -47,7 +47,6 @@ class Precision:
         self._device_type = device.type
         self._dtype = _AUTOCAST.get(name)
         self._scaler = torch.amp.GradScaler(device.type) if name == "fp16" else None
-        self._has_stepped = False
 
     @property
     def casts(self) -> bool:
@@ -63,9 +62,6 @@ class Precision:
     def backward(self, losses: list[Tensor]) -> None:
         """Add the gradients of losses `[]`, scaled if the format demands it."""
         if self._scaler is not None:
-            if self._has_stepped:
-                self._scaler.update()
-                self._has_stepped = False
             losses = [self._scaler.scale(loss) for loss in losses]
         # Autocast is for the losses alone: gradients have the dtypes of what they belong to.
         with nullcontext() if self.casts else self.active():
@@ -77,22 +73,19 @@ class Precision:
             for optimizer in optimizers:
                 self._scaler.unscale_(optimizer)
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Step an optimizer, unless a scaled gradient has overflowed."""
-        if self._scaler is None:
-            optimizer.step()
-        else:
-            self._scaler.step(optimizer)
-            self._has_stepped = True
+    def step(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Step optimizers, each of them unless one of its scaled gradients has overflowed."""
+        for optimizer in optimizers:
+            if self._scaler is None:
+                optimizer.step()
+            else:
+                self._scaler.step(optimizer)
+        if self._scaler is not None:
+            self._scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scale of the losses and its schedule; empty without one."""
-        if self._scaler is None:
-            return {}
-        if self._has_stepped:
-            self._scaler.update()
-            self._has_stepped = False
-        return self._scaler.state_dict()
+        return {} if self._scaler is None else self._scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that `state_dict` returned; that of another precision has no effect."""

@@ -66,9 +66,9 @@ class Recording(Execution):
 
         return super().gradients(in_half_precision, batch, optimizers)
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
+    def step(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         self.calls["step"] += 1
-        super().step(optimizer)
+        super().step(optimizers)
 
 
 @pytest.mark.parametrize(
