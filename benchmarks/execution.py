@@ -1,13 +1,13 @@
-"""Measure gradient steps per second of every agent in each precision, eager and compiled.
+"""Measure gradient steps per second of every agent in each precision: eager, compiled, captured.
 
 All executions of an agent learn from the same batch and are measured in turns, round by round; the
 figures are medians of the rounds. With one thread on a CPU the seconds are CPU time, which other
 programs on the machine do not lengthen. Compilation takes up to a minute for each agent and
-precision.
+precision. Graphs are captured where the device has them, of eager and of compiled updates.
 
-A second table says how far the parameters of a compiled agent are from those of an eager one after
-50 gradient steps from the same random state on the same batches, as a share of how far training has
-moved them.
+A second table says how far the parameters of a compiled or captured agent are from those of an
+eager one after 50 gradient steps from the same random state on the same batches, as a share of how
+far training has moved them.
 
     python -m benchmarks.execution
 """
@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 from pydantic import Field
@@ -36,16 +36,32 @@ from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.devices.host_memory import keep_freed_memory
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind
-from torchrl_gpu.execution import CompileMode, Execution
+from torchrl_gpu.execution import CompileMode, Execution, GraphMode
 from torchrl_gpu.precision import precisions_of
 from trainers.registry import learning_agents
 
 OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = 21, 6, 13  # those of the environment fanuc
 HORIZON = 8  # steps of a rollout; the batch is one rollout of many environments
-WARM_UPS, STEPS = 3, 10  # gradient steps before the measurement, and in each round of it
+WARM_UPS, STEPS = 5, 10  # gradient steps before the measurement, and in each round of it
 AGREEMENT_STEPS = 50
 
 Step = Callable[[], object]
+
+
+class Mode(NamedTuple):
+    """How updates are executed."""
+
+    compile: CompileMode
+    graphs: GraphMode
+
+    @property
+    def name(self) -> str:
+        """Words for the mode, empty for eager execution."""
+        words = {"compiled": self.compile != "off", "captured": self.graphs == "on"}
+        return " ".join(word for word, holds in words.items() if holds)
+
+
+EAGER = Mode("off", "off")
 
 
 def build_agent(agent_class: type[Agent], width: int, batch: int, device: torch.device) -> Agent:
@@ -112,9 +128,9 @@ def seconds_of(step: Step, device: torch.device, clock: Callable[[], float]) -> 
 
 
 def deviation(
-    agent_class: type[Agent], compile: CompileMode, width: int, rows: int, device: torch.device
+    agent_class: type[Agent], mode: Mode, width: int, rows: int, device: torch.device
 ) -> float:
-    """Return the distance between the parameters that compiled and eager updates lead to.
+    """Return the distance between the parameters that eager updates and those of a mode lead to.
 
     Returns:
         Norm of the difference divided by the norm of the change since the beginning.
@@ -123,19 +139,19 @@ def deviation(
     torch._dynamo.reset()  # code of the same loss that draws numbers of its own may be there
     ends: list[Tensor] = []
     start = torch.empty(0)
-    for mode in ("off", compile):
+    for each in (EAGER, mode):
         torch.manual_seed(0)
         agent = build_agent(agent_class, width, rows, device)
         batches = [build_batch(agent, rows) for _ in range(5)]
         start = nn.utils.parameters_to_vector(agent.parameters()).detach().clone()
-        execution = Execution(device, compile=mode)
+        execution = Execution(device, compile=each.compile, graphs=each.graphs)
         torch.manual_seed(1)
         with options.patch(fallback_random=True):  # the random numbers of eager execution
             for step in range(AGREEMENT_STEPS):
                 execution.update(agent, batches[step % len(batches)])
         ends.append(nn.utils.parameters_to_vector(agent.parameters()).detach())
-    eager, compiled = ends
-    return float((compiled - eager).norm() / (eager - start).norm())
+    eager, other = ends
+    return float((other - eager).norm() / (eager - start).norm())
 
 
 def measure(
@@ -170,12 +186,15 @@ def measure(
     clock = time.process_time if is_cpu and threads == 1 else time.perf_counter
     skipped = ("fp16",) if is_cpu else ()  # few CPUs have instructions for it
     precisions = [name for name in precisions_of(resolved) if name not in skipped]
-    modes: tuple[CompileMode, ...] = ("off",) if compile == "off" else ("off", compile)
-    names = [p if m == "off" else f"{p} compiled" for m in modes for p in precisions]
+    has_compiler = compile != "off" and accelerator_of(resolved).compile
+    compilers: tuple[CompileMode, ...] = ("off", compile) if has_compiler else ("off",)
+    captures: tuple[GraphMode, ...] = ("off", "on") if accelerator_of(resolved).graphs else ("off",)
+    modes = [Mode(c, g) for g in captures for c in compilers]
+    names = [f"{p} {m.name}".strip() for m in modes for p in precisions]
     rows: list[list[str]] = []
     figures: dict[str, float] = {}
     for agent_name, agent_class in sorted(learning_agents().items()):
-        executions = [Execution(resolved, p, m) for m in modes for p in precisions]
+        executions = [Execution(resolved, p, *m) for m in modes for p in precisions]
         steps = [build_step(agent_class, e, width, batch, resolved) for e in executions]
         turns = [[seconds_of(step, resolved, clock) for step in steps] for _ in range(rounds)]
         rates = [1.0 / statistics.median(times) for times in zip(*turns, strict=True)]
@@ -186,14 +205,24 @@ def measure(
             for name, rate in zip(names, rates, strict=True)
         }
     print_table(["agent", *names, "best / fp32"], rows)
-    if compile != "off" and accelerator_of(resolved).compile:
-        print(f"\ncompiled beside eager after {AGREEMENT_STEPS} gradient steps, fp32\n")
+    if len(modes) > 1:
+        print(
+            f"\ndifference to eager execution after {AGREEMENT_STEPS} gradient steps, as a share "
+            "of the change of the parameters, fp32\n"
+        )
         agreement: list[list[str]] = []
         for agent_name, agent_class in sorted(learning_agents().items()):
-            share = deviation(agent_class, compile, width, batch, resolved)
-            agreement.append([agent_name, f"{share:.1e}"])
-            figures[f"{agent_name}_deviation"] = share
-        print_table(["agent", "difference / change of the parameters"], agreement)
+            shares = {
+                m.name: deviation(agent_class, m, width, batch, resolved)
+                for m in modes
+                if m != EAGER
+            }
+            agreement.append([agent_name, *(f"{share:.1e}" for share in shares.values())])
+            figures |= {
+                f"{agent_name}_{name.replace(' ', '_')}_deviation": share
+                for name, share in shares.items()
+            }
+        print_table(["agent", *shares], agreement)
     print()
     print_figures(figures)
     return 0

@@ -34,6 +34,7 @@ from tests.helpers.training import make_trainer
 from tests.stand_in import MAKERS
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import observation_spec
+from torchrl_gpu.execution import Execution, GraphMode
 from trainers.policy_files import trained_agent
 from trainers.registry import learning_agents
 from trainers.trainer import TorchRLTrainer
@@ -120,6 +121,7 @@ def test_resumed_run_equals_an_uninterrupted_run_on_accelerators_of_all_makers(
     agent_class: type[Agent], accelerator: torch.device, tmp_path: Path
 ) -> None:
     case = Case(agent_class, min(agent_class.actions))
+    graphs: GraphMode = "on" if accelerator_of(accelerator).graphs else "off"
 
     def make(folder: str, total_frames: int, seed: int = 0) -> TorchRLTrainer:
         # 96 frames are no whole number of rollouts: the open rollout is resumed as well.
@@ -135,6 +137,7 @@ def test_resumed_run_equals_an_uninterrupted_run_on_accelerators_of_all_makers(
             checkpoint_interval=96,
             log_interval=64,
             evaluation_episodes=1,
+            execution=Execution(accelerator, graphs=graphs),
         )
 
     whole = make("whole", 160)

@@ -6,17 +6,21 @@ import logging
 import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.graphs import CapturedFunction
 from torchrl_gpu.precision import Precision, PrecisionName
 
 CompileMode = Literal["off", "default", "max-autotune"]
+GraphMode = Literal["off", "on"]
 
 # Torch's name of each mode. Its own `max-autotune` would also capture graphs, whose outputs the
 # next update overwrites, while metrics are kept until the logging interval.
@@ -57,7 +61,7 @@ class Execution:
     The collector, evaluations, films and the trainer call policies and updates only through an
     execution. A subclass therefore changes in one place how all agents act or learn:
 
-    * `act` and `update` each wrap a whole computation, for instance to capture it in a graph;
+    * `act` and `update` each wrap a whole computation;
     * `gradients` and `step` are the parts of an update: override them, for instance, to reduce
       gradients over several processes;
     * `compiled` chooses the compiler.
@@ -67,7 +71,9 @@ class Execution:
     in every precision, as are parameters, optimizers and the preparation of rollouts.
 
     Compiled are the loss and its gradients. Acting, the optimizer and `Agent.after_update` stay
-    eager, so that an update may do anything on the host.
+    eager, so that an update may do anything on the host. Captured are policies and whole updates,
+    which may then neither read a value back nor keep state outside tensors, but for
+    `Agent.advance`.
 
     A batch whose gradients do not fit into memory is halved until its parts do; the sum of their
     gradients is that of the batch. An execution remembers the size of the parts for all later
@@ -80,8 +86,12 @@ class Execution:
             also tries several kernels for each operation. Where the machine has no compiler, a
             warning is logged and losses run eagerly.
 
+        graphs: `on` captures policies and whole updates in graphs after their first calls, and
+            replays them: the host then queues one piece of work instead of hundreds. With
+            `compile`, the graphs hold the compiled code.
+
     Raises:
-        ConfigurationError: the device does not have the precision.
+        ConfigurationError: the device does not have the precision, or no graphs.
     """
 
     def __init__(
@@ -89,8 +99,16 @@ class Execution:
         device: torch.device = _CPU,
         precision: PrecisionName = "fp32",
         compile: CompileMode = "off",
+        graphs: GraphMode = "off",
     ) -> None:
         self.precision = Precision(precision, device)
+        if graphs == "on" and not accelerator_of(device).graphs:
+            raise ConfigurationError(
+                f"graphs=on: {accelerator_of(device).choice} cannot capture graphs; graphs=off"
+            )
+        self.graph_mode = graphs
+        self._device = device
+        self._graphs: dict[Hashable, CapturedFunction[Any]] = {}
         self.compile_mode = compile
         if compile != "off" and not accelerator_of(device).compile:
             _logger.warning(
@@ -107,12 +125,34 @@ class Execution:
         """Call a policy.
 
         Args:
-            policy: callable that writes `action` into its TensorDict argument.
+            policy: callable that writes `action` into its TensorDict argument. With graphs, a
+                TensorDict module is captured, once for training and once for evaluation; it may
+                write other entries as well, its `out_keys`. Other callables run eagerly.
             observation: observations `[*B, ...]` that the policy reads.
 
         Returns:
             `observation` itself, with `action` added.
         """
+        if self.graph_mode == "off" or not isinstance(policy, TensorDictModuleBase):
+            return self._call(policy, observation)
+
+        def outputs(inputs: TensorDictBase) -> list[Tensor]:
+            with torch.no_grad():
+                acted = self._call(policy, inputs)
+            return [acted.get(key) for key in policy.out_keys]
+
+        captured = self._captured(
+            (policy, policy.training, observation.batch_size), outputs, type(policy).__name__
+        )
+        results = captured(observation.select(*policy.in_keys))
+        for key, result in zip(policy.out_keys, results, strict=True):
+            observation.set(key, result.clone())
+        return observation
+
+    def _call(
+        self, policy: Callable[[TensorDictBase], TensorDictBase], observation: TensorDictBase
+    ) -> TensorDictBase:
+        """Call a policy eagerly, in the precision where that is worth its time."""
         if self.precision.casts and observation.numel() < _LEAST_CAST_ROWS:
             return policy(observation)
         with self.precision.active():
@@ -122,13 +162,35 @@ class Execution:
         """Do one gradient step.
 
         Args:
-            agent: agent whose `update(batch, execution)` does the step.
+            agent: agent whose `update(batch, execution)` does the step. With graphs, the update is
+                captured, once for each `phase` of the agent.
             batch: transitions `[B]` to learn from.
 
         Returns:
-            The return value of the agent's `update`.
+            The return value of the agent's `update`; with graphs, the next update overwrites its
+            tensors.
         """
-        return agent.update(batch, self)
+        if self.graph_mode == "off":
+            return agent.update(batch, self)
+        update = self._captured(
+            (agent, agent.phase, batch.batch_size, tuple(batch.keys())),
+            partial(agent.update, execution=self),
+            f"the update of {type(agent).__name__}",
+        )
+        only_replays = update.is_captured
+        result = update(batch)
+        if only_replays:
+            agent.advance()
+        return result
+
+    def _captured(
+        self, key: Hashable, function: Callable[[TensorDictBase], Any], name: str
+    ) -> CapturedFunction[Any]:
+        """Return the captured form of a computation with a key, which is the first one's."""
+        captured = self._graphs.get(key)
+        if captured is None:
+            captured = self._graphs[key] = CapturedFunction(function, name, self._device)
+        return captured
 
     def gradients(
         self,
@@ -163,7 +225,8 @@ class Execution:
                 break
             except (RuntimeError, MemoryError) as error:
                 device = _device_of(optimizers)
-                if not accelerator_of(device).is_out_of_memory(error):
+                accelerator = accelerator_of(device)
+                if not accelerator.is_out_of_memory(error) or accelerator.is_capturing:
                     raise
                 if size == 1:
                     raise ConfigurationError(
@@ -229,7 +292,11 @@ class Execution:
         return {"precision": self.precision.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state that `state_dict` returned, also of an execution in another precision."""
+        """Restore a state that `state_dict` returned, also of an execution in another precision.
+
+        All graphs are forgotten, because loaded optimizers keep their state in other tensors.
+        """
+        self._graphs.clear()
         self.precision.load_state_dict(state.get("precision", {}))
 
 

@@ -18,7 +18,7 @@ from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.memory import memory_limit
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution import CompileMode, Execution
+from torchrl_gpu.execution import CompileMode, Execution, GraphMode
 from torchrl_gpu.precision import PrecisionName
 from trainers.components import TARGET, Component, read_component
 from trainers.demo import film
@@ -51,8 +51,8 @@ class Settings:
         device: compute device.
         device_memory_limit: limit of the memory of the device in bytes; None for no limit.
         threads: number of CPU threads of PyTorch; None for one per core.
-        execution: executes the training in its precision, eagerly or compiled; eager and in
-            float32 in other modes.
+        execution: executes the training in its precision, eagerly, compiled or captured;
+            eagerly and in float32 in other modes.
         observation_keys: observations that the agent receives; None for all.
         runs: folder of all runs.
         checkpoint: file to resume, evaluate or film; None to train from scratch, and for an agent
@@ -119,7 +119,10 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         seed = check_value(_general, "seed", config["seed"])
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     unresolved: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
-    speed = {name: check_value(_general, name, plain[name]) for name in ("precision", "compile")}
+    speed = {
+        name: check_value(_general, name, plain[name])
+        for name in ("precision", "compile", "graphs")
+    }
     observation_keys = check_value(_general, "observation_keys", plain["observation_keys"])
     evaluation = check_settings(
         Evaluator, plain["evaluation"], "evaluation", PROVIDED["evaluation"]
@@ -187,6 +190,7 @@ def _general(
     threads: Annotated[int, Field(ge=1)] | None,
     precision: PrecisionName,
     compile: CompileMode,
+    graphs: GraphMode,
     observation_keys: Annotated[list[str], Field(min_length=1)] | None,
     checkpoint: str | None,
     runs: str,
@@ -214,7 +218,7 @@ def _with_settings_of(
     sections = {group: trained[group] for group in ("agent", "env", "trainer")}
     sections["evaluation"] = trained.get("evaluation", {})
     _drop_settings_of_other_classes(sections, typed)
-    for name in ("seed", "precision", "compile", "observation_keys"):
+    for name in ("seed", "precision", "compile", "graphs", "observation_keys"):
         if not any(override.startswith(f"{name}=") for override in overrides):
             sections[name] = trained.get(name, config[name])
     merged = OmegaConf.merge(config, sections, OmegaConf.from_dotlist(typed))

@@ -14,6 +14,7 @@ from tests.helpers.program import call
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
+from torchrl_gpu.devices.kinds import accelerator_of
 from trainers.registry import learning_agents
 
 EPISODE = 4
@@ -63,7 +64,8 @@ def live(
     known = parameters_of(learning_agents()[agent])
     small = [f"agent.{name}={value}" for name, value in _SMALL.items() if name in known]
     choices = ("experiment=null", f"agent={agent}", *env)
-    run(*choices, *small, *_TRAINER, f"trainer.total_frames={_FRAMES}")
+    speed = ["graphs=on"] if accelerator_of(device).graphs else []
+    run(*choices, *small, *_TRAINER, *speed, f"trainer.total_frames={_FRAMES}")
     (made,) = folder.glob("runs/*/*/*/")
     before = _networks(made)
     run(f"checkpoint={made}", f"trainer.total_frames={_ALL_FRAMES}")

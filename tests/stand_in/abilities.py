@@ -28,6 +28,7 @@ class Abilities:
             be read and set.
         lerp: whether it has a kernel of `lerp`.
         byte_views: whether its tensors can be viewed as another dtype, in the same memory.
+        graphs: whether it can capture its work in a graph.
     """
 
     float64: bool = True
@@ -36,6 +37,7 @@ class Abilities:
     generator: bool = True
     lerp: bool = True
     byte_views: bool = True
+    graphs: bool = False
 
     def record(self) -> type[Accelerator]:
         """Return the class of a device with these abilities, for the table of all kinds."""
@@ -68,7 +70,7 @@ class Abilities:
 
 MAKERS: Final = {
     "mps": Abilities(float64=False, fused_adam=True),
-    "xpu": Abilities(float64=False, fused_adam=True, pinned_memory=True),
+    "xpu": Abilities(float64=False, fused_adam=True, pinned_memory=True, graphs=True),
     "directml": Abilities(float64=False, generator=False, lerp=False, byte_views=False),
 }
 

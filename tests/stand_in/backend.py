@@ -13,6 +13,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils import backend_registration
 
+from tests.stand_in import graphs
 from tests.stand_in.abilities import DEVICE_TYPE, HARDWARE, Abilities
 from tests.stand_in.pinned import Event, PinnedMemory, current_stream
 from tests.stand_in.tensor import execute
@@ -86,6 +87,8 @@ class _Backend:
             functions |= {"get_rng_state": _rng_state, "set_rng_state": _set_rng_state}
         if abilities.pinned_memory:
             functions |= {"Event": Event, "current_stream": current_stream}
+        if abilities.graphs:
+            functions |= graphs.functions()
         with mock.patch.multiple(self, create=True, **functions) if functions else nullcontext():
             yield
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from tests.stand_in.abilities import DEVICE_TYPE, HARDWARE
+from tests.stand_in.graphs import current_capture
 from tests.stand_in.pinned import begin_copy
 from tests.stand_in.traffic import record
 
@@ -114,6 +115,9 @@ def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 
     held = {id(tensor._held): tensor for tensor in tensors if isinstance(tensor, StandInTensor)}
     args, kwargs = _each_tensor(_unwrap, args), _each_tensor(_unwrap, kwargs)
+    graph = current_capture()
+    if graph is not None:
+        graph.note_writes(operation, args, kwargs)
     if torch.Tag.nondeterministic_seeded not in operation.tags:
         result = operation(*args, **kwargs)
     elif kwargs.get("generator") is not None:
@@ -121,6 +125,8 @@ def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     else:
         with HARDWARE.draws():
             result = operation(*args, **kwargs)
+    if graph is not None:
+        graph.add(operation, args, kwargs, result)
 
     def wrap(tensor: Tensor) -> Tensor:
         changed_in_place = held.get(id(tensor))
@@ -162,9 +168,18 @@ def _copy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     _record_copy(_is_stand_in(destination), _is_stand_in(source), name)
     if args[2] if len(args) > 2 else kwargs.get("non_blocking", False):
         begin_copy(source)
+    to, values = _unwrap(destination), _unwrap(source)
+    graph = current_capture()
     if name == "copy":
-        return StandInTensor(torch.ops.aten.copy(_unwrap(destination), _unwrap(source)))
-    _unwrap(destination).copy_(_unwrap(source))
+        copied = torch.ops.aten.copy(to, values)
+        if graph is not None:
+            graph.add(torch.ops.aten.copy.default, (to, values), {}, copied)
+        return StandInTensor(copied)
+    if graph is not None:
+        graph.note_writes(torch.ops.aten.copy_.default, (to, values), {})
+    to.copy_(values)
+    if graph is not None:
+        graph.add(torch.ops.aten.copy_.default, (to, values), {}, to)
     return destination
 
 

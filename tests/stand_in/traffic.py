@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple
 import tensordict
 import torch
 
+from tests.stand_in.graphs import refuse_in_capture
+
 Kind = Literal["read", "copy to host", "copy to device", "synchronize"]
 
 # Stack frames in these files are skipped: the caller is the first frame outside them.
@@ -89,7 +91,8 @@ def count_host_reads() -> Iterator[HostTraffic]:
 
 
 def record(kind: Kind, operation: str) -> None:
-    """Add one event to all active counters."""
+    """Add one event to all active counters; raise within a capture, which forbids it."""
+    refuse_in_capture(operation)
     if _counting:
         event = Event(kind, operation, _caller())
         for traffic in _counting:

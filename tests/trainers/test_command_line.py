@@ -68,6 +68,8 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "precision=fp8"], "precision=fp8: input should be 'fp32', 'tf32', 'bf16' or"),
         ([*BASE, "device=cpu", "precision=tf32"], "precision=tf32: cpu does not have it; it has"),
         ([*BASE, "compile=on"], "compile=on: input should be 'off', 'default' or 'max-autotune'"),
+        ([*BASE, "graphs=all"], "graphs=all: input should be 'off' or 'on'"),
+        ([*BASE, "device=cpu", "graphs=on"], "graphs=on: cpu cannot capture graphs; graphs=off"),
         ([*BASE, "device_memory_limit=0"], "device_memory_limit=0: it has to be a fraction"),
         ([*BASE, "device_memory_limit=900TiB"], "an amount up to it or a fraction up to 1 works"),
         ([*BASE, "mode=eval"], "mode=eval needs a trained policy: checkpoint="),

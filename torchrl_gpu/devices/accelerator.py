@@ -17,6 +17,7 @@ from torch.utils._foreach_utils import (
 )
 
 from torchrl_gpu.devices.presence import Presence
+from torchrl_gpu.devices.recorder import Recorder, StreamRecorder
 
 
 class AdamOptions(TypedDict):
@@ -214,6 +215,15 @@ class Accelerator:
     def graphs(self) -> bool:
         """Whether torch can capture the device's work in a graph and replay it."""
         return getattr(self._module, "graph", None) is not None
+
+    def recorder(self) -> Recorder:
+        """Return a new recorder of work; only for devices with `graphs`."""
+        return StreamRecorder(self._module, self.device)
+
+    @property
+    def is_capturing(self) -> bool:
+        """Whether the work queued from here on is recorded in a graph instead of done."""
+        return bool(self._ask("is_current_stream_capturing"))
 
     @property
     def compile(self) -> bool:

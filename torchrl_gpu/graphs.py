@@ -1,0 +1,89 @@
+"""Graphs: the work of a function on a device, recorded once and replayed without the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from torch import Tensor
+
+from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.errors import ConfigurationError
+
+Result = TypeVar("Result")
+
+# Eager calls before the capture: optimizers create their state, libraries choose kernels and
+# reserve memory, and compilers generate code, none of which a graph can hold.
+EAGER_CALLS = 3
+
+
+class CapturedFunction(Generic[Result]):
+    """A function of a TensorDict that runs eagerly at first, then as a graph.
+
+    After `EAGER_CALLS` calls the work of the function on the device is captured. All later calls
+    copy their argument to the memory of the graph and replay it: no Python code of the function
+    runs, so it depends on tensors alone, whose shapes are those of the first call. Random numbers
+    go on from call to call as in eager execution.
+
+    Args:
+        function: function to capture; it reads no value back to the host.
+        name: name of the computation, for the error.
+        device: device of the computation; its kind can capture graphs.
+    """
+
+    def __init__(
+        self, function: Callable[[TensorDictBase], Result], name: str, device: torch.device
+    ) -> None:
+        self._function = function
+        self._name = name
+        self._recorder = accelerator_of(device).recorder()
+        self._eager_calls = 0
+        self._replay: Callable[[], Any] | None = None
+        self._keys: list[NestedKey] = []
+        self._inputs: list[Tensor] = []
+        self._result: Result
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether the next call only replays."""
+        return self._replay is not None
+
+    def __call__(self, inputs: TensorDictBase) -> Result:
+        """Do the work of the function.
+
+        Args:
+            inputs: argument of the function.
+
+        Returns:
+            The result of the function. Its tensors belong to the graph: the next call overwrites
+            them.
+
+        Raises:
+            ConfigurationError: the function cannot be captured, for instance because it reads a
+                value back to the host.
+        """
+        if self._replay is None and self._eager_calls < EAGER_CALLS:
+            self._eager_calls += 1
+            return self._recorder.run(lambda: self._function(inputs))
+        if self._replay is None:
+            self._replay = self._capture(inputs)
+        else:
+            torch._foreach_copy_(self._inputs, [inputs.get(key) for key in self._keys])
+        self._replay()
+        return self._result
+
+    def _capture(self, inputs: TensorDictBase) -> Callable[[], Any]:
+        """Record the function on a copy of its argument, and return the replay."""
+        own = inputs.clone()
+        self._keys = list(own.keys(include_nested=True, leaves_only=True))
+        self._inputs = [own.get(key) for key in self._keys]
+        try:
+            replay, self._result = self._recorder.capture(lambda: self._function(own))
+        except RuntimeError as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise ConfigurationError(
+                f"graphs=on: {self._name} cannot be captured ({reason}); graphs=off"
+            ) from error
+        return replay
