@@ -90,9 +90,15 @@ class Execution:
             replays them: the host then queues one piece of work instead of hundreds. With
             `compile`, the graphs hold the compiled code.
 
+    Attributes:
+        announce: function that is called with a description of work that takes seconds, such as
+            `compiling the update of SAC`, when it begins, and with an empty text when it ends.
+
     Raises:
         ConfigurationError: the device does not have the precision, or no graphs.
     """
+
+    announce: Callable[[str], object]
 
     def __init__(
         self,
@@ -115,6 +121,7 @@ class Execution:
                 "compile=%s: no compiler for %s here; losses run eagerly", compile, device
             )
             self.compile_mode = "off"
+        self.announce = lambda _: None
         self._compiled: dict[Hashable, Callable[..., Any]] = {}
         # Number of transitions that fit into memory; None while every batch has.
         self._part_size: int | None = None
@@ -215,6 +222,7 @@ class Execution:
         is_first = self.compile_mode != "off" and loss not in self._compiled
         if is_first:
             _logger.info("compile=%s: compiling the update of %s", self.compile_mode, name)
+            self.announce(f"compiling the update of {name}")
             self._compiled[loss] = self.compiled(loss)
         run = self._compiled.get(loss, loss)
         rows = len(batch)
@@ -251,6 +259,7 @@ class Execution:
         if is_first:
             seconds = time.perf_counter() - started
             _logger.info("compiled the update of %s: %.0f s", name, seconds)
+            self.announce("")
         return losses
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -80,13 +80,15 @@ class ProgressDisplay:
             frames: number of frames so far, `initial` included.
             success: success rate of the latest episodes, 0 to 1.
             mean_return: mean return of the latest episodes.
-            stage: current activity, as in `evaluating 120/500 episodes`; empty for none.
+            stage: current activity, as in `evaluating 120/500 episodes`; empty for none. A bar
+                shows the beginning of an activity at once.
         """
         self._frames = frames
         if success is not None:
             self._facts["success"] = f"success {100 * success:.0f} %"
         if mean_return is not None:
             self._facts["return"] = f"return {mean_return:.3g}"
+        begins = bool(stage) and not self._facts.get("stage")
         if stage is not None:
             self._facts["stage"] = stage
         if not self._open:
@@ -94,7 +96,8 @@ class ProgressDisplay:
         now = self._clock()
         self._rate.add(now, frames)
         self._long_rate.add(now, frames)
-        if now - self._shown >= (_LINE_SECONDS if self._bar is None else _BAR_SECONDS):
+        is_due = now - self._shown >= (_LINE_SECONDS if self._bar is None else _BAR_SECONDS)
+        if is_due or (begins and self._bar is not None):
             self._shown = now
             rate = self._rate.per_second(now, frames)
             long_rate = self._long_rate.per_second(now, frames)

@@ -179,6 +179,7 @@ class TorchRLTrainer:
         self.agent.policy.train()
         self._logged_at, self._logged_frames = time.perf_counter(), self.frames
         with ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display:
+            self.execution.announce = lambda stage: display.update(self.frames, stage=stage)
             if self.evaluate_untrained and self.frames == 0:
                 self._evaluate(display)
             while self.frames < self.total_frames and not self.stop_requested:

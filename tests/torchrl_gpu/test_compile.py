@@ -92,9 +92,13 @@ def test_a_compiled_loss_halves_a_batch_beyond_the_memory() -> None:
 
 
 def test_compiling_is_reported_once_with_its_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    stages: list[str] = []
+    execution = WholeGraph()
+    execution.announce = stages.append
     with caplog.at_level(logging.INFO):
-        learn(QUICKEST, WholeGraph())
+        learn(QUICKEST, execution)
     name = QUICKEST.agent_class.__name__
+    assert stages == [f"compiling the update of {name}", ""]
     first, last = (record.message for record in caplog.records)
     assert first == f"compile=default: compiling the update of {name}"
     assert last.startswith(f"compiled the update of {name}: ")

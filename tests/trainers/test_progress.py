@@ -187,6 +187,13 @@ def test_bar_is_drawn_at_most_five_times_a_second(terminal: Terminal) -> None:
     assert 3 <= terminal.getvalue().count("frames/s") <= 5
 
 
+def test_bar_shows_the_beginning_of_an_activity_at_once(terminal: Terminal) -> None:
+    display = ProgressDisplay(1000, file=terminal, clock=Clock())
+    display.update(250, stage="compiling the update of SAC")
+    assert "compiling the update of SAC" in terminal.getvalue()
+    display.close()
+
+
 def test_messages_are_printed_above_the_bar(terminal: Terminal) -> None:
     clock = Clock()
     display = ProgressDisplay(1000, file=terminal, clock=clock)
