@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal
 
 import torch
 from tensordict import TensorDictBase
@@ -16,14 +15,14 @@ from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.gradients import Gradients, Losses
 from torchrl_gpu.graphs import CapturedFunction
 from torchrl_gpu.precision import Precision, PrecisionName
 
 CompileMode = Literal["off", "default", "max-autotune"]
 GraphMode = Literal["off", "on"]
 
-# Torch's name of each mode. Its own `max-autotune` would also capture graphs, whose outputs the
-# next update overwrites, while metrics are kept until the logging interval.
+# Torch's name of each mode. Its own `max-autotune` would also capture graphs, as `graphs` does.
 _TORCH_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 
 # A policy converts its weights at every call. From this number of observations on, faster products
@@ -33,26 +32,6 @@ _LEAST_CAST_ROWS = 512
 _CPU = torch.device("cpu")
 
 _logger = logging.getLogger(__name__)
-
-Losses = TypeVar("Losses", bound="BatchLosses")
-
-
-class BatchLosses(Protocol):
-    """Losses of one batch, each of them a mean over its rows."""
-
-    @property
-    def terms(self) -> dict[str, Tensor]:
-        """Scalar losses `[]` with their autograd graph, by name."""
-        ...
-
-    def joined(self: Losses, others: Sequence[Losses], shares: Sequence[float]) -> Losses:
-        """Return the detached losses of a batch from those of its parts.
-
-        Args:
-            others: losses of the parts after this one, in the order of their rows.
-            shares: number of rows of each part, this one first, divided by all rows.
-        """
-        ...
 
 
 class Execution:
@@ -75,9 +54,8 @@ class Execution:
     which may then neither read a value back nor keep state outside tensors, but for
     `Agent.advance`.
 
-    A batch whose gradients do not fit into memory is halved until its parts do; the sum of their
-    gradients is that of the batch. An execution remembers the size of the parts for all later
-    batches, so it serves one training.
+    A batch whose gradients do not fit into memory is learned from in parts, see `Gradients`. An
+    execution remembers the size of the parts for all later batches, so it serves one training.
 
     Args:
         device: device of the networks.
@@ -85,7 +63,6 @@ class Execution:
         compile: compile losses with `torch.compile`: `off`, `default`, or `max-autotune`, which
             also tries several kernels for each operation. Where the machine has no compiler, a
             warning is logged and losses run eagerly.
-
         graphs: `on` captures policies and whole updates in graphs after their first calls, and
             replays them: the host then queues one piece of work instead of hundreds. With
             `compile`, the graphs hold the compiled code.
@@ -123,8 +100,7 @@ class Execution:
             self.compile_mode = "off"
         self.announce = lambda _: None
         self._compiled: dict[Hashable, Callable[..., Any]] = {}
-        # Number of transitions that fit into memory; None while every batch has.
-        self._part_size: int | None = None
+        self._gradients = Gradients(self.precision)
 
     def act(
         self, policy: Callable[[TensorDictBase], TensorDictBase], observation: TensorDictBase
@@ -225,36 +201,7 @@ class Execution:
             self.announce(f"compiling the update of {name}")
             self._compiled[loss] = self.compiled(loss)
         run = self._compiled.get(loss, loss)
-        rows = len(batch)
-        size = rows if self._part_size is None else min(rows, self._part_size)
-        while True:
-            try:
-                losses = self._accumulate(run, batch, optimizers, size)
-                break
-            except (RuntimeError, MemoryError) as error:
-                device = _device_of(optimizers)
-                accelerator = accelerator_of(device)
-                if not accelerator.is_out_of_memory(error) or accelerator.is_capturing:
-                    raise
-                if size == 1:
-                    raise ConfigurationError(
-                        f"{device}: the memory is insufficient for the gradients of a single "
-                        "transition; smaller networks or observations need less"
-                    ) from error
-            # Outside the handler, because the error holds the tensors of the failed attempt.
-            size = math.ceil(size / 2)
-            for optimizer in optimizers:
-                optimizer.zero_grad()
-            accelerator_of(device).empty_cache()
-        if size < rows and size != self._part_size:
-            _logger.warning(
-                "%s: the memory is insufficient for the gradients of %d transitions at once; they "
-                "are accumulated over parts of %d from here on, which gives the same updates",
-                _device_of(optimizers),
-                rows,
-                size,
-            )
-            self._part_size = size
+        losses = self._gradients.compute(run, batch, optimizers)
         self.precision.unscale(optimizers)
         if is_first:
             seconds = time.perf_counter() - started
@@ -265,32 +212,6 @@ class Execution:
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the compiled form of a function; override it to compile by another backend."""
         return torch.compile(function, mode=_TORCH_MODES[self.compile_mode])
-
-    def _accumulate(
-        self,
-        loss: Callable[[TensorDictBase], Losses],
-        batch: TensorDictBase,
-        optimizers: Iterable[torch.optim.Optimizer],
-        size: int,
-    ) -> Losses:
-        """Compute the gradients of a batch `[B]` in equal parts of at most `size` rows."""
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        rows = len(batch)
-        if size == rows:
-            with self.precision.active():
-                losses = loss(batch)
-            self.precision.backward(list(losses.terms.values()))
-            return losses
-        parts = batch.split(math.ceil(rows / math.ceil(rows / size)))
-        shares = [len(part) / rows for part in parts]
-        done: list[Losses] = []
-        for part, share in zip(parts, shares, strict=True):
-            with self.precision.active():
-                losses = loss(part)
-            self.precision.backward([share * term for term in losses.terms.values()])
-            done.append(losses)
-        return done[0].joined(done[1:], shares)
 
     def step(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Update all trained parameters from their gradients."""
@@ -313,13 +234,6 @@ def _name_of(loss: Callable[..., Any]) -> str:
     """Return the class of the agent whose loss this is, or the name of the function."""
     owner = getattr(loss, "__self__", None)
     return getattr(loss, "__qualname__", "the agent") if owner is None else type(owner).__name__
-
-
-def _device_of(optimizers: Iterable[torch.optim.Optimizer]) -> torch.device:
-    """Return the device of the trained parameters."""
-    parameters = (p for o in optimizers for group in o.param_groups for p in group["params"])
-    device: torch.device = next(parameters).device
-    return device
 
 
 EAGER = Execution()
