@@ -16,19 +16,28 @@ from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.layout import (
+    Key,
     check_layout,
     least_capacity,
     leaves_of,
     replay_layout,
     row_name,
+    unchecked,
 )
 from torchrl_gpu.replay.n_step import look_ahead
 from torchrl_gpu.replay.stacks import FrameStacks, stacks_in
 
-# Tensors per step that samples are made of; `slots` locates the root and the next observation.
-_SAMPLED_NAMES = ("slots", "action", "reward", "terminated", "truncated")
-# Also the oldest row that a step may refer to, and the number of transitions before the step.
-_STEP_NAMES = (*_SAMPLED_NAMES, "first_row", "first_transition")
+# Tensors per step: `slots` locates the root and the next observation, `first_row` is the oldest row
+# that the step may refer to, and `first_transition` the number of transitions before the step.
+_STEP_NAMES = (
+    "slots",
+    "action",
+    "reward",
+    "terminated",
+    "truncated",
+    "first_row",
+    "first_transition",
+)
 
 # Random integers stay below 2**31, the largest range that all backends' generators cover.
 _DRAW_RANGE = 2**31 - 1
@@ -124,6 +133,10 @@ class ReplayBuffer:
         step_names = (*_STEP_NAMES, "age") if stacks else _STEP_NAMES
         self._steps = {name: self._tensors[f"steps.{name}"] for name in step_names}
         self._stacks = FrameStacks(stacks, self._rows, self._steps)
+        # Views by place; tensors of one dimension are the fastest to gather from.
+        self._by_place = {name: self._steps[name].flatten(0, 1) for name in ("slots", "action")}
+        for name in ("reward", "terminated", "truncated"):
+            self._by_place[name] = self._steps[name].flatten()
         self._step_capacity = capacity // num_envs
         self._tensors["capacity"].fill_(capacity)
         # Numbers of the rows with the latest next observations; negative while the buffer is empty.
@@ -345,30 +358,34 @@ class ReplayBuffer:
 
     def _transitions(self, place: Tensor) -> TensorDict:
         """Return the transitions that start at the given places `[B]`."""
-        stored = {name: self._steps[name].flatten(0, 1) for name in _SAMPLED_NAMES}
         ahead = None
         if self.n_step > 1:
             newest_step = (self._next_step - 1) % self._step_capacity
-            ahead = look_ahead(place, stored, self.num_envs, newest_step, self.n_step, self.gamma)
+            ahead = look_ahead(
+                place, self._by_place, self.num_envs, newest_step, self.n_step, self.gamma
+            )
         last = place if ahead is None else ahead.place
         slots, next_slots = self._stacks.root_slots(place), self._stacks.next_slots(last)
 
-        batch = TensorDict({}, batch_size=[len(place)], device=self.device)
+        batch: dict[Key, Tensor] = {}
         for key in self._rows:
-            batch.set(key, self._stacks.observation(key, slots))
-            batch.set(("next", *key), self._stacks.observation(key, next_slots))
-        batch.set("action", stored["action"].index_select(0, place))
-        terminated = stored["terminated"].index_select(0, last)
-        truncated = stored["truncated"].index_select(0, last)
-        batch.set(("next", "terminated"), terminated)
-        batch.set(("next", "truncated"), truncated)
-        batch.set(("next", "done"), terminated | truncated)
+            batch[key] = self._stacks.observation(key, slots)
+            batch["next", *key] = self._stacks.observation(key, next_slots)
+        batch["action",] = self._by_place["action"].index_select(0, place)
+        terminated, truncated = (
+            self._by_place[name].index_select(0, last).unsqueeze(1)
+            for name in ("terminated", "truncated")
+        )
+        batch["next", "terminated"] = terminated
+        batch["next", "truncated"] = truncated
+        batch["next", "done"] = terminated | truncated
         if ahead is None:
-            batch.set(("next", "reward"), stored["reward"].index_select(0, place))
+            reward = self._by_place["reward"].index_select(0, place)
         else:
-            batch.set(("next", "reward"), ahead.reward)
-            batch.set("steps_to_next_obs", ahead.steps)
-        return batch
+            reward = ahead.reward
+            batch["steps_to_next_obs",] = ahead.steps.unsqueeze(1)
+        batch["next", "reward"] = reward.unsqueeze(1)
+        return unchecked(batch, place.shape, self.device)
 
     def _refuse_if_empty(self) -> None:
         if self._is_empty:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
+from tensordict import TensorDict
+from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.errors import ConfigurationError
@@ -66,6 +69,23 @@ def least_capacity(num_envs: int, stacks: Mapping[Key, int]) -> int:
 def row_name(key: Key) -> str:
     """Return the name of the tensor with the rows of an observation."""
     return ".".join(("rows", *key))
+
+
+def unchecked(tensors: Mapping[Key, Tensor], batch_size: torch.Size, device: torch.device) -> TensorDict:
+    """Return tensors `[*batch_size, ...]` by nested key as one TensorDict.
+
+    Shapes and devices are not checked: the checks take as long as all gathers of a sample.
+    """
+    entries: dict[str, Any] = {}
+    nested: dict[str, dict[Key, Tensor]] = {}
+    for (name, *inner), tensor in tensors.items():
+        if inner:
+            nested.setdefault(name, {})[tuple(inner)] = tensor
+        else:
+            entries[name] = tensor
+    for name, children in nested.items():
+        entries[name] = unchecked(children, batch_size, device)
+    return TensorDict._new_unsafe(entries, batch_size=batch_size, device=device)
 
 
 def check_layout(

@@ -13,8 +13,8 @@ class Ahead(NamedTuple):
 
     Attributes:
         place: place of the last step, `[B]`.
-        reward: discounted sum of rewards, `[B, 1]`.
-        steps: number of steps, `[B, 1]` int64.
+        reward: discounted sum of rewards, `[B]`.
+        steps: number of steps, `[B]` int64.
     """
 
     place: Tensor
@@ -34,7 +34,7 @@ def look_ahead(
 
     Args:
         place: places of the first steps `[B]`.
-        stored: `slots` [places, 2] and `reward`, `terminated` and `truncated` [places, 1] of all
+        stored: `slots` [places, 2] and `reward`, `terminated` and `truncated` [places] of all
             steps.
         num_envs: number of environments, the distance between the places of successive steps.
         newest_step: slot of the newest step, `[1]`.
@@ -57,11 +57,11 @@ def look_ahead(
         slot = stored["slots"].index_select(0, following)[:, 0]
         next_slot = stored["slots"].index_select(0, last)[:, 1]
         follows = (slot == next_slot) & (last // num_envs != newest_step)
-        continues = continues & follows.unsqueeze(1)
+        continues = continues & follows
         # R = sum_k gamma^k r_k
         ahead = gamma**step * stored["reward"].index_select(0, following)
         reward = reward + torch.where(continues, ahead, 0.0)
         steps = steps + continues
-        last = torch.where(continues.squeeze(1), following, last)
+        last = torch.where(continues, following, last)
         continues = continues & continues_after(last)
     return Ahead(last, reward, steps)

@@ -54,6 +54,7 @@ class FrameStacks:
         self._steps = steps
         slots = steps["slots"]
         self._step_capacity, self._num_envs = slots.shape[:2]
+        self._roots, self._next = slots.flatten(0, 1).unbind(1)
         self._env_numbers = torch.arange(self._num_envs, device=slots.device)
         # Number of steps from the newest frame of a stack back to each frame, oldest frame first.
         self._steps_back = torch.arange(self.history, -1, -1, device=slots.device)
@@ -66,8 +67,10 @@ class FrameStacks:
     def observation(self, key: Key, slots: Tensor) -> Tensor:
         """Return an observation `[B, ...]` from the slots of its frames `[B, history + 1]`."""
         count = self._stacks.get(key, 1)
+        if count == 1:
+            return self._rows[key].index_select(0, slots[:, -1])
         frames = self._rows[key].index_select(0, slots[:, -count:].flatten())
-        return frames if count == 1 else frames.reshape(len(slots), -1, *frames.shape[2:])
+        return frames.reshape(len(slots), -1, *frames.shape[2:])
 
     def root_slots(self, place: Tensor) -> Tensor:
         """Return the slots of the roots at places `[B]`, oldest frame first.
@@ -75,13 +78,12 @@ class FrameStacks:
         Returns:
             Slots `[B, history + 1]`.
         """
-        slots = self._steps["slots"].flatten(0, 1)[:, 0]
         if not self.history:
-            return slots.index_select(0, place).unsqueeze(1)
+            return self._roots.index_select(0, place).unsqueeze(1)
         age = self._steps["age"].flatten().index_select(0, place)
         back = torch.minimum(self._steps_back, age.unsqueeze(1))
-        earlier = (place.unsqueeze(1) - back * self._num_envs) % len(slots)
-        return slots.index_select(0, earlier.flatten()).reshape(earlier.shape)
+        earlier = (place.unsqueeze(1) - back * self._num_envs) % len(self._roots)
+        return self._roots.index_select(0, earlier.flatten()).reshape(earlier.shape)
 
     def next_slots(self, place: Tensor) -> Tensor:
         """Return the slots of the next observations at places `[B]`, oldest frame first.
@@ -89,7 +91,7 @@ class FrameStacks:
         Returns:
             Slots `[B, history + 1]`.
         """
-        newest = self._steps["slots"].flatten(0, 1)[:, 1].index_select(0, place).unsqueeze(1)
+        newest = self._next.index_select(0, place).unsqueeze(1)
         return torch.cat((self.root_slots(place)[:, 1:], newest), 1) if self.history else newest
 
     def compare(
