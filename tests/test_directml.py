@@ -126,3 +126,5 @@ def test_capabilities_of_directml_agree_with_its_kernels() -> None:
     assert record.lerp == ("aten::lerp.Scalar_out" in native)
     assert "aten::lerp.Scalar_out" in fallback
     assert not record.fused_adam
+    assert record.searchsorted == ("aten::searchsorted.Tensor" in native)
+    assert "aten::searchsorted.Tensor" in fallback

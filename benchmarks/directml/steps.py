@@ -19,6 +19,7 @@ from torchrl_gpu import adam
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.devices.kinds import DirectML
 from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.replay import sum_tree
 from trainers.experience import experience_of
 
 CPU = torch.device("cpu")
@@ -65,7 +66,7 @@ def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any)
     """
     with capabilities_of_directml():
         agent = _build(agent_class, actions, settings)
-    experience = experience_of(agent, NUM_ENVS, CAPACITY, random_frames=0)
+        experience = experience_of(agent, NUM_ENVS, CAPACITY, random_frames=0)
     updates = 0
     while True:
         steps = Steps(RecordedOperations(), RecordedOperations(), RecordedOperations())
@@ -89,10 +90,11 @@ def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any)
 
 @contextmanager
 def capabilities_of_directml() -> Iterator[None]:
-    """Let the CPU have the capabilities of a DirectML device while an agent is built."""
+    """Let the CPU have the capabilities of a DirectML device while agent and replay are built."""
     with (
         patch.object(adam, "accelerator_of", DirectML),
         patch.object(optimization, "accelerator_of", DirectML),
+        patch.object(sum_tree, "accelerator_of", DirectML),
     ):
         yield
 

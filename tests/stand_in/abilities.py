@@ -29,6 +29,7 @@ class Abilities:
         lerp: whether it has a kernel of `lerp`.
         byte_views: whether its tensors can be viewed as another dtype, in the same memory.
         graphs: whether it can capture its work in a graph.
+        searchsorted: whether it has a kernel of `searchsorted`.
     """
 
     float64: bool = True
@@ -38,6 +39,7 @@ class Abilities:
     lerp: bool = True
     byte_views: bool = True
     graphs: bool = False
+    searchsorted: bool = True
 
     def record(self) -> type[Accelerator]:
         """Return the class of a device with these abilities, for the table of all kinds."""
@@ -65,13 +67,16 @@ class Abilities:
         if abilities.pinned_memory:
             StandIn.pinned_transfers = True
         StandIn.lerp, StandIn.byte_views = abilities.lerp, abilities.byte_views
+        StandIn.searchsorted = abilities.searchsorted
         return StandIn
 
 
 MAKERS: Final = {
     "mps": Abilities(float64=False, fused_adam=True),
     "xpu": Abilities(float64=False, fused_adam=True, pinned_memory=True, graphs=True),
-    "directml": Abilities(float64=False, generator=False, lerp=False, byte_views=False),
+    "directml": Abilities(
+        float64=False, generator=False, lerp=False, byte_views=False, searchsorted=False
+    ),
 }
 
 

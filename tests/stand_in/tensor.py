@@ -90,6 +90,7 @@ def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
     if (
         (name.startswith("_fused_adam") and not abilities.fused_adam)
         or ("lerp" in name and not abilities.lerp)
+        or (name == "searchsorted" and not abilities.searchsorted)
         or (str(operation) == "aten.view.dtype" and not abilities.byte_views)
     ):
         raise NotImplementedError(f"{DEVICE_TYPE} has no kernel for {name}")

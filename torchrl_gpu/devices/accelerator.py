@@ -74,6 +74,8 @@ class Accelerator:
         lerp: whether the device has a kernel of `lerp`, of which torch makes Adam's moments and
             this project makes Polyak averages.
         byte_views: whether tensors can be viewed as another dtype, in the same memory.
+        searchsorted: whether the device has a kernel of `searchsorted`, by which the sum tree of
+            prioritized replay finds leaves.
     """
 
     device: torch.device
@@ -86,6 +88,7 @@ class Accelerator:
     pinned_transfers: ClassVar[bool] = False
     lerp: ClassVar[bool] = True
     byte_views: ClassVar[bool] = True
+    searchsorted: ClassVar[bool] = True
 
     @classmethod
     def look(cls) -> Presence:

@@ -246,6 +246,7 @@ class DirectML(Accelerator):
     installs: ClassVar[Mapping[str, str]] = {"WSL": _WITH_DIRECTML, "Windows": _WITH_DIRECTML}
     lerp = False
     byte_views = False  # its tensors have no storage
+    searchsorted = False
 
     @classmethod
     def look(cls) -> Presence:

@@ -221,7 +221,7 @@ class ReplayBuffer:
         first, stored = self._stored_transitions()
         draw = torch.randint(_DRAW_RANGE, (batch_size,), device=self.device)
         number = (first + draw % stored.clamp(min=1)) % self._num_places
-        return self._transitions(self._places.index_select(0, number))
+        return self._transitions(self._places.index_select(0, number), {})
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Do nothing: this buffer samples uniformly. See `PrioritizedReplayBuffer`."""
@@ -356,8 +356,8 @@ class ReplayBuffer:
         first = self._steps["first_transition"].index_select(0, slot)
         return first, self._next_transition - first
 
-    def _transitions(self, place: Tensor) -> TensorDict:
-        """Return the transitions that start at the given places `[B]`."""
+    def _transitions(self, place: Tensor, others: Mapping[Key, Tensor]) -> TensorDict:
+        """Return the transitions that start at places `[B]`, with other entries `[B, ...]`."""
         ahead = None
         if self.n_step > 1:
             newest_step = (self._next_step - 1) % self._step_capacity
@@ -367,10 +367,10 @@ class ReplayBuffer:
         last = place if ahead is None else ahead.place
         slots, next_slots = self._stacks.root_slots(place), self._stacks.next_slots(last)
 
-        batch: dict[Key, Tensor] = {}
+        batch = dict(others)
         for key in self._rows:
             batch[key] = self._stacks.observation(key, slots)
-            batch["next", *key] = self._stacks.observation(key, next_slots)
+            batch[("next", *key)] = self._stacks.observation(key, next_slots)
         batch["action",] = self._by_place["action"].index_select(0, place)
         terminated, truncated = (
             self._by_place[name].index_select(0, last).unsqueeze(1)
@@ -385,7 +385,7 @@ class ReplayBuffer:
             reward = ahead.reward
             batch["steps_to_next_obs",] = ahead.steps.unsqueeze(1)
         batch["next", "reward"] = reward.unsqueeze(1)
-        return unchecked(batch, place.shape, self.device)
+        return unchecked(batch, place.shape)
 
     def _refuse_if_empty(self) -> None:
         if self._is_empty:

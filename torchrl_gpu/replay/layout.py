@@ -71,10 +71,14 @@ def row_name(key: Key) -> str:
     return ".".join(("rows", *key))
 
 
-def unchecked(tensors: Mapping[Key, Tensor], batch_size: torch.Size, device: torch.device) -> TensorDict:
-    """Return tensors `[*batch_size, ...]` by nested key as one TensorDict.
+def unchecked(tensors: Mapping[Key, Tensor], batch_size: torch.Size) -> TensorDict:
+    """Return tensors `[*batch_size, ...]` of one device by nested key as one TensorDict.
 
     Shapes and devices are not checked: the checks take as long as all gathers of a sample.
+
+    Args:
+        tensors: tensors by key, at least one.
+        batch_size: leading dimensions that all of them share.
     """
     entries: dict[str, Any] = {}
     nested: dict[str, dict[Key, Tensor]] = {}
@@ -84,7 +88,8 @@ def unchecked(tensors: Mapping[Key, Tensor], batch_size: torch.Size, device: tor
         else:
             entries[name] = tensor
     for name, children in nested.items():
-        entries[name] = unchecked(children, batch_size, device)
+        entries[name] = unchecked(children, batch_size)
+    device = next(iter(tensors.values())).device
     return TensorDict._new_unsafe(entries, batch_size=batch_size, device=device)
 
 

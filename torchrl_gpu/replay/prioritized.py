@@ -105,20 +105,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             RuntimeError: the buffer is empty.
         """
         self._refuse_if_empty()
-        total = self._tree.total
-        stratum = torch.arange(batch_size, device=self.device)
-        mass = (stratum + torch.rand(batch_size, device=self.device)) * (total / batch_size)
-        place = self._tree.find(mass)
-        batch = self._transitions(place)
-
-        # w_i = (N P(i))^-beta / max_j w_j,  P(i) = p_i^alpha / sum_k p_k^alpha        (sec. 3.4)
-        probability = self._tree.priorities(place) / total
-        _, stored = self._stored_transitions()
+        place = self._tree.draw(batch_size)
+        leaf = self._tree.priorities(place)
+        # w_i = (N P(i))^-beta / max_j w_j = (p_i / min_j p_j)^(-alpha beta)         (sec. 3.4)
         beta = 1.0 if self.weight_exponent is None else self.weight_exponent()
-        weight = (stored * probability) ** -beta
-        batch.set("weight", (weight / weight.max()).unsqueeze(1))
-        batch.set("place", place)
-        return batch
+        weight = (leaf.min() / leaf) ** beta
+        return self._transitions(place, {("weight",): weight.unsqueeze(1), ("place",): place})
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Set new priorities for the transitions of a batch.

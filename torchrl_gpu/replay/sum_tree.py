@@ -6,30 +6,28 @@ Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952, append
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import Annotated
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.devices.kinds import accelerator_of
 
-# Number of children per node. Each level costs a few kernels that work on rows of this length, so a
-# wide tree with few levels is fast (four levels for a million leaves).
+# Number of children per node. A level costs a few kernels on rows of this length.
 _FAN_OUT = 32
 
-# The product with a positive, normal float32 is smaller than the number, however it is rounded.
-_JUST_BELOW_ONE = 1.0 - 2.0**-23
+# Largest number of nodes in the top level, which has no parent: three levels for 2 million leaves.
+# Its cumulative sum is made once for all draws, so it may be wide.
+_TOP_WIDTH = 2048
 
 
 class SumTree:
     """Tree with priorities as leaves; each inner node is the sum of its children.
 
-    All values are float32, so a draw has a resolution of about `total / 2**24`. Each operation is
-    the same sequence of kernels at every call, with a loop over levels but none over leaves, and
-    needs no host reads.
+    All values are float32. Each operation is the same sequence of kernels at every call, with a
+    loop over levels but none over leaves, and needs no host reads.
 
     Args:
         capacity: number of leaves, at least 1; all priorities start at 0.
@@ -41,29 +39,20 @@ class SumTree:
 
     @checked
     def __init__(self, capacity: Annotated[int, Field(ge=1)], device: torch.device) -> None:
-        # Levels from the leaves to the root; all but the root are padded to groups of siblings.
-        self._levels: list[Tensor] = []
-        nodes = capacity
-        while nodes > 1 or not self._levels:
-            groups = math.ceil(nodes / _FAN_OUT)
-            self._levels.append(torch.zeros(groups * _FAN_OUT, device=device))
-            nodes = groups
-        self._levels.append(torch.zeros(1, device=device))
+        # Levels from the leaves to the top; all but the top are padded to groups of siblings.
+        self._levels = [torch.zeros(nodes, device=device) for nodes in _level_sizes(capacity)]
+        self._groups = [level.view(-1, _FAN_OUT) for level in self._levels[:-1]]
+        # Two rows, because CUDA sums a single one in an order that differs from call to call, and
+        # a cumulative sum then may exceed its predecessor at a node of priority 0.
+        self._top = self._levels[-1].expand(2, -1)
+        self._has_searchsorted = accelerator_of(device).searchsorted
+        self._strata = self._strata_of(1)
         self.leaves = self._levels[0][:capacity]
 
     @staticmethod
     def bytes_needed(capacity: int) -> int:
         """Return the size in bytes of a tree, without allocating it."""
-        numbers, nodes = 1, capacity
-        while nodes > 1 or numbers == 1:
-            nodes = math.ceil(nodes / _FAN_OUT)
-            numbers += nodes * _FAN_OUT
-        return 4 * numbers
-
-    @property
-    def total(self) -> Tensor:
-        """Sum of all priorities, `[]`, a view that reflects every update."""
-        return self._levels[-1][0]
+        return 4 * sum(_level_sizes(capacity))
 
     def priorities(self, index: Tensor) -> Tensor:
         """Return the priorities `[B]` of the leaves with indices `[B]` int64."""
@@ -82,37 +71,66 @@ class SumTree:
         # Sums are recomputed, not adjusted by differences, so rounding errors do not accumulate.
         # The parent of several of these leaves is written repeatedly, with the same value.
         parent = index
-        for children, parents in pairwise(self._levels):
+        for groups, parents in zip(self._groups, self._levels[1:], strict=True):
             parent = parent // _FAN_OUT
-            siblings = children.view(-1, _FAN_OUT).index_select(0, parent)
-            parents.index_put_((parent,), siblings.sum(1))
+            parents.index_put_((parent,), groups.index_select(0, parent).sum(1))
 
     def rebuild(self) -> None:
         """Recompute all sums after direct writes to the leaves."""
-        for children, parents in pairwise(self._levels):
-            sums = children.view(-1, _FAN_OUT).sum(1)
-            parents[: len(sums)].copy_(sums)
+        for groups, parents in zip(self._groups, self._levels[1:], strict=True):
+            parents[: len(groups)].copy_(groups.sum(1))
 
-    def find(self, mass: Tensor) -> Tensor:
-        """Return the first leaves `[B]` int64 whose cumulative sum of priorities exceeds a mass.
+    def draw(self, count: int) -> Tensor:
+        """Draw leaves in proportion to their priorities, with replacement.
 
-        Masses drawn uniformly from 0 to `total` select leaves in proportion to their priorities. A
-        leaf of priority 0 is never returned unless all priorities are 0.
+        The nodes of the top level are drawn one from each of `count` strata of equal probability,
+        the leaves below a node independently. A leaf of priority 0 is never drawn unless all
+        priorities are 0.
 
         Args:
-            mass: target values of the cumulative sum, `[B]` float32, 0 to `total`.
+            count: number of leaves to draw, at least 1.
+
+        Returns:
+            Indices of the leaves, `[count]` int64.
         """
-        mass = mass.clamp(min=0.0)
-        node = torch.zeros_like(mass, dtype=torch.int64)
-        for level in reversed(self._levels[:-1]):
-            siblings = level.view(-1, _FAN_OUT).index_select(0, node)
-            # Sibling i begins at bounds[i] and ends at bounds[i + 1].
-            bounds = F.pad(siblings, (1, 0)).cumsum(1)
-            # However sums are rounded, the mass stays below the end of the last nonempty sibling.
-            mass = torch.minimum(mass, bounds[:, -1] * _JUST_BELOW_ONE)
-            position = (bounds <= mass.unsqueeze(1)).sum(1, keepdim=True) - 1
-            # Only in an empty tree all bounds are at or below the mass.
-            position = position.clamp(max=_FAN_OUT - 1)
-            mass = mass - bounds.gather(1, position).squeeze(1)
-            node = node * _FAN_OUT + position.squeeze(1)
-        return node
+        if count != self._strata[0].shape[1]:
+            self._strata = self._strata_of(count)
+        ends, lengths = self._strata
+        # Positions above 0 up to 1 in the cumulative sums. With one of its own, each level has the
+        # full resolution of float32: probabilities are exact to about 1 part in 10,000.
+        top, *lower = torch.addcmul(ends, torch.rand_like(ends), lengths, value=-1.0).unbind()
+        ends = self._top.cumsum(1)[0]
+        node = self._first_reaching(ends, ends[-1] * top)
+        for groups, fraction in zip(reversed(self._groups), lower, strict=True):
+            ends = groups.index_select(0, node.squeeze(1)).cumsum(1)
+            child = self._first_reaching(ends, ends[:, -1:] * fraction)
+            node = torch.add(child, node, alpha=_FAN_OUT)
+        return node.squeeze(1)
+
+    def _first_reaching(self, ends: Tensor, position: Tensor) -> Tensor:
+        """Return indices `[B, 1]` of the first ends, `[B, N]` or `[N]`, at or above positions."""
+        if self._has_searchsorted:
+            return torch.searchsorted(ends, position)
+        return (ends < position).sum(1, keepdim=True)
+
+    def _strata_of(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return ends `[levels, count, 1]` and lengths `[levels, 1, 1]` of the strata of draws.
+
+        The top level has `count` strata, each lower level a single one.
+        """
+        device = self._top.device
+        ends = torch.ones(len(self._levels), count, 1, device=device)
+        ends[0, :, 0] = torch.arange(1, count + 1, device=device) / count
+        lengths = torch.ones(len(self._levels), 1, 1, device=device)
+        lengths[0] = 1.0 / count
+        return ends, lengths
+
+
+def _level_sizes(capacity: int) -> list[int]:
+    """Return the number of nodes of each level, from the leaves to the top."""
+    sizes = [capacity]
+    while sizes[-1] > _TOP_WIDTH:
+        groups = math.ceil(sizes[-1] / _FAN_OUT)
+        sizes[-1] = groups * _FAN_OUT
+        sizes.append(groups)
+    return sizes

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.directml.steps import capabilities_of_directml
 from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.sum_tree import SumTree
 
 CPU = torch.device("cpu")
-SIZES = [1, 5, 32, 33, 1000, 40_000]
+SIZES = [1, 5, 33, 2049, 100_000]
 
 
 def filled(priorities: torch.Tensor) -> SumTree:
@@ -27,16 +28,9 @@ def some_priorities(size: int, seed: int = 0) -> torch.Tensor:
     return priorities
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_find_equals_a_search_in_the_cumulative_sum(size: int) -> None:
-    priorities = some_priorities(size)
-    tree = filled(priorities)
-    ends = np.cumsum(priorities.numpy(), dtype=np.float64)
-    assert tree.total.item() == ends[-1]
-    # The boundaries between leaves are among the masses.
-    masses = np.concatenate([np.linspace(0, ends[-1] - 1, 777), ends[:-1], [0.0]]).astype(int)
-    found = tree.find(torch.as_tensor(masses, dtype=torch.float32))
-    assert np.array_equal(found.numpy(), np.searchsorted(ends, masses, side="right"))
+def seeded_draw(tree: SumTree, count: int) -> torch.Tensor:
+    torch.manual_seed(1)
+    return tree.draw(count)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -55,45 +49,82 @@ def test_an_updated_tree_equals_a_rebuilt_one(size: int) -> None:
     rebuilt = SumTree(size, CPU)
     rebuilt.leaves.copy_(tree.leaves)
     rebuilt.rebuild()
-    masses = torch.rand(1000) * tree.total
-    assert torch.equal(rebuilt.total, tree.total)
-    assert torch.equal(rebuilt.find(masses), tree.find(masses))
+    assert torch.equal(seeded_draw(rebuilt, 1000), seeded_draw(tree, 1000))
 
 
 def test_a_repeated_leaf_gets_the_largest_of_its_priorities() -> None:
     tree = filled(torch.tensor([1.0, 9.0, 1.0]))
     tree.update(torch.tensor([1, 2, 1, 1]), torch.tensor([0.5, 4.0, 3.0, 2.0]))
     assert tree.leaves.tolist() == [1.0, 3.0, 4.0]
-    assert tree.total.item() == 8.0
 
 
-def test_leaves_are_found_in_proportion_to_their_priorities() -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_leaves_are_drawn_in_proportion_to_their_priorities(size: int) -> None:
     torch.manual_seed(0)
-    priorities = some_priorities(200)
-    tree = filled(priorities)
+    # Few leaves, anywhere in the tree, so that each is drawn often.
+    priorities = some_priorities(size) * (torch.rand(size) < 200 / size)
+    priorities[-1] = 7.0
     draws = 200_000
-    found = tree.find(torch.rand(draws) * tree.total)
+    drawn = filled(priorities).draw(draws)
     expected = draws * priorities / priorities.sum()
-    deviation = (torch.bincount(found, minlength=200) - expected).abs()
+    deviation = (torch.bincount(drawn, minlength=size) - expected).abs()
     assert (deviation <= 5 * expected.sqrt()).all()
+
+
+def test_equal_priorities_in_a_million_leaves_are_drawn_equally_often() -> None:
+    torch.manual_seed(0)
+    draws = 500_000
+    drawn = filled(torch.full((1_000_000,), 0.3)).draw(draws)
+    counts = torch.bincount(drawn, minlength=1_000_000)
+    # The count of a leaf follows a Poisson distribution of mean 0.5.
+    for count, share in enumerate([0.607, 0.303, 0.076, 0.013]):
+        assert abs((counts == count).float().mean().item() - share) < 2e-3
+    for parts in (10, 100, 1000):
+        deviation = counts.view(parts, -1).sum(1) - draws / parts
+        assert (deviation.abs() <= 5 * (draws / parts) ** 0.5).all()
+
+
+def test_every_draw_is_from_a_stratum_of_its_own() -> None:
+    torch.manual_seed(0)
+    tree = filled(torch.ones(1000))
+    for _ in range(3):
+        assert torch.equal(tree.draw(500) // 2, torch.arange(500))
+        assert torch.equal(tree.draw(100) // 10, torch.arange(100))
 
 
 @pytest.mark.parametrize("size", [3, 100, 5000])
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
-def test_an_empty_leaf_is_never_found_even_beyond_the_total(size: int, scale: float) -> None:
+def test_an_empty_leaf_is_never_drawn(size: int, scale: float) -> None:
     torch.manual_seed(0)
     for _ in range(20):
         priorities = scale * torch.rand(size) * (torch.rand(size) < 0.3)
         priorities[size // 2] = scale
         tree = filled(priorities)
-        masses = torch.cat([torch.rand(500), torch.tensor([0.0, 1.0, 1.001])]) * tree.total
-        assert (tree.priorities(tree.find(masses)) > 0.0).all()
+        assert (tree.priorities(tree.draw(500)) > 0.0).all()
 
 
-def test_the_only_nonempty_leaf_is_always_found() -> None:
+@pytest.mark.parametrize("extreme", [0.0, 1.0 - 2.0**-24])
+@pytest.mark.parametrize("size", [1000, 100_000])
+def test_extreme_random_numbers_draw_nonempty_leaves(
+    extreme: float, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    priorities = some_priorities(size) * 0.1
+    priorities[:40], priorities[-40:] = 0.0, 0.0
+    tree = filled(priorities)
+    monkeypatch.setattr(torch, "rand_like", lambda like: torch.full_like(like, extreme))
+    for count in (1, 256, 777):
+        assert (tree.priorities(tree.draw(count)) > 0.0).all()
+
+
+def test_the_only_nonempty_leaf_is_always_drawn() -> None:
     tree = SumTree(5000, CPU)
     tree.update(torch.tensor([4321]), torch.tensor([0.1]))
-    assert tree.find(torch.linspace(0.0, 1.0, 100)).eq(4321).all()
+    assert tree.draw(100).eq(4321).all()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_tree_without_priorities_draws_one_of_its_leaves(size: int) -> None:
+    assert 0 <= SumTree(size, CPU).draw(100).max() < size
 
 
 def test_tiny_priorities_beside_large_ones_in_a_million_leaves() -> None:
@@ -101,23 +132,28 @@ def test_tiny_priorities_beside_large_ones_in_a_million_leaves() -> None:
     priorities = torch.full((1_000_000,), 1e-8)
     large = torch.tensor([0, 500_000, 999_999])
     priorities[large] = torch.tensor([1e-2, 2e-2, 1e-2])
-    tree = filled(priorities)
-    torch.testing.assert_close(tree.total.item(), 0.05, rtol=1e-5, atol=0.0)
-    draws = 20_000
-    found = tree.find(torch.rand(draws) * tree.total)
+    drawn = filled(priorities).draw(20_000)
     for leaf, share in zip(large.tolist(), [0.2, 0.4, 0.2], strict=True):
-        assert abs(found.eq(leaf).float().mean().item() - share) < 0.02
-    tiny = found[~torch.isin(found, large)]
+        assert abs(drawn.eq(leaf).float().mean().item() - share) < 0.02
+    tiny = drawn[~torch.isin(drawn, large)]
     assert abs(tiny.float().mean().item() / 500_000 - 1.0) < 0.05
 
 
-def test_update_and_find_need_no_host_reads(accelerator: torch.device) -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_a_device_without_searchsorted_draws_the_same(size: int) -> None:
+    usual = filled(some_priorities(size))
+    with capabilities_of_directml():
+        plain = filled(some_priorities(size))
+    assert torch.equal(seeded_draw(plain, 1000), seeded_draw(usual, 1000))
+
+
+def test_update_and_draw_need_no_host_reads(accelerator: torch.device) -> None:
     tree = SumTree(40_000, accelerator)
     index = torch.randint(40_000, (64,), device=accelerator)
     priority = torch.rand(64, device=accelerator)
     with count_host_reads() as counter:
         tree.update(index, priority)
-        tree.priorities(tree.find(torch.rand(64, device=accelerator) * tree.total))
+        tree.priorities(tree.draw(64))
         tree.rebuild()
     assert counter.host_reads == counter.copies == 0, counter.report()
 
