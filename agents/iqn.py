@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from tensordict import TensorDictBase
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
 from agents.modules.networks import LayerSizes, mlp
 from agents.modules.optimization import TargetNetwork
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, midpoints, quantile_huber_loss
+from agents.modules.relu import relu
 from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.exploration import EpsilonGreedy
 from torchrl_gpu.acting.policy import PolicyWrapper
@@ -150,18 +152,23 @@ class IQN(ValueBasedAgent):
         after, action = batch.get("next"), batch.get("action")
         samples = action.shape[0]
         with torch.no_grad():
+            target: Any = self.target_network.network
+            next_features = target(after)
             # a' = argmax_a 1/K sum_k Z_{tau_k}(s', a),  tau_k ~ U(0, risk level)
-            chooser: Any = self.network if self.is_double else self.target_network.network
             acting_fractions = self.network.draw_acting_fractions()
-            next_action = chooser.values(after, acting_fractions).argmax(dim=-1)
+            if self.is_double:
+                next_values = self.network.values(self.network(after), acting_fractions)
+            else:
+                next_values = target.values(next_features, acting_fractions)
             # y_j = r + gamma (1 - terminated) Z'_{tau_j}(s', a'),  tau_j ~ U(0, 1)       (eq. 2)
             next_fractions = draw_fractions((samples, self.target_fractions), 1.0, self.device)
-            next_quantiles = _chosen(self.target_network(after, next_fractions), next_action)
+            next_action = next_values.argmax(dim=-1)
+            next_quantiles = target.quantiles(next_features, next_fractions, next_action)
             targets = after.get("reward") + self.bootstrap_discount(batch) * next_quantiles
 
         # L = sum_i mean_j rho_{tau_i}(y_j - Z_{tau_i}(s, a)),  tau_i ~ U(0, 1)            (eq. 3)
         fractions = draw_fractions((samples, self.fractions), 1.0, self.device)
-        quantiles = _chosen(self.network(batch, fractions), action)
+        quantiles = self.network.quantiles(self.network(batch), fractions, action)
         loss = quantile_huber_loss(quantiles, fractions, targets, self.kappa)
         return Losses(
             terms={"loss/value": self.weighted_mean(loss, batch)},
@@ -209,27 +216,56 @@ class QuantileNetwork(nn.Module):
         fixed = midpoints(acting_fractions, risk_level, device)
         self.register_buffer("acting_midpoints", fixed, persistent=False)
 
-    def forward(self, observation: TensorDictBase, fractions: Tensor) -> Tensor:
-        """Return quantiles `[*B, N, num_actions]` at fractions `[*B, N]` or `[N]` in [0, 1]."""
-        # Z_tau(s, .) = f(psi(s) * phi(tau))
-        features = self.features(self.encoder(observation)).relu()
-        return self.head(features.unsqueeze(-2) * self.embedding(fractions))
+    def forward(self, observation: TensorDictBase) -> Tensor:
+        """Return the features psi(s) `[*B, width]`, from which values and quantiles are made."""
+        return relu(self.features(self.encoder(observation)))
 
-    def values(self, observation: TensorDictBase, fractions: Tensor) -> Tensor:
-        """Return the means `[*B, num_actions]` of the quantiles at fractions `[N]` in [0, 1]."""
-        features = self.features(self.encoder(observation)).relu()
+    def values(self, features: Tensor, fractions: Tensor) -> Tensor:
+        """Return the mean of the quantiles of every action.
+
+        Args:
+            features: psi(s) `[*B, width]`.
+            fractions: quantile fractions `[N]` in [0, 1].
+
+        Returns:
+            Means `[*B, num_actions]`.
+        """
         embedded = self.embedding(fractions)
         if len(self.head) == 1:
             # 1/N sum_n f(psi * phi(tau_n)) = f(psi * 1/N sum_n phi(tau_n)) for a linear f
             return self.head(features * embedded.mean(dim=-2))
         return self.head(features.unsqueeze(-2) * embedded).mean(dim=-2)
 
+    def quantiles(self, features: Tensor, fractions: Tensor, action: Tensor) -> Tensor:
+        """Return the quantiles of one action for each observation.
+
+        Args:
+            features: psi(s) `[*B, width]`.
+            fractions: quantile fractions `[*B, N]` in [0, 1].
+            action: actions `[*B]` int64.
+
+        Returns:
+            Quantiles `[*B, N]`, float32.
+        """
+        # Z_tau(s, a) = f(psi(s) * phi(tau))_a: the rows of all other actions are left out.
+        last: Any = self.head[-1]
+        row = F.embedding(action, last.weight)
+        inputs = self.embedding(fractions)
+        if len(self.head) == 1:
+            # (psi * phi(tau)) . w_a = phi(tau) . (psi * w_a): one product less for each fraction
+            row = features * row
+        else:
+            inputs = self.head[:-1](features.unsqueeze(-2) * inputs)
+        # A batched product with vectors is several times slower than this sum on a CPU.
+        quantiles = (inputs * row.unsqueeze(-2)).sum(dim=-1)
+        return quantiles + F.embedding(action, last.bias.unsqueeze(-1))
+
     def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
         """Return the actions `[*B]` int64 with the highest mean over the acting fractions."""
         fractions = self.acting_midpoints
         if not deterministic:
             fractions = self.draw_acting_fractions()
-        return self.values(observation, fractions).argmax(dim=-1)
+        return self.values(self(observation), fractions).argmax(dim=-1)
 
     def draw_acting_fractions(self) -> Tensor:
         """Draw quantile fractions `[acting_fractions]` to choose the actions of one batch by.
@@ -238,9 +274,3 @@ class QuantileNetwork(nn.Module):
         """
         shape = (self.acting_fractions,)
         return draw_fractions(shape, self.risk_level, self.acting_midpoints.device)
-
-
-def _chosen(quantiles: Tensor, action: Tensor) -> Tensor:
-    """Return the quantiles `[B, N]` of actions `[B]` out of `[B, N, num_actions]`."""
-    index = action.reshape(-1, 1, 1).expand(-1, quantiles.shape[1], 1)
-    return quantiles.gather(-1, index).squeeze(-1)

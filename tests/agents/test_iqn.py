@@ -21,12 +21,13 @@ def with_known_quantiles(agent: IQN) -> IQN:
     Online Z = (2, 10 tau, 0): the mean is (2, 5, 0), the mean of the worst tenth (2, 0.5, 0).
     Target Z = (20, 10, 5 + 20 tau): the mean is (20, 10, 15).
     """
-    for network, bias, slope in (
+    networks: list[tuple[Any, list[float], list[float]]] = [
         (agent.network, [2.0, 0.0, 0.0], [0.0, 10.0, 0.0]),
         (agent.target_network.network, [20.0, 10.0, 5.0], [0.0, 0.0, 20.0]),
-    ):
-        network.forward = known = KnownQuantiles(bias, slope)
-        network.values = known.means  # type: ignore[assignment]
+    ]
+    for network, bias, slope in networks:
+        known = KnownQuantiles(bias, slope)
+        network.values, network.quantiles = known.values, known.quantiles
     return agent
 
 
@@ -36,12 +37,14 @@ class KnownQuantiles:
     def __init__(self, bias: list[float], slope: list[float]) -> None:
         self.bias, self.slope = torch.tensor(bias), torch.tensor(slope)
 
-    def __call__(self, observation: TensorDict, fractions: torch.Tensor) -> torch.Tensor:
-        values = self.bias + self.slope * fractions.unsqueeze(-1)
-        return values.expand(*observation.batch_size, *values.shape[-2:])
+    def values(self, features: torch.Tensor, fractions: torch.Tensor) -> torch.Tensor:
+        means = self.bias + self.slope * fractions.mean()
+        return means.expand(*features.shape[:-1], 3)
 
-    def means(self, observation: TensorDict, fractions: torch.Tensor) -> torch.Tensor:
-        return self(observation, fractions).mean(dim=-2)
+    def quantiles(
+        self, features: torch.Tensor, fractions: torch.Tensor, action: torch.Tensor
+    ) -> torch.Tensor:
+        return self.bias[action].unsqueeze(-1) + self.slope[action].unsqueeze(-1) * fractions
 
 
 @pytest.mark.parametrize(("risk_level", "action"), [(1.0, 1), (0.1, 0)])
@@ -56,19 +59,44 @@ def test_a_risk_averse_policy_prefers_a_certain_return(
 
 
 @pytest.mark.parametrize("head_sizes", [[], [16]])
-def test_the_values_of_a_batch_are_means_of_its_quantiles(head_sizes: list[int]) -> None:
+@pytest.mark.parametrize("batch", [[7], [2, 7]])
+def test_values_are_means_of_the_quantiles_of_each_action(
+    head_sizes: list[int], batch: list[int]
+) -> None:
     network = make(head_sizes=head_sizes).network
-    observation = TensorDict({"observation": torch.randn(2, 7, OBSERVATION)}, [2, 7])
+    features = network(TensorDict({"observation": torch.randn(*batch, OBSERVATION)}, batch))
     fractions = torch.rand(8)
-    means = network(observation, fractions).mean(dim=-2)
-    torch.testing.assert_close(network.values(observation, fractions), means)
+    values = network.values(features, fractions)
+    for action in range(3):
+        actions = torch.full(batch, action)
+        quantiles = network.quantiles(features, fractions.expand(*batch, 8), actions)
+        torch.testing.assert_close(quantiles.mean(-1), values[..., action])
+
+
+@pytest.mark.parametrize("head_sizes", [[], [16]])
+def test_quantiles_are_those_of_the_whole_head(head_sizes: list[int]) -> None:
+    network = make(head_sizes=head_sizes).network
+    features = network(TensorDict({"observation": torch.randn(BATCH, OBSERVATION)}, [BATCH]))
+    fractions, action = torch.rand(BATCH, 4), torch.randint(3, (BATCH,))
+    # Z_tau(s, a) = f(psi(s) * phi(tau))_a, and its gradients
+    every = network.head(features.unsqueeze(1) * network.embedding(fractions))
+    expected = every[torch.arange(BATCH), :, action]
+    found = network.quantiles(features, fractions, action)
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn(BATCH, 4)
+    for one, other in zip(
+        torch.autograd.grad((found * weight).sum(), list(network.parameters()), retain_graph=True),
+        torch.autograd.grad((expected * weight).sum(), list(network.parameters())),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
 
 
 def test_fixed_fractions_give_the_mean_of_random_fractions() -> None:
-    agent = make(acting_fractions=64)
-    observation = TensorDict({"observation": torch.randn(BATCH, OBSERVATION)}, [BATCH])
-    fixed = agent.network(observation, agent.network.acting_midpoints).mean(-2)
-    drawn = agent.network(observation, torch.rand(BATCH, 5_000)).mean(-2)
+    network = make(acting_fractions=64).network
+    features = network(TensorDict({"observation": torch.randn(BATCH, OBSERVATION)}, [BATCH]))
+    fixed = network.values(features, network.acting_midpoints)
+    drawn = network.values(features, torch.rand(5_000))
     torch.testing.assert_close(fixed, drawn, atol=0.02, rtol=0.0)
 
 
