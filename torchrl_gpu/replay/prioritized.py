@@ -91,7 +91,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return size + SumTree.bytes_needed(capacity // num_envs * num_envs) + 4
 
     def sample(self, batch_size: int) -> TensorDict:
-        """Draw transitions in proportion to their priorities, one from each of `batch_size` strata.
+        """Draw transitions in proportion to their priorities, from strata as in `SumTree.draw`.
 
         Args:
             batch_size: number of transitions to draw, at least 1.
@@ -108,8 +108,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         place = self._tree.draw(batch_size)
         leaf = self._tree.priorities(place)
         # w_i = (N P(i))^-beta / max_j w_j = (p_i / min_j p_j)^(-alpha beta)         (sec. 3.4)
-        beta = 1.0 if self.weight_exponent is None else self.weight_exponent()
-        weight = (leaf.min() / leaf) ** beta
+        weight = leaf.min() / leaf
+        if self.weight_exponent is not None:
+            weight = weight ** self.weight_exponent()
         return self._transitions(place, {("weight",): weight.unsqueeze(1), ("place",): place})
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
