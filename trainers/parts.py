@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from operator import attrgetter
 from types import GeneratorType
 from typing import Any, Final
 
-# The calls of each part, as attributes of the trainer.
+# The calls of each part, as attributes of the trainer; `*` stands for every item.
 PARTS: Final[dict[str, tuple[str, ...]]] = {
     "simulate": (
-        "collector.env.reset",
-        "collector.env.begin_step",
-        "collector.env.step_and_maybe_reset",
+        "collector.parts.*.env.reset",
+        "collector.parts.*.env.begin_step",
+        "collector.parts.*.env.step_and_maybe_reset",
     ),
-    "copy": ("collector.to_host", "collector.to_device"),
+    "copy": ("collector.parts.*.to_host", "collector.parts.*.to_device"),
     "act": ("execution.act",),
     "store": ("experience.store", "experience.learned"),
     "sample": ("experience.batches",),
@@ -39,12 +38,25 @@ def enclosed(trainer: object, part: Callable[[str], AbstractContextManager[Any]]
         part: function that returns the context manager of a part, given its name.
     """
     with ExitStack() as undo:
-        for name, calls in PARTS.items():
-            for path in calls:
-                owner, _, attribute = path.rpartition(".")
-                target = attrgetter(owner)(trainer) if owner else trainer
-                undo.callback(_replace(target, attribute, functools.partial(part, name)))
+        for name, owner, attribute in calls_of(trainer):
+            undo.callback(_replace(owner, attribute, functools.partial(part, name)))
         yield
+
+
+def calls_of(trainer: object) -> Iterator[tuple[str, Any, str]]:
+    """Yield the part, the owner and the attribute of every call of a trainer."""
+    for name, paths in PARTS.items():
+        for path in paths:
+            *steps, attribute = path.split(".")
+            owners = [trainer]
+            for step in steps:
+                owners = (
+                    [item for items in owners for item in items]  # type: ignore[attr-defined]
+                    if step == "*"
+                    else [getattr(owner, step) for owner in owners]
+                )
+            for owner in owners:
+                yield name, owner, attribute
 
 
 def _replace(

@@ -12,11 +12,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
-from torchrl.modules import RandomPolicy
 
 from agents.base import Agent
 from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.acting.halves import HalvesCollector
+from torchrl_gpu.acting.uniform import UniformPolicy
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.checkpoints.state_file import load_state
@@ -32,7 +34,7 @@ from trainers.identity import check_identity, check_trainable, identity
 from trainers.layout import LAYOUT, load_checkpoint
 from trainers.loggers import MetricLogger
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
-from trainers.overlap import overlap_of
+from trainers.overlap import halves_of, overlap_of
 from trainers.profile import Profile
 from trainers.progress import ProgressDisplay
 from trainers.trace import Trace
@@ -77,6 +79,10 @@ class TorchRLTrainer:
             so that the policy that acts lacks the updates of one batched step. The number of
             updates is the same. None for all off-policy agents in an environment that can overlap
             (`Environment.can_overlap`).
+        halves: step the environments in two halves (`Environment.halves`), so that the policy acts
+            for one half while the other one simulates. The policy of an off-policy agent that acts
+            lacks the updates of one batched step, as with `overlap`. None for on-policy agents in
+            an environment with halves.
         loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
@@ -90,8 +96,8 @@ class TorchRLTrainer:
         trace: the recorder of the trace; None without `trace`.
 
     Raises:
-        ConfigurationError: an argument is out of range, or `overlap` is true and agent or
-            environment cannot overlap.
+        ConfigurationError: an argument is out of range, `overlap` is true and agent or environment
+            cannot overlap, or `halves` is true and the environment has none.
     """
 
     @checked
@@ -116,6 +122,7 @@ class TorchRLTrainer:
         checkpoints_kept: Annotated[int, Field(ge=1)] = 3,
         save_replay: bool = True,
         overlap: bool | None = None,
+        halves: bool | None = None,
         loggers: Sequence[Literal["csv", "tensorboard", "wandb"]] = ("csv", "tensorboard"),
         show_progress: bool = True,
         profile: bool = False,
@@ -124,6 +131,7 @@ class TorchRLTrainer:
         self.env = env = as_environment(env)
         self.agent = agent
         self.overlap = overlap_of(overlap, type(agent), name_of(env), env_can=env.can_overlap)
+        self.halves = halves_of(halves, type(agent), name_of(env), env_can=bool(env.halves()))
         self.folder = folder
         given = isinstance(evaluation_env, EnvBase)
         self._evaluator = Evaluator(evaluation_env) if given else evaluation_env
@@ -144,10 +152,11 @@ class TorchRLTrainer:
             agent, self.num_envs, replay_capacity, random_frames, env.frame_stacks
         )
         self.execution = execution or Execution()
-        self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
+        collector = HalvesCollector if self.halves else BatchCollector
+        self.collector = collector(env, agent.device, agent.policy.in_keys, self.execution)
         self.robots = self.collector.robots
         random_action = env.full_action_spec[self.robots.action_key]
-        self.random_policy = RandomPolicy(random_action.to(agent.device))
+        self.random_policy = UniformPolicy(random_action.to(agent.device))
         self.episodes = EpisodeStatistics(agent.action_spec.shape[0], agent.device)
         self.update_metrics = MetricAccumulator()
         self.checkpoints = CheckpointFolder(folder / "checkpoints", keep=checkpoints_kept)
@@ -210,13 +219,13 @@ class TorchRLTrainer:
         Returns:
             The transitions `[R]` on the agent's device, one for each robot of the batch.
         """
-        is_random = self.frames < self.experience.random_frames
-        policy = self.random_policy if is_random else self.agent.policy
+        policy = self._policy_at(self.frames)
         if self.overlap:
             self.collector.begin(policy)
             self._learn()
-        step = self.collector.step(policy)
         self.frames += self.num_envs
+        acts_ahead = self.halves and self.experience.keeps_policy() and not self._pauses()
+        step = self.collector.step(policy, self._policy_at(self.frames) if acts_ahead else None)
         transition = self.robots.transition(step)
         after = transition.get("next")
         self.episodes.update(
@@ -326,6 +335,11 @@ class TorchRLTrainer:
         set_rng_state(state["random"], self.agent.device)
         if not goes_on:
             self._begin_new_episodes()
+
+    def _policy_at(self, frames: int) -> TensorDictModuleBase:
+        """Return the policy that acts after a number of frames."""
+        is_random = frames < self.experience.random_frames
+        return self.random_policy if is_random else self.agent.policy
 
     def _learn(self) -> None:
         """Do all updates that are due."""

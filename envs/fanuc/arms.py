@@ -50,25 +50,32 @@ class Arms(ABC):
         """Process ids of the workers; empty for a simulator without workers."""
         return []
 
+    @property
+    def halves(self) -> list[slice]:
+        """Rows of two halves that can simulate at the same time; empty without such halves."""
+        return []
+
     @abstractmethod
-    def begin_step(self, action: Tensor) -> None:
-        """Begin a step that the next `step` with the same tensor finishes.
+    def begin_step(self, rows: slice, action: Tensor) -> None:
+        """Begin a step that the next `step` of the same rows with the same tensor finishes.
 
         Args:
+            rows: rows of the arms, see `step`.
             action: actions of the step, see `step`.
         """
 
     @abstractmethod
-    def step(self, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
-        """Move the arms for one control period.
+    def step(self, rows: slice, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
+        """Move some arms for one control period.
 
         Args:
-            action: joint speeds as fractions of the maximum speeds, `[N, 6]`, -1 to 1.
+            rows: rows of the arms: all of them, or one of `halves`.
+            action: joint speeds as fractions of the maximum speeds, `[K, 6]`, -1 to 1.
             max_steps: number of steps after which an episode is truncated.
             success_radius: maximum distance that counts as success, metres.
 
         Returns:
-            Rewards and done flags of the step.
+            Rewards and done flags of the step, `[K, 1]`.
         """
 
     @abstractmethod

@@ -69,9 +69,11 @@ class BulletArms(Arms):
         self._encode = ObservationEncoder(robot)
         self._shared = self._pool.exchange
         self._target = self._shared.target.copy()
-        self._begun: Tensor | None = None  # the actions of the step in flight
+        self._all = slice(0, num_arms)
+        # The rows and actions of each step in flight.
+        self._begun: list[tuple[slice, Tensor]] = []
         self.steps = np.zeros((num_arms, 1), np.int64)
-        self._copy()
+        self._copy(self._all)
 
     @classmethod
     def demand(cls) -> Demand:
@@ -103,44 +105,59 @@ class BulletArms(Arms):
         """Process ids of the workers."""
         return self._pool.pids
 
-    def _copy(self) -> None:
-        self._state = self._shared.state.copy()
-        self._observation = self._shared.observation.copy()
-        self._distance = self._shared.distance.copy()
+    @property
+    def halves(self) -> list[slice]:
+        """Rows of each half of the workers; empty if there is only one worker."""
+        return self._pool.halves
 
-    def begin_step(self, action: Tensor) -> None:
+    def _copy(self, rows: slice) -> None:
+        """Copy the results of a step from shared memory."""
+        shared = self._shared
+        if rows == self._all:
+            self._state = shared.state.copy()
+            self._observation = shared.observation.copy()
+            self._distance = shared.distance.copy()
+        else:
+            self._state = _replaced(self._state, rows, shared.state[rows])
+            self._observation = _replaced(self._observation, rows, shared.observation[rows])
+            self._distance = _replaced(self._distance, rows, shared.distance[rows])
+
+    def begin_step(self, rows: slice, action: Tensor) -> None:
         """Let the workers begin a step while the program computes: see `Arms.begin_step`."""
-        self._pool.give_way()
-        self._begin_step(action)
+        if rows == self._all:
+            self._pool.give_way()
+        self._begin_step(rows, action)
 
-    def _begin_step(self, action: Tensor) -> None:
+    def _begin_step(self, rows: slice, action: Tensor) -> None:
         """Let the workers begin a step; an unfinished one is undone."""
-        if self._pool.recover():
-            self._hand_over(slice(None))
-        self._shared.action[:] = action.numpy()
-        self._pool.begin_step()
-        self._begun = action
+        if self._pool.recover(rows):
+            self._hand_over(rows)
+        self._shared.action[rows] = action.numpy()
+        self._pool.begin_step(rows)
+        self._begun.append((rows, action))
 
-    def step(self, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
-        """Move the arms for one control period; see `Arms.step`.
+    def step(self, rows: slice, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
+        """Move some arms for one control period; see `Arms.step`.
 
         Arms whose worker died in this step keep their state; their episodes are truncated.
         """
-        if self._begun is not action:
-            self._begin_step(action)
-        self._begun = None
+        if not any(begun is action and its == rows for its, begun in self._begun):
+            self._begin_step(rows, action)
+        self._begun = [begun for begun in self._begun if begun[0] != rows]
         # While the workers simulate.
-        before, effort = self._distance, effort_of(action.numpy())
-        steps = self.steps + 1
+        before, effort = self._distance[rows], effort_of(action.numpy())
+        steps = self.steps[rows] + 1
         time_is_up = steps >= max_steps
-        lost = self._pool.finish_step()
+        lost = self._pool.finish_step(rows)
         for arms in lost:
             self._shared.state[arms] = self._state[arms]
             self._shared.observation[arms] = self._observation[arms]
             self._shared.distance[arms] = self._distance[arms]
-        self._copy()
-        self.steps = steps
-        outcome = judge(before, self._distance, effort, time_is_up, success_radius, lost)
+        self._copy(rows)
+        self.steps[rows] = steps
+        interrupted = [slice(arms.start - rows.start, arms.stop - rows.start) for arms in lost]
+        after = self._distance[rows]
+        outcome = judge(before, after, effort, time_is_up, success_radius, interrupted)
         return outcome._replace(reward=outcome.reward.astype(np.float32, copy=False))
 
     def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:
@@ -163,9 +180,9 @@ class BulletArms(Arms):
     def _hand_over(self, arms: NDArray[np.int64] | slice) -> None:
         """Write the state of some arms to shared memory; workers load it before the next step.
 
-        A step in flight began from another state: the next one will undo it.
+        A step of these arms in flight began from another state: the next one will undo it.
         """
-        self._begun = None
+        self._begun = [begun for begun in self._begun if not _contains(begun[0], arms)]
         self._shared.state[arms] = self._state[arms]
         self._shared.target[arms] = self._target[arms]
         self._shared.rewritten[arms] = 1
@@ -179,18 +196,27 @@ class BulletArms(Arms):
         self._state, self._target, self._observation, self._distance = (
             state[name].numpy().copy() for name in _STATE
         )
-        self._hand_over(slice(None))
+        self._hand_over(self._all)
 
     def close(self) -> None:
         """End the worker processes; may be called again."""
-        self._begun = None
+        self._begun.clear()
         self._pool.close()
 
 
 _STATE = ("state", "target", "observation", "distance")
 
 
-def _replaced(array: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+def _contains(rows: slice, arms: NDArray[np.int64] | slice) -> bool:
+    """Return whether some of the arms are in the given rows."""
+    if isinstance(arms, slice):
+        return max(rows.start, arms.start) < min(rows.stop, arms.stop)
+    return bool(((arms >= rows.start) & (arms < rows.stop)).any())
+
+
+def _replaced(
+    array: NDArray[Any], rows: NDArray[np.int64] | slice, values: NDArray[Any]
+) -> NDArray[Any]:
     """Return a copy of the array with some rows replaced."""
     array = array.copy()
     array[rows] = values

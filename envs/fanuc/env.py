@@ -10,20 +10,19 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
 from envs.fanuc.arms import Arms
 from envs.fanuc.bullet_arms import BulletArms
 from envs.fanuc.curriculum import Curriculum
 from envs.fanuc.genesis_arms import GenesisArms
 from envs.fanuc.kinematics import ForwardKinematics
-from envs.fanuc.observation import observation_bounds
+from envs.fanuc.reaching import ReachingArms, Task
 from envs.fanuc.render import ArmRenderer
 from envs.fanuc.robot import NUM_JOINTS, load_robot
 from envs.fanuc.simulation import STEP_SECONDS
 from envs.fanuc.targets import GRADES, Grade, load_targets
+from envs.fanuc.worker_pool import default_num_workers, group_sizes
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.demand import Demand
 from torchrl_gpu.environments.environment import Environment
@@ -42,7 +41,7 @@ TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
 TRAIL_LENGTH = 30
 
 
-class FanucEnv(Environment):
+class FanucEnv(ReachingArms):
     """FANUC LR Mate arms in PyBullet or Genesis; each reaches a target with its flange.
 
     Actions are joint speeds as fractions of the data sheet's maximum speeds, at 60 Hz.
@@ -112,7 +111,7 @@ class FanucEnv(Environment):
                 "env.num_workers=null"
             )
         self.robot = load_robot(robot, urdf)
-        self._bank = load_targets(self.robot, TARGET_SEEDS[mode])
+        bank = load_targets(self.robot, TARGET_SEEDS[mode])
         self._arms: Arms
         if simulator == "genesis":
             self._arms = GenesisArms(self.robot, num_envs, device)
@@ -120,104 +119,32 @@ class FanucEnv(Environment):
             window = mode == "demo" and _has_display()
             iterations = SOLVER_ITERATIONS[mode]
             self._arms = BulletArms(self.robot, num_envs, num_workers, iterations, window)
-        super().__init__(device=self._arms.target.device, batch_size=[num_envs])
+        device = self._arms.target.device
+        self._shoulder = torch.tensor(self.robot.shoulder, dtype=torch.float32, device=device)
+        ceiling = GRADES.index(grade_ceiling)
+        climbs = curriculum and mode == "train"
+        task = Task(
+            bank,
+            self._shoulder,
+            Curriculum(ceiling, level=0 if climbs else ceiling),
+            max_episode_steps,
+            success_radius,
+            seed,
+        )
+        super().__init__(self._arms, slice(0, num_envs), task)
         self.discrete_actions = _joint_moves().to(self.device)
         self.simulator = simulator
         self.can_overlap = self.overlaps({"simulator": simulator})
         self.max_episode_steps = max_episode_steps
         self.success_radius = success_radius
         self._kinematics = ForwardKinematics(self.robot, self.device)
-        self._shoulder = torch.tensor(self.robot.shoulder, dtype=torch.float32, device=self.device)
-        self._targets = self._bank.positions.to(self.device) - self._shoulder
-        self._starts = self._bank.starts.to(self.device)
-        ceiling = GRADES.index(grade_ceiling)
-        climbs = curriculum and mode == "train"
-        self._curriculum = Curriculum(ceiling, level=0 if climbs else ceiling)
-        self._generator = torch.Generator().manual_seed(seed)
-
         self._renderer: ArmRenderer | None = None
         self._trail: deque[list[float]] = deque(maxlen=TRAIL_LENGTH)
         self._last_rendered = (0, 0)
-        self._make_specs(num_envs)
 
-    def _make_specs(self, num_envs: int) -> None:
-        device = self.device
-        done = Categorical(2, shape=(num_envs, 1), dtype=torch.bool, device=device)
-        low, high = (
-            torch.from_numpy(x).to(device).expand(num_envs, -1) for x in observation_bounds()
-        )
-        self.observation_spec = Composite(
-            observation=Bounded(low, high),
-            success=done.clone(),
-            shape=(num_envs,),
-        )
-        self.action_spec = Bounded(
-            -1.0, 1.0, shape=(num_envs, NUM_JOINTS), dtype=torch.float32, device=device
-        )
-        # TorchRL's transforms of rewards ask for a spec without bounds.
-        self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32, device=device)
-        self.full_done_spec = Composite(
-            done=done, terminated=done.clone(), truncated=done.clone(), shape=(num_envs,)
-        )
-
-    def begin_step(self, tensordict: TensorDictBase) -> None:
-        """Let the workers of PyBullet begin a step: see `Environment.begin_step`."""
-        self._arms.begin_step(tensordict.get("action"))
-
-    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        action = tensordict.get("action")
-        outcome = self._arms.step(action, self.max_episode_steps, self.success_radius)
-        if not outcome.interrupted:
-            self._curriculum.record(outcome.success, outcome.done)
-        reward, success, truncated, done = (_tensor(x) for x in outcome[:4])
-        return self._batch(
-            {
-                "observation": self._arms.observation,
-                "success": success,
-                "reward": reward,
-                "terminated": success.clone(),
-                "truncated": truncated,
-                "done": done,
-            }
-        )
-
-    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
-        rows = after.get("done").view(-1).nonzero().view(-1)
-        if len(rows):
-            self._restart(rows)
-        return self.observe()
-
-    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
-        mask = None if tensordict is None else tensordict.get("_reset", None)
-        if mask is None:
-            self._restart(torch.arange(self.num_envs, device=self.device))
-        else:
-            self._restart(mask.view(-1).nonzero().view(-1))
-        return self.observe()
-
-    def _restart(self, rows: Tensor) -> None:
-        """Start a new episode for the arms with the given indices `[K]`."""
-        num_targets = (self._curriculum.level + 1) * self._bank.per_grade
-        starts = self._starts.index_select(0, self._draw(len(self._starts), len(rows)))
-        targets = self._targets.index_select(0, self._draw(num_targets, len(rows)))
-        self._arms.place(rows, starts, targets)
-
-    def _draw(self, below: int, count: int) -> Tensor:
-        return torch.randint(below, (count,), generator=self._generator).to(self.device)
-
-    def observe(self) -> TensorDict:
-        """Return the current observations as a reset would, for instance after loading a state.
-
-        Returns:
-            TensorDict `[num_envs]` with `observation`; `success` and the done keys are false.
-        """
-        tensors = {"observation": self._arms.observation}
-        for key in ("success", "terminated", "truncated", "done"):
-            tensors[key] = torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device)
-        return self._batch(tensors)
-
-    def _set_seed(self, seed: int | None) -> None:
-        self._generator.manual_seed(0 if seed is None else seed)
+    def halves(self) -> tuple[Environment, ...]:
+        """Return the arms of each half of the workers: see `Environment.halves`."""
+        return tuple(ReachingArms(self._arms, rows, self._task) for rows in self._arms.halves)
 
     @classmethod
     def evaluation_limit(cls, settings: Mapping[str, Any]) -> int:
@@ -236,6 +163,12 @@ class FanucEnv(Environment):
     def overlaps(cls, settings: Mapping[str, Any]) -> bool:
         """Return whether the arms are simulated in worker processes: see `Environment`."""
         return bool(settings["simulator"] == "pybullet")
+
+    @classmethod
+    def has_halves(cls, settings: Mapping[str, Any]) -> bool:
+        """Return whether several worker processes simulate the arms: see `Environment`."""
+        workers = settings["num_workers"] or default_num_workers(settings["num_envs"])
+        return cls.overlaps(settings) and min(workers, len(group_sizes(settings["num_envs"]))) > 1
 
     @classmethod
     def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand:
@@ -276,7 +209,7 @@ class FanucEnv(Environment):
 
     def metrics(self) -> dict[str, float]:
         """Return the index of the hardest unlocked grade of targets, 0 for easy."""
-        return {"curriculum/grade": float(self._curriculum.level)}
+        return {"curriculum/grade": float(self._task.curriculum.level)}
 
     def render(self, index: int = 0) -> Tensor:
         """Draw one arm, its target and the recent trail of its flange.
@@ -322,8 +255,8 @@ class FanucEnv(Environment):
             "simulator": self.simulator,
             "arms": self._arms.state_dict(),
             "steps": torch.as_tensor(self._arms.steps).clone(),
-            "generator": self._generator.get_state(),
-            "curriculum": self._curriculum.state_dict(),
+            "generator": self._task.generator.get_state(),
+            "curriculum": self._task.curriculum.state_dict(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], *_: Any, **__: Any) -> None:
@@ -347,8 +280,8 @@ class FanucEnv(Environment):
             )
         self._arms.load_state_dict(state_dict["arms"])
         torch.as_tensor(self._arms.steps).copy_(state_dict["steps"])
-        self._generator.set_state(state_dict["generator"])
-        self._curriculum.load_state_dict(state_dict["curriculum"])
+        self._task.generator.set_state(state_dict["generator"])
+        self._task.curriculum.load_state_dict(state_dict["curriculum"])
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Close the renderer and the simulator; may be called again."""
@@ -357,12 +290,6 @@ class FanucEnv(Environment):
             self._renderer = None
         self._arms.close()
         super().close(raise_if_closed=False)
-
-
-def _tensor(values: Any) -> Tensor:
-    """Return numpy arrays as tensors in the same memory, and tensors unchanged."""
-    # `torch.as_tensor` takes three times as long.
-    return values if isinstance(values, Tensor) else torch.from_numpy(values)
 
 
 def _joint_moves() -> Tensor:

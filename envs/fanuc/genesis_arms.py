@@ -143,11 +143,11 @@ class GenesisArms(Arms):
         """Distances from flange to target, `[N, 1]`, float32, metres."""
         return self._distance
 
-    def begin_step(self, action: Tensor) -> None:
+    def begin_step(self, rows: slice, action: Tensor) -> None:
         """Do nothing: `step` simulates."""
 
-    def step(self, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
-        """Move the arms for one control period; see `Arms.step`.
+    def step(self, rows: slice, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
+        """Move all arms for one control period; see `Arms.step`.
 
         A joint that the solver moves past a limit, for instance in a hard contact, is reset to the
         limit, so that all states satisfy the data sheet.

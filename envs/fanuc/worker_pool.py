@@ -181,19 +181,34 @@ class WorkerPool:
             if not worker.gives_way:
                 worker.give_way()
 
-    def begin_step(self) -> None:
-        """Let the workers step all arms by `exchange.action`, and return at once.
+    @property
+    def halves(self) -> list[slice]:
+        """Arms of each half of the workers; empty if there is only one worker."""
+        middle = self.num_workers // 2
+        if not middle:
+            return []
+        first, last = self._workers[middle].assignment.first_arm, len(self.exchange.state)
+        return [slice(0, first), slice(first, last)]
+
+    def begin_step(self, arms: slice) -> None:
+        """Let workers step their arms by `exchange.action`, and return at once.
+
+        Args:
+            arms: all arms, or one of `halves`.
 
         Raises:
             RuntimeError: the pool is closed.
         """
         if not self._finalizer.alive:
             raise RuntimeError("the environment is closed")
-        for worker in self._workers:
+        for worker in self._workers_of(arms):
             worker.send_step()
 
-    def finish_step(self) -> list[slice]:
+    def finish_step(self, arms: slice) -> list[slice]:
         """Wait for the end of the step; `exchange.state` then holds the new states.
+
+        Args:
+            arms: arms whose step has begun, as for `begin_step`.
 
         Returns:
             Arms of workers that died, usually none. Their rows of the exchange can be incomplete.
@@ -203,23 +218,30 @@ class WorkerPool:
             RuntimeError: a dead worker could not be replaced.
         """
         lost = []
-        for worker in self._workers:
+        for worker in self._workers_of(arms):
             if not worker.wait():
                 self._replace(worker)
                 lost.append(worker.assignment.arms)
         return lost
 
-    def recover(self) -> bool:
+    def recover(self, arms: slice) -> bool:
         """Replace workers whose step was not finished, for instance because of Ctrl-C.
 
+        Args:
+            arms: all arms, or one of `halves`.
+
         Returns:
-            Whether a worker was replaced; the states of all arms must then be written again.
+            Whether a worker was replaced; the states of these arms must then be written again.
         """
-        interrupted = [worker for worker in self._workers if worker.stepping]
+        interrupted = [worker for worker in self._workers_of(arms) if worker.stepping]
         for worker in interrupted:
             worker.process.kill()
             self._restart(worker)
         return bool(interrupted)
+
+    def _workers_of(self, arms: slice) -> list[_Worker]:
+        """Return the workers of all arms or of one half."""
+        return [w for w in self._workers if arms.start <= w.assignment.first_arm < arms.stop]
 
     def _replace(self, worker: _Worker) -> None:
         pid, code = worker.process.pid, self._restart(worker)

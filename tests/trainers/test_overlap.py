@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 
 from agents import DQN, PPO, SAC
 from agents.base import Agent
 from tests.helpers.agents import assert_equal, build_for, parameters
-from tests.helpers.environments import IdentityEnv
+from tests.helpers.environments import HalvesEnv, IdentityEnv, OverlapEnv
 from tests.helpers.program import call
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
@@ -21,21 +21,6 @@ from trainers.pairing import pair
 from trainers.trainer import TorchRLTrainer
 
 ENVS, RANDOM, FRAMES = 16, 160, 960
-
-
-class OverlapEnv(IdentityEnv):
-    """Counts the steps that have begun and not ended."""
-
-    can_overlap = True
-    in_flight = 0
-
-    def begin_step(self, tensordict: TensorDictBase) -> None:
-        """Count the step."""
-        self.in_flight += 1
-
-    def _step(self, tensordict: TensorDictBase) -> TensorDict:
-        self.in_flight -= 1
-        return super()._step(tensordict)
 
 
 def make(
@@ -47,7 +32,12 @@ def make(
 ) -> TorchRLTrainer:
     torch.manual_seed(seed)
     env = pair(env or OverlapEnv(ENVS), agent_class)
-    defaults = {"total_frames": FRAMES, "random_frames": RANDOM, "replay_capacity": 2000}
+    defaults: dict[str, Any] = {
+        "evaluation_env": pair(IdentityEnv(ENVS), agent_class),
+        "total_frames": FRAMES,
+        "random_frames": RANDOM,
+        "replay_capacity": 2000,
+    }
     intervals = dict.fromkeys(
         ("log_interval", "evaluation_interval", "checkpoint_interval"), FRAMES // 2
     )
@@ -55,11 +45,15 @@ def make(
         env,
         build_for(env, agent_class),
         folder,
-        evaluation_env=pair(IdentityEnv(ENVS), agent_class),
         evaluation_episodes=16,
         loggers=[],
         show_progress=False,
-        **{**defaults, **intervals, **settings},
+        **{
+            "evaluation_env": pair(IdentityEnv(ENVS), agent_class),
+            **defaults,
+            **intervals,
+            **settings,
+        },
     )
 
 
@@ -107,13 +101,27 @@ def test_a_run_without_overlap_is_that_of_an_environment_that_cannot(tmp_path: P
     assert_equal(*learned)
 
 
-@pytest.mark.parametrize(("agent_class", "stopped_at"), [(SAC, 480), (SAC, 496), (DQN, 496)])
+@pytest.mark.parametrize(
+    ("agent_class", "stopped_at", "halves"),
+    [
+        (SAC, 480, False),
+        (SAC, 496, False),
+        (DQN, 496, False),
+        (SAC, 496, True),
+        (DQN, 144, True),
+        (PPO, 496, True),
+    ],
+)
 def test_a_stopped_run_resumes_exactly(
-    tmp_path: Path, agent_class: type[Agent], stopped_at: int
+    tmp_path: Path, agent_class: type[Agent], stopped_at: int, halves: bool
 ) -> None:
-    whole = make(tmp_path / "whole", agent_class)
+    def build(name: str, **settings: Any) -> TorchRLTrainer:
+        env = HalvesEnv(ENVS) if halves else OverlapEnv(ENVS)
+        return make(tmp_path / name, agent_class, env, halves=halves, **settings)
+
+    whole = build("whole")
     whole.train()
-    first = make(tmp_path / "parts", agent_class)
+    first = build("parts")
 
     def stop() -> None:
         first.stop_requested = first.frames + ENVS >= stopped_at
@@ -121,7 +129,7 @@ def test_a_stopped_run_resumes_exactly(
     before_each(first, "collect", stop)
     first.train()
     assert first.frames == stopped_at
-    second = make(tmp_path / "parts", agent_class, seed=99)
+    second = build("parts", seed=99)
     latest = second.checkpoints.latest()
     assert latest is not None
     second.load(latest)
@@ -163,12 +171,58 @@ def test_an_environment_that_cannot_overlap_is_refused(tmp_path: Path) -> None:
         make(tmp_path, env=IdentityEnv(ENVS), overlap=True)
 
 
+def test_a_policy_acts_ahead_within_a_rollout_only(tmp_path: Path) -> None:
+    env = HalvesEnv(ENVS)
+    trainer = make(tmp_path, PPO, env, evaluation_env=None)
+    acted: list[int] = []
+    updated: list[int] = []
+
+    def in_flight() -> int:
+        return sum(part.in_flight for part in env.parts)
+
+    before_each(trainer.execution, "act", lambda: acted.append(in_flight()))
+    before_each(trainer.execution, "update", lambda: updated.append(in_flight()))
+    trainer.train()
+    assert updated
+    assert not any(updated), "updates wait for the rollout, and the next action for the updates"
+    agent: Any = trainer.agent
+    length, steps = agent.rollout_length, FRAMES // ENVS
+    # The first half begins without the other one after each rollout and each pause.
+    begins = [n for n in range(steps) if n % length == 0 or n % (steps // 2) == 0]
+    assert len(acted) == 2 * steps
+    assert acted.count(0) == len(begins)
+    assert acted.count(1) == len(acted) - len(begins)
+
+
+def test_halves_are_the_default_of_on_policy_agents_only(tmp_path: Path) -> None:
+    assert make(tmp_path, PPO, HalvesEnv(ENVS)).halves
+    assert not make(tmp_path, PPO, HalvesEnv(ENVS), halves=False).halves
+    assert not make(tmp_path, SAC, HalvesEnv(ENVS)).halves
+    assert not make(tmp_path, PPO).halves
+
+
+def test_an_environment_without_halves_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="halves=true: OverlapEnv"):
+        make(tmp_path, halves=True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["agent=ppo", "env=fanuc"], "PPO learns on-policy"),
-        (["agent=sac", "env=fanuc", "env.simulator=genesis"], "FanucEnv with these settings"),
-        (["agent=sac", "env=marinenav"], "MarineNavEnv with these settings"),
+        (["agent=ppo", "env=fanuc", "trainer.overlap=true"], "PPO learns on-policy"),
+        (
+            ["agent=sac", "env=fanuc", "env.simulator=genesis", "trainer.overlap=true"],
+            "FanucEnv with these settings",
+        ),
+        (
+            ["agent=sac", "env=marinenav", "trainer.overlap=true"],
+            "MarineNavEnv with these settings",
+        ),
+        (
+            ["agent=ppo", "env=fanuc", "env.num_workers=1", "trainer.halves=true"],
+            "FanucEnv with these settings",
+        ),
+        (["agent=ppo", "env=marinenav", "trainer.halves=true"], "MarineNavEnv with these settings"),
     ],
 )
 def test_the_program_refuses_before_anything_is_built(
@@ -178,7 +232,7 @@ def test_the_program_refuses_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert call(monkeypatch, tmp_path, *arguments, "trainer.overlap=true") == 2
+    assert call(monkeypatch, tmp_path, *arguments) == 2
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"error: trainer.overlap=true: {reason}")
+    assert line.startswith(f"error: {arguments[-1]}: {reason}")
     assert not (tmp_path / "runs").exists()

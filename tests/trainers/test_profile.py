@@ -5,7 +5,6 @@ import gzip
 import json
 import logging
 import time
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from agents.base import Agent
 from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
 from tests.stand_in import count_host_reads
-from trainers.parts import PARTS
+from trainers.parts import PARTS, calls_of
 from trainers.report import profile_lines, transfers, transfers_line
 from trainers.trainer import TorchRLTrainer
 
@@ -109,7 +108,10 @@ def test_profile_and_trace_change_nothing_but_what_is_written(
 ) -> None:
     plain = make_trainer(tmp_path / "plain", agent_class)
     watched = make_trainer(tmp_path / "watched", agent_class, profile=True, trace=3)
-    calls = attrgetter("collect", *[call for part in PARTS.values() for call in part])
+
+    def calls(trainer: TorchRLTrainer) -> list[Any]:
+        return [getattr(owner, attribute) for _, owner, attribute in calls_of(trainer)]
+
     for trainer in (plain, watched):
         before = calls(trainer)
         torch.manual_seed(1)

@@ -66,21 +66,35 @@ class BatchCollector:
         self._observation: TensorDictBase | None = None
         # The observations and actions of the step that has begun, on the policy's device.
         self._begun: TensorDictBase | None = None
+        # Whether the root holds the actions of a step that had begun when the state was saved.
+        self._has_acted = False
 
-    def step(self, policy: TensorDictModuleBase) -> TensorDictBase:
+    @property
+    def parts(self) -> tuple[BatchCollector, ...]:
+        """The collectors that act, each with a part of the environments."""
+        return (self,)
+
+    def step(
+        self, policy: TensorDictModuleBase, ahead: TensorDictModuleBase | None = None
+    ) -> TensorDictBase:
         """Act once in every environment, and start new episodes where episodes ended.
 
         A step that has begun is finished instead.
 
         Args:
             policy: any TensorDict module that writes `action`.
+            ahead: policy of the step after this one, which then begins at once; None to begin
+                none.
 
         Returns:
             The transition `[*B]`, see `finish`.
         """
         if self._begun is None:
             self._act(policy)
-        return self.finish()
+        transition = self.finish()
+        if ahead is not None:
+            self.begin(ahead)
+        return transition
 
     def begin(self, policy: TensorDictModuleBase) -> None:
         """Act once in every environment, and begin the step.
@@ -101,10 +115,11 @@ class BatchCollector:
         current = self._root
         if self._is_remote:
             current = current.to(self.device) if self._observation is None else self._observation
-        self.execution.act(policy, self.robots.view(current))
-        if self._is_remote:
-            self._root.update(self.to_host(current.select(self.robots.action_key)))
-        self._begun = current
+        if not self._has_acted:
+            self.execution.act(policy, self.robots.view(current))
+            if self._is_remote:
+                self._root.update(self.to_host(current.select(self.robots.action_key)))
+        self._begun, self._has_acted = current, False
         return self._root
 
     @torch.no_grad()
@@ -135,17 +150,30 @@ class BatchCollector:
         return current.set("next", arrived.get("next"))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the environment's state and, where `has_state`, the root of the next action."""
-        if self._root is None:
+        """Return the environment's state and, where `has_state`, the root of the next action.
+
+        The root of a step that has begun includes its actions.
+        """
+        root, has_acted = self._pending()
+        if root is None:
             return {}
         state: dict[str, Any] = {"world": self.env.state_dict()}
         if self.env.has_state:
-            state["root"] = self._root.to_dict()
+            state["root"], state["has_acted"] = root.to_dict(), has_acted
         return state
 
     def restart(self) -> None:
         """Start a new episode in every environment."""
-        self._root, self._observation, self._begun = self.env.reset(), None, None
+        self._put(self.env.reset())
+
+    def _pending(self) -> tuple[TensorDictBase | None, bool]:
+        """Return the root of the next step, and whether it holds the actions of that step."""
+        return self._root, self._begun is not None or self._has_acted
+
+    def _put(self, root: TensorDictBase | None, has_acted: bool = False) -> None:
+        """Continue from a root, which may hold the actions of its step."""
+        self._root, self._has_acted = root, has_acted
+        self._observation = self._begun = None
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Restore a state that `state_dict` returned.
@@ -154,7 +182,7 @@ class BatchCollector:
             True if the saved episodes continue. False if `restart` or the next step will start new
             episodes; the caller then discards its statistics of the old episodes, such as returns.
         """
-        self._root = self._observation = self._begun = None
+        self._put(None)
         if not state:
             return False
         state = _in_current_layout(state, self.env)
@@ -166,7 +194,10 @@ class BatchCollector:
         saved = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
         # An older checkpoint may hold keys that the environment does not have.
         known = list(root.keys(include_nested=True, leaves_only=True))
-        self._root = root.update(saved.select(*known))
+        has_acted = state.get("has_acted", False)
+        if has_acted:
+            known.append(self.robots.action_key)
+        self._put(root.update(saved.select(*known)), has_acted)
         return True
 
 
