@@ -10,6 +10,8 @@ from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.environments.environment import name_of
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import EAGER, Execution
 
 
@@ -26,6 +28,9 @@ class HalvesCollector(BatchCollector):
         device: device of the policy and of the replay buffer.
         observation_keys: keys that the policy reads, see `BatchCollector`.
         execution: execution that calls the policy.
+
+    Raises:
+        ConfigurationError: the environment has no halves.
     """
 
     def __init__(
@@ -36,6 +41,8 @@ class HalvesCollector(BatchCollector):
         execution: Execution = EAGER,
     ) -> None:
         super().__init__(env, device, observation_keys, execution)
+        if not self.env.halves():
+            raise ConfigurationError(f"{name_of(self.env)} has no halves: use BatchCollector")
         self._halves = tuple(
             BatchCollector(half, device, observation_keys, execution) for half in self.env.halves()
         )
