@@ -31,13 +31,11 @@ def overlap_of(wanted: bool | None, agent: type, env_name: str, *, env_can: bool
     return False
 
 
-def halves_of(wanted: bool | None, agent: type, env_name: str, *, env_can: bool) -> bool:
+def halves_of(wanted: bool, env_name: str, *, env_can: bool) -> bool:
     """Return whether a policy acts in one half of the environments while the other one simulates.
 
     Args:
-        wanted: setting `trainer.halves`; None for on-policy agents, whose updates have to wait for
-            the simulation, in every environment that can.
-        agent: class of the agent.
+        wanted: setting `trainer.halves`.
         env_name: name of the environment, for the error.
         env_can: whether the environment has halves.
 
@@ -49,4 +47,4 @@ def halves_of(wanted: bool | None, agent: type, env_name: str, *, env_can: bool)
             f"trainer.halves=true: {env_name} with these settings cannot simulate one half while "
             "the policy acts for the other; trainer.halves=false"
         )
-    return env_can and (issubclass(agent, OnPolicyAgent) if wanted is None else wanted)
+    return wanted

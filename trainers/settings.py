@@ -181,7 +181,7 @@ def _check_overlap(components: Mapping[str, Component]) -> None:
     if isinstance(overlap := settings.get("overlap"), bool):
         overlap_of(overlap, agent, name, env_can=target.overlaps(env.settings))
     if isinstance(halves := settings.get("halves"), bool):
-        halves_of(halves, agent, name, env_can=target.has_halves(env.settings))
+        halves_of(halves, name, env_can=target.has_halves(env.settings))
 
 
 def _general(

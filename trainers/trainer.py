@@ -81,8 +81,7 @@ class TorchRLTrainer:
             (`Environment.can_overlap`).
         halves: step the environments in two halves (`Environment.halves`), so that the policy acts
             for one half while the other one simulates. The policy of an off-policy agent that acts
-            lacks the updates of one batched step, as with `overlap`. None for on-policy agents in
-            an environment with halves.
+            lacks the updates of one batched step, as with `overlap`.
         loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
@@ -122,7 +121,7 @@ class TorchRLTrainer:
         checkpoints_kept: Annotated[int, Field(ge=1)] = 3,
         save_replay: bool = True,
         overlap: bool | None = None,
-        halves: bool | None = None,
+        halves: bool = False,
         loggers: Sequence[Literal["csv", "tensorboard", "wandb"]] = ("csv", "tensorboard"),
         show_progress: bool = True,
         profile: bool = False,
@@ -131,7 +130,7 @@ class TorchRLTrainer:
         self.env = env = as_environment(env)
         self.agent = agent
         self.overlap = overlap_of(overlap, type(agent), name_of(env), env_can=env.can_overlap)
-        self.halves = halves_of(halves, type(agent), name_of(env), env_can=bool(env.halves()))
+        self.halves = halves_of(halves, name_of(env), env_can=bool(env.halves()))
         self.folder = folder
         given = isinstance(evaluation_env, EnvBase)
         self._evaluator = Evaluator(evaluation_env) if given else evaluation_env

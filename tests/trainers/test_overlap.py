@@ -173,7 +173,7 @@ def test_an_environment_that_cannot_overlap_is_refused(tmp_path: Path) -> None:
 
 def test_a_policy_acts_ahead_within_a_rollout_only(tmp_path: Path) -> None:
     env = HalvesEnv(ENVS)
-    trainer = make(tmp_path, PPO, env, evaluation_env=None)
+    trainer = make(tmp_path, PPO, env, halves=True, evaluation_env=None)
     acted: list[int] = []
     updated: list[int] = []
 
@@ -192,13 +192,6 @@ def test_a_policy_acts_ahead_within_a_rollout_only(tmp_path: Path) -> None:
     assert len(acted) == 2 * steps
     assert acted.count(0) == len(begins)
     assert acted.count(1) == len(acted) - len(begins)
-
-
-def test_halves_are_the_default_of_on_policy_agents_only(tmp_path: Path) -> None:
-    assert make(tmp_path, PPO, HalvesEnv(ENVS)).halves
-    assert not make(tmp_path, PPO, HalvesEnv(ENVS), halves=False).halves
-    assert not make(tmp_path, SAC, HalvesEnv(ENVS)).halves
-    assert not make(tmp_path, PPO).halves
 
 
 def test_an_environment_without_halves_is_refused(tmp_path: Path) -> None:
