@@ -174,9 +174,16 @@ class ObservationEncoder(Encoder):
         self.keys = list(parts)
         self.parts = nn.ModuleList(parts.values())
         self.width = sum(part.width for part in parts.values())
+        # The only observation, where it passes unchanged: the calls of modules that do nothing take
+        # 2 % of a step of 64 environments with two layers of 256.
+        (key, part), *others = parts.items()
+        is_vector = not others and isinstance(part, VectorEncoder) and part.is_unchanged
+        self._vector = key if is_vector else None
 
     def forward(self, observation: TensorDictBase) -> Tensor:
         """Return features `[*B, width]`."""
+        if self._vector is not None:
+            return observation.get(self._vector)
         encoded = [part(observation, key) for part, key in zip(self.parts, self.keys, strict=True)]
         return encoded[0] if len(encoded) == 1 else torch.cat(encoded, dim=-1)
 
@@ -212,6 +219,7 @@ class VectorEncoder(nn.Module):
     def __init__(self, inputs: int, features: int | None, device: torch.device) -> None:
         super().__init__()
         self.width = inputs if features is None else features
+        self.is_unchanged = features is None
         self.layer = (
             nn.Identity()
             if features is None
@@ -220,7 +228,8 @@ class VectorEncoder(nn.Module):
 
     def forward(self, observation: TensorDictBase, key: NestedKey) -> Tensor:
         """Return `[*B, width]`."""
-        return self.layer(observation.get(key))
+        vector: Tensor = observation.get(key)
+        return vector if self.is_unchanged else self.layer(vector)
 
 
 class SetEncoder(nn.Module):

@@ -16,6 +16,8 @@ from envs.fanuc.robot import NUM_JOINTS
 from envs.fanuc.targets import ReachableTargets
 from torchrl_gpu.environments.environment import Environment
 
+_FLAGS = ("success", "terminated", "truncated", "done")
+
 
 class Task:
     """Starts, targets and ends of the episodes of all arms.
@@ -71,7 +73,9 @@ class ReachingArms(Environment):
         device = arms.target.device
         super().__init__(device=device, batch_size=[rows.stop - rows.start])
         self._arms, self._rows, self._task = arms, rows, task
+        self._is_on_host = device.type == "cpu"
         shape = self.batch_size
+        self._no = torch.zeros(*shape, 1, dtype=torch.bool, device=device)
         done = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=device)
         low, high = (
             torch.from_numpy(x).to(device).expand(*shape, -1) for x in observation_bounds()
@@ -110,7 +114,11 @@ class ReachingArms(Environment):
         )
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
-        rows = after.get("done").view(-1).nonzero().view(-1)
+        done = after.get("done")
+        # Where the arms are on the host, numpy answers in a fifth of the time.
+        if self._is_on_host and not done.numpy().any():
+            return self.observe()
+        rows = done.view(-1).nonzero().view(-1)
         if len(rows):
             self._restart(rows)
         return self.observe()
@@ -135,8 +143,7 @@ class ReachingArms(Environment):
             TensorDict `[*B]` with `observation`; `success` and the done keys are false.
         """
         tensors = {"observation": self._arms.observation[self._rows]}
-        for key in ("success", "terminated", "truncated", "done"):
-            tensors[key] = torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device)
+        tensors |= dict.fromkeys(_FLAGS, self._no)
         return self._batch(tensors)
 
     def _set_seed(self, seed: int | None) -> None:

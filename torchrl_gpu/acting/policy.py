@@ -71,6 +71,8 @@ class PolicyWrapper(TensorDictModuleBase):
             low, high = (bound.to(device) for bound in action_bounds(action_spec))
             self.register_buffer("action_center", (high + low) / 2)
             self.register_buffer("action_half_range", (high - low) / 2)
+            self._find_units()
+            self.register_load_state_dict_post_hook(_find_units)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write `action`: `[*B, action_dim]` within the bounds, or discrete `[*B]` int64."""
@@ -83,8 +85,21 @@ class PolicyWrapper(TensorDictModuleBase):
 
     def to_bounds(self, action: Tensor) -> Tensor:
         """Map actions in [-1, 1] onto the bounds of a continuous action space."""
+        if self._has_unit_bounds:
+            return action
         return torch.addcmul(self.action_center, self.action_half_range, action)
 
     def from_bounds(self, action: Tensor) -> Tensor:
         """Map actions within the bounds of a continuous action space onto [-1, 1]."""
+        if self._has_unit_bounds:
+            return action
         return (action - self.action_center) / self.action_half_range
+
+    def _find_units(self) -> None:
+        is_unit = (self.action_center == 0.0) & (self.action_half_range == 1.0)
+        self._has_unit_bounds = bool(is_unit.all())
+
+
+def _find_units(policy: PolicyWrapper, _: object) -> None:
+    """Find whether the bounds of a loaded state are -1 and 1."""
+    policy._find_units()

@@ -225,7 +225,9 @@ class Environment(EnvBase):
         The shapes are not checked: the checks of the public constructor take as long as a step of
         eight CartPoles.
         """
-        batch_size = torch.Size((*self.batch_size, *dimensions))
+        batch_size = self.batch_size
+        if dimensions:
+            batch_size = torch.Size((*batch_size, *dimensions))
         return TensorDict._new_unsafe(tensors, batch_size=batch_size, device=self.device)
 
     def _knows(self, tensordict: TensorDictBase, names: Names | None = None) -> bool:

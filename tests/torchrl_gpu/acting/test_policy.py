@@ -52,6 +52,17 @@ def test_actions_are_mapped_onto_the_bounds_of_each_dimension(batch: tuple[int, 
     torch.testing.assert_close(policy.from_bounds(action), observation["observation"])
 
 
+def test_a_loaded_state_brings_its_bounds() -> None:
+    unit, wide = make([-1.0, -1.0], [1.0, 1.0]), make([0.0, -4.0], [1.0, 8.0])
+    action = torch.tensor([-1.0, 0.5])
+    assert torch.equal(unit.to_bounds(action), action)
+    state = {name: value.clone() for name, value in unit.state_dict().items()}
+    unit.load_state_dict(wide.state_dict())
+    assert torch.equal(unit.to_bounds(action), torch.tensor([0.0, 5.0]))
+    wide.load_state_dict(state)
+    assert torch.equal(wide.from_bounds(action), action)
+
+
 def test_train_mode_explores_and_eval_mode_does_not() -> None:
     policy = make([-1.0, -1.0], [1.0, 1.0])
     observation = TensorDict({"observation": torch.zeros(4, 2)}, [4])
