@@ -12,11 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
-from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.acting.collector import BatchCollector, Policy
 from torchrl_gpu.acting.halves import HalvesCollector
 from torchrl_gpu.acting.uniform import UniformPolicy
 from torchrl_gpu.arguments import checked
@@ -335,7 +334,7 @@ class TorchRLTrainer:
         if not goes_on:
             self._begin_new_episodes()
 
-    def _policy_at(self, frames: int) -> TensorDictModuleBase:
+    def _policy_at(self, frames: int) -> Policy:
         """Return the policy that acts after a number of frames."""
         is_random = frames < self.experience.random_frames
         return self.random_policy if is_random else self.agent.policy

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.acting.robots import Robots
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.adapter import AdaptedEnvironment, as_environment
 from torchrl_gpu.execution import EAGER, Execution
+
+Policy = Callable[[TensorDictBase], TensorDictBase]
 
 
 class BatchCollector:
@@ -74,15 +75,13 @@ class BatchCollector:
         """The collectors that act, each with a part of the environments."""
         return (self,)
 
-    def step(
-        self, policy: TensorDictModuleBase, ahead: TensorDictModuleBase | None = None
-    ) -> TensorDictBase:
+    def step(self, policy: Policy, ahead: Policy | None = None) -> TensorDictBase:
         """Act once in every environment, and start new episodes where episodes ended.
 
         A step that has begun is finished instead.
 
         Args:
-            policy: any TensorDict module that writes `action`.
+            policy: any function of a TensorDict that writes `action`, such as a TensorDict module.
             ahead: policy of the step after this one, which then begins at once; None to begin
                 none.
 
@@ -96,19 +95,19 @@ class BatchCollector:
             self.begin(ahead)
         return transition
 
-    def begin(self, policy: TensorDictModuleBase) -> None:
+    def begin(self, policy: Policy) -> None:
         """Act once in every environment, and begin the step.
 
         Does nothing if a step has begun already: `finish` ends it first.
 
         Args:
-            policy: any TensorDict module that writes `action`.
+            policy: any function of a TensorDict that writes `action`, such as a TensorDict module.
         """
         if self._begun is None:
             self.env.begin_step(self._act(policy))
 
     @torch.no_grad()
-    def _act(self, policy: TensorDictModuleBase) -> TensorDictBase:
+    def _act(self, policy: Policy) -> TensorDictBase:
         """Act in every environment, and return the root with the actions."""
         if self._root is None:
             self._root = self.env.reset()

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import torch
 from tensordict import NestedKey, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
-from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.acting.collector import BatchCollector, Policy
 from torchrl_gpu.environments.environment import name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import EAGER, Execution
@@ -54,9 +53,7 @@ class HalvesCollector(BatchCollector):
         """The collectors of both halves."""
         return self._halves
 
-    def step(
-        self, policy: TensorDictModuleBase, ahead: TensorDictModuleBase | None = None
-    ) -> TensorDictBase:
+    def step(self, policy: Policy, ahead: Policy | None = None) -> TensorDictBase:
         """Act once in every environment: see `BatchCollector.step`.
 
         Returns:
@@ -72,7 +69,7 @@ class HalvesCollector(BatchCollector):
         self.steps += 1
         return transition
 
-    def begin(self, policy: TensorDictModuleBase) -> None:
+    def begin(self, policy: Policy) -> None:
         """Act in both halves, and begin their steps: see `BatchCollector.begin`."""
         for half in self._halves:
             half.begin(policy)
