@@ -191,13 +191,13 @@ class TorchRLTrainer:
                 self._evaluate(display)
             while self.frames < self.total_frames and not self.stop_requested:
                 self.experience.store(self.collect())
-                if not self.overlap or self._pauses():
+                if not self.overlap or self._pauses(self.frames):
                     self._learn()
-                if self._passed(self.log_interval):
+                if self._passed(self.log_interval, self.frames):
                     self._log(display)
-                if self._passed(self.evaluation_interval):
+                if self._passed(self.evaluation_interval, self.frames):
                     self._evaluate(display)
-                if self._passed(self.checkpoint_interval):
+                if self._passed(self.checkpoint_interval, self.frames):
                     self.save()
                 display.update(self.frames)
             if self._evaluated_at != self.frames and not self.stop_requested:
@@ -221,9 +221,10 @@ class TorchRLTrainer:
         if self.overlap:
             self.collector.begin(policy)
             self._learn()
-        self.frames += self.num_envs
-        acts_ahead = self.halves and self.experience.keeps_policy() and not self._pauses()
-        step = self.collector.step(policy, self._policy_at(self.frames) if acts_ahead else None)
+        frames = self.frames + self.num_envs
+        acts_ahead = self.halves and self.experience.keeps_policy() and not self._pauses(frames)
+        step = self.collector.step(policy, self._policy_at(frames) if acts_ahead else None)
+        self.frames = frames
         transition = self.robots.transition(step)
         after = transition.get("next")
         self.episodes.update(
@@ -347,10 +348,11 @@ class TorchRLTrainer:
             self.update_metrics.add(update.metrics)
             self.updates += 1
 
-    def _pauses(self) -> bool:
-        """Return whether the loop logs, evaluates, saves or ends after this step."""
+    def _pauses(self, frames: int) -> bool:
+        """Return whether the loop logs, evaluates, saves or ends after the step to `frames`."""
         intervals = (self.log_interval, self.evaluation_interval, self.checkpoint_interval)
-        return self.frames >= self.total_frames or any(map(self._passed, intervals))
+        passed = any(self._passed(interval, frames) for interval in intervals)
+        return passed or frames >= self.total_frames
 
     def _begin_new_episodes(self) -> None:
         """Abandon the open episodes of an environment whose state cannot be restored.
@@ -404,6 +406,6 @@ class TorchRLTrainer:
         self.metric_logger.log(self.frames, {"seconds": seconds, **self.evaluation.as_metrics()})
         display.message(f"{self.frames:,} frames: {self.evaluation}")
 
-    def _passed(self, interval: int) -> bool:
-        """Return whether the last step reached or passed a multiple of `interval` frames."""
-        return self.frames // interval != (self.frames - self.num_envs) // interval
+    def _passed(self, interval: int, frames: int) -> bool:
+        """Return whether the step to `frames` reached or passed a multiple of `interval`."""
+        return frames // interval != (frames - self.num_envs) // interval

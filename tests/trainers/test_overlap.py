@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from agents import DQN, PPO, SAC
 from agents.base import Agent
@@ -158,6 +158,26 @@ def test_training_goes_on_after_an_interrupt_during_a_step(tmp_path: Path) -> No
     assert trainer.frames == len(experience.replay) == FRAMES
     # The update that was interrupted is not repeated.
     assert trainer.updates == (FRAMES - RANDOM) // 8 - 1
+
+
+def test_an_interrupt_while_waiting_for_a_half_loses_no_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = HalvesEnv(ENVS)
+    trainer = make(tmp_path, env=env, halves=True, total_frames=FRAMES // 2)
+
+    def interrupt(tensordict: TensorDictBase) -> TensorDict:
+        raise KeyboardInterrupt
+
+    for _ in range(5):
+        trainer.experience.store(trainer.collect())
+    with monkeypatch.context() as patch:
+        patch.setattr(env.parts[1], "_step", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train()
+    trainer.train()
+    experience: Any = trainer.experience
+    assert trainer.frames == len(experience.replay) == FRAMES // 2
 
 
 def test_on_policy_agents_act_with_their_newest_policy(tmp_path: Path) -> None:
