@@ -10,6 +10,7 @@ Source: Fujita and Maeda, "Clipped Action Policy Gradient", arXiv 1802.07564.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,18 +46,18 @@ def log_prob(action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
         log Phi((-1 - mean) / std) at the lower and log(1 - Phi((1 - mean) / std)) at the upper
         bound (eq. 8).
     """
-    is_low, is_high = action <= -_BOUND, action >= _BOUND
-    inverse_std = (-log_std).exp()
-    # log N = -z^2 / 2 - log std - log(2 pi) / 2,  z = (a - mean) / std
-    z = (action - mean) * inverse_std
-    inside = -0.5 * z * z - log_std - _HALF_LOG_TWO_PI
-    # 1 - Phi(z) = Phi(-z): both tails are the same function of the distance to their bound.
-    beyond = log_cdf(torch.where(is_high, mean - 1.0, -1.0 - mean) * inverse_std)
-    return torch.where(is_low | is_high, beyond, inside).sum(dim=-1, keepdim=True)
+    at_bound = action.abs() >= _BOUND
+    reached = torch.where(at_bound, action.sign(), action)
+    z = (reached - mean) * (-log_std).exp()
+    # log N = -z^2 / 2 - log std - log(2 pi) / 2
+    inside = -0.5 * z * z - (log_std + _HALF_LOG_TWO_PI)
+    # Phi(z) at the lower bound, 1 - Phi(z) = Phi(-z) at the upper one
+    beyond = log_cdf(-reached * z)
+    return torch.where(at_bound, beyond, inside).sum(dim=-1, keepdim=True)
 
 
 def entropy(log_std: Tensor) -> Tensor:
-    """Return the entropy `[*B, 1]` of the normal before clipping, in nats; log_std is `[*B, D]`."""
+    """Return the entropy `[*B, 1]` of the normal before clipping, in nats, of log_std `[*B, D]`."""
     # H = sum_i log std_i + log(2 pi e) / 2
     return (log_std + _HALF_LOG_TWO_PI + 0.5).sum(dim=-1, keepdim=True)
 
@@ -66,13 +67,33 @@ def log_cdf(x: Tensor) -> Tensor:
 
     Equals `torch.special.log_ndtr`, but uses only operations that every backend has.
     """
-    # `where` computes both branches for all elements. The input of each branch is clamped to its
-    # range, because an overflow would make the gradient infinity times zero, NaN.
-    body, tail = x.clamp(min=_TAIL), x.clamp(max=_TAIL)
-    # Phi(x) = erfc(-x / sqrt 2) / 2
-    log_body = torch.log(0.5 * torch.erfc(body * -math.sqrt(0.5)))
-    # Phi(x) = N(x) / -x (1 - 1/x^2 + 3/x^4 - 15/x^6 + ...)  (Abramowitz and Stegun, 26.2.12)
-    inverse_square = 1.0 / (tail * tail)
-    series = inverse_square * (-1.0 + inverse_square * (3.0 - 15.0 * inverse_square))
-    log_tail = -0.5 * tail * tail - torch.log(-tail) - _HALF_LOG_TWO_PI + torch.log1p(series)
-    return torch.where(x > _TAIL, log_body, log_tail)
+    value: Tensor = _LogCdf.apply(x)
+    return value
+
+
+class _LogCdf(torch.autograd.Function):
+    """log Phi with its derivative N / Phi in closed form.
+
+    `where` computes both branches for all elements. A branch may be infinite or NaN beyond its
+    range, which would spoil the gradient if autograd went through the branches.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        square = x * x
+        log_density = -0.5 * square - _HALF_LOG_TWO_PI
+        # Phi(x) = erfc(-x / sqrt 2) / 2
+        body = torch.log(0.5 * torch.erfc(x * -math.sqrt(0.5)))
+        # Phi(x) = N(x) / -x (1 - 1/x^2 + 3/x^4 - 15/x^6 + ...)  (Abramowitz and Stegun, 26.2.12)
+        inverse = 1.0 / square
+        mills = (inverse * (1.0 - inverse * (3.0 - 15.0 * inverse)) - 1.0) / x
+        value = torch.where(x > _TAIL, body, log_density + torch.log(mills))
+        ctx.save_for_backward(x, value, log_density, mills)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        x, value, log_density, mills = ctx.saved_tensors
+        # In the tail, exponents differ by less than their rounding errors.
+        slope = torch.where(x > _TAIL, torch.exp(log_density - value), 1.0 / mills)
+        return gradient * slope

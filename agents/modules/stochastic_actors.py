@@ -104,17 +104,16 @@ class GaussianActor(StochasticActor):
         mean = self.network(self.normalize(observation))
         if deterministic:
             return clipped_normal.mode(mean)
-        return clipped_normal.draw(mean, self._bounded_log_std(mean))
+        return clipped_normal.draw(mean, self._bounded_log_std())
 
     def evaluate(self, normalized: TensorDictBase, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of actions `[*B, action_dim]`, and entropies."""
-        mean = self.network(normalized)
-        log_std = self._bounded_log_std(mean)
-        return clipped_normal.log_prob(action, mean, log_std), clipped_normal.entropy(log_std)
+        log_std = self._bounded_log_std()
+        log_prob = clipped_normal.log_prob(action, self.network(normalized), log_std)
+        return log_prob, clipped_normal.entropy(log_std).expand_as(log_prob)
 
-    def _bounded_log_std(self, mean: Tensor) -> Tensor:
-        bounded = self.log_std.clamp(clipped_normal.LOG_STD_MIN, clipped_normal.LOG_STD_MAX)
-        return bounded.expand_as(mean)
+    def _bounded_log_std(self) -> Tensor:
+        return self.log_std.clamp(clipped_normal.LOG_STD_MIN, clipped_normal.LOG_STD_MAX)
 
 
 class CategoricalActor(StochasticActor):
