@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -164,7 +165,8 @@ class RolloutExperience:
         for _ in range(self.agent.epochs):
             order = torch.randperm(len(rollout), device=self.agent.device)
             for index in order[: count * size].split(size):
-                yield rollout[index]
+                # Faster than `rollout[index]`, which also derives the shape of the result.
+                yield rollout.apply(partial(_rows, index=index), batch_size=[size])
 
     def learned(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Do nothing: a rollout has no priorities."""
@@ -185,6 +187,11 @@ class RolloutExperience:
     def forget_episodes(self) -> None:
         """Drop the open rollout: its next step would belong to another episode."""
         self.buffer.clear()
+
+
+def _rows(entry: Tensor, index: Tensor) -> Tensor:
+    """Return the rows of an entry of a rollout."""
+    return entry.index_select(0, index)
 
 
 def experience_of(
