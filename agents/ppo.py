@@ -26,6 +26,7 @@ from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.adam import adam
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
 
@@ -96,7 +97,7 @@ class PPO(OnPolicyAgent):
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous", "discrete"})
-    added_keys = frozenset({"log_prob", "value", "value_target", "advantage"})
+    added_keys = frozenset({"log_prob", "value", "value_target", "advantage", "explained_variance"})
     entropy_coefficient: Tensor
 
     @checked
@@ -206,7 +207,8 @@ class PPO(OnPolicyAgent):
 
         Returns:
             `[T, num_envs]`: `log_prob` of the actions under the policy that chose them, `value`,
-            `value_target` and `advantage`, each `[T, num_envs, 1]`.
+            `value_target` and `advantage`; `explained_variance` of the whole rollout in every row;
+            each `[T, num_envs, 1]`.
         """
         after = rollout.get("next")
         terminated, truncated = after.get("terminated"), after.get("truncated")
@@ -223,17 +225,20 @@ class PPO(OnPolicyAgent):
         if self.reward_normalizer is not None:
             reward = self.reward_normalizer(reward, terminated | truncated, weight)
 
-        value, next_value = self._by_parts(self._value, rollout), self._by_parts(self._value, after)
+        value, next_value = self._values(rollout)
         advantage = generalized_advantage(
             reward, value, next_value, terminated, truncated, self.gamma, self.gae_lambda
         )
+        target = advantage + value
+        unexplained = _variance(advantage, weight) / (_variance(target, weight) + 1e-8)
         kept = [*self.policy.in_keys, "action", "active"]
         return rollout.select(*kept, strict=False).update(
             {
                 "log_prob": log_prob,
                 "value": value,
-                "value_target": advantage + value,
+                "value_target": target,
                 "advantage": advantage,
+                "explained_variance": (1.0 - unexplained).expand_as(value),
             }
         )
 
@@ -241,10 +246,9 @@ class PPO(OnPolicyAgent):
     def prepare_batch(self, batch: TensorDictBase) -> TensorDictBase:
         """Return a batch with the entries that depend on several of its rows, each `[B, 1]`.
 
-        `advantage` is normalized; `explained_variance` has the value of the batch in every row;
-        `row_weight` is 0 in rows without a transition (`active` is False) and has mean 1, so that
-        the mean of rows times weights is the mean over the transitions. A batch without `active`
-        has no weights.
+        `advantage` is normalized; `row_weight` is 0 in rows without a transition (`active` is
+        False) and has mean 1, so that the mean of rows times weights is the mean over the
+        transitions. A batch without `active` has no weights.
 
         Args:
             batch: `[B]` rows of a rollout that `prepare` returned.
@@ -258,12 +262,6 @@ class PPO(OnPolicyAgent):
             advantage = batch.get("advantage")
             advantage = advantage - mean(advantage)
             batch.set("advantage", advantage / (mean(advantage.square()).sqrt() + 1e-8))
-        target = batch.get("value_target")
-        residual = target - batch.get("value")
-        unexplained = mean((residual - mean(residual)).square())
-        variance = mean((target - mean(target)).square())
-        explained = 1.0 - unexplained / (variance + 1e-8)
-        batch.set("explained_variance", explained.expand_as(target))
         if weight is not None:
             batch.set("row_weight", weight * (len(weight) / weight.sum().clamp(min=1.0)))
         return batch
@@ -305,14 +303,14 @@ class PPO(OnPolicyAgent):
             kl = mean(ratio - 1.0 - log_ratio)
             clip_fraction = mean(((ratio - 1.0).abs() > self.clip_ratio).to(ratio.dtype))
         # L = L^CLIP - c_1 L^VF + c_2 S, to be maximized                            (eq. 9)
-        entropy_bonus = self.entropy_coefficient * mean(entropy)
+        entropy = mean(entropy)
         return Losses(
             terms={
-                "loss/policy": policy_loss - entropy_bonus,
+                "loss/policy": policy_loss - self.entropy_coefficient * entropy,
                 "loss/value": self.value_coefficient * mean(value_error),
             },
             metrics={
-                "ppo/entropy": mean(entropy).detach(),
+                "ppo/entropy": entropy.detach(),
                 "ppo/kl": kl,
                 "ppo/clip_fraction": clip_fraction,
                 "ppo/explained_variance": batch.get("explained_variance").mean(),
@@ -338,6 +336,24 @@ class PPO(OnPolicyAgent):
         log_prob, _ = self.actor.evaluate(self.actor.normalize(batch), self._action(batch))
         return log_prob
 
+    def _values(self, rollout: TensorDictBase) -> tuple[Tensor, Tensor]:
+        """Return the values of the observations before and after each step, `[T, num_envs, 1]`.
+
+        Where a step terminates its episode, the value after it is that of no observation in
+        particular: no future counts there.
+        """
+        after = rollout.get("next")
+        value = self._by_parts(self._value, rollout)
+        if accelerator_of(self.device).reads_stall:
+            return value, self._by_parts(self._value, after)
+        # The next step begins with the observation after this one, unless a time limit or the end
+        # of the rollout came between. The host knows how few these observations are.
+        next_value = torch.cat([value[1:], value[-1:]])
+        is_last = after.get("truncated").squeeze(-1).clone()
+        is_last[-1] = True
+        next_value[is_last] = self._by_parts(self._value, after[is_last])
+        return value, next_value
+
     def _value(self, batch: TensorDictBase) -> Tensor:
         return self.critic(self.actor.normalize(batch))
 
@@ -348,7 +364,7 @@ class PPO(OnPolicyAgent):
 
         Args:
             function: function of the rows of a batch `[B]` that returns `[B, 1]`.
-            rollout: transitions `[T, num_envs]`.
+            rollout: transitions `[*B]`.
         """
         parts = rollout.reshape(-1).split(max(self.batch_size, _PREPARED_AT_ONCE))
         values = torch.cat([function(part) for part in parts])
@@ -357,6 +373,11 @@ class PPO(OnPolicyAgent):
     def _action(self, batch: TensorDictBase) -> Tensor:
         action = batch.get("action")
         return self.policy.from_bounds(action) if self.policy.is_continuous else action
+
+
+def _variance(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the variance `[1]` of values `[*B, 1]`, see `weighted_mean`."""
+    return weighted_mean((values - weighted_mean(values, weight)).square(), weight)
 
 
 def _weight(batch: TensorDictBase) -> Tensor | None:

@@ -11,6 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 from agents import ppo
 from agents.ppo import PPO
 from tests.helpers.agents import CPU, ENVS, OBSERVATION, small_specs
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
 
@@ -77,14 +78,22 @@ def test_a_rollout_is_prepared_in_parts_with_the_same_result(
     torch.testing.assert_close(agent.prepare(make_rollout(agent)), whole)
 
 
-def test_time_limits_bootstrap_from_the_true_last_observation_and_terminations_do_not() -> None:
-    agent = make(gae_lambda=0.0, gamma=0.9)
+@pytest.mark.parametrize("reads_stall", [True, False])
+def test_time_limits_bootstrap_from_the_true_last_observation_and_terminations_do_not(
+    monkeypatch: pytest.MonkeyPatch, reads_stall: bool
+) -> None:
+    monkeypatch.setattr(type(accelerator_of(CPU)), "reads_stall", reads_stall)
+    agent = make(gae_lambda=0.0, gamma=0.9, normalize_observations=True)
     rollout = make_rollout(agent)
     after = rollout["next"]
-    after["observation"] = 5.0 * torch.randn(STEPS, ENVS, OBSERVATION)
+    # Where an episode ends, the next step begins with the first observation of another one.
+    last = 5.0 * torch.randn(STEPS, ENVS, OBSERVATION)
+    ended = after["terminated"] | after["truncated"]
+    after["observation"] = torch.where(ended, last, after["observation"])
     prepared = agent.prepare(rollout)
     with torch.no_grad():
-        future = torch.where(after["terminated"], 0.0, 0.9 * agent.critic(after))
+        value = agent.critic(agent.actor.normalize(after))
+        future = torch.where(after["terminated"], 0.0, 0.9 * value)
     assert after["terminated"].any()
     assert after["truncated"].any()
     torch.testing.assert_close(prepared["value_target"], after["reward"] + future)

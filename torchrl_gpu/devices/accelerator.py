@@ -71,6 +71,8 @@ class Accelerator:
             has none.
         pinned_transfers: whether the device copies from pinned host memory asynchronously, without
             blocking the host.
+        reads_stall: whether the host has to wait for all queued work to read a value, or to learn
+            the shape of a result that depends on values.
         lerp: whether the device has a kernel of `lerp`, of which torch makes Adam's moments and
             this project makes Polyak averages.
         byte_views: whether tensors can be viewed as another dtype, in the same memory.
@@ -86,6 +88,7 @@ class Accelerator:
     installs: ClassVar[Mapping[str, str]] = {}
     genesis_backend: ClassVar[str] = "cpu"
     pinned_transfers: ClassVar[bool] = False
+    reads_stall: ClassVar[bool] = True
     lerp: ClassVar[bool] = True
     byte_views: ClassVar[bool] = True
     searchsorted: ClassVar[bool] = True

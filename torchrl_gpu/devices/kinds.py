@@ -37,6 +37,7 @@ class Cpu(Accelerator):
 
     kind = "cpu"
     device_type = "cpu"
+    reads_stall = False
 
     @classmethod
     def look(cls) -> Presence:
