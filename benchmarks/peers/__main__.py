@@ -13,8 +13,9 @@ over the rounds of the ratio within a round.
   at one update per frame, and 10 a call, which it compiles as one loop.
   IQN (8 quantiles, and 8 for the target) stands beside QR-DQN, another algorithm for quantiles:
   with its default of 200 and with 8. IQN evaluates its network once for each quantile, QR-DQN once
-  for all. skrl's SAC has a standard deviation that does not depend on the observation, and no
-  correction of its log-probability for tanh.
+  for all. DQN minimizes the Huber loss and clips the gradient; SBX's and skrl's have no option to
+  clip, and skrl's minimizes squared errors. skrl's SAC has a standard deviation that does not
+  depend on the observation, and no correction of its log-probability for tanh.
 * `training`: frames/s with everything included. SAC on Pendulum-v1 with one update per frame; PPO
   on CartPole-v1 with 8 environments, rollouts of 32 steps and 20 epochs of one minibatch.
 * `collection`: SAC's policy acts in a cheap environment of tensors; beside TorchRL's collector, and

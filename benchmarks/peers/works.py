@@ -82,7 +82,8 @@ WORKS = {
     ),
     "seas": Work(
         "frames/s of training",
-        (Job("seas_ppo", "PPO marinenav, 1,024 seas", SEAS_TASK.frames),),
+        # As many frames as lie between two checkpoints by default: this library writes one a round.
+        (Job("seas_ppo", "PPO marinenav, 1,024 seas", 4 * SEAS_TASK.frames),),
     ),
 }
 
