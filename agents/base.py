@@ -360,7 +360,8 @@ class OnPolicyAgent(Agent):
 
         Args:
             rollout: transitions `[T, num_envs]` of the current policy, time first, in TorchRL's
-                layout; `active` `[T, num_envs, 1]` is False in rows without a transition.
+                layout. Where no episode ended, a step begins with the observation that the step
+                before it led to. `active` `[T, num_envs, 1]` is False in rows without a transition.
 
         Returns:
             TensorDict `[T, num_envs]`; the trainer flattens it and splits it into minibatches.
