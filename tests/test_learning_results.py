@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import fanuc_learning
+from benchmarks import fanuc_learning, precision_learning
 from benchmarks.learning.results import Point, Result, Run, Series, read_results, write_result
 from benchmarks.learning.runs import OurJob
 
@@ -88,3 +88,22 @@ def test_fanuc_learning_says_which_run_failed(
     said = capsys.readouterr().err
     assert "exit code 3" in said
     assert "out of memory" in said
+
+
+def test_precision_learning_compares_seeds_that_differ_in_precision_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, commands = tmp_path / "program", tmp_path / "commands"
+    record = f"open({str(commands)!r}, 'a').write(repr(sys.argv[1:-1]) + '\\n')"
+    program.write_text(f"#!{sys.executable}\n{WRITE_RUN}\n{record}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert precision_learning.learn(seeds=2, frames=100, runs=tmp_path / "runs") == 0
+    said = commands.read_text().splitlines()
+    assert len(said) == len(precision_learning.GATES) * 2 * 2
+    for single, half in zip(said[::2], said[1::2], strict=True):
+        assert half == single.replace("precision=fp32", "precision=bf16") != single
+    printed = capsys.readouterr().out
+    assert "bf16, mean (deviation)" in printed
+    figures = json.loads(printed.splitlines()[-1])
+    assert figures["sac_fanuc"] == {name: [[0.0, 90.0, 90.0]] * 2 for name in ("fp32", "bf16")}

@@ -77,8 +77,8 @@ class OurJob(Job):
     """A run of `python -m trainers.run`."""
 
     @classmethod
-    def of(cls, gate: Gate, seed: int, folder: Path) -> OurJob:
-        """Return the run of an agent on a task with a seed."""
+    def of(cls, gate: Gate, seed: int, folder: Path, *settings: str) -> OurJob:
+        """Return the run of an agent on a task with a seed and further settings."""
         interval = gate.frames // gate.task.evaluations
         arguments = (
             *("-m", "trainers.run", *gate.arguments, f"seed={seed}"),
@@ -88,6 +88,7 @@ class OurJob(Job):
             # Only a checkpoint with an evaluation can become the best one.
             f"trainer.checkpoint_interval={interval}",
             f"evaluation.episodes={gate.task.closing_episodes}",
+            *settings,
             f"runs={folder}",
         )
         return cls(gate.agent, seed, arguments, folder)
