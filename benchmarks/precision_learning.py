@@ -14,7 +14,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -33,7 +33,7 @@ GATES: Final = (
     Gate(
         "sac",
         replace(TASKS["fanuc"], evaluations=4, evaluation_episodes=100, closing_episodes=300),
-        60_000,
+        50_000,
         target=None,
     ),
 )
@@ -48,6 +48,7 @@ class Learned(NamedTuple):
 
 def learn(
     *,
+    task: Literal["pendulum", "fanuc", "all"] = "all",
     precision: PrecisionName = "bf16",
     seeds: Annotated[int, Field(ge=1)] = 3,
     frames: Annotated[int, Field(ge=10)] | None = None,
@@ -56,6 +57,7 @@ def learn(
     """Train each task in fp32 and another precision, and print the scores of all seeds.
 
     Args:
+        task: task to learn: pendulum, fanuc or all (all).
         precision: precision beside fp32: tf32, bf16 or fp16 (bf16).
         seeds: number of seeds, starting at 0, at least 1 (3).
         frames: environment steps of each run, at least 10, instead of the tasks' own budgets.
@@ -68,6 +70,8 @@ def learn(
     folder = runs / time.strftime("%Y%m%d_%H%M%S")
     figures = {}
     for gate in GATES:
+        if task not in (gate.task.name, "all"):
+            continue
         gate = replace(gate, frames=frames or gate.frames)
         try:
             learned = [
