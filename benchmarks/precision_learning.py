@@ -105,7 +105,7 @@ def _report(gate: Gate, learned: list[Learned]) -> dict[str, list[list[float]]]:
     scores: dict[str, list[list[float]]] = {}
     rows = []
     for precision, run in learned:
-        points = [factor * score for score in (*(p.score for p in run.curve), run.score)]
+        points = [round(factor * p, 1) for p in (*(p.score for p in run.curve), run.score)]
         scores.setdefault(precision, []).append(points)
         rows.append([f"{precision}, seed {run.seed}", *(f"{point:.1f}" for point in points)])
     for name, curves in scores.items():
