@@ -177,7 +177,7 @@ def _variants(build: Any, *arguments: Any) -> dict[str, Build]:
     }
 
 
-def _extremes(build: Any) -> dict[str, Build]:
+def extremes(build: Any) -> dict[str, Build]:
     """Return the builders of the default and of the fastest of `_variants`."""
     variants = _variants(build)
     return {name: variants[name] for name in ("", "bf16 compiled")}
@@ -186,6 +186,6 @@ def _extremes(build: Any) -> dict[str, Build]:
 BUILDERS: Builders = {
     **{f"updates_{name}": _variants(build_off_policy, name) for name in AGENTS},
     "updates_ppo": _variants(build_ppo),
-    "training_sac": _extremes(build_training_sac),
-    "training_ppo": _extremes(build_training_ppo),
+    "training_sac": extremes(build_training_sac),
+    "training_ppo": extremes(build_training_ppo),
 }

@@ -16,12 +16,14 @@ from torch import Tensor
 from agents.ppo import PPO
 from benchmarks.peers import plain_agents, rsl_rl, skrl
 from benchmarks.peers.jobs import HIDDEN, Builders, Run
-from benchmarks.peers.ours import Training
+from benchmarks.peers.ours import Training, extremes
 from benchmarks.peers.plain_agents import Rollout
 from benchmarks.peers.tasks import SEAS_TASK
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.specs import GROUP
 from torchrl_gpu.environments.specs import action_spec, observation_spec
+from torchrl_gpu.execution import CompileMode, Execution
+from torchrl_gpu.precision import PrecisionName
 
 _TASK = SEAS_TASK
 
@@ -70,7 +72,7 @@ def _dimensions(vessels: Vessels) -> tuple[int, int]:
     return vessels.observation.shape[1], 2
 
 
-def build_ours() -> Run:
+def build_ours(precision: PrecisionName = "fp32", compile: CompileMode = "off") -> Run:
     """Return a run of frames of this library."""
     env = MarineNavEnv(num_envs=_TASK.num_envs, num_robots=1)
     agent = PPO(
@@ -82,7 +84,7 @@ def build_ours() -> Run:
         rollout_length=_TASK.rollout_length,
         epochs=_TASK.epochs,
     )
-    return Training(env, agent)
+    return Training(env, agent, execution=Execution(agent.device, precision, compile))
 
 
 def build_plain() -> Run:
@@ -193,7 +195,7 @@ def build_skrl() -> Run:
     return run
 
 
-OURS: Builders = {"seas_ppo": {"": build_ours}}
+OURS: Builders = {"seas_ppo": extremes(build_ours)}
 PLAIN: Builders = {"seas_ppo": {"": build_plain}}
 RSL_RL: Builders = {"seas_ppo": {"": build_rsl_rl}}
 SKRL: Builders = {"seas_ppo": {"": build_skrl}}
