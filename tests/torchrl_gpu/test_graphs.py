@@ -64,6 +64,17 @@ def test_a_captured_update_learns_like_an_eager_one(case: Case, accelerator: tor
     assert python_calls == EAGER_CALLS + 1
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@every_agent
+def test_a_captured_update_learns_like_an_eager_one_on_cuda(case: Case) -> None:
+    cuda = torch.device("cuda")
+    metrics, ends, _ = learn(case, Execution(cuda), cuda)
+    found, found_ends, _ = learn(case, Execution(cuda, graphs="on"), cuda)
+    # Some kernels of CUDA add in an order that differs from call to call.
+    torch.testing.assert_close(found, metrics, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found_ends, ends, rtol=1e-3, atol=1e-4)
+
+
 @with_graphs
 @every_agent
 def test_a_captured_policy_acts_and_explores_like_an_eager_one(
