@@ -66,8 +66,8 @@ General settings
               fp16; parameters, losses and distributions are float32 in all of them (fp32)
   compile     compile the losses of the agent: off, default, or max-autotune, which searches for
               the fastest kernels; the first update takes from seconds to a minute (off)
-  graphs      on to capture policies and updates in graphs and replay them, which spares the host's
-              work for each kernel, on cuda, rocm and xpu; off (off)
+  graphs      off, or on to replay policies and updates as captured graphs, where the host queues
+              one piece of work instead of one for each kernel; cuda, rocm and xpu have them (off)
   observation_keys
               observations that the agent receives, as in [observation] (null: all of them)
   checkpoint  run folder or checkpoint file to resume, evaluate or film (null)
