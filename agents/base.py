@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents.modules.encoders import DEFAULT_ENCODER, DetachedEncoder, Encoder, EncoderFactory
+from agents.modules.optimization import set_learning_rate
 from agents.modules.training_state import (
     load_networks,
     load_optimizer,
@@ -19,6 +20,7 @@ from agents.modules.training_state import (
     place_optimizer,
 )
 from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.acting.schedules import LinearSchedule, optional_schedule
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import Execution
@@ -98,6 +100,8 @@ class Agent(nn.Module, ABC):
         gamma: discount factor per environment step, 0 to 1.
         max_gradient_norm: maximum norm of the gradient of each parameter group of an optimizer; a
             larger gradient is scaled down to it; None for no limit.
+        rate_schedule: learning rate of all optimizers over the frames of the policy, set before
+            each gradient step; None for rates that nobody changes. See `schedule_learning_rate`.
         phase: number of the computation that the next update is, from 0; always 0 for an agent
             whose updates are all the same computation. Each phase is compiled and captured on its
             own.
@@ -114,6 +118,7 @@ class Agent(nn.Module, ABC):
     batch_size: int
     gamma: float
     max_gradient_norm: float | None = None
+    rate_schedule: LinearSchedule | None
     phase: int = 0
 
     def __init__(
@@ -141,6 +146,7 @@ class Agent(nn.Module, ABC):
         self.device = device
         self.encoder_factory = encoder
         self.augmentation = encoder.augmentation(observation_spec)
+        self.rate_schedule = None
         self._execution = Execution()
 
     def build_encoder(self) -> Encoder:
@@ -156,6 +162,22 @@ class Agent(nn.Module, ABC):
                 "agents.modules.encoders.Encoder with its number of features as `width`"
             )
         return encoder
+
+    def schedule_learning_rate(self, end: float | None, frames: int | None) -> None:
+        """Let the learning rate change linearly, from its initial value on.
+
+        A constructor calls this method after it has built the optimizers.
+
+        Args:
+            end: final learning rate, at least 0; None for no schedule.
+            frames: number of environment steps until the learning rate reaches `end`, at least 1;
+                None for no schedule.
+
+        Raises:
+            ConfigurationError: only one of the two is given.
+        """
+        start = float(self.optimizer.param_groups[0]["initial_lr"])
+        self.rate_schedule = optional_schedule("learning_rate", start, end, frames)
 
     @abstractmethod
     def loss(self, batch: TensorDictBase) -> Losses:
@@ -196,6 +218,8 @@ class Agent(nn.Module, ABC):
         """
         execution = execution or self._execution
         optimizers = self.optimizers().values()
+        if self.rate_schedule is not None:
+            set_learning_rate(optimizers, self.rate_schedule(self.policy.frames))
         losses = execution.gradients(self.loss, self.prepare_batch(batch), optimizers)
         if self.max_gradient_norm is not None:
             for group in (group for optimizer in optimizers for group in optimizer.param_groups):

@@ -23,7 +23,7 @@ from agents.modules.normalization import ObservationNormalizer, RewardNormalizer
 from agents.modules.optimization import joint_parameters
 from agents.modules.stochastic_actors import OrthogonalNetwork, build_actor
 from torchrl_gpu.acting.policy import PolicyWrapper
-from torchrl_gpu.acting.schedules import LinearSchedule
+from torchrl_gpu.acting.schedules import optional_schedule
 from torchrl_gpu.adam import adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -132,18 +132,9 @@ class PPO(OnPolicyAgent):
         log_std_init: Annotated[float, Field(ge=-5.0, le=2.0)] = 0.0,
     ) -> None:
         super().__init__(observation_spec, action_spec, device, encoder)
-        if (learning_rate_end is None) != (learning_rate_frames is None):
-            raise ConfigurationError(
-                "learning_rate_end and learning_rate_frames: a schedule needs both of them"
-            )
         if target_kl is not None and learning_rate_end is not None:
             raise ConfigurationError(
                 "target_kl, learning_rate_end: set one; the rate adapts or follows a schedule"
-            )
-        if (entropy_coefficient_end is None) != (entropy_coefficient_frames is None):
-            raise ConfigurationError(
-                "entropy_coefficient_end and entropy_coefficient_frames: a schedule needs both of "
-                "them"
             )
         self.rollout_length = rollout_length
         self.epochs = epochs
@@ -172,15 +163,11 @@ class PPO(OnPolicyAgent):
             RewardNormalizer(observation_spec.shape, gamma, device) if normalize_rewards else None
         )
 
-        self.schedule = (
-            LinearSchedule(learning_rate, learning_rate_end, learning_rate_frames)
-            if learning_rate_end is not None and learning_rate_frames is not None
-            else None
-        )
-        self.entropy_schedule = (
-            LinearSchedule(entropy_coefficient, entropy_coefficient_end, entropy_coefficient_frames)
-            if entropy_coefficient_end is not None and entropy_coefficient_frames is not None
-            else None
+        self.entropy_schedule = optional_schedule(
+            "entropy_coefficient",
+            entropy_coefficient,
+            entropy_coefficient_end,
+            entropy_coefficient_frames,
         )
         # The schedule determines it from the frames, so checkpoints do not save it.
         weight = torch.tensor(entropy_coefficient, device=device)
@@ -188,6 +175,7 @@ class PPO(OnPolicyAgent):
         self.optimizer = adam(
             joint_parameters(self.actor, self.critic), learning_rate, device, adam_epsilon
         )
+        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
 
     @property
     def learning_rate(self) -> Tensor:
@@ -199,8 +187,8 @@ class PPO(OnPolicyAgent):
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:
         """Return observations and actions of a rollout with log-probabilities and advantages.
 
-        Also updates the running statistics of the normalizers with the rollout, and the learning
-        rate and the weight of the entropy bonus by their schedules.
+        Also updates the running statistics of the normalizers with the rollout, and the weight of
+        the entropy bonus by its schedule.
 
         Args:
             rollout: transitions `[T, num_envs]`, see `OnPolicyAgent.prepare`.
@@ -213,8 +201,6 @@ class PPO(OnPolicyAgent):
         after = rollout.get("next")
         terminated, truncated = after.get("terminated"), after.get("truncated")
         reward, weight = after.get("reward"), _weight(rollout)
-        if self.schedule is not None:
-            self.learning_rate.copy_(self.schedule(self.policy.frames))
         if self.entropy_schedule is not None:
             self.entropy_coefficient.copy_(self.entropy_schedule(self.policy.frames))
 

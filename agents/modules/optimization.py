@@ -1,9 +1,9 @@
-"""Parameters of optimizers, and target networks: the parts of an update that agents share."""
+"""Parameters and rates of optimizers, and target networks: parts of an update that agents share."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -27,6 +27,14 @@ def parameter_groups(*networks: nn.Module) -> list[dict[str, Any]]:
         {"params": [parameter for parameter, owner in owners.items() if owner == index]}
         for index in range(len(networks))
     ]
+
+
+@torch.no_grad()
+def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], rate: Tensor) -> None:
+    """Set the learning rates of all parameter groups, which are tensors, to a tensor `[]`."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"].copy_(rate)
 
 
 class TargetNetwork(nn.Module):
