@@ -56,7 +56,11 @@ class ACIQN(DeterministicActorCritic):
             risk-neutral.
         kappa: error at which the quantile Huber loss turns from quadratic to linear, above 0, in
             units of reward.
-        learning_rate: learning rate of Adam, above 0.
+        learning_rate: learning rate of Adam, above 0; the initial rate where it follows a schedule.
+        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
+            schedule.
+        learning_rate_frames: number of environment steps until the learning rate reaches
+            `learning_rate_end`, at least 1; None for no schedule.
         gamma: discount factor per environment step, 0 to 1.
         target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
             network.
@@ -101,6 +105,8 @@ class ACIQN(DeterministicActorCritic):
         risk_level: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0,
         kappa: Annotated[float, Field(gt=0.0)] = 1.0,
         learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
+        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
+        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
         target_period: Annotated[int, Field(ge=1)] = 1,
@@ -139,6 +145,7 @@ class ACIQN(DeterministicActorCritic):
         self.critic = QuantileCritic(critic_encoder, action_dim, hidden_sizes, cosines, device)
         self.target_critic = TargetNetwork(self.critic, target_rate, target_period)
         self.optimizer = adam(parameter_groups(self.actor, self.critic), learning_rate, device)
+        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/critic` and `loss/actor`, and the mean value."""

@@ -40,7 +40,11 @@ class DDPG(DeterministicActorCritic):
             widths.
         encoder: factory of the encoders that turn observations into features for the networks, see
             `agents.modules.encoders`.
-        learning_rate: learning rate of Adam, above 0.
+        learning_rate: learning rate of Adam, above 0; the initial rate where it follows a schedule.
+        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
+            schedule.
+        learning_rate_frames: number of environment steps until the learning rate reaches
+            `learning_rate_end`, at least 1; None for no schedule.
         gamma: discount factor per environment step, 0 to 1.
         target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
             network.
@@ -79,6 +83,8 @@ class DDPG(DeterministicActorCritic):
         hidden_sizes: LayerSizes = (256, 256),
         encoder: EncoderFactory = DEFAULT_ENCODER,
         learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
+        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
+        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
         max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = None,
@@ -113,6 +119,7 @@ class DDPG(DeterministicActorCritic):
         self.critic = Critics(critic_encoder, action_dim, hidden_sizes, device, members=1)
         self.target_critic = TargetNetwork(self.critic, target_rate)
         self.optimizer = adam(parameter_groups(self.actor, self.critic), learning_rate, device)
+        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/critic` and `loss/actor`, and the mean value."""

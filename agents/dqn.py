@@ -41,7 +41,11 @@ class DQN(ValueBasedAgent):
             `agents.modules.encoders`.
         double: use double Q-learning: the online network chooses the next action and the target
             network evaluates it.
-        learning_rate: learning rate of Adam, above 0.
+        learning_rate: learning rate of Adam, above 0; the initial rate where it follows a schedule.
+        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
+            schedule.
+        learning_rate_frames: number of environment steps until the learning rate reaches
+            `learning_rate_end`, at least 1; None for no schedule.
         gamma: discount factor per environment step, 0 to 1.
         target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
             network.
@@ -77,6 +81,8 @@ class DQN(ValueBasedAgent):
         encoder: EncoderFactory = DEFAULT_ENCODER,
         double: bool = True,
         learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
+        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
+        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01,
         target_period: Annotated[int, Field(ge=1)] = 1,
@@ -110,6 +116,7 @@ class DQN(ValueBasedAgent):
             exploration=EpsilonGreedy(num_actions, epsilon),
         )
         self.optimizer = adam(self.network.parameters(), learning_rate, device)
+        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/value`, weighted by importance, and the absolute errors as priorities."""

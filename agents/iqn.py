@@ -60,7 +60,11 @@ class IQN(ValueBasedAgent):
             units of reward.
         double: use double Q-learning: the online network chooses the next action and the target
             network evaluates it.
-        learning_rate: learning rate of Adam, above 0.
+        learning_rate: learning rate of Adam, above 0; the initial rate where it follows a schedule.
+        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
+            schedule.
+        learning_rate_frames: number of environment steps until the learning rate reaches
+            `learning_rate_end`, at least 1; None for no schedule.
         adam_epsilon: term added to the denominator of Adam, above 0; the paper uses 0.01 / 32.
         gamma: discount factor per environment step, 0 to 1.
         target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
@@ -102,6 +106,8 @@ class IQN(ValueBasedAgent):
         kappa: Annotated[float, Field(gt=0.0)] = 1.0,
         double: bool = False,
         learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
+        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
+        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
         adam_epsilon: Annotated[float, Field(gt=0.0)] = 1e-8,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01,
@@ -146,6 +152,7 @@ class IQN(ValueBasedAgent):
             exploration=EpsilonGreedy(num_actions, epsilon),
         )
         self.optimizer = adam(self.network.parameters(), learning_rate, device, adam_epsilon)
+        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/value`, weighted by importance, and the loss per transition as priority."""

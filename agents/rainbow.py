@@ -62,7 +62,11 @@ class Rainbow(ValueBasedAgent):
         weight_exponent_frames: number of environment steps of the policy over which the
             importance-sampling exponent rises linearly to 1, at least 1.
         n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
-        learning_rate: learning rate of Adam, above 0.
+        learning_rate: learning rate of Adam, above 0; the initial rate where it follows a schedule.
+        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
+            schedule.
+        learning_rate_frames: number of environment steps until the learning rate reaches
+            `learning_rate_end`, at least 1; None for no schedule.
         adam_epsilon: term added to the denominator of Adam, above 0; the paper uses 1.5e-4, for
             pixels.
         gamma: discount factor per environment step, 0 to 1.
@@ -110,6 +114,8 @@ class Rainbow(ValueBasedAgent):
         weight_exponent_frames: Annotated[int, Field(ge=1)] = 100_000,
         n_step: Annotated[int, Field(ge=1)] = 3,
         learning_rate: Annotated[float, Field(gt=0.0)] = 5e-4,
+        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
+        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
         adam_epsilon: Annotated[float, Field(gt=0.0)] = 1e-5,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01,
@@ -153,6 +159,7 @@ class Rainbow(ValueBasedAgent):
             exploration=None if noisy else EpsilonGreedy(num_actions, epsilon),
         )
         self.optimizer = adam(self.network.parameters(), learning_rate, device, adam_epsilon)
+        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
 
     def build_replay(
         self,

@@ -49,7 +49,11 @@ class SAC(OffPolicyAgent):
         twins: combination of the two critics: `minimum`, as in the paper; `average` for the mean in
             the actor's loss and a target of its own for each critic (FastSAC). The minimum of two
             distributions is the one with the lower mean.
-        learning_rate: learning rate of Adam, above 0.
+        learning_rate: learning rate of Adam, above 0; the initial rate where it follows a schedule.
+        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
+            schedule.
+        learning_rate_frames: number of environment steps until the learning rate reaches
+            `learning_rate_end`, at least 1; None for no schedule.
         gamma: discount factor per environment step, 0 to 1.
         target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
             network.
@@ -87,6 +91,8 @@ class SAC(OffPolicyAgent):
         atoms: Annotated[int, Field(ge=2)] = 101,
         twins: Twins = "minimum",
         learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4,
+        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
+        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
         target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
         initial_temperature: Annotated[float, Field(gt=0.0)] = 1.0,
@@ -129,6 +135,7 @@ class SAC(OffPolicyAgent):
         )
         learned = [*joint_parameters(self.actor, self.critics), self.log_temperature]
         self.optimizer = adam(learned, learning_rate, device)
+        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/critic` and, in phase 0, `loss/actor` and `loss/temperature`.

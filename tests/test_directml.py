@@ -15,6 +15,7 @@ from benchmarks.directml.operations import RecordedOperations, kernels
 from benchmarks.directml.steps import capabilities_of_directml, record_steps
 from tests.helpers.agents import (
     WITH_ALL_OPTIONS,
+    WITH_SCHEDULES,
     Case,
     every_agent,
     make_batch,
@@ -37,7 +38,11 @@ def round_trips(computation: Callable[[], object]) -> Counter[str]:
 
 
 @every_agent
-@pytest.mark.parametrize("options", [{}, WITH_ALL_OPTIONS], ids=["defaults", "all options"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, WITH_ALL_OPTIONS, WITH_SCHEDULES],
+    ids=["defaults", "all options", "schedules"],
+)
 def test_round_trips_of_every_agent(case: Case, options: dict[str, Any]) -> None:
     name = case.agent_class.__name__
     steps = record_steps(case.agent_class, case.actions, batch_size=8, **options)

@@ -87,6 +87,14 @@ def test_settings_out_of_range_are_refused_by_name(name: str, value: Any) -> Non
 
 
 @every_agent_class
+@pytest.mark.parametrize("half", [{"learning_rate_end": 1e-4}, {"learning_rate_frames": 100}])
+def test_half_a_schedule_is_refused(agent_class: type[Agent], half: dict[str, Any]) -> None:
+    specs = small_specs(min(agent_class.actions))
+    with pytest.raises(ConfigurationError, match="learning_rate_end and learning_rate_frames: "):
+        build(agent_class, *specs, **half)
+
+
+@every_agent_class
 def test_only_dqn_needs_no_hidden_layer(agent_class: type[Agent]) -> None:
     if agent_class is not DQN:
         refuses(agent_class, "hidden_sizes", [])

@@ -14,6 +14,7 @@ from agents.base import Agent, OffPolicyAgent
 from agents.modules.encoders import Encoder
 from tests.helpers.agents import (
     CPU,
+    WITH_SCHEDULES,
     Case,
     assert_equal,
     every_agent,
@@ -77,6 +78,19 @@ def test_a_learning_rate_that_a_torch_scheduler_changed_is_restored(case: Case) 
     for optimizer in other.optimizers().values():
         for group in optimizer.param_groups:
             assert float(group["lr"]) == pytest.approx(5e-3)
+
+
+@every_agent
+def test_a_scheduled_learning_rate_goes_on_where_it_was(case: Case) -> None:
+    agent = trained(case, **WITH_SCHEDULES)
+    agent.policy.frames.fill_(200)
+    agent.update(make_batch(agent))
+    other = resumed(case, agent, **WITH_SCHEDULES)
+    for one in (agent, other):
+        torch.manual_seed(5)
+        one.update(make_batch(one, seed=9))
+        assert float(one.optimizer.param_groups[0]["lr"]) == pytest.approx(6e-3)
+    assert_equal(parameters(agent), parameters(other))
 
 
 @every_agent_with("adam_epsilon")

@@ -16,6 +16,7 @@ from agents.modules.value_based import ValueBasedAgent
 from tests.helpers.agents import (
     BATCH,
     OBSERVATION,
+    WITH_SCHEDULES,
     Case,
     every_agent,
     every_agent_that,
@@ -105,6 +106,32 @@ def test_target_networks_are_copied_once_per_period(case: Case) -> None:
             if step < 3:
                 assert torch.equal(now[target], start[target]), target
             assert torch.equal(now[target], now[online]) == (step % 3 == 0), target
+
+
+@every_agent
+def test_the_learning_rate_follows_its_schedule(case: Case) -> None:
+    agent = case.make(**WITH_SCHEDULES)
+    batch, rates = make_batch(agent), []
+    for frames in (0, 100, 200, 400, 500):
+        agent.policy.frames.fill_(frames)
+        agent.update(batch)
+        (rate,) = {
+            float(group["lr"])
+            for optimizer in agent.optimizers().values()
+            for group in optimizer.param_groups
+        }
+        rates.append(rate)
+    assert rates == pytest.approx([1e-2, 8e-3, 6e-3, 2e-3, 2e-3])
+
+
+@every_agent
+def test_a_learning_rate_of_zero_changes_no_trained_parameter(case: Case) -> None:
+    agent = case.make(learning_rate_end=0.0, learning_rate_frames=1)
+    agent.policy.frames.fill_(1)
+    before = parameters(agent)
+    agent.update(make_batch(agent))
+    after = parameters(agent)
+    assert all(torch.equal(before[name], after[name]) for name in learned(agent))
 
 
 def gradient_norm(network: nn.Module) -> float:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -194,12 +193,6 @@ def test_log_probabilities_are_those_of_the_policy_that_acted() -> None:
     torch.testing.assert_close(prepared["value"], agent.critic(agent.actor.normalize(rollout)))
 
 
-def test_learning_rate_follows_its_schedule_by_frames() -> None:
-    agent = make(learning_rate=1e-2, learning_rate_end=2e-3, learning_rate_frames=4 * STEPS * ENVS)
-    rates = [learn(agent)["ppo/learning_rate"].item() for _ in range(6)]
-    assert rates == pytest.approx([8e-3, 6e-3, 4e-3, 2e-3, 2e-3, 2e-3])
-
-
 def test_entropy_bonus_follows_its_schedule_by_frames() -> None:
     def policy_loss(weight: float, **schedule: Any) -> float:
         agent = make(entropy_coefficient=weight, learning_rate=1e-9, epochs=1, **schedule)
@@ -212,14 +205,6 @@ def test_entropy_bonus_follows_its_schedule_by_frames() -> None:
     # After three of six rollouts the weight is half the initial one.
     assert policy_loss(0.2, **end) == pytest.approx(policy_loss(0.1), abs=1e-6)
     assert policy_loss(0.2, **end) != pytest.approx(policy_loss(0.2), abs=1e-3)
-
-
-def test_a_learning_rate_of_zero_changes_no_parameter() -> None:
-    agent = make(learning_rate_end=0.0, learning_rate_frames=1)
-    before = copy.deepcopy(dict(agent.named_parameters()))
-    learn(agent)
-    for name, parameter in agent.named_parameters():
-        assert torch.equal(before[name], parameter), name
 
 
 @pytest.mark.parametrize(("target_kl", "change"), [(10.0, 1.5), (1e-9, 1 / 1.5)])
@@ -244,25 +229,9 @@ def test_all_actions_are_about_equally_likely_at_first(kind: ActionKind) -> None
         assert (agent.get_parameter("actor.log_std") == -0.5).all()
 
 
-def test_a_scheduled_learning_rate_resumes_from_a_state() -> None:
-    schedule: dict[str, Any] = {"learning_rate_end": 0.0, "learning_rate_frames": 1000}
-    agent = make(**schedule)
-    learn(agent)
-    state = copy.deepcopy(agent.training_state())
-    resumed = make(**schedule)
-    resumed.load_training_state(state)
-    for one in (agent, resumed):
-        learn(one, rollouts=2, seed=5)
-    assert resumed.learning_rate < 1e-2
-    for name, value in agent.state_dict().items():
-        assert torch.equal(value, resumed.state_dict()[name]), name
-
-
 @pytest.mark.parametrize(
     "hyperparameters",
     [
-        {"learning_rate_end": 1e-4},
-        {"learning_rate_frames": 100},
         {"entropy_coefficient_end": 0.0},
         {"entropy_coefficient_frames": 100},
         {"target_kl": 0.01, "learning_rate_end": 0.0, "learning_rate_frames": 100},

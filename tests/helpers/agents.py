@@ -51,6 +51,16 @@ WITH_ALL_OPTIONS: dict[str, Any] = {
     "noise_range": (0.05, 0.8),
 }
 
+# Hyperparameters that follow a linear schedule, constant by default.
+WITH_SCHEDULES: dict[str, Any] = {
+    "learning_rate": 1e-2,
+    "learning_rate_end": 2e-3,
+    "learning_rate_frames": 400,
+    "entropy_coefficient": 0.1,
+    "entropy_coefficient_end": 0.0,
+    "entropy_coefficient_frames": 400,
+}
+
 # Choices other than the defaults.
 OTHER_CHOICES: dict[str, Any] = {"critic": "categorical", "twins": "average"}
 

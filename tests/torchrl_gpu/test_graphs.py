@@ -16,6 +16,7 @@ from tests.helpers.agents import (
     ENVS,
     OBSERVATION,
     WITH_ALL_OPTIONS,
+    WITH_SCHEDULES,
     Case,
     every_agent,
     make_batch,
@@ -97,6 +98,22 @@ def test_a_captured_policy_acts_and_explores_like_an_eager_one(
         torch.testing.assert_close(found, expected, rtol=0.0, atol=0.0)
         of_equal_observations = found[EAGER_CALLS + 1 :: 2]
         assert explores == (of_equal_observations != of_equal_observations[:1]).any()
+
+
+@with_graphs
+def test_a_captured_update_follows_the_schedule_of_the_learning_rate(
+    accelerator: torch.device,
+) -> None:
+    agent = QUICKEST.make(**WITH_SCHEDULES).to(accelerator)
+    execution = Execution(accelerator, graphs="on")
+    batch = make_batch(agent).to(accelerator)
+    rates = []
+    for frames in range(0, 100 * (EAGER_CALLS + 4), 100):
+        agent.policy.frames.fill_(frames)
+        execution.update(agent, batch)
+        rates.append(float(agent.optimizer.param_groups[0]["lr"]))
+    end = [2e-3] * (EAGER_CALLS - 1)
+    assert rates == pytest.approx([1e-2, 8e-3, 6e-3, 4e-3, 2e-3, *end])
 
 
 @with_graphs
