@@ -1,10 +1,10 @@
-"""Difficulty of episodes as a schedule of stages over frames."""
+"""Difficulty of episodes: stages one after the other over frames, or all at once."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -51,8 +51,18 @@ PAPER_STAGES: Final = (
 )
 
 
+class Difficulty(Protocol):
+    """Sets the contents of the episodes to come."""
+
+    def demand(self, frames: Tensor) -> Demand:
+        """Return the demand of the episodes that start at `frames`, counted over all seas."""
+
+    def metrics(self, frames: Tensor) -> dict[str, Tensor]:
+        """Return the metrics of the difficulty at `frames`, each `[]`, by name."""
+
+
 class Schedule:
-    """Looks up the stage of a frame on the device, without reading tensors on the host.
+    """One stage after the other, looked up on the device without reading tensors on the host.
 
     Args:
         stages: stages ordered by first frame, the first one from frame 0.
@@ -68,20 +78,51 @@ class Schedule:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        frames, robots, obstacles, distances = zip(*stages, strict=True)
-        counts = (robots, [num_vortices] * len(stages), obstacles)
-        self._from_frames = torch.tensor(frames, device=device)
-        self._counts = torch.tensor(counts, device=device)
-        self._distances = torch.tensor(distances, dtype=dtype, device=device)
+        self._from_frames = torch.tensor([stage.from_frame for stage in stages], device=device)
+        self._demands = _demands(stages, num_vortices, dtype, device)
 
     def stage(self, frames: Tensor) -> Tensor:
         """Return the index of the stage at `frames`, counted over all seas, int64 `[1]`."""
         return (frames >= self._from_frames).sum(0, keepdim=True) - 1
 
     def demand(self, frames: Tensor) -> Demand:
-        """Return the demand of an episode that starts at `frames`, counted over all seas."""
-        stage = self.stage(frames)
-        return Demand(self._counts.index_select(1, stage), self._distances.index_select(0, stage))
+        """Return the demand of all seas: see `Difficulty`."""
+        return _pick(self._demands, self.stage(frames))
+
+    def metrics(self, frames: Tensor) -> dict[str, Tensor]:
+        """Return the index of the current stage, 0 for the first, int64 `[]`."""
+        return {"curriculum/stage": self.stage(frames)[0]}
+
+
+class Mixture:
+    """All stages at once: the seas take turns, sea i with stage i modulo their number.
+
+    Args:
+        stages: stages; their first frames have no effect.
+        seas: number of seas.
+        num_vortices: number of vortices per sea, equal in all stages.
+        dtype: dtype of the distances.
+        device: device of the lookup tables.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        seas: int,
+        num_vortices: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        own = torch.arange(seas, device=device) % len(stages)
+        self._demand = _pick(_demands(stages, num_vortices, dtype, device), own)
+
+    def demand(self, frames: Tensor) -> Demand:
+        """Return the demand of each sea, at all frames the same: see `Difficulty`."""
+        return self._demand
+
+    def metrics(self, frames: Tensor) -> dict[str, Tensor]:
+        """Return no metrics, because nothing changes."""
+        return {}
 
 
 def check_stages(stages: Sequence[Stage], size: Size) -> None:
@@ -132,3 +173,21 @@ def _check_possible(stage: Stage, num_vortices: int) -> None:
             f"and {stage.obstacles} obstacles in only {complete} of {_TRIALS} random layouts: set "
             "fewer robots, vortices or obstacles, or a shorter distance"
         )
+
+
+def _demands(
+    stages: Sequence[Stage], num_vortices: int, dtype: torch.dtype, device: torch.device
+) -> Demand:
+    """Return the demands of the stages, in their order."""
+    _, robots, obstacles, distances = zip(*stages, strict=True)
+    counts = (robots, [num_vortices] * len(stages), obstacles)
+    return Demand(
+        torch.tensor(counts, device=device), torch.tensor(distances, dtype=dtype, device=device)
+    )
+
+
+def _pick(demands: Demand, stages: Tensor) -> Demand:
+    """Return the demands of the stages with the given indices, int64 `[N]`."""
+    return Demand(
+        demands.counts.index_select(1, stages), demands.min_distance.index_select(0, stages)
+    )

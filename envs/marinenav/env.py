@@ -11,7 +11,14 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from envs.marinenav.actions import discrete_actions
-from envs.marinenav.curriculum import PAPER_STAGES, Schedule, Stage, check_stages
+from envs.marinenav.curriculum import (
+    PAPER_STAGES,
+    Difficulty,
+    Mixture,
+    Schedule,
+    Stage,
+    check_stages,
+)
 from envs.marinenav.layout import Size
 from envs.marinenav.noise import make_noise, seed_streams
 from envs.marinenav.perception import View
@@ -83,11 +90,14 @@ class MarineNavEnv(Environment):
         schedule: curriculum stages, each (first frame, robots, obstacles, minimum start-goal
             distance in metres), by increasing frame from 0; None for the paper's six stages over
             6 million frames.
+        mixture: train in all stages of `schedule` at once, whatever their first frames: sea i in
+            stage i modulo their number. It excludes `curriculum`; the same maxima hold.
         max_episode_steps: maximum number of steps per episode of 0.5 s each, at least 1; longer
             episodes are truncated.
         compile_step: compile the step with `torch.compile`, which takes minutes at the first step
             and pays off on accelerators.
-        mode: purpose of the environment, `train`, `eval` or `demo`; only `train` uses `curriculum`.
+        mode: purpose of the environment, `train`, `eval` or `demo`; only `train` uses `curriculum`
+            and `mixture`.
         dtype: floating-point type of the simulation, `float32` or `float64`.
         device: device of all tensors.
         seed: random seed; sea i depends on the seed and i alone.
@@ -116,6 +126,7 @@ class MarineNavEnv(Environment):
         normalize: bool = True,
         curriculum: bool = False,
         schedule: Sequence[tuple[int, int, int, float]] | None = None,
+        mixture: bool = False,
         max_episode_steps: Annotated[int, Field(ge=1)] = MAX_STEPS,
         compile_step: bool = False,
         mode: Literal["train", "eval", "demo"] = "train",
@@ -125,14 +136,23 @@ class MarineNavEnv(Environment):
     ) -> None:
         size = Size(num_robots, num_vortices, num_obstacles)
         stages: Sequence[Stage] = (Stage(0, num_robots, num_obstacles, min_start_goal_distance),)
-        if curriculum and mode == "train":
+        if curriculum and mixture:
+            raise ConfigurationError(
+                "curriculum, mixture: set one; stages follow one another or train all at once"
+            )
+        if (curriculum or mixture) and mode == "train":
             stages = PAPER_STAGES if schedule is None else [Stage(*stage) for stage in schedule]
         check_stages(stages, size)
         numbers, place = getattr(torch, dtype), torch.device(device)
         super().__init__(device=place, batch_size=[num_envs])
+        difficulty: Difficulty = (
+            Mixture(stages, num_envs, num_vortices, numbers, place)
+            if mixture
+            else Schedule(stages, num_vortices, numbers, place)
+        )
         self._simulator = Simulator(
             size,
-            Schedule(stages, num_vortices, numbers, self.device),
+            difficulty,
             make_noise(self.device, numbers) if noise else None,
             max_episode_steps,
         )
@@ -307,8 +327,11 @@ class MarineNavEnv(Environment):
         return step, self._state
 
     def metrics(self) -> dict[str, Tensor]:
-        """Return the index of the current curriculum stage, 0 for the first, int64 `[]`."""
-        return {"curriculum/stage": self._simulator.schedule.stage(self._state.frames)[0]}
+        """Return the index of the current curriculum stage as `curriculum/stage`, int64 `[]`.
+
+        A mixture of stages has no metrics.
+        """
+        return self._simulator.difficulty.metrics(self._state.frames)
 
     def render(self, index: int | Sequence[int] = 0) -> Tensor:
         """Draw seas from above, north up; see `SeaRenderer`.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from envs.marinenav.compiling import stored
-from envs.marinenav.curriculum import Schedule, Stage
+from envs.marinenav.curriculum import Difficulty, Schedule, Stage
 from envs.marinenav.layout import (
     COMPLETE,
     Draft,
@@ -71,20 +71,22 @@ class Simulator:
 
     Args:
         size: maximum number of robots, vortices and obstacles per sea.
-        schedule: difficulty of the episodes by frame.
+        difficulty: difficulty of the episodes by frame.
         noise: sensor noise; None for exact sensing.
         max_steps: time limit of an episode, in steps.
     """
 
-    def __init__(self, size: Size, schedule: Schedule, noise: Noise | None, max_steps: int) -> None:
+    def __init__(
+        self, size: Size, difficulty: Difficulty, noise: Noise | None, max_steps: int
+    ) -> None:
         self.size = size
-        self.schedule = schedule
+        self.difficulty = difficulty
         self.noise = noise
         self.max_steps = max_steps
 
     def blank(self, streams: Tensor, frames: Tensor) -> SimulationState:
         """Return a simulation state of empty seas, the state before the first reset."""
-        empty = begin_drafts(self.schedule.demand(frames), self.size, len(streams))
+        empty = begin_drafts(self.difficulty.demand(frames), self.size, len(streams))
         nothing = Episode(*put_to_sea(empty, streams, None))
         is_ready = torch.zeros_like(streams, dtype=torch.bool)
         return SimulationState(nothing, nothing, is_ready, empty, streams, frames)
@@ -96,7 +98,7 @@ class Simulator:
             streams: states of the random number generators, `[N]`.
             frames: number of steps of all seas, int64 `[]`.
         """
-        empty = begin_drafts(self.schedule.demand(frames), self.size, len(streams))
+        empty = begin_drafts(self.difficulty.demand(frames), self.size, len(streams))
         episodes = []
         for _ in range(2):
             draft, streams = complete_drafts(empty, streams)
@@ -149,7 +151,7 @@ class Simulator:
         is_due = (drafted.kind == COMPLETE) & ~pick(state.is_ready, turn)
         following = put(state.next, turn, choose(is_due, begun, pick(state.next, turn)))
         is_used = put(torch.zeros_like(state.is_ready), turn, is_due)
-        empty = begin_drafts(self.schedule.demand(state.frames), self.size, seas)
+        empty = begin_drafts(self.difficulty.demand(state.frames), self.size, seas)
         return state._replace(
             next=following,
             is_ready=state.is_ready | is_used,

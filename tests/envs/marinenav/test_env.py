@@ -245,10 +245,29 @@ def test_curriculum_advances_by_frames_within_fixed_shapes() -> None:
     assert hard.sea.exists.all()
 
 
-def test_steps_with_resets_read_nothing_on_the_host(accelerator: torch.device) -> None:
+def test_a_mixture_trains_in_all_stages_at_once_and_evaluates_in_the_hardest() -> None:
+    stages = [(0, 2, 0, 20.0), (200, 3, 1, 30.0), (400, 4, 3, 35.0)]
+    settings: dict[str, Any] = {"num_envs": 7, "num_robots": 4, "num_obstacles": 3}
+    env = MarineNavEnv(**settings, mixture=True, schedule=stages, max_episode_steps=10)
+    now = env.reset()
+    for _ in range(60):  # six episodes
+        assert env.sea.exists.sum(0).tolist() == [2, 3, 4, 2, 3, 4, 2]
+        assert (env.sea.obstacles[2] > 0).sum(0).tolist() == [0, 1, 3, 0, 1, 3, 0]
+        now["robots", "action"] = torch.zeros(7, 4, 2)
+        _, now = env.step_and_maybe_reset(now)
+    assert env.metrics() == {}
+    hard = MarineNavEnv(**settings, mixture=True, schedule=stages, mode="eval")
+    hard.reset()
+    assert hard.sea.exists.all()
+
+
+@pytest.mark.parametrize("difficulty", ["curriculum", "mixture"])
+def test_steps_with_resets_read_nothing_on_the_host(
+    accelerator: torch.device, difficulty: str
+) -> None:
     env = MarineNavEnv(
         num_envs=8,
-        curriculum=True,
+        **{difficulty: True},  # type: ignore[arg-type]
         schedule=[(0, 3, 0, 30.0), (100, 5, 2, 40.0)],
         max_episode_steps=5,
         device=accelerator,
@@ -262,7 +281,6 @@ def test_steps_with_resets_read_nothing_on_the_host(accelerator: torch.device) -
             ends += step["next", "done"].sum()
     assert counter.host_reads == counter.copies == 0, counter.report()
     assert ends.item() >= 6 * 8
-    assert env.metrics() == {"curriculum/stage": 1.0}
 
 
 def test_step_compiles_to_one_graph() -> None:

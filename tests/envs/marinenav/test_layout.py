@@ -83,6 +83,8 @@ def test_stages_can_differ_between_seas() -> None:
         ({"curriculum": True, "schedule": [(10, 3, 0, 30.0)]}, "frame 0"),
         ({"curriculum": True, "schedule": [(0, 3, 0, 30.0)] * 2}, "increase"),
         ({"curriculum": True, "schedule": [(0, 3, 9, 30.0)]}, "num_obstacles=4"),
+        ({"mixture": True, "num_robots": 4}, "num_robots=4"),
+        ({"mixture": True, "curriculum": True}, "set one"),
     ],
 )
 def test_invalid_settings_raise_one_line_errors(settings: dict[str, object], text: str) -> None:
