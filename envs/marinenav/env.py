@@ -21,6 +21,7 @@ from envs.marinenav.curriculum import (
 )
 from envs.marinenav.layout import Size
 from envs.marinenav.noise import make_noise, seed_streams
+from envs.marinenav.observations import Entries, Observer
 from envs.marinenav.perception import View
 from envs.marinenav.physics import STEP_SECONDS
 from envs.marinenav.render import SeaRenderer
@@ -34,7 +35,7 @@ from envs.marinenav.simulator import (
     flatten,
     unflatten,
 )
-from envs.marinenav.specs import GROUP, make_specs
+from envs.marinenav.specs import DONES, GROUP, make_specs
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.demand import Demand
 from torchrl_gpu.environments.environment import Environment
@@ -199,8 +200,7 @@ class MarineNavEnv(Environment):
         self.dtype = dtype
         self.discrete_actions = discrete_actions(dtype, self.device)
         self.units = make_units(normalize, dtype, self.device)
-        self._own_factor = 1.0 / self.units.own[:, None, None]
-        self._object_factor = 1.0 / self.units.objects[:, None, None, None]
+        self._observer = Observer(self.units)
         advance = self._simulator.step
         self._advance = torch.compile(advance, fullgraph=True) if compile_step else advance
         self._state = self._simulator.blank(
@@ -223,20 +223,7 @@ class MarineNavEnv(Environment):
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get((GROUP, "action")).permute(2, 1, 0)
         self._state, outcome = self._advance(self._state, action)
-        sea = outcome.sea
-        # Termination is per robot; the time limit of a sea truncates all robots that still move.
-        terminated = ~sea.active
-        truncated = sea.active & outcome.is_late
-        group, whole = self._observations(sea, outcome.view)
-        group["reward"] = _last(outcome.reward)
-        group["terminated"] = _last(terminated)
-        group["truncated"] = _last(truncated)
-        group["done"] = _last(terminated | truncated)
-        all_ended, out_of_time = terminated.all(0), truncated.any(0)
-        whole["terminated"] = all_ended.unsqueeze(-1)
-        whole["truncated"] = out_of_time.unsqueeze(-1)
-        whole["done"] = (all_ended | out_of_time).unsqueeze(-1)
-        return self._gather(group, whole)
+        return self._gather(self._observer.result(outcome))
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Start new episodes in the seas that are done, without reading `done` on the host.
@@ -262,29 +249,15 @@ class MarineNavEnv(Environment):
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset would, for instance after loading a state."""
-        group, whole = self._observations(*self._state.now)
-        for observations in (group, whole):
-            for key in ("terminated", "truncated", "done"):
-                observations[key] = torch.zeros_like(observations["success"])
-        return self._gather(group, whole)
+        observed = self._observer.observe(*self._state.now)
+        for entries in observed:
+            for key in DONES:
+                entries[key] = torch.zeros_like(entries["success"])
+        return self._gather(observed)
 
-    def _observations(self, sea: Sea, view: View) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the observations of the robots, and those of the seas as a whole, by key."""
-        view = self._scaled(view)
-        group = {
-            "observation": view.own.permute(2, 1, 0),
-            "objects": view.objects.permute(3, 2, 1, 0),
-            "objects_mask": view.mask.permute(2, 1, 0),
-            "active": _last(sea.active),
-            "success": _last(sea.reached),
-        }
-        return group, {"success": (sea.reached | ~sea.exists).all(0).unsqueeze(-1)}
-
-    def _scaled(self, view: View) -> View:
-        return View(view.own * self._own_factor, view.objects * self._object_factor, view.mask)
-
-    def _gather(self, group: dict[str, Tensor], whole: dict[str, Tensor]) -> TensorDict:
-        return self._batch({GROUP: self._batch(group, self._simulator.size.robots), **whole})
+    def _gather(self, entries: Entries) -> TensorDict:
+        group = self._batch(entries.group, self._simulator.size.robots)
+        return self._batch({GROUP: group, **entries.whole})
 
     def _limits(self) -> Limits:
         return drawn_limits(self._simulator.size.vortices)
@@ -322,7 +295,7 @@ class MarineNavEnv(Environment):
         def step(state: SimulationState, action: Tensor) -> tuple[SimulationState, Outcome, View]:
             state, outcome = self._advance(state, action)
             state = self._simulator.renew(state, outcome.is_over)
-            return state, outcome, self._scaled(state.now.view)
+            return state, outcome, self._observer.scaled(state.now.view)
 
         return step, self._state
 
@@ -420,8 +393,3 @@ class _ScenarioEnv(MarineNavEnv):
 
     def _limits(self) -> Limits:
         return given_limits(self._first)
-
-
-def _last(values: Tensor) -> Tensor:
-    """Return `[R, N]` as `[N, R, 1]`."""
-    return values.T.unsqueeze(-1)
