@@ -95,7 +95,7 @@ class Schedule:
 
 
 class Mixture:
-    """All stages at once: the seas take turns, sea i with stage i modulo their number.
+    """All stages at once: the last one in every other sea, the others in turn in the rest.
 
     Args:
         stages: stages; their first frames have no effect.
@@ -113,7 +113,8 @@ class Mixture:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        own = torch.arange(seas, device=device) % len(stages)
+        numbers, others = torch.arange(seas, device=device), max(len(stages) - 1, 1)
+        own = torch.where(numbers % 2 == 0, len(stages) - 1, numbers // 2 % others)
         self._demand = _pick(_demands(stages, num_vortices, dtype, device), own)
 
     def demand(self, frames: Tensor) -> Demand:

@@ -91,8 +91,9 @@ class MarineNavEnv(Environment):
         schedule: curriculum stages, each (first frame, robots, obstacles, minimum start-goal
             distance in metres), by increasing frame from 0; None for the paper's six stages over
             6 million frames.
-        mixture: train in all stages of `schedule` at once, whatever their first frames: sea i in
-            stage i modulo their number. It excludes `curriculum`; the same maxima hold.
+        mixture: train in all stages of `schedule` at once, whatever their first frames: every other
+            sea in the last stage, the rest in turn in the others. It excludes `curriculum`; the
+            same maxima hold.
         max_episode_steps: maximum number of steps per episode of 0.5 s each, at least 1; longer
             episodes are truncated.
         compile_step: compile the step with `torch.compile`, which takes minutes at the first step

@@ -251,8 +251,8 @@ def test_a_mixture_trains_in_all_stages_at_once_and_evaluates_in_the_hardest() -
     env = MarineNavEnv(**settings, mixture=True, schedule=stages, max_episode_steps=10)
     now = env.reset()
     for _ in range(60):  # six episodes
-        assert env.sea.exists.sum(0).tolist() == [2, 3, 4, 2, 3, 4, 2]
-        assert (env.sea.obstacles[2] > 0).sum(0).tolist() == [0, 1, 3, 0, 1, 3, 0]
+        assert env.sea.exists.sum(0).tolist() == [4, 2, 4, 3, 4, 2, 4]
+        assert (env.sea.obstacles[2] > 0).sum(0).tolist() == [3, 0, 3, 1, 3, 0, 3]
         now["robots", "action"] = torch.zeros(7, 4, 2)
         _, now = env.step_and_maybe_reset(now)
     assert env.metrics() == {}
