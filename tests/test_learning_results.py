@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import fanuc_learning, precision_learning
+from benchmarks import fanuc_learning, marinenav_learning, precision_learning
 from benchmarks.learning.results import Point, Result, Run, Series, read_results, write_result
 from benchmarks.learning.runs import OurJob
 
@@ -107,3 +107,21 @@ def test_precision_learning_compares_seeds_that_differ_in_precision_alone(
     assert "bf16, mean (deviation)" in printed
     figures = json.loads(printed.splitlines()[-1])
     assert figures["sac_fanuc"] == {name: [[0.0, 90.0, 90.0]] * 2 for name in ("fp32", "bf16")}
+
+
+def test_marinenav_learning_judges_the_checkpoints_of_both_executions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = Path("pretrained/marinenav/ddpg.safetensors").resolve()
+    program = tmp_path / "program"
+    keep = f"shutil.copy({str(policy)!r}, saved / 'frames_000000000100.safetensors')"
+    saving = f"import shutil\nsaved = folder / 'checkpoints'\nsaved.mkdir()\n{keep}\n"
+    program.write_text(f"#!{sys.executable}\n{WRITE_RUN}\n{saving}")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(marinenav_learning, "EPISODES", 2)
+    assert marinenav_learning.learn(agent="ddpg", frames=100, runs=tmp_path / "runs") == 0
+    printed = capsys.readouterr().out
+    figures = json.loads(printed.splitlines()[-1])["runs"]
+    assert [run["execution"] for run in figures] == ["fp32", "bf16 compiled"]
+    assert all(run["success"][0] > 0.5 and run["frames"] == [600_064] for run in figures)

@@ -72,9 +72,14 @@ class CheckpointFolder:
         self._rotate(path)
         return path
 
+    def paths(self) -> list[Path]:
+        """Return all checkpoints, oldest first."""
+        files = self.folder.glob("frames_*.safetensors")
+        return sorted(file for file in files if re.fullmatch(r"frames_\d{12}", file.stem))
+
     def latest(self) -> Path | None:
         """Return the checkpoint with the most frames; None if there are no checkpoints."""
-        return max(self._checkpoints(), default=None)
+        return max(self.paths(), default=None)
 
     def best(self) -> Path | None:
         """Return the checkpoint with the highest score; None if no checkpoint has a score."""
@@ -84,11 +89,6 @@ class CheckpointFolder:
 
     def _path(self, frames: int) -> Path:
         return self.folder / f"frames_{frames:012d}.safetensors"
-
-    def _checkpoints(self) -> list[Path]:
-        """Return the checkpoints, oldest first."""
-        files = self.folder.glob("frames_*.safetensors")
-        return sorted(file for file in files if re.fullmatch(r"frames_\d{12}", file.stem))
 
     def _best_record(self) -> tuple[int, float]:
         """Return frames and score of the best checkpoint; the score is -inf if none is known."""
@@ -104,7 +104,7 @@ class CheckpointFolder:
                 file.write(json.dumps({"frames": frames, "score": float(score)}).encode())
 
     def _rotate(self, saved: Path) -> None:
-        checkpoints = self._checkpoints()
+        checkpoints = self.paths()
         kept = {saved, self.best(), *checkpoints[-self.keep :]}
         with_replay = {replay_path(saved), replay_path(checkpoints[-1])}
         for replay in set(self.folder.glob("frames_*_replay.safetensors")) - with_replay:

@@ -1,0 +1,147 @@
+"""Measure minutes of training on marinenav until the policy succeeds, eager and compiled in bf16.
+
+Both executions train with the preset of the agent and one torch thread, each run in its own
+process. Every checkpoint is judged by the paper's protocol on 600 episodes that no run has seen,
+100 at each of the six levels. The minutes are those of training, with its own evaluations and
+checkpoints, from the start to the checkpoint; compilation counts.
+
+    python -m benchmarks.marinenav_learning
+    python -m benchmarks.marinenav_learning agent=sac seeds=3
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Final, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+
+from benchmarks.learning.runs import OurJob, RunFailedError
+from benchmarks.report import print_figures, print_machine, print_table
+from envs.marinenav import MarineNavEnv
+from envs.marinenav.curriculum import PAPER_STAGES
+from envs.marinenav.evaluation import evaluate
+from envs.marinenav.scenario import draw_scenarios
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.commands import call_with_arguments
+from trainers.layout import load_checkpoint
+from trainers.policy_files import trained_agent
+
+AGENTS: Final = ("ac_iqn", "sac", "ddpg")
+EXECUTIONS: Final = {"fp32": (), "bf16 compiled": ("precision=bf16", "compile=default")}
+MILESTONES: Final = (0.90, 0.95)
+EPISODES: Final = 100  # at each level
+UNSEEN: Final = 1  # seed of the episodes that judge; runs draw theirs from other streams
+CPU: Final = torch.device("cpu")
+
+
+class Point(NamedTuple):
+    """A judged checkpoint.
+
+    Attributes:
+        frames: steps of single seas so far.
+        minutes: minutes of training so far.
+        success: success rate over all levels, 0 to 1.
+    """
+
+    frames: int
+    minutes: float
+    success: float
+
+
+def learn(
+    *,
+    agent: Literal["ac_iqn", "sac", "ddpg", "all"] = "all",
+    execution: Literal["fp32", "bf16 compiled", "all"] = "all",
+    seeds: Annotated[int, Field(ge=1)] = 1,
+    frames: Annotated[int, Field(ge=1)] | None = None,
+    runs: Path = Path("runs/benchmark"),
+) -> int:
+    """Train agents in both executions, judge all checkpoints, and print minutes and success.
+
+    Args:
+        agent: agent to train: ac_iqn, sac, ddpg or all (all).
+        execution: execution to train in: fp32, bf16 compiled or all (all).
+        seeds: number of seeds, starting at 0, at least 1 (1).
+        frames: environment steps of each run, at least 1, instead of those of the presets.
+        runs: folder of the runs (runs/benchmark).
+
+    Returns:
+        0, or 1 if a run failed.
+    """
+    print_machine()
+    folder = runs / f"marinenav_{time.strftime('%Y%m%d_%H%M%S')}"
+    budget = () if frames is None else (f"trainer.total_frames={frames}",)
+    rows, figures = [], []
+    for name in AGENTS if agent == "all" else (agent,):
+        for mode in EXECUTIONS if execution == "all" else (execution,):
+            for seed in range(seeds):
+                home = folder / f"{name}_{mode.replace(' ', '_')}_{seed}"
+                try:
+                    points = _train(name, seed, home, (*EXECUTIONS[mode], *budget))
+                except RunFailedError as error:
+                    print(f"a run failed: {error}", file=sys.stderr)
+                    return 1
+                best = max(points, key=lambda point: point.success)
+                reached = [_first(points, milestone) for milestone in MILESTONES]
+                rows.append(
+                    [
+                        f"{name}, {mode}, seed {seed}",
+                        *("-" if point is None else f"{point.minutes:.1f}" for point in reached),
+                        f"{best.minutes:.1f}",
+                        f"{best.success:.3f}",
+                        f"{points[-1].minutes:.1f}",
+                        f"{points[-1].success:.3f}",
+                    ]
+                )
+                figures.append(
+                    {
+                        "agent": name,
+                        "execution": mode,
+                        "seed": seed,
+                        "frames": [point.frames for point in points],
+                        "minutes": [round(point.minutes, 2) for point in points],
+                        "success": [round(point.success, 4) for point in points],
+                    }
+                )
+                print(f"{rows[-1][0]}: {best.success:.1%} after {best.minutes:.1f} min", flush=True)
+    milestones = [f"min to {milestone:.0%}" for milestone in MILESTONES]
+    print()
+    print_table(["run", *milestones, "min to best", "best", "min to last", "last"], rows)
+    print(f"\nsuccess of checkpoints over {6 * EPISODES} unseen episodes, {EPISODES} per level\n")
+    print_figures({"runs": figures})
+    return 0
+
+
+def _train(agent: str, seed: int, home: Path, settings: tuple[str, ...]) -> list[Point]:
+    """Train an agent with its preset, and judge its checkpoints in their order."""
+    arguments = (
+        *("-m", "trainers.run", f"agent={agent}", "env=marinenav", f"seed={seed}"),
+        *("device=cpu", "threads=1", "trainer.checkpoints_kept=1000", "trainer.save_replay=false"),
+        *settings,
+        f"runs={home}",
+    )
+    OurJob(agent, seed, arguments, home).run()
+    (folder,) = home.rglob("checkpoints")
+    return [_judge(checkpoint) for checkpoint in CheckpointFolder(folder).paths()]
+
+
+def _judge(checkpoint: Path) -> Point:
+    """Play the unseen episodes with the greedy policy of a checkpoint."""
+    agent, _ = trained_agent(checkpoint, MarineNavEnv(num_envs=1), CPU)
+    state = load_checkpoint(checkpoint)
+    scenarios = draw_scenarios(PAPER_STAGES, EPISODES, seed=UNSEEN)
+    found = evaluate(agent.policy, scenarios=scenarios, device=CPU, seed=UNSEEN)
+    return Point(state["frames"], state["seconds"] / 60.0, found.overall.success.mean)
+
+
+def _first(points: list[Point], success: float) -> Point | None:
+    """Return the first checkpoint with at least that success rate, if any."""
+    return next((point for point in points if point.success >= success), None)
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(learn))
