@@ -128,7 +128,9 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         Evaluator, plain["evaluation"], "evaluation", PROVIDED["evaluation"]
     )
     automatic = take_automatic(plain)
-    components = {g: read_component(g, plain[g], PROVIDED[g]) for g in GROUPS}
+    # The trainer first, because schedules of an agent refer to the length of the run.
+    order = sorted(GROUPS, key=lambda group: group != "trainer")
+    components = {g: read_component(g, plain[g], PROVIDED[g]) for g in order}
     components = resolve_sizes(components, automatic, resolved_device, resolved_limit)
     names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
     _check_mode(mode, components["agent"].target, names["agent"], found)
