@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -10,8 +11,10 @@ import torch
 from pydantic import Field
 from torchrl.envs import EnvBase
 
+from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.execution import EAGER, Execution
 from trainers.evaluation import Evaluation, evaluate
 
@@ -98,6 +101,71 @@ class Evaluator:
             self.close()
             self._built = num_envs, self._build(num_envs)
         return self._built[1]
+
+
+class BorrowingEvaluator:
+    """Evaluates policies in the training environment, and restores its state afterwards.
+
+    Args:
+        env: training environment that can switch its mode.
+        collector: steps the environment in training.
+        begin_anew: called where the environment has no saved state, and so begins new episodes.
+    """
+
+    def __init__(
+        self, env: Environment, collector: BatchCollector, begin_anew: Callable[[], None]
+    ) -> None:
+        self._env = env
+        self._collector = collector
+        self._begin_anew = begin_anew
+
+    def evaluate(
+        self,
+        policy: PolicyWrapper,
+        device: torch.device,
+        *,
+        seed: int,
+        episodes: int,
+        progress: Callable[[int], object] | None = None,
+        execution: Execution = EAGER,
+    ) -> Evaluation:
+        """Run the greedy policy for a number of episodes: see `Evaluator.evaluate`."""
+        # A copy, because the environment keeps writing to the tensors of its state.
+        state = copy.deepcopy(self._collector.state_dict())
+        try:
+            with evaluation_mode(self._env) as env:
+                return evaluate(
+                    env,
+                    policy,
+                    device,
+                    episodes=episodes,
+                    seed=seed,
+                    progress=progress,
+                    execution=execution,
+                )
+        finally:
+            if not self._collector.load_state_dict(state):
+                self._begin_anew()
+
+
+def evaluator_of(
+    given: EnvBase | Evaluator | None,
+    env: Environment,
+    collector: BatchCollector,
+    begin_anew: Callable[[], None],
+) -> Evaluator | BorrowingEvaluator | None:
+    """Return the evaluator of a run; None if it has no environment to evaluate in.
+
+    Args:
+        given: evaluation environment, or an evaluator that builds one on demand.
+        env: training environment, which is borrowed instead of building one if it can switch its
+            mode.
+        collector: see `BorrowingEvaluator`.
+        begin_anew: see `BorrowingEvaluator`.
+    """
+    if isinstance(given, EnvBase):
+        return Evaluator(given)
+    return BorrowingEvaluator(env, collector, begin_anew) if env.can_switch_mode else given
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -26,8 +25,8 @@ from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution import Execution
-from trainers.evaluation import Evaluation, evaluate
-from trainers.evaluator import Evaluator, evaluation_mode
+from trainers.evaluation import Evaluation
+from trainers.evaluator import Evaluator, evaluator_of
 from trainers.experience import experience_of
 from trainers.identity import check_identity, check_trainable, identity
 from trainers.layout import LAYOUT, load_checkpoint
@@ -131,9 +130,6 @@ class TorchRLTrainer:
         self.overlap = overlap_of(overlap, type(agent), name_of(env), env_can=env.can_overlap)
         self.halves = halves_of(halves, name_of(env), env_can=bool(env.halves()))
         self.folder = folder
-        given = isinstance(evaluation_env, EnvBase)
-        self._evaluator = Evaluator(evaluation_env) if given else evaluation_env
-        self._evaluates_in_training_env = not given and env.can_switch_mode
         self.config = config or {}
         self.total_frames = total_frames
         self.log_interval = log_interval
@@ -152,6 +148,9 @@ class TorchRLTrainer:
         self.execution = execution or Execution()
         collector = HalvesCollector if self.halves else BatchCollector
         self.collector = collector(env, agent.device, agent.policy.in_keys, self.execution)
+        self._evaluator = evaluator_of(
+            evaluation_env, env, self.collector, self._begin_new_episodes
+        )
         self.robots = self.collector.robots
         random_action = env.full_action_spec[self.robots.action_key]
         self.random_policy = UniformPolicy(random_action.to(agent.device))
@@ -257,26 +256,16 @@ class TorchRLTrainer:
         Raises:
             ConfigurationError: the trainer has no evaluation environment.
         """
-        run: dict[str, Any] = {
-            "policy": self.agent.policy,
-            "device": self.agent.device,
-            "episodes": episodes,
-            "seed": stream_seed(self.seed, stream),
-            "progress": progress,
-            "execution": self.execution,
-        }
-        if not self._evaluates_in_training_env:
-            if self._evaluator is None:
-                raise ConfigurationError("evaluation_env is missing: an evaluation needs one")
-            return self._evaluator.evaluate(**run)
-        # A copy, because the environment keeps writing to the tensors of its state.
-        state = copy.deepcopy(self.collector.state_dict())
-        try:
-            with evaluation_mode(self.env) as env:
-                return evaluate(env, **run)
-        finally:
-            if not self.collector.load_state_dict(state):
-                self._begin_new_episodes()
+        if self._evaluator is None:
+            raise ConfigurationError("evaluation_env is missing: an evaluation needs one")
+        return self._evaluator.evaluate(
+            self.agent.policy,
+            self.agent.device,
+            episodes=episodes,
+            seed=stream_seed(self.seed, stream),
+            progress=progress,
+            execution=self.execution,
+        )
 
     def save(self) -> Path:
         """Write a checkpoint with the complete state of training, and return its path."""
@@ -386,7 +375,7 @@ class TorchRLTrainer:
         )
 
     def _evaluate(self, display: ProgressDisplay) -> None:
-        if self._evaluator is None and not self._evaluates_in_training_env:
+        if self._evaluator is None:
             return
         episodes = self.evaluation_episodes
 
