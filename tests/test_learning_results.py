@@ -115,7 +115,8 @@ def test_marinenav_learning_judges_the_checkpoints_of_both_executions(
     policy = Path("pretrained/marinenav/ddpg.safetensors").resolve()
     program = tmp_path / "program"
     keep = f"shutil.copy({str(policy)!r}, saved / 'frames_000000000100.safetensors')"
-    saving = f"import shutil\nsaved = folder / 'checkpoints'\nsaved.mkdir()\n{keep}\n"
+    record = "(saved / 'best.json').write_text(json.dumps({'frames': 100, 'score': 0.9}))"
+    saving = f"import shutil\nsaved = folder / 'checkpoints'\nsaved.mkdir()\n{keep}\n{record}\n"
     program.write_text(f"#!{sys.executable}\n{WRITE_RUN}\n{saving}")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
@@ -125,3 +126,4 @@ def test_marinenav_learning_judges_the_checkpoints_of_both_executions(
     figures = json.loads(printed.splitlines()[-1])["runs"]
     assert [run["execution"] for run in figures] == ["fp32", "bf16 compiled"]
     assert all(run["success"][0] > 0.5 and run["frames"] == [600_064] for run in figures)
+    assert all(run["kept"] == 600_064 for run in figures)  # the shipped policy's own frames
