@@ -1,0 +1,96 @@
+"""Print a hash of the parameters that each agent has after a short training in each environment.
+
+Two versions of this library that print the same hashes train alike, bit for bit, on one machine:
+
+    python -m benchmarks.fingerprints > before.txt      # in one checkout
+    python -m benchmarks.fingerprints > after.txt       # in the other one
+    diff before.txt after.txt
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+from safetensors import safe_open
+
+from torchrl_gpu.commands import call_with_arguments
+
+CONTINUOUS = ("ppo", "sac", "ddpg", "ac_iqn")
+DISCRETE = ("ppo", "dqn", "iqn", "rainbow")
+
+# Agents of each environment, by the arguments that select it.
+PAIRS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("env=fanuc",): (*CONTINUOUS, *DISCRETE[1:]),
+    ("env=marinenav",): (*CONTINUOUS, *DISCRETE[1:]),
+    ("env=gym", "env.name=Pendulum-v1"): CONTINUOUS,
+    ("env=gym", "env.name=CartPole-v1"): DISCRETE,
+}
+
+SETTINGS = (
+    "device=cpu",
+    "seed=7",
+    "env.num_envs=16",
+    "trainer.random_frames=1024",
+    "trainer.evaluation_episodes=16",
+    "evaluation.episodes=16",
+    "trainer.loggers=[]",
+    "trainer.show_progress=false",
+)
+
+
+def fingerprint(agent: str, env: tuple[str, ...], frames: int) -> str:
+    """Train in a fresh process, and return a hash of all networks in the last checkpoint."""
+    with tempfile.TemporaryDirectory() as runs:
+        arguments = [f"agent={agent}", *env, *SETTINGS, f"trainer.total_frames={frames}"]
+        done = subprocess.run(
+            [sys.executable, "-m", "trainers.run", *arguments, f"runs={runs}"],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(arguments)}: {done.stderr.strip()}")
+        last = max(Path(runs).rglob("frames_*.safetensors"), key=lambda path: path.stat().st_mtime)
+        return _hash(last)
+
+
+def _hash(checkpoint: Path) -> str:
+    """Return a hash of the floating-point tensors of all networks, whatever their names are."""
+    with safe_open(checkpoint, "pt") as file:
+        tensors = [file.get_tensor(key) for key in file.keys() if "/agent/networks/" in key]  # noqa: SIM118
+    digests = {
+        hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
+        for tensor in tensors
+        if tensor.is_floating_point()
+    }
+    return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()[:16]
+
+
+def measure(*, agents: str = "", frames: Annotated[int, Field(ge=1)] = 4096) -> int:
+    """Train every agent in every environment that it can act in, and print the hashes.
+
+    Args:
+        agents: names of the agents, separated by commas; all of them if empty.
+        frames: environment steps of each training, at least 1 (4096).
+    """
+    chosen = set(filter(None, agents.split(",")))
+    hashes = {}
+    for env, names in PAIRS.items():
+        for agent in names:
+            if chosen and agent not in chosen:
+                continue
+            title = f"{agent} {' '.join(env)}"
+            hashes[title] = fingerprint(agent, env, frames)
+            print(f"{title:36}  {hashes[title]}", flush=True)
+    print(json.dumps(hashes))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(measure))
