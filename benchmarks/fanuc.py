@@ -2,9 +2,9 @@
 
 Two comparisons, with the same arm and physics, in one run:
 
-1. Speed of the environment alone, with SAC's policy acting for all arms at once and for one half
-   while the other half simulates, and with training at the default ratio, after each step and while
-   the next one is simulated, as a share of the speed of a plain PyBullet loop on all cores.
+1. Speed of the environment alone, with SAC's policy acting, and with training at the default ratio,
+   after each step and while the next one is simulated, as a share of the speed of a plain PyBullet
+   loop on all cores.
 2. Speed of acting with storing, and of training, beside Stable-Baselines3 with one process and one
    Gymnasium environment at the same number of updates per frame. The actor learns in every update,
    as theirs does, and not in every second one, as in the preset. This library runs `many` arms.
@@ -36,7 +36,6 @@ from envs.fanuc.env import SOLVER_ITERATIONS, FanucEnv
 from envs.fanuc.targets import HOME, load_targets
 from envs.fanuc.worker_pool import default_num_workers, group_sizes
 from torchrl_gpu.acting.collector import BatchCollector
-from torchrl_gpu.acting.halves import HalvesCollector
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -64,9 +63,6 @@ class Ours:
         self.num_envs = num_envs
         self.agent = settings.agent.build(observation_spec(self.env), self.env.action_spec, CPU)
         self.collector = BatchCollector(self.env, CPU, self.agent.policy.in_keys)
-        self.halves = None
-        if self.env.halves():  # not on one core
-            self.halves = HalvesCollector(self.env, CPU, self.agent.policy.in_keys)
         self.replay = ReplayBuffer(
             1_000_000, self.agent.observation_spec, self.agent.action_spec, num_envs, CPU
         )
@@ -95,13 +91,6 @@ class Ours:
         self.collector.restart()
         for _ in range(steps):
             self.collector.step(self.agent.policy)
-
-    def act_in_halves(self, steps: int) -> None:
-        """Step the environment with the policy's actions, one half while the other simulates."""
-        policy, collector = self.agent.policy, self.halves or self.collector
-        collector.restart()
-        for step in range(steps):
-            collector.step(policy, policy if step + 1 < steps else None)
 
     def act_and_store(self, steps: int) -> None:
         """Step the environment with the policy's actions, and store every transition."""
@@ -174,7 +163,6 @@ def measures_of(
         "raw": lambda: raw.arm_steps_per_second(steps),
         "env": lambda: rate(ours.step_env, steps, arms),
         "policy": lambda: rate(ours.act, steps, arms),
-        "halves": lambda: rate(ours.act_in_halves, steps, arms),
         "collect": lambda: rate(ours.act_and_store, steps, arms),
         "training": lambda: rate(partial(ours.train, overlap=False), max(1, steps // 4), arms),
         "overlap": lambda: rate(partial(overlapping.train, overlap=True), max(1, steps // 4), arms),
@@ -238,7 +226,6 @@ def report(speeds: dict[tuple[str, int], float], arms: int, many: int) -> None:
         "raw": "PyBullet alone, all cores",
         "env": "EnvBase, random actions",
         "policy": "with SAC's policy acting",
-        "halves": "with SAC's policy acting, in halves",
         "collect": "acting and storing",
         "training": "with training at the default ratio",
         "overlap": "with training during simulation",

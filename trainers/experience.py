@@ -25,10 +25,6 @@ class Experience(Protocol):
         """Store the transitions `[R]` of one step."""
         ...
 
-    def keeps_policy(self) -> bool:
-        """Return whether the policy may act again before it learns from the step under way."""
-        ...
-
     def batches(self) -> Iterator[TensorDictBase]:
         """Yield the batches that are due after the stored steps and have not been yielded."""
         ...
@@ -92,10 +88,6 @@ class ReplayExperience:
         self.replay.extend(transition)
         self._frames += self.num_envs
 
-    def keeps_policy(self) -> bool:
-        """Return True: any policy may collect."""
-        return True
-
     def batches(self) -> Iterator[TensorDictBase]:
         """Yield as many random batches as the ratio of updates to frames demands."""
         while self._updates < self._updates_due():
@@ -145,10 +137,6 @@ class RolloutExperience:
     def store(self, transition: TensorDictBase) -> None:
         """Add the transitions `[R]` of one step to the rollout."""
         self.buffer.extend(transition)
-
-    def keeps_policy(self) -> bool:
-        """Return False if the step under way completes the rollout."""
-        return (self.buffer.num_steps + 1) % self.agent.rollout_length != 0
 
     def batches(self) -> Iterator[TensorDictBase]:
         """Yield the minibatches of a complete rollout for each epoch; nothing before its end.

@@ -1,4 +1,4 @@
-"""Learning and acting while the environment simulates: the agents and environments that can."""
+"""Learning while the environment simulates: the agents and environments that can."""
 
 from __future__ import annotations
 
@@ -29,22 +29,3 @@ def overlap_of(wanted: bool | None, agent: type, env_name: str, *, env_can: bool
             f"trainer.overlap=true: {obstacle}; trainer.overlap=null overlaps where possible"
         )
     return False
-
-
-def halves_of(wanted: bool, env_name: str, *, env_can: bool) -> bool:
-    """Return whether a policy acts in one half of the environments while the other one simulates.
-
-    Args:
-        wanted: setting `trainer.halves`.
-        env_name: name of the environment, for the error.
-        env_can: whether the environment has halves.
-
-    Raises:
-        ConfigurationError: it is wanted, and the environment cannot.
-    """
-    if wanted and not env_can:
-        raise ConfigurationError(
-            f"trainer.halves=true: {env_name} with these settings cannot simulate one half while "
-            "the policy acts for the other; trainer.halves=false"
-        )
-    return wanted

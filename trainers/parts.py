@@ -11,11 +11,11 @@ from typing import Any, Final
 # The calls of each part, as attributes of the trainer; `*` stands for every item.
 PARTS: Final[dict[str, tuple[str, ...]]] = {
     "simulate": (
-        "collector.parts.*.env.reset",
-        "collector.parts.*.env.begin_step",
-        "collector.parts.*.env.step_and_maybe_reset",
+        "collector.env.reset",
+        "collector.env.begin_step",
+        "collector.env.step_and_maybe_reset",
     ),
-    "copy": ("collector.parts.*.to_host", "collector.parts.*.to_device"),
+    "copy": ("collector.to_host", "collector.to_device"),
     "act": ("execution.act",),
     "store": ("experience.store", "experience.learned"),
     "sample": ("experience.batches",),

@@ -15,15 +15,15 @@ def transfers(collector: BatchCollector) -> dict[str, dict[str, float]]:
     """
     steps = max(1, collector.steps)
     directions = {
-        "to_device": [part.to_device for part in collector.parts],
-        "to_host": [part.to_host for part in collector.parts],
+        "to_device": collector.to_device,
+        "to_host": collector.to_host,
     }
     return {
         name: {
-            "copies_per_step": sum(transfer.copies for transfer in transfers) / steps,
-            "bytes_per_step": sum(transfer.bytes for transfer in transfers) / steps,
+            "copies_per_step": transfer.copies / steps,
+            "bytes_per_step": transfer.bytes / steps,
         }
-        for name, transfers in directions.items()
+        for name, transfer in directions.items()
     }
 
 

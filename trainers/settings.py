@@ -25,7 +25,7 @@ from trainers.demo import film
 from trainers.evaluator import Evaluator
 from trainers.identity import check_trainable
 from trainers.layout import load_checkpoint
-from trainers.overlap import halves_of, overlap_of
+from trainers.overlap import overlap_of
 from trainers.registry import GROUPS
 from trainers.sizes import resolve_sizes, take_automatic
 
@@ -176,14 +176,12 @@ def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> 
 
 
 def _check_overlap(components: Mapping[str, Component]) -> None:
-    """Refuse `trainer.overlap=true` and `trainer.halves=true` where agent or environment cannot."""
+    """Refuse `trainer.overlap=true` where agent or environment cannot."""
     agent, env = components["agent"].target, components["env"]
     target = env.target if issubclass(env.target, Environment) else Environment
     settings, name = components["trainer"].settings, env.target.__name__
     if isinstance(overlap := settings.get("overlap"), bool):
         overlap_of(overlap, agent, name, env_can=target.overlaps(env.settings))
-    if isinstance(halves := settings.get("halves"), bool):
-        halves_of(halves, name, env_can=target.has_halves(env.settings))
 
 
 def _general(

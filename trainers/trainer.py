@@ -15,7 +15,6 @@ from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from torchrl_gpu.acting.collector import BatchCollector, Policy
-from torchrl_gpu.acting.halves import HalvesCollector
 from torchrl_gpu.acting.uniform import UniformPolicy
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
@@ -32,7 +31,7 @@ from trainers.identity import check_identity, check_trainable, identity
 from trainers.layout import LAYOUT, load_checkpoint
 from trainers.loggers import MetricLogger
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
-from trainers.overlap import halves_of, overlap_of
+from trainers.overlap import overlap_of
 from trainers.profile import Profile
 from trainers.progress import ProgressDisplay
 from trainers.trace import Trace
@@ -77,9 +76,6 @@ class TorchRLTrainer:
             so that the policy that acts lacks the updates of one batched step. The number of
             updates is the same. None for all off-policy agents in an environment that can overlap
             (`Environment.can_overlap`).
-        halves: step the environments in two halves (`Environment.halves`), so that the policy acts
-            for one half while the other one simulates. The policy of an off-policy agent that acts
-            lacks the updates of one batched step, as with `overlap`.
         loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
@@ -93,8 +89,8 @@ class TorchRLTrainer:
         trace: the recorder of the trace; None without `trace`.
 
     Raises:
-        ConfigurationError: an argument is out of range, `overlap` is true and agent or environment
-            cannot overlap, or `halves` is true and the environment has none.
+        ConfigurationError: an argument is out of range, or `overlap` is true and agent or
+            environment cannot overlap.
     """
 
     @checked
@@ -119,7 +115,6 @@ class TorchRLTrainer:
         checkpoints_kept: Annotated[int, Field(ge=1)] = 3,
         save_replay: bool = True,
         overlap: bool | None = None,
-        halves: bool = False,
         loggers: Sequence[Literal["csv", "tensorboard", "wandb"]] = ("csv", "tensorboard"),
         show_progress: bool = True,
         profile: bool = False,
@@ -128,7 +123,6 @@ class TorchRLTrainer:
         self.env = env = as_environment(env)
         self.agent = agent
         self.overlap = overlap_of(overlap, type(agent), name_of(env), env_can=env.can_overlap)
-        self.halves = halves_of(halves, name_of(env), env_can=bool(env.halves()))
         self.folder = folder
         self.config = config or {}
         self.total_frames = total_frames
@@ -146,8 +140,7 @@ class TorchRLTrainer:
             agent, self.num_envs, replay_capacity, random_frames, env.frame_stacks
         )
         self.execution = execution or Execution()
-        collector = HalvesCollector if self.halves else BatchCollector
-        self.collector = collector(env, agent.device, agent.policy.in_keys, self.execution)
+        self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
         self._evaluator = evaluator_of(
             evaluation_env, env, self.collector, self._begin_new_episodes
         )
@@ -190,13 +183,13 @@ class TorchRLTrainer:
                 self._evaluate(display)
             while self.frames < self.total_frames and not self.stop_requested:
                 self.experience.store(self.collect())
-                if not self.overlap or self._pauses(self.frames):
+                if not self.overlap or self._pauses():
                     self._learn()
-                if self._passed(self.log_interval, self.frames):
+                if self._passed(self.log_interval):
                     self._log(display)
-                if self._passed(self.evaluation_interval, self.frames):
+                if self._passed(self.evaluation_interval):
                     self._evaluate(display)
-                if self._passed(self.checkpoint_interval, self.frames):
+                if self._passed(self.checkpoint_interval):
                     self.save()
                 display.update(self.frames)
             if self._evaluated_at != self.frames and not self.stop_requested:
@@ -216,14 +209,12 @@ class TorchRLTrainer:
         Returns:
             The transitions `[R]` on the agent's device, one for each robot of the batch.
         """
-        policy = self._policy_at(self.frames)
+        policy = self._policy()
         if self.overlap:
             self.collector.begin(policy)
             self._learn()
-        frames = self.frames + self.num_envs
-        acts_ahead = self.halves and self.experience.keeps_policy() and not self._pauses(frames)
-        step = self.collector.step(policy, self._policy_at(frames) if acts_ahead else None)
-        self.frames = frames
+        step = self.collector.step(policy)
+        self.frames += self.num_envs
         transition = self.robots.transition(step)
         after = transition.get("next")
         self.episodes.update(
@@ -324,9 +315,9 @@ class TorchRLTrainer:
         if not goes_on:
             self._begin_new_episodes()
 
-    def _policy_at(self, frames: int) -> Policy:
-        """Return the policy that acts after a number of frames."""
-        is_random = frames < self.experience.random_frames
+    def _policy(self) -> Policy:
+        """Return the policy that acts in the next step."""
+        is_random = self.frames < self.experience.random_frames
         return self.random_policy if is_random else self.agent.policy
 
     def _learn(self) -> None:
@@ -337,11 +328,10 @@ class TorchRLTrainer:
             self.update_metrics.add(update.metrics)
             self.updates += 1
 
-    def _pauses(self, frames: int) -> bool:
-        """Return whether the loop logs, evaluates, saves or ends after the step to `frames`."""
+    def _pauses(self) -> bool:
+        """Return whether the loop logs, evaluates, saves or ends after the last step."""
         intervals = (self.log_interval, self.evaluation_interval, self.checkpoint_interval)
-        passed = any(self._passed(interval, frames) for interval in intervals)
-        return passed or frames >= self.total_frames
+        return self.frames >= self.total_frames or any(map(self._passed, intervals))
 
     def _begin_new_episodes(self) -> None:
         """Abandon the open episodes of an environment whose state cannot be restored.
@@ -395,6 +385,6 @@ class TorchRLTrainer:
         self.metric_logger.log(self.frames, {"seconds": seconds, **self.evaluation.as_metrics()})
         display.message(f"{self.frames:,} frames: {self.evaluation}")
 
-    def _passed(self, interval: int, frames: int) -> bool:
-        """Return whether the step to `frames` reached or passed a multiple of `interval`."""
-        return frames // interval != (frames - self.num_envs) // interval
+    def _passed(self, interval: int) -> bool:
+        """Return whether the last step reached or passed a multiple of `interval`."""
+        return self.frames // interval != (self.frames - self.num_envs) // interval

@@ -50,11 +50,6 @@ class Arms(ABC):
         """Process ids of the workers; empty for a simulator without workers."""
         return []
 
-    @property
-    def halves(self) -> list[slice]:
-        """Rows of two halves that can simulate at the same time; empty without such halves."""
-        return []
-
     @abstractmethod
     def begin_step(self, rows: slice, action: Tensor) -> None:
         """Begin a step that the next `step` of the same rows with the same tensor finishes.
@@ -69,7 +64,7 @@ class Arms(ABC):
         """Move some arms for one control period.
 
         Args:
-            rows: rows of the arms: all of them, or one of `halves`.
+            rows: rows of the arms.
             action: joint speeds as fractions of the maximum speeds, `[K, 6]`, -1 to 1.
             max_steps: number of steps after which an episode is truncated.
             success_radius: maximum distance that counts as success, metres.

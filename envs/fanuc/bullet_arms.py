@@ -105,11 +105,6 @@ class BulletArms(Arms):
         """Process ids of the workers."""
         return self._pool.pids
 
-    @property
-    def halves(self) -> list[slice]:
-        """Rows of each half of the workers; empty if there is only one worker."""
-        return self._pool.halves
-
     def _copy(self, rows: slice) -> None:
         """Copy the results of a step from shared memory."""
         shared = self._shared

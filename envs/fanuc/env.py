@@ -22,10 +22,8 @@ from envs.fanuc.render import ArmRenderer
 from envs.fanuc.robot import NUM_JOINTS, load_robot
 from envs.fanuc.simulation import STEP_SECONDS
 from envs.fanuc.targets import GRADES, Grade, load_targets
-from envs.fanuc.worker_pool import default_num_workers, group_sizes
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.demand import Demand
-from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
@@ -142,10 +140,6 @@ class FanucEnv(ReachingArms):
         self._trail: deque[list[float]] = deque(maxlen=TRAIL_LENGTH)
         self._last_rendered = (0, 0)
 
-    def halves(self) -> tuple[Environment, ...]:
-        """Return the arms of each half of the workers: see `Environment.halves`."""
-        return tuple(ReachingArms(self._arms, rows, self._task) for rows in self._arms.halves)
-
     @classmethod
     def evaluation_limit(cls, settings: Mapping[str, Any]) -> int:
         """Return the maximum number of arms that an evaluation may choose by default.
@@ -163,12 +157,6 @@ class FanucEnv(ReachingArms):
     def overlaps(cls, settings: Mapping[str, Any]) -> bool:
         """Return whether the arms are simulated in worker processes: see `Environment`."""
         return bool(settings["simulator"] == "pybullet")
-
-    @classmethod
-    def has_halves(cls, settings: Mapping[str, Any]) -> bool:
-        """Return whether several worker processes simulate the arms: see `Environment`."""
-        workers = settings["num_workers"] or default_num_workers(settings["num_envs"])
-        return cls.overlaps(settings) and min(workers, len(group_sizes(settings["num_envs"]))) > 1
 
     @classmethod
     def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand:

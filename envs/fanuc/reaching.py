@@ -65,7 +65,7 @@ class ReachingArms(Environment):
 
     Args:
         arms: all arms of the simulator.
-        rows: rows of this environment: all arms, or one of `arms.halves`.
+        rows: rows of this environment: all arms.
         task: task of all arms.
     """
 

@@ -181,20 +181,11 @@ class WorkerPool:
             if not worker.gives_way:
                 worker.give_way()
 
-    @property
-    def halves(self) -> list[slice]:
-        """Arms of each half of the workers; empty if there is only one worker."""
-        middle = self.num_workers // 2
-        if not middle:
-            return []
-        first, last = self._workers[middle].assignment.first_arm, len(self.exchange.state)
-        return [slice(0, first), slice(first, last)]
-
     def begin_step(self, arms: slice) -> None:
         """Let workers step their arms by `exchange.action`, and return at once.
 
         Args:
-            arms: all arms, or one of `halves`.
+            arms: all arms.
 
         Raises:
             RuntimeError: the pool is closed.
@@ -228,7 +219,7 @@ class WorkerPool:
         """Replace workers whose step was not finished, for instance because of Ctrl-C.
 
         Args:
-            arms: all arms, or one of `halves`.
+            arms: all arms.
 
         Returns:
             Whether a worker was replaced; the states of these arms must then be written again.
@@ -240,7 +231,7 @@ class WorkerPool:
         return bool(interrupted)
 
     def _workers_of(self, arms: slice) -> list[_Worker]:
-        """Return the workers of all arms or of one half."""
+        """Return the workers of some arms."""
         return [w for w in self._workers if arms.start <= w.assignment.first_arm < arms.stop]
 
     def _replace(self, worker: _Worker) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
@@ -125,37 +123,6 @@ class OverlapEnv(IdentityEnv):
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         self.in_flight -= 1
         return super()._step(tensordict)
-
-
-class HalvesEnv(IdentityEnv):
-    """Two halves that are stepped by themselves only."""
-
-    can_overlap = True
-
-    def __init__(self, num_envs: int = 16) -> None:
-        super().__init__(num_envs)
-        self.parts = (OverlapEnv(num_envs // 2), OverlapEnv(num_envs - num_envs // 2))
-        self.parts[1].set_seed(1)
-
-    def halves(self) -> tuple[Environment, ...]:
-        """Return both halves."""
-        return self.parts
-
-    def _reset(self, tensordict: TensorDictBase | None, **kwargs: object) -> TensorDictBase:
-        return torch.cat([part.reset() for part in self.parts])
-
-    def _step(self, tensordict: TensorDictBase) -> TensorDict:
-        raise NotImplementedError
-
-    def state_dict(self, **kwargs: object) -> dict[str, Any]:
-        """Return the complete state of both halves."""
-        return {str(index): part.state_dict() for index, part in enumerate(self.parts)}
-
-    def load_state_dict(self, state: dict[str, Any], **kwargs: object) -> None:
-        """Restore a state."""
-        for index, part in enumerate(self.parts):
-            part.in_flight = 0
-            part.load_state_dict(state[str(index)])
 
 
 class MatchEnv(Environment):

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 
 from agents import DQN, PPO, SAC
 from agents.base import Agent
 from tests.helpers.agents import assert_equal, build_for, parameters
-from tests.helpers.environments import HalvesEnv, IdentityEnv, OverlapEnv
+from tests.helpers.environments import IdentityEnv, OverlapEnv
 from tests.helpers.program import call
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
@@ -102,22 +102,13 @@ def test_a_run_without_overlap_is_that_of_an_environment_that_cannot(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("agent_class", "stopped_at", "halves"),
-    [
-        (SAC, 480, False),
-        (SAC, 496, False),
-        (DQN, 496, False),
-        (SAC, 496, True),
-        (DQN, 144, True),
-        (PPO, 496, True),
-    ],
+    ("agent_class", "stopped_at"), [(SAC, 480), (SAC, 496), (DQN, 144), (DQN, 496)]
 )
 def test_a_stopped_run_resumes_exactly(
-    tmp_path: Path, agent_class: type[Agent], stopped_at: int, halves: bool
+    tmp_path: Path, agent_class: type[Agent], stopped_at: int
 ) -> None:
     def build(name: str, **settings: Any) -> TorchRLTrainer:
-        env = HalvesEnv(ENVS) if halves else OverlapEnv(ENVS)
-        return make(tmp_path / name, agent_class, env, halves=halves, **settings)
+        return make(tmp_path / name, agent_class, OverlapEnv(ENVS), **settings)
 
     whole = build("whole")
     whole.train()
@@ -160,26 +151,6 @@ def test_training_goes_on_after_an_interrupt_during_a_step(tmp_path: Path) -> No
     assert trainer.updates == (FRAMES - RANDOM) // 8 - 1
 
 
-def test_an_interrupt_while_waiting_for_a_half_loses_no_frame(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    env = HalvesEnv(ENVS)
-    trainer = make(tmp_path, env=env, halves=True, total_frames=FRAMES // 2)
-
-    def interrupt(tensordict: TensorDictBase) -> TensorDict:
-        raise KeyboardInterrupt
-
-    for _ in range(5):
-        trainer.experience.store(trainer.collect())
-    with monkeypatch.context() as patch:
-        patch.setattr(env.parts[1], "_step", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            trainer.train()
-    trainer.train()
-    experience: Any = trainer.experience
-    assert trainer.frames == len(experience.replay) == FRAMES // 2
-
-
 def test_on_policy_agents_act_with_their_newest_policy(tmp_path: Path) -> None:
     assert not make(tmp_path, PPO).overlap
     with pytest.raises(ConfigurationError, match="overlap=true: PPO learns on-policy"):
@@ -189,34 +160,6 @@ def test_on_policy_agents_act_with_their_newest_policy(tmp_path: Path) -> None:
 def test_an_environment_that_cannot_overlap_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="overlap=true: IdentityEnv"):
         make(tmp_path, env=IdentityEnv(ENVS), overlap=True)
-
-
-def test_a_policy_acts_ahead_within_a_rollout_only(tmp_path: Path) -> None:
-    env = HalvesEnv(ENVS)
-    trainer = make(tmp_path, PPO, env, halves=True, evaluation_env=None)
-    acted: list[int] = []
-    updated: list[int] = []
-
-    def in_flight() -> int:
-        return sum(part.in_flight for part in env.parts)
-
-    before_each(trainer.execution, "act", lambda: acted.append(in_flight()))
-    before_each(trainer.execution, "update", lambda: updated.append(in_flight()))
-    trainer.train()
-    assert updated
-    assert not any(updated), "updates wait for the rollout, and the next action for the updates"
-    agent: Any = trainer.agent
-    length, steps = agent.rollout_length, FRAMES // ENVS
-    # The first half begins without the other one after each rollout and each pause.
-    begins = [n for n in range(steps) if n % length == 0 or n % (steps // 2) == 0]
-    assert len(acted) == 2 * steps
-    assert acted.count(0) == len(begins)
-    assert acted.count(1) == len(acted) - len(begins)
-
-
-def test_an_environment_without_halves_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="halves=true: OverlapEnv"):
-        make(tmp_path, halves=True)
 
 
 @pytest.mark.parametrize(
@@ -231,11 +174,6 @@ def test_an_environment_without_halves_is_refused(tmp_path: Path) -> None:
             ["agent=sac", "env=marinenav", "trainer.overlap=true"],
             "MarineNavEnv with these settings",
         ),
-        (
-            ["agent=ppo", "env=fanuc", "env.num_workers=1", "trainer.halves=true"],
-            "FanucEnv with these settings",
-        ),
-        (["agent=ppo", "env=marinenav", "trainer.halves=true"], "MarineNavEnv with these settings"),
     ],
 )
 def test_the_program_refuses_before_anything_is_built(

@@ -70,30 +70,20 @@ class BatchCollector:
         # Whether the root holds the actions of a step that had begun when the state was saved.
         self._has_acted = False
 
-    @property
-    def parts(self) -> tuple[BatchCollector, ...]:
-        """The collectors that act, each with a part of the environments."""
-        return (self,)
-
-    def step(self, policy: Policy, ahead: Policy | None = None) -> TensorDictBase:
+    def step(self, policy: Policy) -> TensorDictBase:
         """Act once in every environment, and start new episodes where episodes ended.
 
         A step that has begun is finished instead.
 
         Args:
             policy: any function of a TensorDict that writes `action`, such as a TensorDict module.
-            ahead: policy of the step after this one, which then begins at once; None to begin
-                none.
 
         Returns:
             The transition `[*B]`, see `finish`.
         """
         if self._begun is None:
             self._act(policy)
-        transition = self.finish()
-        if ahead is not None:
-            self.begin(ahead)
-        return transition
+        return self.finish()
 
     def begin(self, policy: Policy) -> None:
         """Act once in every environment, and begin the step.
@@ -153,21 +143,17 @@ class BatchCollector:
 
         The root of a step that has begun includes its actions.
         """
-        root, has_acted = self._pending()
-        if root is None:
+        if self._root is None:
             return {}
         state: dict[str, Any] = {"world": self.env.state_dict()}
         if self.env.has_state:
-            state["root"], state["has_acted"] = root.to_dict(), has_acted
+            state["root"] = self._root.to_dict()
+            state["has_acted"] = self._begun is not None or self._has_acted
         return state
 
     def restart(self) -> None:
         """Start a new episode in every environment."""
         self._put(self.env.reset())
-
-    def _pending(self) -> tuple[TensorDictBase | None, bool]:
-        """Return the root of the next step, and whether it holds the actions of that step."""
-        return self._root, self._begun is not None or self._has_acted
 
     def _put(self, root: TensorDictBase | None, has_acted: bool = False) -> None:
         """Continue from a root, which may hold the actions of its step."""

@@ -7,7 +7,7 @@ from torchrl.data import TensorSpec
 
 
 class UniformPolicy:
-    """Draws actions uniformly within their spec, for a batch or for a part of it.
+    """Draws actions uniformly within their spec.
 
     Args:
         action_spec: spec of the actions `[*B, ...]` on the device of the policy.
@@ -17,8 +17,5 @@ class UniformPolicy:
         self.action_spec = action_spec
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write `action` for `[*B]`, or for some rows of its first dimension."""
-        spec, rows = self.action_spec, tensordict.batch_size[0]
-        if rows < spec.shape[0]:
-            spec = spec[:rows]
-        return tensordict.set("action", spec.rand())
+        """Write `action` `[*B, ...]`."""
+        return tensordict.set("action", self.action_spec.rand())

@@ -70,10 +70,6 @@ class _DiscreteEnvironment(EnvironmentView):
         self._begun = tensordict.get(self._action_key), root
         self.env.begin_step(root)
 
-    def halves(self) -> tuple[Environment, ...]:
-        """Return views of the halves of the wrapped environment: see `Environment.halves`."""
-        return tuple(_DiscreteEnvironment(half, self._table) for half in self.env.halves())
-
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         begun, self._begun = self._begun, None
         if begun is not None and begun[0] is tensordict.get(self._action_key):

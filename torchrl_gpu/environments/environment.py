@@ -127,19 +127,6 @@ class Environment(EnvBase):
                 change before that call.
         """
 
-    def halves(self) -> tuple[Environment, ...]:
-        """Return two environments, the first and the last part of this batch, that take turns.
-
-        One simulates from its `begin_step` on, while the program acts in the other. Both share the
-        state of this environment: its `state_dict` contains theirs, its `reset` and
-        `load_state_dict` change them, and they need not be closed.
-
-        Returns:
-            The halves, whose batch sizes may differ; an empty tuple for an environment that cannot
-            be divided.
-        """
-        return ()
-
     @classmethod
     def overlaps(cls, settings: Mapping[str, Any]) -> bool:
         """Return `can_overlap` of an environment with these settings, before it is built.
@@ -148,15 +135,6 @@ class Environment(EnvBase):
             settings: constructor arguments by name.
         """
         return cls.can_overlap
-
-    @classmethod
-    def has_halves(cls, settings: Mapping[str, Any]) -> bool:
-        """Return whether an environment with these settings has `halves`, before it is built.
-
-        Args:
-            settings: constructor arguments by name.
-        """
-        return False
 
     @classmethod
     def evaluation_limit(cls, settings: Mapping[str, Any]) -> int | None:
