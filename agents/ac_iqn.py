@@ -25,9 +25,9 @@ from agents.modules.relu import relu
 from torchrl_gpu.acting.exploration import GaussianNoise
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
-from torchrl_gpu.adam import adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.execution.adam import adam
 
 
 class ACIQN(DeterministicActorCritic):

@@ -23,7 +23,7 @@ from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule, optional_schedule
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution import Execution
+from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.replay.buffer import ReplayBuffer
 
 

@@ -21,9 +21,9 @@ from agents.modules.optimization import TargetNetwork, parameter_groups
 from torchrl_gpu.acting.exploration import GaussianNoise, MixedNoise
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
-from torchrl_gpu.adam import adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.execution.adam import adam
 
 
 class DDPG(DeterministicActorCritic):

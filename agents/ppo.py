@@ -24,11 +24,11 @@ from agents.modules.optimization import joint_parameters
 from agents.modules.stochastic_actors import OrthogonalNetwork, build_actor
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import optional_schedule
-from torchrl_gpu.adam import adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.adam import adam
 
 # Factor of each change of the adaptive learning rate, and its bounds.
 _RATE_FACTOR = 1.5

@@ -23,9 +23,9 @@ from agents.modules.networks import Critics, EncodedMLP, LayerSizes, frozen
 from agents.modules.optimization import TargetNetwork, joint_parameters
 from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
 from torchrl_gpu.acting.policy import PolicyWrapper
-from torchrl_gpu.adam import adam
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.execution.adam import adam
 
 
 class SAC(OffPolicyAgent):

@@ -30,8 +30,8 @@ from envs.gym import GymnasiumEnv
 from envs.gym.vector import Vectorization
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.environments.specs import action_spec, observation_spec
-from trainers.experience import ReplayExperience
-from trainers.trainer import TorchRLTrainer
+from trainers.training.experience import ReplayExperience
+from trainers.training.trainer import TorchRLTrainer
 
 GAME = "ALE/Pong-v5"
 LEARNING_RATE, MAX_NORM, EPSILON = 6.25e-5, 10.0, 0.1

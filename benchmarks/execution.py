@@ -36,9 +36,9 @@ from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.devices.host_memory import keep_freed_memory
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind
-from torchrl_gpu.execution import CompileMode, Execution, GraphMode
-from torchrl_gpu.precision import precisions_of
-from trainers.registry import learning_agents
+from torchrl_gpu.execution.execution import CompileMode, Execution, GraphMode
+from torchrl_gpu.execution.precision import precisions_of
+from trainers.components.choices import learning_agents
 
 OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = 21, 6, 13  # those of the environment fanuc
 HORIZON = 8  # steps of a rollout; the batch is one rollout of many environments

@@ -39,8 +39,8 @@ from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.replay.buffer import ReplayBuffer
-from trainers.settings import Settings, check
-from trainers.trainer import TorchRLTrainer
+from trainers.command_line.settings import Settings, check
+from trainers.training.trainer import TorchRLTrainer
 
 CPU = torch.device("cpu")
 NEVER = 10**9

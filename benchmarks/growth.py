@@ -34,7 +34,7 @@ from torchrl_gpu.devices.host_memory import keep_freed_memory
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
-from trainers.registry import learning_agents
+from trainers.components.choices import learning_agents
 
 Sizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
 Batches = Annotated[Sequence[Annotated[int, Field(ge=8, multiple_of=8)]], Field(min_length=1)]

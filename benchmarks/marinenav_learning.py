@@ -30,8 +30,8 @@ from envs.marinenav.evaluation import evaluate
 from envs.marinenav.scenario import draw_scenarios
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.commands import call_with_arguments
-from trainers.layout import load_checkpoint
-from trainers.policy_files import trained_agent
+from trainers.runs.layout import load_checkpoint
+from trainers.runs.policy_files import trained_agent
 
 AGENTS: Final = ("ac_iqn", "sac", "ddpg")
 EXECUTIONS: Final = {"fp32": (), "bf16 compiled": ("precision=bf16", "compile=default")}

@@ -37,8 +37,8 @@ from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
-from trainers.layout import load_checkpoint
-from trainers.policy_files import save_policy, trained_agent
+from trainers.runs.layout import load_checkpoint
+from trainers.runs.policy_files import save_policy, trained_agent
 
 PRETRAINED: Final = Path("pretrained/marinenav")
 AGENTS: Final = ("ac_iqn", "sac", "iqn", "ddpg", "dqn", "ppo", "rainbow")

@@ -22,10 +22,10 @@ from pydantic import Field
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.environments.specs import action_spec, observation_spec
-from trainers.command_line import complete
-from trainers.pairing import pair
-from trainers.settings import Settings, check
-from trainers.trainer import TorchRLTrainer
+from trainers.command_line.arguments import complete
+from trainers.command_line.settings import Settings, check
+from trainers.components.pairing import pair
+from trainers.training.trainer import TorchRLTrainer
 
 NEVER = 10**9
 WARM_UP = 10  # batched steps before the first update

@@ -23,7 +23,7 @@ from benchmarks.learning.runs import OurJob, RunFailedError
 from benchmarks.learning.tasks import TASKS, Gate
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
-from torchrl_gpu.precision import PrecisionName
+from torchrl_gpu.execution.precision import PrecisionName
 
 # Agents, tasks, budgets in environment steps, and numbers of evaluations.
 GATES: Final = (

@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.agents import Case, every_agent, make_batch
 from tests.helpers.program import settings_of
-from trainers.command_line import MULTIRUN, help_text
+from trainers.command_line.arguments import MULTIRUN, help_text
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = [

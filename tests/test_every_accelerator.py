@@ -34,10 +34,10 @@ from tests.helpers.training import make_trainer
 from tests.stand_in import MAKERS
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import observation_spec
-from torchrl_gpu.execution import Execution, GraphMode
-from trainers.policy_files import trained_agent
-from trainers.registry import learning_agents
-from trainers.trainer import TorchRLTrainer
+from torchrl_gpu.execution.execution import Execution, GraphMode
+from trainers.components.choices import learning_agents
+from trainers.runs.policy_files import trained_agent
+from trainers.training.trainer import TorchRLTrainer
 
 AGENTS = learning_agents()
 DISCRETE_AGENTS = [name for name, agent in AGENTS.items() if "discrete" in agent.actions]

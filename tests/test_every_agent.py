@@ -35,10 +35,10 @@ from tests.helpers.training import make_trainer
 from tests.stand_in import MAKERS, Abilities, count_host_reads
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.devices.kinds import accelerator_of
-from trainers.experience import experience_of
+from trainers.components.pairing import pair
 from trainers.metrics import EpisodeStatistics, MetricAccumulator
-from trainers.pairing import pair
-from trainers.trainer import TorchRLTrainer
+from trainers.training.experience import experience_of
+from trainers.training.trainer import TorchRLTrainer
 
 
 def solve_the_identity_task(case: Case, folder: Path, **options: Any) -> None:

@@ -10,7 +10,7 @@ from envs.marinenav.baselines import StraightToGoal
 from envs.marinenav.curriculum import PAPER_STAGES
 from envs.marinenav.evaluation import evaluate
 from envs.marinenav.scenario import draw_scenarios
-from trainers.policy_files import trained_agent
+from trainers.runs.policy_files import trained_agent
 
 CPU = torch.device("cpu")
 SHIPPED = Path(__file__).parents[1] / "pretrained" / "marinenav"

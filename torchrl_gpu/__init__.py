@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from torchrl_gpu.acting.collector import BatchCollector
     from torchrl_gpu.acting.exploration import EpsilonGreedy, GaussianNoise
     from torchrl_gpu.acting.policy import PolicyWrapper
-    from torchrl_gpu.acting.robots import SharedPolicy
     from torchrl_gpu.acting.schedules import LinearSchedule
     from torchrl_gpu.arguments import checked
     from torchrl_gpu.devices.device import resolve_device
     from torchrl_gpu.environments.action_table import ActionTable, with_action_table
     from torchrl_gpu.environments.adapter import as_environment
     from torchrl_gpu.environments.environment import Environment
+    from torchrl_gpu.environments.robots import SharedPolicy
     from torchrl_gpu.environments.specs import action_spec, observation_spec
     from torchrl_gpu.errors import ConfigurationError
-    from torchrl_gpu.execution import Execution
+    from torchrl_gpu.execution.execution import Execution
     from torchrl_gpu.redirect.block import redirect_cuda
     from torchrl_gpu.replay.buffer import ReplayBuffer
     from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
@@ -37,14 +37,14 @@ else:
             "ConfigurationError": "torchrl_gpu.errors",
             "Environment": "torchrl_gpu.environments.environment",
             "EpsilonGreedy": "torchrl_gpu.acting.exploration",
-            "Execution": "torchrl_gpu.execution",
+            "Execution": "torchrl_gpu.execution.execution",
             "GaussianNoise": "torchrl_gpu.acting.exploration",
             "LinearSchedule": "torchrl_gpu.acting.schedules",
             "PolicyWrapper": "torchrl_gpu.acting.policy",
             "PrioritizedReplayBuffer": "torchrl_gpu.replay.prioritized",
             "ReplayBuffer": "torchrl_gpu.replay.buffer",
             "RolloutBuffer": "torchrl_gpu.replay.rollout",
-            "SharedPolicy": "torchrl_gpu.acting.robots",
+            "SharedPolicy": "torchrl_gpu.environments.robots",
             "action_spec": "torchrl_gpu.environments.specs",
             "as_environment": "torchrl_gpu.environments.adapter",
             "checked": "torchrl_gpu.arguments",

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from torchrl_gpu.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from trainers.demo import film
-    from trainers.evaluation import Evaluation, evaluate
-    from trainers.evaluator import Evaluator
-    from trainers.policy_files import save_policy, trained_agent
-    from trainers.trainer import TorchRLTrainer
+    from trainers.evaluation.evaluation import Evaluation, evaluate
+    from trainers.evaluation.evaluator import Evaluator
+    from trainers.evaluation.film import film
+    from trainers.runs.policy_files import save_policy, trained_agent
+    from trainers.training.trainer import TorchRLTrainer
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "Evaluation": "trainers.evaluation",
-            "Evaluator": "trainers.evaluator",
-            "TorchRLTrainer": "trainers.trainer",
-            "evaluate": "trainers.evaluation",
-            "film": "trainers.demo",
-            "save_policy": "trainers.policy_files",
-            "trained_agent": "trainers.policy_files",
+            "Evaluation": "trainers.evaluation.evaluation",
+            "Evaluator": "trainers.evaluation.evaluator",
+            "TorchRLTrainer": "trainers.training.trainer",
+            "evaluate": "trainers.evaluation.evaluation",
+            "film": "trainers.evaluation.film",
+            "save_policy": "trainers.runs.policy_files",
+            "trained_agent": "trainers.runs.policy_files",
         },
     )
 

@@ -27,15 +27,15 @@ from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
-from trainers.demo import film
-from trainers.evaluator import Evaluator
-from trainers.folders import check_writable, results_folder, run_folder, write
-from trainers.pairing import pair
-from trainers.policy_files import load_policy
-from trainers.progress import ProgressDisplay, human_time
-from trainers.report import profile_lines, transfers, transfers_line
-from trainers.settings import Mode, Settings
-from trainers.trainer import TorchRLTrainer
+from trainers.command_line.settings import Mode, Settings
+from trainers.components.pairing import pair
+from trainers.evaluation.evaluator import Evaluator
+from trainers.evaluation.film import film
+from trainers.runs.folders import check_writable, results_folder, run_folder, write
+from trainers.runs.policy_files import load_policy
+from trainers.runs.summary import profile_lines, transfers, transfers_line
+from trainers.training.progress import ProgressDisplay, human_time
+from trainers.training.trainer import TorchRLTrainer
 
 logger = logging.getLogger(__name__)
 COMMAND = "python -m trainers.run"

@@ -21,9 +21,9 @@ from torchrl_gpu.doctor.__main__ import main as doctor
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.redirect import command as redirect
 from trainers import modes
-from trainers.command_line import complete, explain, help_text
-from trainers.registry import CUSTOM, choices_of
-from trainers.settings import check
+from trainers.command_line.arguments import complete, explain, help_text
+from trainers.command_line.settings import check
+from trainers.components.choices import CUSTOM, choices_of
 
 _INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 

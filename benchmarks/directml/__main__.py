@@ -16,7 +16,7 @@ import torch
 from benchmarks.directml.steps import record_steps
 from benchmarks.report import print_figures, print_table
 from torchrl_gpu.commands import call_with_arguments
-from trainers.registry import learning_agents
+from trainers.components.choices import learning_agents
 
 
 def count() -> int:

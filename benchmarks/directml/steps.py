@@ -15,12 +15,12 @@ from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 from agents.base import Agent
 from agents.modules import optimization
 from benchmarks.directml.operations import RecordedOperations
-from torchrl_gpu import adam
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.devices.kinds import DirectML
 from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.execution import adam
 from torchrl_gpu.replay import sum_tree
-from trainers.experience import experience_of
+from trainers.training.experience import experience_of
 
 CPU = torch.device("cpu")
 NUM_ENVS, CAPACITY = 4, 10_000

@@ -37,11 +37,11 @@ from benchmarks.peers.tasks import CARTPOLE, PENDULUM, PPO_TASK, SAC_TASK
 from envs.gym import GymnasiumEnv
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
-from torchrl_gpu.execution import CompileMode, Execution
-from torchrl_gpu.precision import PrecisionName
-from trainers.experience import RolloutExperience
+from torchrl_gpu.execution.execution import CompileMode, Execution
+from torchrl_gpu.execution.precision import PrecisionName
 from trainers.metrics import MetricAccumulator
-from trainers.trainer import TorchRLTrainer
+from trainers.training.experience import RolloutExperience
+from trainers.training.trainer import TorchRLTrainer
 
 CPU = torch.device("cpu")
 _NEVER = 10**9

@@ -22,8 +22,8 @@ from benchmarks.peers.tasks import SEAS_TASK
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.specs import GROUP
 from torchrl_gpu.environments.specs import action_spec, observation_spec
-from torchrl_gpu.execution import CompileMode, Execution
-from torchrl_gpu.precision import PrecisionName
+from torchrl_gpu.execution.execution import CompileMode, Execution
+from torchrl_gpu.execution.precision import PrecisionName
 
 _TASK = SEAS_TASK
 

@@ -17,7 +17,7 @@ from agents.base import Agent, OnPolicyAgent
 from tests.helpers.environments import IdentityEnv, MatchEnv
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
-from trainers.registry import learning_agents
+from trainers.components.choices import learning_agents
 
 AGENTS: list[type[Agent]] = list(learning_agents().values())
 CPU = torch.device("cpu")

@@ -15,7 +15,7 @@ from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.kinds import accelerator_of
-from trainers.registry import learning_agents
+from trainers.components.choices import learning_agents
 
 EPISODE = 4
 _FRAMES, _ALL_FRAMES = 16, 32
@@ -56,7 +56,7 @@ def live(
         *env: arguments that choose an environment; episodes of `EPISODE` steps cost least.
         films: whether to film it.
     """
-    monkeypatch.setattr("trainers.evaluation._STEPS_BETWEEN_LOOKS", EPISODE)
+    monkeypatch.setattr("trainers.evaluation.evaluation._STEPS_BETWEEN_LOOKS", EPISODE)
 
     def run(*arguments: str) -> None:
         assert call(monkeypatch, folder, f"device={device.type}", *arguments) == 0

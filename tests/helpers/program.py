@@ -16,10 +16,10 @@ from torchrl.envs import EnvBase
 
 from torchrl_gpu.environments.environment import Environment
 from trainers import run
-from trainers.command_line import complete
-from trainers.components import Component
-from trainers.registry import CUSTOM
-from trainers.settings import Settings, check
+from trainers.command_line.arguments import complete
+from trainers.command_line.settings import Settings, check
+from trainers.components.choices import CUSTOM
+from trainers.components.component import Component
 
 
 def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:

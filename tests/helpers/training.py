@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tests.helpers.agents import CPU, Case, build_for
-from trainers.trainer import TorchRLTrainer
+from trainers.training.trainer import TorchRLTrainer
 
 
 def make_trainer(

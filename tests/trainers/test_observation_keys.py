@@ -10,7 +10,7 @@ import torch
 from envs.marinenav import MarineNavEnv
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
-from trainers.policy_files import trained_agent
+from trainers.runs.policy_files import trained_agent
 
 SHORT = [
     "agent=sac",

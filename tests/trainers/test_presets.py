@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from tests.helpers.program import call, settings_of
-from trainers.registry import choices_of
+from trainers.components.choices import choices_of
 
 PRESETS = [name for name in choices_of("experiment") if "/" in name]
 

@@ -16,9 +16,9 @@ from tests.envs.gym.environments import MODULE
 from tests.helpers.environments import IdentityEnv, MatchEnv
 from tests.helpers.files import names
 from tests.helpers.program import call
-from tests.trainers.test_demo import DrawnEnv
+from tests.trainers.evaluation.test_film import DrawnEnv
 from torchrl_gpu.environments.action_table import ActionTable
-from trainers.registry import choices_of, class_of, learning_agents
+from trainers.components.choices import choices_of, class_of, learning_agents
 
 UNTRAINED = [name for name in choices_of("agent") if name not in learning_agents()]
 every_untrained_agent = pytest.mark.parametrize("agent", UNTRAINED)

@@ -9,10 +9,10 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 
-from torchrl_gpu.acting.robots import Robots
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.adapter import AdaptedEnvironment, as_environment
-from torchrl_gpu.execution import EAGER, Execution
+from torchrl_gpu.environments.robots import Robots
+from torchrl_gpu.execution.execution import EAGER, Execution
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torchrl.data import Bounded, Composite, Unbounded
 
 from torchrl_gpu.acting.policy import PolicyWrapper
-from torchrl_gpu.adam import adam
 from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.execution.adam import adam
 
 _MATRIX: Final = 2048  # rows and columns
 _OBSERVATION_DIM, _ACTION_DIM, _WIDTH = 21, 6, 256  # those of the environment fanuc

@@ -9,8 +9,8 @@ from torch import Tensor
 from torchrl.data import Categorical, Composite, TensorSpec
 from torchrl.envs import Transform
 
-from torchrl_gpu.acting.robots import Robots
 from torchrl_gpu.environments.environment import Environment, EnvironmentView, name_of
+from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.errors import ConfigurationError
 
 

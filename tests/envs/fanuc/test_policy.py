@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from envs.fanuc import FanucEnv
-from trainers.evaluation import evaluate
-from trainers.policy_files import trained_agent
+from trainers.evaluation.evaluation import evaluate
+from trainers.runs.policy_files import trained_agent
 
 CPU = torch.device("cpu")
 SHIPPED = Path(__file__).parents[3] / "pretrained" / "fanuc" / "sac.safetensors"

@@ -10,7 +10,7 @@ import torch
 
 from envs.gym import GymnasiumEnv
 from torchrl_gpu.acting.collector import BatchCollector
-from trainers.policy_files import trained_agent
+from trainers.runs.policy_files import trained_agent
 
 SHIPPED = Path(__file__).parents[3] / "pretrained" / "pong" / "rainbow.safetensors"
 NUM_ENVS, STEPS = 4, 400

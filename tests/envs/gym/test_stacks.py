@@ -22,7 +22,7 @@ from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
-from trainers.trainer import TorchRLTrainer
+from trainers.training.trainer import TorchRLTrainer
 
 IMAGE = f"{MODULE}:Image-v0"
 MODES = ("disabled", "same_step", "next_step")

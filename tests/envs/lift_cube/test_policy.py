@@ -10,8 +10,8 @@ import torch
 from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.camera import WristCamera
 from envs.lift_cube.task import Task
-from trainers.evaluation import evaluate
-from trainers.policy_files import trained_agent
+from trainers.evaluation.evaluation import evaluate
+from trainers.runs.policy_files import trained_agent
 
 SHIPPED = Path(__file__).parents[3] / "pretrained" / "lift_cube"
 

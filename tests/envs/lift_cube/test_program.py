@@ -14,7 +14,7 @@ import torch
 from envs.lift_cube import LiftCubeEnv
 from tests.helpers.pipeline import EPISODE, live
 from tests.helpers.program import call, environments_built_once
-from trainers.registry import learning_agents
+from trainers.components.choices import learning_agents
 
 SMALL = ("env=lift_cube", "env.num_envs=4", "device=cpu", "env.max_episode_steps=5")
 

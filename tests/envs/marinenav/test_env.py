@@ -15,8 +15,8 @@ from torchrl.envs.utils import step_mdp
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
 from tests.stand_in import count_host_reads
-from torchrl_gpu.acting.robots import SharedPolicy
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from torchrl_gpu.environments.robots import SharedPolicy
 from torchrl_gpu.errors import ConfigurationError
 
 CROSSING: dict[str, Any] = {

@@ -14,7 +14,7 @@ from envs.marinenav.baselines import StraightToGoal
 from envs.marinenav.gymnasium_env import MarineNavGymnasium
 from envs.marinenav.render import ALARM, BUOY, WRECK
 from tests.envs.marinenav.test_env import CROSSING
-from torchrl_gpu.acting.robots import SharedPolicy
+from torchrl_gpu.environments.robots import SharedPolicy
 
 
 def _shows(picture: torch.Tensor, colour: tuple[int, int, int]) -> bool:

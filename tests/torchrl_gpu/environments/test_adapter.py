@@ -42,8 +42,8 @@ from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
-from trainers.evaluation import evaluate
-from trainers.trainer import TorchRLTrainer
+from trainers.evaluation.evaluation import evaluate
+from trainers.training.trainer import TorchRLTrainer
 
 CPU = torch.device("cpu")
 

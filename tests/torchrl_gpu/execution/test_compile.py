@@ -1,0 +1,117 @@
+"""Compiled losses agree with eager ones, for every agent."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.helpers.agents import (
+    BATCH,
+    CASES,
+    CPU,
+    WITH_ALL_OPTIONS,
+    Case,
+    every_agent,
+    make_batch,
+    parameters,
+)
+from torchrl_gpu.devices.kinds import Cpu, accelerator_of
+from torchrl_gpu.execution.execution import Execution
+
+UPDATES = 50
+QUICKEST = next(case for case in CASES if case.agent_class.__name__ == "DQN")
+
+
+class WholeGraph(Execution):
+    """Captures each loss as one graph and runs it eagerly: all of `compile` but generated code."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(compile="default", **settings)
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(function, fullgraph=True, backend="eager")
+
+
+@pytest.fixture(autouse=True)
+def compiler() -> Any:
+    """Forget all compiled code, whose number is limited, and the compiler of this machine."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Cpu, "compile", True)
+        torch._dynamo.reset()
+        yield
+        torch._dynamo.reset()
+
+
+def learn(case: Case, execution: Execution, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return metrics and parameters after updates from one random state."""
+    agent = case.make(**settings)
+    torch.manual_seed(1)
+    updates = [execution.update(agent, make_batch(agent, seed)) for seed in range(UPDATES)]
+    return [update.metrics for update in updates], parameters(agent)
+
+
+@every_agent
+def test_a_captured_loss_learns_like_an_eager_one(case: Case) -> None:
+    expected = learn(case, Execution(), **WITH_ALL_OPTIONS)
+    found = learn(case, WholeGraph(), **WITH_ALL_OPTIONS)
+    # The random numbers are those of the eager loss, so they differ from update to update.
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not accelerator_of(CPU).compile, reason="no C++ compiler")
+def test_generated_code_learns_like_an_eager_loss() -> None:
+    options = importlib.import_module("torch._inductor.config")
+    with options.patch(fallback_random=True):  # the random numbers of eager execution
+        found = learn(QUICKEST, Execution(compile="default"))
+    torch.testing.assert_close(found, learn(QUICKEST, Execution()), rtol=1e-4, atol=1e-5)
+
+
+def test_a_compiled_loss_halves_a_batch_beyond_the_memory() -> None:
+    sizes: list[int] = []
+
+    class Small(WholeGraph):
+        def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+            compiled = super().compiled(function)
+
+            def run(batch: Any) -> Any:
+                sizes.append(len(batch))
+                if len(batch) > BATCH // 2:
+                    raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+                return compiled(batch)
+
+            return run
+
+    learn(QUICKEST, Small())
+    assert sizes == [BATCH] + [BATCH // 2] * 2 * UPDATES
+
+
+def test_compiling_is_reported_once_with_its_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    stages: list[str] = []
+    execution = WholeGraph()
+    execution.announce = stages.append
+    with caplog.at_level(logging.INFO):
+        learn(QUICKEST, execution)
+    name = QUICKEST.agent_class.__name__
+    assert stages == [f"compiling the update of {name}", ""]
+    first, last = (record.message for record in caplog.records)
+    assert first == f"compile=default: compiling the update of {name}"
+    assert last.startswith(f"compiled the update of {name}: ")
+    assert last.endswith(" s")
+
+
+def test_without_a_compiler_losses_run_eagerly_after_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cpu, "compile", False)
+    execution = Execution(compile="max-autotune")
+    assert [r.message for r in caplog.records] == [
+        "compile=max-autotune: no compiler for cpu here; losses run eagerly"
+    ]
+    found, expected = learn(QUICKEST, execution), learn(QUICKEST, Execution())
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=0.0)

@@ -1,0 +1,156 @@
+"""Precisions of an execution: which networks compute in them, and what stays float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+
+from agents.modules.networks import mlp
+from tests.helpers.agents import CASES, CPU, Case, every_agent, make_batch
+from torchrl_gpu.devices.accelerator import Accelerator
+from torchrl_gpu.devices.kinds import Cuda
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.precision import PrecisionName, precisions_of
+
+in_half_precision = pytest.mark.parametrize("precision", ["bf16", "fp16"])
+
+
+class Seen(Execution):
+    """Records the losses of the latest update."""
+
+    losses: Any
+
+    def gradients(self, *arguments: Any) -> Any:
+        self.losses = super().gradients(*arguments)
+        return self.losses
+
+
+@every_agent
+@in_half_precision
+def test_half_precision_learns_nearly_like_float32(case: Case, precision: PrecisionName) -> None:
+    # In narrow networks, a single ReLU on the other side of 0 changes a gradient by a tenth.
+    single, half = (case.make(gamma=0.5, hidden_sizes=[64, 64]) for _ in range(2))
+    executions = Seen(), Seen(precision=precision)
+    for agent, execution in zip((single, half), executions, strict=True):
+        torch.manual_seed(3)
+        agent.update(make_batch(agent), execution)
+    expected, found = (execution.losses for execution in executions)
+    for name, loss in expected.terms.items():
+        assert found.terms[name].dtype == torch.float32, name
+        torch.testing.assert_close(found.terms[name], loss, rtol=0.03, atol=0.01, msg=name)
+    if expected.priorities is not None:
+        assert found.priorities.dtype == torch.float32
+    for (name, one), other in zip(single.named_parameters(), half.parameters(), strict=True):
+        assert other.dtype == torch.float32, name
+        if one.grad is not None:
+            assert other.grad is not None
+            difference = (other.grad - one.grad).norm()
+            assert difference <= 0.1 * one.grad.norm() + 1e-3, name
+    assert half.training_state()["networks"].keys() == single.training_state()["networks"].keys()
+
+
+@every_agent
+@in_half_precision
+def test_half_precision_stays_finite(case: Case, precision: PrecisionName) -> None:
+    agent, execution = case.make(), Execution(precision=precision)
+    before = [parameter.detach().clone() for parameter in agent.parameters()]
+    for seed in range(4):
+        update = execution.update(agent, make_batch(agent, seed))
+        assert all(value.isfinite() for value in update.metrics.values())
+    assert all(value.isfinite().all() for value in agent.state_dict().values())
+    assert any(not torch.equal(p, b) for p, b in zip(agent.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("members", [None, 2])
+def test_large_outputs_keep_the_digits_of_float32(members: int | None) -> None:
+    torch.manual_seed(0)
+    network = mlp(4, [16], 1, CPU, members=members)
+    parameter = list(network.parameters())[-1]
+    nn.init.constant_(parameter, 1000.0)
+    inputs = torch.randn(2, 8, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network(inputs)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, network(inputs), rtol=0.0, atol=0.05)
+
+
+def test_hidden_layers_compute_in_half_precision() -> None:
+    network = mlp(4, [16], 3, CPU, head=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert network(torch.randn(8, 4)).dtype == torch.bfloat16
+
+
+def test_an_overflow_skips_the_step_and_halves_the_scale() -> None:
+    agent, execution = CASES[0].make(), Execution(precision="fp16")
+    execution.update(agent, make_batch(agent))
+    state = execution.state_dict()
+    execution.load_state_dict({"precision": state["precision"] | {"scale": 2.0**127}})
+    before = [parameter.detach().clone() for parameter in agent.policy.parameters()]
+    execution.update(agent, make_batch(agent))
+    assert all(torch.equal(p, b) for p, b in zip(agent.policy.parameters(), before, strict=True))
+    assert execution.state_dict()["precision"]["scale"] == 2.0**126
+
+
+def test_the_state_of_one_precision_loads_into_another() -> None:
+    scaled, single = Execution(precision="fp16"), Execution()
+    single.load_state_dict(scaled.state_dict())
+    scaled.load_state_dict(single.state_dict())
+    scaled.load_state_dict({})
+    assert single.state_dict() == {"precision": {}}
+
+
+class Recording:
+    """Policy that records the dtype of its matrix product."""
+
+    dtype: torch.dtype
+
+    def __call__(self, observation: TensorDictBase) -> TensorDictBase:
+        seen: Tensor = observation["observation"]
+        self.dtype = (seen @ torch.ones(3, 3)).dtype
+        return observation
+
+
+@pytest.mark.parametrize(("rows", "dtype"), [(511, torch.float32), (512, torch.bfloat16)])
+def test_policies_act_in_half_precision_where_it_pays(rows: int, dtype: torch.dtype) -> None:
+    policy = Recording()
+    observation = TensorDict({"observation": torch.randn(rows, 3)}, [rows])
+    Execution(precision="bf16").act(policy, observation)
+    assert policy.dtype == dtype
+
+
+def test_a_precision_that_the_device_lacks_is_refused_with_those_that_it_has() -> None:
+    with pytest.raises(ConfigurationError, match=r"^precision=tf32: cpu .* it has fp32, bf16"):
+        Execution(CPU, "tf32")
+
+
+@pytest.mark.parametrize(("capability", "has_it"), [((7, 5), False), ((8, 0), True)])
+def test_gpus_from_ampere_on_have_tf32(
+    capability: tuple[int, int], has_it: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert Cuda(torch.device("cuda", 0)).tf32 == has_it
+
+
+def test_tf32_is_in_force_for_losses_and_gradients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Accelerator, "tf32", True)
+    assert precisions_of(CPU)[:2] == ["fp32", "tf32"]
+    seen: list[str] = []
+
+    def observe(*_: Any) -> None:
+        seen.append(torch.get_float32_matmul_precision())
+
+    agent = CASES[0].make()
+    parameter = next(agent.policy.parameters())
+    parameter.register_hook(observe)
+    agent.policy.actor.register_forward_pre_hook(observe)  # type: ignore[attr-defined]
+    execution = Execution(CPU, "tf32")
+    before = torch.get_float32_matmul_precision()
+    execution.update(agent, make_batch(agent))
+    execution.act(agent.policy, make_batch(agent))
+    assert set(seen) == {"high"}
+    assert torch.get_float32_matmul_precision() == before != "high"

@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from tests.helpers.program import call
+from torchrl_gpu.checkpoints.state_file import save_state
+from trainers.components.choices import choices_of
+
+pytestmark = pytest.mark.directml
+
+BASE = ["agent=sac", "env=fanuc"]
+SHORT = [
+    *BASE,
+    "device=cpu",
+    "env.num_envs=8",
+    "env.num_workers=1",
+    "trainer.total_frames=640",
+    "trainer.random_frames=160",
+    "trainer.replay_capacity=5000",
+    "trainer.log_interval=160",
+    "trainer.checkpoint_interval=320",
+    "trainer.evaluation_interval=320",
+    "trainer.evaluation_episodes=8",
+    "evaluation.episodes=8",
+]
+
+
+AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["agent=foo", "env=fanuc"], f"agent=foo: there is no such agent; there are: {AGENTS}"),
+        (["agent=sac", "env=foo"], f"env=foo: there is no such env; there are: {ENVS}"),
+        (["env=fanuc"], f"agent= is missing; there are: {AGENTS}"),
+        (["agent=custom", "env=fanuc"], "agent: it needs a class, agent._target_=package.Class"),
+        (["agent._target_=nowhere.Agent", "env=fanuc"], "agent._target_=nowhere.Agent: No module"),
+        (["agent=sac", "env=gym", "env.name=CartPole-v1"], "agents that do: dqn, iqn, ppo"),
+        (
+            ["agent=foo/bar", "env=fanuc"],
+            f"agent=foo/bar: there is no such agent; there are: {AGENTS}",
+        ),
+        ([*BASE, "experiment=foo"], "experiment=foo: there is no such experiment"),
+        ([*BASE, "experiment=fanuc/foo"], "experiment=fanuc/foo: there is no such experiment"),
+        ([*BASE, "hydra/launcher=foo"], "Could not find 'hydra/launcher/foo'"),
+        (
+            ["-m", "agent=dqn", "env=gym", "env.name=CartPole-v1,Foo-v0"],
+            "env.name=CartPole-v1,Foo-v0: CartPole-v1 has presets of its own; start one command",
+        ),
+        ([*BASE, "colour=red"], "colour: there is no such setting"),
+        ([*BASE, "env.colour=red"], "env.colour: FanucEnv has no such setting"),
+        ([*BASE, "agent.learnig_rate=1"], "did you mean learning_rate?"),
+        ([*BASE, "trainer.frames=1"], "trainer.frames: TorchRLTrainer has no such setting"),
+        ([*BASE, "env.num_envs=0"], "env.num_envs=0: input should be greater than or equal to 1"),
+        ([*BASE, "env.num_envs=many"], "env.num_envs=many: input should be a valid integer"),
+        ([*BASE, "agent.learning_rate=-1"], "agent.learning_rate=-1: input should be greater"),
+        (["agent=ppo", "env=marinenav", "trainer.total_frames=all"], "trainer.total_frames=all: "),
+        (
+            ["agent=sac", "env=marinenav", "agent.learning_rate_end=0"],
+            "learning_rate_frames: a sch",
+        ),
+        (["agent=sac", "env=marinenav", "env.mixture=1", "env.curriculum=1"], "mixture: set one"),
+        ([*BASE, "agent.gamma=[1]"], "agent.gamma=[1]: input should be a valid number"),
+        ([*BASE, "mode=fly"], "mode=fly: input should be 'train', 'eval' or 'demo'"),
+        ([*BASE, "seed=-1"], "seed=-1: input should be greater than or equal to 0"),
+        ([*BASE, "device=quantum"], "quantum"),
+        ([*BASE, "precision=fp8"], "precision=fp8: input should be 'fp32', 'tf32', 'bf16' or"),
+        ([*BASE, "device=cpu", "precision=tf32"], "precision=tf32: cpu does not have it; it has"),
+        ([*BASE, "compile=on"], "compile=on: input should be 'off', 'default' or 'max-autotune'"),
+        ([*BASE, "graphs=all"], "graphs=all: input should be 'off' or 'on'"),
+        ([*BASE, "device=cpu", "graphs=on"], "graphs=on: cpu cannot capture graphs; graphs=off"),
+        ([*BASE, "device_memory_limit=0"], "device_memory_limit=0: it has to be a fraction"),
+        ([*BASE, "device_memory_limit=900TiB"], "an amount up to it or a fraction up to 1 works"),
+        ([*BASE, "mode=eval"], "mode=eval needs a trained policy: checkpoint="),
+        ([*BASE, "agent._target_=nowhere.Agent"], "agent._target_=nowhere.Agent: No module named"),
+        ([*BASE, "agent._target_=pathlib.Path"], "it has to be a subclass of agents.base.Agent"),
+        ([*BASE, "checkpoint=nowhere"], "checkpoint=nowhere: there is no such file or folder"),
+        ([*BASE, "env.urdf=nowhere.urdf"], "nowhere.urdf"),
+        ([*BASE, "env.urdf=other.urdf"], "other.urdf"),
+        ([*BASE, "runs=file/below"], "cannot write to"),
+        ([*BASE, "trainer.replay_capacity=100000000000"], "replay"),
+        ([*BASE, "trainer.loggers=[carrier_pigeon]"], "carrier_pigeon"),
+        ([*BASE, "env.num_envs=[1"], "env.num_envs=[1"),
+        ([*BASE, "evaluation.num_envs=0"], "evaluation.num_envs=0: input should be greater"),
+        ([*BASE, "evaluation.limit=8"], "evaluation.limit: Evaluator has no such setting"),
+        ([*BASE, "agent.encoder.color=1"], "agent.encoder.color: ObservationEncoderFactory has no"),
+        ([*BASE, "agent.encoder.channels=[0]"], "agent.encoder.channels=[0]: input should be"),
+        (
+            [*BASE, "agent.encoder._target_=agents.modules.encoders.EncoderFactory"],
+            "agent.encoder._target_=agents.modules.encoders.EncoderFactory: the class lacks build",
+        ),
+        ([*BASE, "agent.encodr.channels=[1]"], "did you mean encoder?"),
+        ([*BASE, "evaluation=3"], "evaluation=3: write evaluation.NAME=... for each setting"),
+        ([*BASE, "agent.encoder=cnn"], "agent.encoder=cnn: it takes settings, agent.encoder.NAME"),
+        (
+            [*BASE, "agent.encoder.convolutions=nature", "agent.encoder.channels=[8,8]"],
+            "agent.encoder: channels=[8, 8]: convolutions=nature takes three numbers",
+        ),
+        (
+            [*BASE, "agent.encoder._target_=agents.SAC"],
+            "it has to be a subclass of agents.modules.encoders.EncoderFactory",
+        ),
+        ([*BASE, "demo.speed=0"], "demo.speed=0: input should be greater than 0"),
+        ([*BASE, "demo.speed=inf"], "demo.speed=inf: input should be a finite number"),
+    ],
+)
+def test_bad_input_ends_in_a_one_line_error_before_anything_is_built(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "other.urdf").write_text('<robot name="stick"><link name="base"/></robot>')
+    before = sorted(tmp_path.rglob("*"))
+    assert call(monkeypatch, tmp_path, *arguments) == 2
+    output, errors = capfd.readouterr()
+    assert output == ""
+    lines = errors.strip().splitlines()
+    assert len(lines) == 1, errors
+    assert lines[0].startswith("error: ")
+    assert said in lines[0]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_help_lists_the_settings_of_an_encoder(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert call(monkeypatch, Path.cwd(), "agent=sac", "env=fanuc", "--help") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("  agent.encoder.channels ") for line in lines)
+
+
+def test_several_seeds_make_several_runs_and_leave_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "-m", "seed=1,2"]
+    quick = ["trainer.total_frames=64", "trainer.evaluation_episodes=2", "evaluation.episodes=2"]
+    assert call(monkeypatch, tmp_path, *arguments, *quick) == 0
+    runs = list((tmp_path / "runs" / "gym" / "dqn").iterdir())
+    seeds = {OmegaConf.select(OmegaConf.load(run / "config.yaml"), "seed") for run in runs}
+    assert seeds == {1, 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a short training run."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert call(monkeypatch, folder, *SHORT) == 0
+    runs = list((folder / "runs" / "fanuc" / "sac").iterdir())
+    assert len(runs) == 1
+    return runs[0]
+
+
+def test_run_writes_configuration_metrics_checkpoints_and_summary(trained: Path) -> None:
+    assert "num_envs: 8" in (trained / "config.yaml").read_text()
+    assert (trained / "metrics.csv").read_text().count("\n") > 4
+    summary = json.loads((trained / "summary.json").read_text())
+    assert summary["frames"] == 640
+    assert summary["episodes"] == 8
+    assert summary["transfers"]["to_device"] == {"copies_per_step": 0, "bytes_per_step": 0}
+    assert "profile" not in summary
+    assert 0.0 <= summary["success_low"] <= summary["success"] <= summary["success_high"] <= 1.0
+    assert (trained / "checkpoints" / "frames_000000000640.safetensors").is_file()
+
+
+def test_eval_needs_only_a_checkpoint(
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["mode=eval", f"checkpoint={trained}", "evaluation.episodes=9"]
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    assert "9 episodes" in capfd.readouterr().out
+    (written,) = (trained / "evaluations").iterdir()
+    assert json.loads(written.read_text())["episodes"] == 9
+
+
+def test_printed_commands_run_as_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also in a folder whose name contains special characters of the shell and of Hydra."""
+    short = [*SHORT, "trainer.loggers=[csv]", "env.max_episode_steps=3", "trainer.profile=true"]
+    assert call(monkeypatch, tmp_path, *short, "runs=my runs, (old)") == 0
+    output = capfd.readouterr().out
+    assert "tensorboard" not in output, "no curves were written for it"
+    assert "copies       none: environment and policy are on one device" in output
+    assert "per frame" in output
+    (summary,) = tmp_path.glob("my runs*/*/*/*/summary.json")
+    assert json.loads(summary.read_text())["profile"]["parts"]["simulate"]["share"] > 0
+    (command,) = [line for line in output.splitlines() if "trainers.run" in line]
+    _, arguments = command.split("python -m trainers.run ")
+    assert call(monkeypatch, tmp_path, *shlex.split(arguments), "demo.episodes=1") == 0
+    assert list(tmp_path.glob("my runs, (old)/fanuc/sac/*/videos/*.mp4"))
+
+
+@pytest.mark.parametrize("video", ["mp4", "gif"])
+def test_demo_writes_a_film_and_reports_its_episodes(
+    video: str,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["mode=demo", f"checkpoint={trained}", "demo.episodes=1", f"demo.video={video}"]
+    arguments += ["env.max_episode_steps=3"]
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    (film,) = (trained / "videos").glob(f"*.{video}")
+    assert film.stat().st_size > 5_000
+    output = capfd.readouterr().out
+    assert "3.0 steps, 1 episodes" in output
+    assert "mean at the end: distance [mm]" in output
+
+
+def test_resumed_run_continues_in_its_folder(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [f"checkpoint={trained}", "trainer.total_frames=800", "precision=bf16"]
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    assert json.loads((trained / "summary.json").read_text())["frames"] == 800
+    assert OmegaConf.load(trained / "config.yaml").precision == "bf16"
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path, state: path.write_bytes(path.read_bytes()[:-100]), "cut short"),
+        (lambda path, state: path.write_bytes(b"not a checkpoint"), "checkpoint"),
+        (lambda path, state: torch.save({"a": 1}, path), "pickle"),
+        (lambda path, state: state["config"]["choices"].update(agent="ppo"), "agent=ppo"),
+        (lambda path, state: state["config"]["choices"].update(env="sea"), "env=sea"),
+    ],
+)
+def test_unusable_checkpoint_is_refused(
+    spoil: object,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "frames_000000000001.safetensors"
+    state = {
+        "agent_name": "SAC",
+        "config": {"choices": {"agent": "sac", "env": "fanuc"}},
+        "agent": {"weight": torch.zeros(1000)},
+    }
+    save_state(path, state)
+    spoil(path, state)  # type: ignore[operator]
+    if said.startswith(("agent=", "env=")):
+        save_state(path, state)
+    assert call(monkeypatch, tmp_path, *BASE, f"checkpoint={path}") == 2
+    errors = capfd.readouterr().err.strip().splitlines()
+    assert len(errors) == 1, errors
+    assert errors[0].startswith("error: ")
+    assert said in errors[0]
+
+
+def test_help_lists_choices_and_describes_settings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert call(monkeypatch, tmp_path, *BASE, "--help") == 0
+    text = capsys.readouterr().out
+    assert "python -m trainers.run agent=AGENT env=ENV" in text
+    for setting in ("agent.learning_rate", "env.num_envs", "trainer.total_frames", "demo.video"):
+        assert setting in text
+    assert "environment steps to train for, at least 1 (1000000)" in text
+
+
+def test_help_marks_required_settings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert call(monkeypatch, tmp_path, "agent=dqn", "env=gym", "--help") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "imports `package` first (required)" in text

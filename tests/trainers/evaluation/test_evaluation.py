@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+
+from tests.helpers.environments import IdentityEnv
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.environments.specs import observation_spec
+from trainers.evaluation.evaluation import evaluate
+
+CPU = torch.device("cpu")
+
+
+class Identity(nn.Module):
+    """Returns the observation plus a constant error as the action."""
+
+    def __init__(self, error: float) -> None:
+        super().__init__()
+        self.error = error
+
+    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        return (observation["observation"] + self.error).clamp(-1, 1)
+
+
+def policy_for(env: IdentityEnv, error: float = 0.0) -> PolicyWrapper:
+    return PolicyWrapper(Identity(error), observation_spec(env), env.action_spec, CPU)
+
+
+@pytest.mark.parametrize("episodes", [1, 5, 16, 37])
+def test_perfect_policy_succeeds_in_every_episode(episodes: int) -> None:
+    env = IdentityEnv(num_envs=16)
+    result = evaluate(env, policy_for(env), CPU, episodes=episodes)
+    assert result.episodes == episodes
+    assert result.success == 1.0
+    assert result.success_high == pytest.approx(1.0)
+    assert result.success_low is not None
+    assert 0.2 <= result.success_low < 1.0
+    assert result.mean_return == 0.0
+    assert result.mean_length == env.max_episode_steps
+
+
+def test_short_episodes_do_not_bias_the_mean() -> None:
+    """The first episodes to end are short ones: every environment must play an equal share."""
+    env = IdentityEnv(num_envs=64, max_episode_steps=50, terminates_above=0.8)
+    result = evaluate(env, policy_for(env), CPU, episodes=640)
+    # An episode ends with probability 0.1 at each step: (1 - 0.9^50) / 0.1 steps in the mean.
+    assert result.mean_length == pytest.approx((1 - 0.9**50) / 0.1, rel=0.1)
+
+
+def test_equal_seeds_give_equal_results_and_the_policy_mode_is_restored() -> None:
+    env = IdentityEnv()
+    policy = policy_for(env, error=0.3).train()
+    first, second, third = (
+        evaluate(env, policy, CPU, episodes=20, seed=seed) for seed in (1, 1, 2)
+    )
+    assert first == second
+    assert first != third
+    assert policy.training
+
+
+def test_environment_without_success_is_scored_by_its_return() -> None:
+    class Silent(IdentityEnv):
+        def _step(self, tensordict: TensorDictBase) -> TensorDict:
+            return super()._step(tensordict).exclude("success")
+
+        def _reset(self, tensordict: TensorDictBase | None, **kwargs: object) -> TensorDict:
+            return super()._reset(tensordict).exclude("success")
+
+    env = Silent()
+    del env.observation_spec["success"]
+    env.observation_spec = observation_spec(env)
+    result = evaluate(env, policy_for(env, error=0.5), CPU, episodes=4)
+    assert result.success is None
+    assert result.score == result.mean_return < 0.0
+    assert set(result.as_metrics()) == {"evaluation/return", "evaluation/length"}
+
+
+def test_surplus_episode_does_not_affect_the_means() -> None:
+    class Diverging(IdentityEnv):
+        """Returns NaN rewards from its second episode on."""
+
+        steps_done = 0
+
+        def _step(self, tensordict: TensorDictBase) -> TensorDict:
+            self.steps_done += 1
+            after = super()._step(tensordict)
+            if self.steps_done > self.max_episode_steps:
+                after["reward"].fill_(float("nan"))
+            return after
+
+    env = Diverging()
+    result = evaluate(env, policy_for(env), CPU, episodes=16)
+    assert env.steps_done > env.max_episode_steps
+    assert result.mean_return == 0.0

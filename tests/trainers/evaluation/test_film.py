@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import imageio.v2 as imageio
+import pytest
+import torch
+from PIL import Image, ImageSequence
+
+from tests.helpers.environments import IdentityEnv
+from tests.trainers.evaluation.test_evaluation import policy_for
+from trainers.evaluation.film import film
+
+CPU = torch.device("cpu")
+STEPS = 60
+
+
+class DrawnEnv(IdentityEnv):
+    """Renders the number of steps as the height of a bar."""
+
+    can_render = True
+
+    def __init__(self, step_seconds: float | None) -> None:
+        super().__init__(num_envs=1, max_episode_steps=STEPS)
+        self.step_seconds = step_seconds
+        self.drawn: list[int] = []
+
+    def render(self, index: Any = 0) -> torch.Tensor:
+        done = int(self.steps[index])
+        self.drawn.append(done)
+        picture = torch.zeros(64, 64, 3, dtype=torch.uint8)
+        picture[:done] = 255
+        return picture
+
+
+CASES = [
+    # Seconds per step, speed, frames per second of MP4 and GIF.
+    (1 / 20, 1.0, 20.0, 20.0),
+    (1 / 60, 1.0, 60.0, 20.0),
+    (1 / 60, 2.0, 60.0, 20.0),
+    (1 / 50, 0.5, 25.0, 25.0),
+    (1 / 100, 1.0, 50.0, 25.0),
+    (1.0, 10.0, 10.0, 10.0),
+    (None, 1.0, 30.0, 100 / 7),
+]
+
+
+@pytest.mark.parametrize(("step_seconds", "speed", "mp4", "gif"), CASES)
+@pytest.mark.parametrize("video", ["mp4", "gif"])
+def test_film_plays_in_real_time_times_speed(
+    video: str, step_seconds: float | None, speed: float, mp4: float, gif: float, tmp_path: Path
+) -> None:
+    env = DrawnEnv(step_seconds)
+    path = film(
+        env,
+        policy_for(env),
+        CPU,
+        tmp_path,
+        episodes=1,
+        video=video,  # type: ignore[arg-type]
+        speed=speed,
+        seconds_between=0.0,
+    ).path
+    if video == "mp4":
+        reader: Any = imageio.get_reader(path)
+        with closing(reader):
+            frame_seconds = [1 / reader.get_meta_data()["fps"]] * reader.count_frames()
+        expected = mp4
+    else:
+        with Image.open(path) as image:
+            frame_seconds = [
+                frame.info["duration"] / 1000 for frame in ImageSequence.Iterator(image)
+            ]
+        expected = gif
+    assert frame_seconds == pytest.approx([1 / expected] * len(env.drawn), rel=1e-3)
+    # From the first to the last state, to within one frame.
+    seconds = STEPS * (1 / 30 if step_seconds is None else step_seconds) / speed
+    assert sum(frame_seconds[:-1]) == pytest.approx(seconds, abs=1.001 / expected)
+    assert (env.drawn[0], env.drawn[-1]) == (0, STEPS)
+    assert env.drawn == sorted(set(env.drawn))
+
+
+def test_small_pictures_are_enlarged(tmp_path: Path) -> None:
+    env = DrawnEnv(None)
+    made = film(env, policy_for(env), CPU, tmp_path, episodes=1, video="gif")
+    with Image.open(made.path) as image:
+        assert image.size == (256, 256)
+
+
+class Captioned(IdentityEnv):
+    """Renders a black picture; one environment of the batch has a caption."""
+
+    can_render = renders_several = True
+
+    def render(self, index: Any = 0) -> torch.Tensor:
+        return torch.zeros(400, 800, 3, dtype=torch.uint8)
+
+    def caption(self, index: int) -> str:
+        return "a caption that is longer than a return" if index == 3 else ""
+
+    def measurements(self, index: int) -> dict[str, float]:
+        return {"number [1]": float(index)}
+
+
+def test_film_has_captions_and_reports_its_episodes(tmp_path: Path) -> None:
+    env = Captioned(num_envs=4, max_episode_steps=3)
+    made = film(env, policy_for(env), CPU, tmp_path, episodes=2, num_envs=4)
+    assert (made.evaluation.episodes, made.evaluation.success) == (8, 1.0)
+    assert made.measurements == {"number [1]": 1.5}
+    assert str(made).splitlines()[1].strip() == "mean at the end: number [1] 1.5"
+    reader: Any = imageio.get_reader(made.path)
+    with closing(reader):
+        picture = reader.get_data(0)
+    tiles = [picture[y : y + 200, x : x + 400] for y in (0, 200) for x in (0, 400)]
+    bright = [int((tile > 128).sum()) for tile in tiles]
+    assert min(bright) > 100, "every environment has a caption"
+    assert bright[3] > max(bright[:3])

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+
+from agents import PPO, SAC
+from agents.base import Agent
+from tests.helpers.agents import assert_equal, build_for, parameters
+from tests.helpers.environments import IdentityEnv
+from tests.stand_in import count_host_reads
+from trainers.profiling.parts import PARTS, calls_of
+from trainers.runs.summary import profile_lines, transfers, transfers_line
+from trainers.training.trainer import TorchRLTrainer
+
+CPU = torch.device("cpu")
+PARTS_AND_REST = [*PARTS, "other"]
+
+
+class SlowEnv(IdentityEnv):
+    """Advances a clock by 2 s in every step."""
+
+    def __init__(self, clock: list[float]) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        self.clock[0] += 2.0
+        return super()._step(tensordict)
+
+
+class SlowSAC(SAC):
+    """Advances a clock by 4 s in every update."""
+
+    clock: list[float]
+
+    def after_update(self, metrics: dict[str, Tensor]) -> None:
+        self.clock[0] += 4.0
+        super().after_update(metrics)
+
+
+def make_trainer(
+    folder: Path,
+    agent_class: type[Agent] = SAC,
+    env: IdentityEnv | None = None,
+    device: torch.device = CPU,
+    **settings: Any,
+) -> TorchRLTrainer:
+    torch.manual_seed(0)
+    env = env or IdentityEnv()
+    agent = build_for(env, agent_class, device, rollout_length=4)
+    defaults = {
+        "total_frames": 320,
+        "random_frames": 160,
+        "replay_capacity": 500,
+        "log_interval": 80,
+        "evaluation_episodes": 16,
+        "loggers": ["csv"],
+        "show_progress": False,
+    }
+    return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
+
+
+def test_each_second_counts_for_the_part_that_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    trainer = make_trainer(
+        tmp_path, SlowSAC, SlowEnv(clock), evaluation_env=SlowEnv(clock), profile=True
+    )
+    trainer.agent.clock = clock  # type: ignore[assignment]
+
+    def policy_step(*_: object) -> None:
+        clock[0] += 1.0
+
+    trainer.agent.policy.register_forward_hook(policy_step)
+    trainer.train()
+    profile = trainer.profile
+    assert profile is not None
+    assert profile.amount == (clock[0], 320, trainer.updates)
+    # 20 steps, the last 10 of them by the policy; one evaluation of 10 steps, of 2 + 1 s each.
+    expected = {"simulate": 40.0, "act": 10.0, "update": 4.0 * trainer.updates, "evaluate": 30.0}
+    assert profile.seconds() == {part: expected.get(part, 0.0) for part in PARTS_AND_REST}
+    rows = list(csv.DictReader((tmp_path / "metrics.csv").open()))[:4]
+    assert [float(row["time/simulate"]) for row in rows[:2]] == [1.0, 1.0]
+    for row in rows:
+        assert sum(float(row[f"time/{part}"]) for part in PARTS_AND_REST) == pytest.approx(1.0)
+    header, *lines, whole = profile_lines(profile)
+    assert header.split()[:3] == ["part", "seconds", "share"]
+    assert [line.split()[0] for line in lines] == PARTS_AND_REST
+    assert "4 s" in next(line for line in lines if line.startswith("update"))
+    assert whole.split()[:3] == ["all", f"{clock[0]:.2f}", "100.0%"]
+
+
+@pytest.mark.parametrize("agent_class", [SAC, PPO])
+def test_profile_and_trace_change_nothing_but_what_is_written(
+    agent_class: type[Agent], tmp_path: Path
+) -> None:
+    plain = make_trainer(tmp_path / "plain", agent_class)
+    watched = make_trainer(tmp_path / "watched", agent_class, profile=True, trace=3)
+
+    def calls(trainer: TorchRLTrainer) -> list[Any]:
+        return [getattr(owner, attribute) for _, owner, attribute in calls_of(trainer)]
+
+    for trainer in (plain, watched):
+        before = calls(trainer)
+        torch.manual_seed(1)
+        trainer.train()
+        assert calls(trainer) == before, "the calls run without profile and trace afterwards"
+    assert_equal(parameters(plain.agent), parameters(watched.agent))
+    assert plain.updates == watched.updates
+
+
+def test_trace_names_the_parts_of_each_step(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, trace=3)
+    trainer.train()
+    assert trainer.trace is not None
+    assert trainer.trace.path is not None
+    assert trainer.trace.path.parent == tmp_path
+    with gzip.open(trainer.trace.path) as file:
+        names = [event["name"] for event in json.load(file)["traceEvents"]]
+    assert sum(name.startswith("ProfilerStep") for name in names) == 3
+    assert {"simulate", "act", "store", "sample", "update"} <= set(names)
+
+
+def test_training_without_a_step_to_trace_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = make_trainer(tmp_path, total_frames=80, trace=3)
+    with caplog.at_level(logging.WARNING):
+        trainer.train()
+    assert "no trace" in caplog.text
+
+
+def test_profile_waits_for_the_accelerator_and_reports_copies(
+    accelerator: torch.device, tmp_path: Path
+) -> None:
+    trainer = make_trainer(
+        tmp_path, device=accelerator, total_frames=160, random_frames=80, profile=True
+    )
+    with count_host_reads() as traffic:
+        trainer.train()
+    waits = sum(n for event, n in traffic.events.items() if event.kind == "synchronize")
+    # At both ends of simulating, acting, storing and two copies, in each of the 10 steps.
+    assert waits >= 10 * 2 * 5
+    assert trainer.profile is not None
+    assert trainer.profile.seconds()["copy"] > 0.0
+    to_device, to_host = transfers(trainer.collector).values()
+    assert to_device["copies_per_step"] == to_host["copies_per_step"] == 1.0
+    # Two floats for each of the 16 actions.
+    assert to_host["bytes_per_step"] == 128
+    assert "1 to the device" in transfers_line(trainer.collector)
+    assert "1 to the host (128 B)" in transfers_line(trainer.collector)

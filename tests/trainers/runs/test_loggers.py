@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import csv
+import errno
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from torchrl_gpu.errors import ConfigurationError
+from trainers.runs.loggers import MetricLogger
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def csv_logger(folder: Path) -> MetricLogger:
+    return MetricLogger(folder, ["csv"])
+
+
+def test_csv_has_a_header_and_a_row_per_call(tmp_path: Path) -> None:
+    logger = csv_logger(tmp_path / "runs" / "new")
+    logger.log(100, {"loss/critic": 0.1, "episode/return": -3})
+    logger.log(200, {"loss/critic": 1e-30, "episode/return": float("nan")})
+    assert (tmp_path / "runs" / "new" / "metrics.csv").read_bytes() == (
+        b"frames,loss/critic,episode/return\n100,0.1,-3.0\n200,1e-30,nan\n"
+    )
+
+
+def test_csv_columns_grow_and_absent_values_are_empty(tmp_path: Path) -> None:
+    logger = csv_logger(tmp_path)
+    logger.log(100, {"a": 1})
+    logger.log(200, {"b, quoted": 2})
+    logger.log(300, {})
+    logger.log(400, {"a": 4, "c": 3})
+    assert rows(tmp_path) == [
+        {"frames": "100", "a": "1.0", "b, quoted": "", "c": ""},
+        {"frames": "200", "a": "", "b, quoted": "2.0", "c": ""},
+        {"frames": "300", "a": "", "b, quoted": "", "c": ""},
+        {"frames": "400", "a": "4.0", "b, quoted": "", "c": "3.0"},
+    ]
+
+
+def test_csv_of_an_earlier_run_is_continued(tmp_path: Path) -> None:
+    csv_logger(tmp_path).log(100, {"a": 1})
+    resumed = csv_logger(tmp_path)
+    resumed.log(200, {"b": 2})
+    resumed.log(300, {"a": 3})
+    assert [row["frames"] for row in rows(tmp_path)] == ["100", "200", "300"]
+    assert rows(tmp_path)[0] == {"frames": "100", "a": "1.0", "b": ""}
+
+
+def test_csv_drops_only_rows_after_the_frames_resumed_from(tmp_path: Path) -> None:
+    logger = csv_logger(tmp_path)
+    for frames in (100, 200, 200, 300, 1000):
+        logger.log(frames, {"a": frames})
+    before = (tmp_path / "metrics.csv").read_text().splitlines()
+    resumed = csv_logger(tmp_path)
+    resumed.resume_from(200)
+    assert (tmp_path / "metrics.csv").read_text().splitlines() == before[:4]
+    resumed.log(250, {"a": 0, "b": 1})
+    assert [row["frames"] for row in rows(tmp_path)] == ["100", "200", "200", "250"]
+    resumed.resume_from(0)
+    assert rows(tmp_path) == []
+    resumed.log(1, {"b": 1})
+    assert rows(tmp_path) == [{"frames": "1", "a": "", "b": "1.0"}]
+
+
+def test_csv_row_truncated_by_a_kill_is_dropped(tmp_path: Path) -> None:
+    csv_logger(tmp_path).log(100, {"a": 1})
+    with (tmp_path / "metrics.csv").open("a") as file:
+        file.write("200,2.")
+    csv_logger(tmp_path).log(300, {"a": 3})
+    assert [(row["frames"], row["a"]) for row in rows(tmp_path)] == [("100", "1.0"), ("300", "3.0")]
+
+
+def test_csv_deleted_during_the_run_is_created_again(tmp_path: Path) -> None:
+    logger = csv_logger(tmp_path)
+    logger.log(100, {"a": 1})
+    (tmp_path / "metrics.csv").unlink()
+    logger.log(200, {"a": 2})
+    assert rows(tmp_path) == [{"frames": "200", "a": "2.0"}]
+
+
+def test_csv_of_another_program_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("step,loss\n1,2\n")
+    with pytest.raises(ConfigurationError, match="no metrics file"):
+        csv_logger(tmp_path)
+    assert (tmp_path / "metrics.csv").read_text() == "step,loss\n1,2\n"
+
+
+def test_csv_on_a_full_disk_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = csv_logger(tmp_path)
+    logger.log(100, {"a": 1})
+
+    def no_space(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(ConfigurationError, match=r"cannot write .*metrics.csv.*No space left"):
+        logger.log(200, {"b": 1})
+    assert [row["frames"] for row in rows(tmp_path)] == ["100"]
+
+
+def test_unwritable_csv_is_named_in_the_error(tmp_path: Path) -> None:
+    logger = csv_logger(tmp_path)
+    logger.log(100, {"a": 1})
+    (tmp_path / "metrics.csv").rename(tmp_path / "moved.csv")
+    (tmp_path / "metrics.csv").mkdir()
+    with pytest.raises(ConfigurationError, match=f"cannot write metrics to {tmp_path}: "):
+        logger.log(200, {"a": 1})
+
+
+def test_csv_with_an_invalid_row_is_kept_and_named_in_the_error(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("frames,a\n100,1\nnotes,2\n")
+    with pytest.raises(ConfigurationError, match=r"metrics\.csv has a row without a number"):
+        csv_logger(tmp_path).resume_from(50)
+    assert len(rows(tmp_path)) == 2
+
+
+def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars(name)]
+
+
+def test_tensorboard_hides_rows_after_the_resumed_frame(tmp_path: Path) -> None:
+    logger = MetricLogger(tmp_path, ["tensorboard"])
+    for frames in (100, 200, 300):
+        logger.log(frames, {"loss/critic": frames / 100})
+    assert scalars(tmp_path, "loss/critic") == [(100, 1.0), (200, 2.0), (300, 3.0)]
+    logger.close()
+    resumed = MetricLogger(tmp_path, ["tensorboard"])
+    resumed.resume_from(200)
+    resumed.log(250, {"loss/critic": 9.0})
+    resumed.close()
+    assert scalars(tmp_path, "loss/critic") == [(100, 1.0), (200, 2.0), (250, 9.0)]
+
+
+def test_csv_and_tensorboard_are_the_default_sinks(tmp_path: Path) -> None:
+    logger = MetricLogger(tmp_path)
+    logger.log(100, {"a": 1})
+    logger.close()
+    assert scalars(tmp_path, "a") == [(100, 1.0)]
+    assert len(rows(tmp_path)) == 1
+
+
+def test_error_about_a_missing_sink_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r'pip install "torchrl-gpu\[wandb\]"'):
+        MetricLogger(tmp_path / "run", ["csv", "wandb"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_wandb_receives_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    logger = MetricLogger(tmp_path, ["wandb"])
+    logger.log(100, {"loss/critic": 1.0})
+    logger.close()
+    assert list(tmp_path.glob("wandb/offline-run-*"))
+
+
+def test_unknown_sink_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no sink tensorbord; there are: csv, tensorboard"):
+        MetricLogger(tmp_path / "run", ["csv", "tensorbord"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigurationError, match="cannot create"):
+        MetricLogger(tmp_path / "file" / "run")

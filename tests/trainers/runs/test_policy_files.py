@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from envs.marinenav import MarineNavEnv
+from tests.helpers.environments import IdentityEnv
+from tests.helpers.program import call
+from torchrl_gpu.environments.robots import Robots
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.errors import ConfigurationError
+from trainers.runs.policy_files import save_policy, trained_agent
+
+CPU = torch.device("cpu")
+SHORT = [
+    "device=cpu",
+    "env=marinenav",
+    "env.num_envs=4",
+    "env.num_robots=2",
+    "env.num_obstacles=0",
+    "env.max_episode_steps=20",
+    "agent.hidden_sizes=[16,16]",
+    "trainer.total_frames=80",
+    "trainer.random_frames=40",
+    "trainer.replay_capacity=1000",
+    "trainer.evaluation_episodes=4",
+    "evaluation.episodes=4",
+    "trainer.loggers=[csv]",
+]
+
+
+@pytest.fixture(scope="module", params=["sac", "dqn"])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of an agent with continuous actions, and one with discrete actions."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        assert call(patch, folder, f"agent={request.param}", *SHORT) == 0
+    (checkpoints,) = folder.glob("runs/marinenav/*/*/checkpoints")
+    best = CheckpointFolder(checkpoints).best()
+    assert best is not None
+    return best
+
+
+@pytest.fixture(scope="module")
+def policy(checkpoint: Path) -> Path:
+    path = checkpoint.parent.parent / "shipped" / "policy.safetensors"
+    save_policy(checkpoint, path)
+    return path
+
+
+def test_policy_file_acts_like_its_checkpoint_and_is_smaller(
+    checkpoint: Path, policy: Path
+) -> None:
+    actions = []
+    for path in (checkpoint, policy):
+        agent, env = trained_agent(path, MarineNavEnv(num_envs=3, num_robots=2, seed=5), CPU)
+        agent.policy.eval()
+        seen = Robots(env).view(env.reset())
+        actions.append(agent.policy(seen)["action"].clone())
+        env.rand_step(TensorDict(batch_size=[3]))
+    assert torch.equal(*actions)
+    assert policy.stat().st_size < checkpoint.stat().st_size / 4
+
+
+def test_policy_file_is_evaluated_and_filmed_like_a_checkpoint(
+    policy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    shown = [f"checkpoint={policy}"]
+    assert call(monkeypatch, tmp_path, "mode=eval", *shown, "evaluation.episodes=4") == 0
+    film = ["mode=demo", *shown, "demo.episodes=1", "demo.num_envs=4", "demo.speed=10"]
+    assert call(monkeypatch, tmp_path, *film) == 0
+    said = capfd.readouterr().out
+    # The folder of a policy file may be read-only, so that its results are written elsewhere.
+    assert list(policy.parent.iterdir()) == [policy]
+    for kind, least in (("evaluations/*.json", 100), ("videos/*.mp4", 1000)):
+        (path,) = tmp_path.glob(f"runs/marinenav/*/policy/{kind}")
+        assert path.stat().st_size > least
+        assert str(path.relative_to(tmp_path)) in said
+
+
+def test_read_only_run_can_be_evaluated(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = checkpoint.parent.parent
+    before = sorted(run.rglob("*"))
+    monkeypatch.setattr(os, "access", lambda path, mode: path != run)
+    assert call(monkeypatch, tmp_path, "mode=eval", f"checkpoint={run}") == 0
+    assert list(tmp_path.glob(f"runs/marinenav/*/{run.name}/evaluations/*.json"))
+    assert sorted(run.rglob("*")) == before
+
+
+def test_resuming_from_a_policy_file_is_refused_before_anything_is_built(
+    policy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    # Building this environment would fail: its map cannot hold so many robots.
+    crowded = "env.num_robots=32"
+    assert call(monkeypatch, tmp_path, f"checkpoint={policy}", crowded) == 2
+    output = capfd.readouterr()
+    assert output.err.startswith(f"error: checkpoint={policy}: it holds a policy alone")
+    assert output.err.count("\n") == 1
+    assert not output.out
+
+
+def test_checkpoint_of_another_environment_is_refused(policy: Path) -> None:
+    with pytest.raises(ConfigurationError, match="another environment"):
+        trained_agent(policy, IdentityEnv(), CPU)

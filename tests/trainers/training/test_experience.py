@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from agents import PPO, Rainbow
+from agents.base import Agent
+from tests.helpers.agents import ENVS, OBSERVATION, build, build_for, small_specs
+from tests.helpers.environments import MatchEnv
+from torchrl_gpu.environments.specs import ActionKind
+from trainers.training.experience import Experience, experience_of
+from trainers.training.trainer import TorchRLTrainer
+
+
+def make(agent_class: type[Agent], actions: ActionKind, **settings: Any) -> Agent:
+    torch.manual_seed(0)
+    return build(agent_class, *small_specs(actions), **settings)
+
+
+def transition(agent: Agent) -> TensorDict:
+    flag = torch.zeros(ENVS, 1, dtype=torch.bool)
+    step = TensorDict({"observation": torch.randn(ENVS, OBSERVATION)}, [ENVS])
+    with torch.no_grad():
+        agent.policy(step)
+    outcome = {"reward": torch.randn(ENVS, 1), "terminated": flag, "truncated": flag, "done": flag}
+    step["next"] = TensorDict({"observation": torch.randn(ENVS, OBSERVATION), **outcome}, [ENVS])
+    return step
+
+
+def after_a_step(experience: Experience, agent: Agent) -> list[TensorDictBase]:
+    """Store a step of the agent and return the batches that are due."""
+    experience.store(transition(agent))
+    return list(experience.batches())
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "sizes"), [(5, [4] * 3), (7, [6, 6]), (4, [4] * 3), (50, [12])]
+)
+def test_minibatches_of_a_rollout_have_equal_size(batch_size: int, sizes: list[int]) -> None:
+    agent = make(PPO, "discrete", rollout_length=3, batch_size=batch_size, epochs=2)
+    experience = experience_of(agent, ENVS, 100, 0)
+    assert [len(batch) for _ in range(3) for batch in after_a_step(experience, agent)] == 2 * sizes
+
+
+def test_remainder_of_a_rollout_differs_from_epoch_to_epoch() -> None:
+    agent = make(PPO, "discrete", rollout_length=4, batch_size=5, epochs=20)
+    experience = experience_of(agent, ENVS, 100, 0)
+    batches = [batch for _ in range(4) for batch in after_a_step(experience, agent)]
+    seen = torch.cat([batch["advantage"] for batch in batches])
+    assert len(seen) == 20 * 16
+    assert len(seen.unique()) == 16
+
+
+def test_priorities_reach_the_replay_buffer_after_each_update() -> None:
+    agent = make(Rainbow, "discrete", batch_size=64, utd_ratio=0.5, n_step=1)
+    experience: Any = experience_of(agent, ENVS, 100, 0)
+    (batch, _) = after_a_step(experience, agent)
+    # Only the first transition has a high priority.
+    first = batch["place"] == batch["place"].min()
+    experience.learned(batch, torch.where(first, 1e6, 0.0))
+    assert (experience.replay.sample(64)["place"] == batch["place"].min()).float().mean() > 0.95
+
+
+def test_a_trainer_hands_priorities_to_the_replay(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    env = MatchEnv(num_envs=4)
+    agent = build_for(env, Rainbow, weight_exponent_start=1.0)
+    trainer = TorchRLTrainer(
+        env,
+        agent,
+        tmp_path,
+        total_frames=512,
+        random_frames=64,
+        replay_capacity=1000,
+        loggers=["csv"],
+        show_progress=False,
+    )
+    trainer.train()
+    experience: Any = trainer.experience
+    # Transitions of equal priority all have the weight 1.
+    assert experience.replay.sample(64)["weight"].min() < 0.9

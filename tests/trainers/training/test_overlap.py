@@ -1,0 +1,189 @@
+"""Trainings that learn while the environment simulates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDictBase
+
+from agents import DQN, PPO, SAC
+from agents.base import Agent
+from tests.helpers.agents import assert_equal, build_for, parameters
+from tests.helpers.environments import IdentityEnv, OverlapEnv
+from tests.helpers.program import call
+from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.errors import ConfigurationError
+from trainers.components.pairing import pair
+from trainers.training.trainer import TorchRLTrainer
+
+ENVS, RANDOM, FRAMES = 16, 160, 960
+
+
+def make(
+    folder: Path,
+    agent_class: type[Agent] = SAC,
+    env: Environment | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> TorchRLTrainer:
+    torch.manual_seed(seed)
+    env = pair(env or OverlapEnv(ENVS), agent_class)
+    defaults: dict[str, Any] = {
+        "evaluation_env": pair(IdentityEnv(ENVS), agent_class),
+        "total_frames": FRAMES,
+        "random_frames": RANDOM,
+        "replay_capacity": 2000,
+    }
+    intervals = dict.fromkeys(
+        ("log_interval", "evaluation_interval", "checkpoint_interval"), FRAMES // 2
+    )
+    return TorchRLTrainer(
+        env,
+        build_for(env, agent_class),
+        folder,
+        evaluation_episodes=16,
+        loggers=[],
+        show_progress=False,
+        **{
+            "evaluation_env": pair(IdentityEnv(ENVS), agent_class),
+            **defaults,
+            **intervals,
+            **settings,
+        },
+    )
+
+
+def before_each(owner: Any, name: str, action: Callable[[], object]) -> None:
+    """Call a function before each call of a method."""
+    method = getattr(owner, name)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        action()
+        return method(*args, **kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+def test_updates_run_during_steps_and_are_as_many_as_without_overlap(tmp_path: Path) -> None:
+    env = OverlapEnv(ENVS)
+    trainer = make(tmp_path, env=env)
+    updating: list[int] = []
+    pausing: list[tuple[int, int]] = []
+    before_each(trainer.execution, "update", lambda: updating.append(env.in_flight))
+    for name in ("_log", "_evaluate", "save"):
+        before_each(trainer, name, lambda: pausing.append((env.in_flight, trainer.updates)))
+    trainer.train()
+    assert trainer.overlap
+    assert trainer.updates == len(updating) == (FRAMES - RANDOM) // 8
+    # Two updates before each of the two pauses have no step to wait for.
+    assert updating.count(0) == 4
+    halfway, end = (FRAMES // 2 - RANDOM) // 8, (FRAMES - RANDOM) // 8
+    assert pausing == 3 * [(0, halfway)] + 3 * [(0, end)] + [(0, end)]
+    experience: Any = trainer.experience
+    assert len(experience.replay) == FRAMES
+
+
+def test_a_run_without_overlap_is_that_of_an_environment_that_cannot(tmp_path: Path) -> None:
+    class TakesTurns(OverlapEnv):
+        def begin_step(self, tensordict: TensorDictBase) -> None:
+            pytest.fail("a step has begun early")
+
+    learned = []
+    for env, overlap in ((TakesTurns(ENVS), False), (IdentityEnv(ENVS), None)):
+        trainer = make(tmp_path / type(env).__name__, env=env, overlap=overlap)
+        assert not trainer.overlap
+        trainer.train()
+        learned.append(parameters(trainer.agent))
+    assert_equal(*learned)
+
+
+@pytest.mark.parametrize(
+    ("agent_class", "stopped_at"), [(SAC, 480), (SAC, 496), (DQN, 144), (DQN, 496)]
+)
+def test_a_stopped_run_resumes_exactly(
+    tmp_path: Path, agent_class: type[Agent], stopped_at: int
+) -> None:
+    def build(name: str, **settings: Any) -> TorchRLTrainer:
+        return make(tmp_path / name, agent_class, OverlapEnv(ENVS), **settings)
+
+    whole = build("whole")
+    whole.train()
+    first = build("parts")
+
+    def stop() -> None:
+        first.stop_requested = first.frames + ENVS >= stopped_at
+
+    before_each(first, "collect", stop)
+    first.train()
+    assert first.frames == stopped_at
+    second = build("parts", seed=99)
+    latest = second.checkpoints.latest()
+    assert latest is not None
+    second.load(latest)
+    second.train()
+    assert second.updates == whole.updates
+    assert_equal(parameters(whole.agent), parameters(second.agent))
+
+
+def test_training_goes_on_after_an_interrupt_during_a_step(tmp_path: Path) -> None:
+    env = OverlapEnv(ENVS)
+    trainer = make(tmp_path, env=env)
+
+    def interrupt() -> None:
+        if trainer.updates == 21 and not stopped:
+            stopped.append(env.in_flight)
+            raise KeyboardInterrupt
+
+    stopped: list[int] = []
+    before_each(trainer.agent, "after_update", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert stopped == [1]
+    trainer.train()
+    assert env.in_flight == 0
+    experience: Any = trainer.experience
+    assert trainer.frames == len(experience.replay) == FRAMES
+    # The update that was interrupted is not repeated.
+    assert trainer.updates == (FRAMES - RANDOM) // 8 - 1
+
+
+def test_on_policy_agents_act_with_their_newest_policy(tmp_path: Path) -> None:
+    assert not make(tmp_path, PPO).overlap
+    with pytest.raises(ConfigurationError, match="overlap=true: PPO learns on-policy"):
+        make(tmp_path, PPO, overlap=True)
+
+
+def test_an_environment_that_cannot_overlap_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="overlap=true: IdentityEnv"):
+        make(tmp_path, env=IdentityEnv(ENVS), overlap=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["agent=ppo", "env=fanuc", "trainer.overlap=true"], "PPO learns on-policy"),
+        (
+            ["agent=sac", "env=fanuc", "env.simulator=genesis", "trainer.overlap=true"],
+            "FanucEnv with these settings",
+        ),
+        (
+            ["agent=sac", "env=marinenav", "trainer.overlap=true"],
+            "MarineNavEnv with these settings",
+        ),
+    ],
+)
+def test_the_program_refuses_before_anything_is_built(
+    arguments: list[str],
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, tmp_path, *arguments) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"error: {arguments[-1]}: {reason}")
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import io
+import math
+import re
+
+import pytest
+
+from trainers.training.progress import ProgressDisplay, human_bytes, human_time
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def run(display: ProgressDisplay, clock: Clock, rate: float, seconds: float, start: int = 0) -> int:
+    """Update ten times a second at a steady rate; return the final number of frames."""
+    for tick in range(1, round(10 * seconds) + 1):
+        clock.now += 0.1
+        display.update(start + round(rate * tick / 10))
+    return start + round(rate * seconds)
+
+
+# Plain lines
+
+
+def test_line_contains_frames_rate_time_success_and_return() -> None:
+    file, clock = io.StringIO(), Clock()
+    display = ProgressDisplay(400_000, file=file, clock=clock)
+    clock.now += 52
+    display.update(120_000, success=0.87, mean_return=3.2, stage="evaluation")
+    assert file.getvalue() == (
+        "  frames 120,000/400,000   2,308 frames/s   success 87 %   return 3.2   evaluation"
+        "   2 min 01 s left\n"
+    )
+
+
+def test_at_most_one_line_in_ten_seconds_and_one_at_the_end() -> None:
+    file, clock = io.StringIO(), Clock()
+    with ProgressDisplay(100_000, file=file, clock=clock) as display:
+        frames = run(display, clock, rate=1000, seconds=35)
+        assert frames == 35_000
+        assert len(file.getvalue().splitlines()) == 3
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 4
+    assert lines[-1] == "  frames 35,000/100,000   1,000 frames/s   in 35 s"
+    assert all(
+        re.match(r"  frames [\d,]+/100,000   1,000 frames/s   .* left$", s) for s in lines[:3]
+    )
+
+
+def test_rate_covers_seconds_and_time_left_covers_minutes() -> None:
+    file, clock = io.StringIO(), Clock()
+    display = ProgressDisplay(10**6, file=file, clock=clock)
+    frames = run(display, clock, rate=10_000, seconds=20)
+    run(display, clock, rate=100, seconds=60, start=frames)
+    assert "   100 frames/s   4 min 33 s left" in file.getvalue().splitlines()[-1]
+    run(display, clock, rate=100, seconds=600, start=frames + 6000)
+    assert "   100 frames/s   2 h 02 min left" in file.getvalue().splitlines()[-1]
+    display.close()
+    assert "   391 frames/s   in 11 min 20 s" in file.getvalue().splitlines()[-1]
+
+
+def test_resumed_run_counts_only_its_own_frames() -> None:
+    file, clock = io.StringIO(), Clock()
+    display = ProgressDisplay(200_000, initial=100_000, file=file, clock=clock)
+    clock.now += 10
+    display.update(110_000)
+    assert file.getvalue() == "  frames 110,000/200,000   1,000 frames/s   1 min 30 s left\n"
+    display.close()
+    assert "1,000 frames/s   in 10 s" in file.getvalue()
+
+
+def test_omitted_value_is_kept() -> None:
+    file, clock = io.StringIO(), Clock()
+    display = ProgressDisplay(1000, file=file, clock=clock)
+    display.update(10, success=0.5)
+    display.update(20, mean_return=-123.4567)
+    clock.now += 10
+    display.update(30)
+    assert "success 50 %   return -123 " in file.getvalue()
+
+
+def test_unit_can_be_chosen() -> None:
+    file, clock = io.StringIO(), Clock()
+    display = ProgressDisplay(500, file=file, unit="episodes", clock=clock)
+    clock.now += 10
+    display.update(120)
+    assert file.getvalue() == "  episodes 120/500   12 episodes/s   32 s left\n"
+
+
+def test_no_time_left_is_shown_before_the_first_frame() -> None:
+    file, clock = io.StringIO(), Clock()
+    display = ProgressDisplay(1000, file=file, clock=clock)
+    clock.now += 10
+    display.update(0)
+    assert file.getvalue() == "  frames 0/1,000   0 frames/s\n"
+
+
+def test_messages_have_their_own_lines() -> None:
+    file, clock = io.StringIO(), Clock()
+    display = ProgressDisplay(1000, file=file, clock=clock)
+    display.message("evaluation: 98 %")
+    assert file.getvalue() == "evaluation: 98 %\n"
+
+
+def test_nothing_is_shown_after_closing() -> None:
+    file, clock = io.StringIO(), Clock()
+    display = ProgressDisplay(1000, file=file, clock=clock)
+    display.close()
+    text = file.getvalue()
+    display.close()
+    clock.now += 100
+    display.update(500)
+    assert file.getvalue() == text
+
+
+def test_last_line_is_shown_when_the_run_fails() -> None:
+    file = io.StringIO()
+
+    def failing_run() -> None:
+        with ProgressDisplay(1000, file=file, clock=Clock()) as display:
+            display.update(10)
+            raise RuntimeError("the simulator died")
+
+    with pytest.raises(RuntimeError, match="simulator"):
+        failing_run()
+    assert "frames 10/1,000" in file.getvalue()
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_disabled_display_shows_only_messages(kind: type[io.StringIO]) -> None:
+    file, clock = kind(), Clock()
+    with ProgressDisplay(1000, file=file, enabled=False, clock=clock) as display:
+        run(display, clock, rate=10, seconds=30)
+        display.message("saved")
+    assert file.getvalue() == "saved\n"
+
+
+def test_standard_error_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    ProgressDisplay(1000, clock=Clock()).close()
+    captured = capsys.readouterr()
+    assert "frames 0/1,000" in captured.err
+    assert captured.out == ""
+
+
+# The bar
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("COLUMNS", "160")
+    return Terminal()
+
+
+def test_bar_contains_frames_rate_time_success_and_return(terminal: Terminal) -> None:
+    clock = Clock()
+    display = ProgressDisplay(1000, file=terminal, clock=clock)
+    clock.now += 5
+    display.update(250, success=0.87, mean_return=3.2, stage="grade easy")
+    shown = terminal.getvalue().split("\r")[-1]
+    assert re.match(r" 25% \|", shown)
+    facts = "frames 250/1,000   50 frames/s   success 87 %   return 3.2   grade easy   15 s left"
+    assert facts in shown
+    assert "\n" not in terminal.getvalue()
+    display.close()
+    assert terminal.getvalue().rstrip(" ").endswith("\n")
+    assert "in 5 s" in terminal.getvalue().split("\r")[-1]
+
+
+def test_bar_is_drawn_at_most_five_times_a_second(terminal: Terminal) -> None:
+    clock = Clock()
+    display = ProgressDisplay(10**6, file=terminal, clock=clock)
+    terminal.truncate(0)
+    for frame in range(1000):
+        clock.now += 0.001
+        display.update(frame)
+    assert 3 <= terminal.getvalue().count("frames/s") <= 5
+
+
+def test_bar_shows_the_beginning_of_an_activity_at_once(terminal: Terminal) -> None:
+    display = ProgressDisplay(1000, file=terminal, clock=Clock())
+    display.update(250, stage="compiling the update of SAC")
+    assert "compiling the update of SAC" in terminal.getvalue()
+    display.close()
+
+
+def test_messages_are_printed_above_the_bar(terminal: Terminal) -> None:
+    clock = Clock()
+    display = ProgressDisplay(1000, file=terminal, clock=clock)
+    clock.now += 5
+    display.update(250)
+    display.message("evaluation: 98 %")
+    above, below = terminal.getvalue().split("evaluation: 98 %\n")
+    assert above.endswith("\r")
+    assert "frames 250/1,000" in below
+    display.close()
+
+
+def test_bar_of_a_run_beyond_its_total_is_full(terminal: Terminal) -> None:
+    clock = Clock()
+    with ProgressDisplay(1000, file=terminal, clock=clock) as display:
+        clock.now += 5
+        display.update(1024)
+    shown = terminal.getvalue().split("\r")[-1]
+    assert re.match(r"100% \|", shown)
+    assert "frames 1,024/1,000" in shown
+
+
+# Readable numbers
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (121, "2 min 01 s"),
+        (3599.9, "1 h 00 min"),
+        (3 * 3600 + 5 * 60, "3 h 05 min"),
+        (86399, "23 h 59 min"),
+        (2 * 86400 + 4 * 3600, "2 d 04 h"),
+    ],
+)
+def test_human_time(seconds: float, text: str) -> None:
+    assert human_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (2**20, "1.0 MiB"),
+        (500e6, "477 MiB"),
+        (2 * 2**30, "2.0 GiB"),
+        (3 * 2**40, "3.0 TiB"),
+        (2**60, "1048576 TiB"),
+    ],
+)
+def test_human_bytes(count: float, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+def test_nan_return_does_not_break_the_display() -> None:
+    file, clock = io.StringIO(), Clock()
+    display = ProgressDisplay(1000, file=file, clock=clock)
+    clock.now += 10
+    display.update(100, mean_return=math.nan)
+    assert "return nan" in file.getvalue()

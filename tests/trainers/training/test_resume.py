@@ -1,0 +1,172 @@
+"""Resuming a run, also in an environment whose state cannot be saved."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agents import PPO, SAC
+from envs.gym import GymnasiumEnv
+from tests.helpers.agents import build_for
+from tests.helpers.program import call
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from trainers.runs.layout import load_checkpoint
+from trainers.training.trainer import TorchRLTrainer
+
+EPISODE = 12
+
+
+def make_trainer(folder: Path, total_frames: int, agent_class: Any = PPO) -> TorchRLTrainer:
+    """Return a trainer of four pendulums with short episodes, whose state cannot be saved."""
+    torch.manual_seed(0)
+    options = {"max_episode_steps": EPISODE}
+    env = GymnasiumEnv(name="Pendulum-v1", num_envs=4, options=options)
+    agent = build_for(env, agent_class, rollout_length=8, normalize_rewards=True, gamma=0.9)
+    return TorchRLTrainer(
+        env,
+        agent,
+        folder,
+        total_frames=total_frames,
+        random_frames=4 * 4,
+        replay_capacity=1000,
+        checkpoint_interval=4 * 10,
+        log_interval=4 * EPISODE,
+        loggers=["csv"],
+        show_progress=False,
+    )
+
+
+def interrupted_and_loaded(folder: Path, agent_class: Any = PPO) -> TorchRLTrainer:
+    """Return a trainer that has loaded a checkpoint from the middle of an episode."""
+    make_trainer(folder, total_frames=4 * 10, agent_class=agent_class).train()
+    resumed = make_trainer(folder, total_frames=4 * 60, agent_class=agent_class)
+    latest = resumed.checkpoints.latest()
+    assert latest is not None
+    resumed.load(latest)
+    return resumed
+
+
+def test_new_episodes_exclude_steps_before_the_resume(tmp_path: Path) -> None:
+    resumed = interrupted_and_loaded(tmp_path)
+    for _ in range(EPISODE):
+        resumed.collect()
+    assert resumed.episodes.flush()["episode/length"] == EPISODE
+
+
+def test_new_episodes_differ_from_the_first_episodes_of_the_run(tmp_path: Path) -> None:
+    first = make_trainer(tmp_path / "first", 4).collect()["observation"].clone()
+    resumed = interrupted_and_loaded(tmp_path / "run").collect()["observation"]
+    assert not torch.isclose(first, resumed).all(1).any()
+
+
+def test_rollout_excludes_steps_of_abandoned_episodes(tmp_path: Path) -> None:
+    resumed = interrupted_and_loaded(tmp_path)
+    rollouts: list[Any] = []
+    agent: Any = resumed.agent
+    prepare = agent.prepare
+
+    def record(rollout: Any) -> Any:
+        rollouts.append(rollout.clone())
+        return prepare(rollout)
+
+    agent.prepare = record
+    for _ in range(8):
+        assert not rollouts
+        resumed.experience.store(resumed.collect())
+        list(resumed.experience.batches())
+    (rollout,) = rollouts
+    following = rollout["next", "observation"][:-1]
+    assert torch.equal(rollout["observation"][1:], following)
+
+
+def test_reward_normalizer_resets_its_returns(tmp_path: Path) -> None:
+    resumed = interrupted_and_loaded(tmp_path)
+    assert isinstance(resumed.agent, PPO)
+    assert resumed.agent.reward_normalizer is not None
+    assert (resumed.agent.reward_normalizer.discounted == 0.0).all()
+    assert resumed.agent.reward_normalizer.moments.count > 0
+
+
+def test_no_transition_connects_an_old_and_a_new_episode(tmp_path: Path) -> None:
+    resumed = interrupted_and_loaded(tmp_path, SAC)
+    resumed.train()
+    replay: Any = resumed.experience
+    batch = replay.replay.sample(2000)
+    # A pendulum turns by less than half a radian per step.
+    angle = torch.atan2(batch["observation"][:, 1], batch["observation"][:, 0])
+    later = torch.atan2(batch["next", "observation"][:, 1], batch["next", "observation"][:, 0])
+    turn = (later - angle + torch.pi) % (2 * torch.pi) - torch.pi
+    assert turn.abs().max() <= 0.41
+
+
+SHORT = [
+    *("device=cpu", "threads=1", "env.num_envs=4", "agent.rollout_length=16"),
+    *("agent.batch_size=64", "agent.epochs=1", "trainer.log_interval=64"),
+    *("trainer.evaluation_interval=256", "trainer.checkpoint_interval=256"),
+    *("trainer.evaluation_episodes=3", "evaluation.episodes=5"),
+]
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run of PPO with its tuned settings: normalized rewards, decaying learning rate."""
+    home = tmp_path_factory.mktemp("pendulum")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        arguments = ["agent=ppo", "env=gym", "env.name=Pendulum-v1", *SHORT]
+        assert call(monkeypatch, home, *arguments, "trainer.total_frames=256") == 0
+    (folder,) = (home / "runs" / "gym" / "ppo").iterdir()
+    return folder
+
+
+def test_longer_run_decays_its_learning_rate_over_all_frames(
+    pendulum: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = pendulum.parents[3]
+    checkpoint = f"checkpoint={pendulum.relative_to(home)}"
+    assert call(monkeypatch, home, checkpoint, "trainer.total_frames=512") == 0
+    with (pendulum / "metrics.csv").open() as file:
+        rates = {
+            int(row["frames"]): float(row["ppo/learning_rate"])
+            for row in csv.DictReader(file)
+            if row["ppo/learning_rate"]
+        }
+    assert rates[256] < 1e-9
+    assert rates[320] == pytest.approx(2e-3 * (1 - 320 / 512), rel=1e-3)
+
+
+@pytest.mark.parametrize("mode", ["eval", "demo"])
+def test_policy_acts_in_any_number_of_environments(
+    pendulum: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = pendulum.parents[3]
+    arguments = [f"mode={mode}", f"checkpoint={pendulum.relative_to(home)}", "demo.episodes=1"]
+    arguments += ["evaluation.num_envs=3", "env.options.max_episode_steps=5"]
+    assert call(monkeypatch, home, *arguments) == 0
+
+
+def test_checkpoint_of_the_first_layout_loads(pendulum: Path, tmp_path: Path) -> None:
+    path = CheckpointFolder(pendulum / "checkpoints").latest()
+    assert path is not None
+    state = load_state(path)
+    del state["layout"]
+    config = state["config"]["agent"]
+    del config["encoder"]
+    total = state["config"]["trainer"]["total_frames"]
+    config |= {"vector_features": 8, "learning_rate_frames": total}
+    state["config"]["env"]["_target_"] = "envs.gym.GymWorld"
+    state["agent"]["networks"]["learning_rate"] = torch.tensor(0.5)
+    (group,) = state["agent"]["optimizers"]["adam"]["param_groups"]
+    del group["initial_lr"]
+    save_state(tmp_path / "old.safetensors", state)
+    read = load_checkpoint(tmp_path / "old.safetensors")
+    assert read["config"]["agent"]["encoder"] == {"vector_features": 8}
+    assert read["config"]["env"]["_target_"] == "envs.gym.GymnasiumEnv"
+    assert read["config"]["agent"]["learning_rate_frames"] == "${trainer.total_frames}"
+    assert "learning_rate" not in read["agent"]["networks"]
+    (group,) = read["agent"]["optimizers"]["adam"]["param_groups"]
+    assert group["initial_lr"] == 2e-3  # independent of its present value

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDictBase
+from torchrl.collectors import Collector
+from torchrl.envs import RewardScaling, TransformedEnv
+
+from agents import SAC
+from tests.helpers.environments import IdentityEnv
+from torchrl_gpu.checkpoints.state_file import load_state
+from torchrl_gpu.environments.specs import observation_spec
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.precision import PrecisionName, precisions_of
+from torchrl_gpu.replay.buffer import ReplayBuffer
+from trainers.training.trainer import TorchRLTrainer
+
+pytestmark = pytest.mark.directml
+
+CPU = torch.device("cpu")
+
+
+def make_agent(env: IdentityEnv, **hyperparameters: Any) -> SAC:
+    settings = {
+        "hidden_sizes": [32],
+        "gamma": 0.0,
+        "learning_rate": 3e-3,
+        "initial_temperature": 0.05,
+        "batch_size": 64,
+        "utd_ratio": 0.125,
+    }
+    return SAC(observation_spec(env), env.action_spec, CPU, **{**settings, **hyperparameters})
+
+
+def make_trainer(folder: Path, seed: int = 0, **settings: Any) -> TorchRLTrainer:
+    torch.manual_seed(seed)
+    env = IdentityEnv()
+    defaults = {
+        "total_frames": 960,
+        "random_frames": 160,
+        "replay_capacity": 2000,
+        "log_interval": 320,
+        "evaluation_interval": 480,
+        "evaluation_episodes": 16,
+        "checkpoint_interval": 480,
+        "show_progress": False,
+    }
+    return TorchRLTrainer(
+        env,
+        make_agent(env),
+        folder,
+        evaluation_env=IdentityEnv(),
+        **{**defaults, **settings},
+    )
+
+
+def test_sac_solves_the_identity_task(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, total_frames=8000, evaluation_interval=8000)
+    trainer.train()
+    assert trainer.evaluation is not None
+    # A random policy returns -8 * 4/3.
+    assert trainer.evaluation.mean_return > -0.2
+
+
+def test_run_writes_metrics_and_checkpoints(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    trainer.train()
+    trainer.close()
+    assert trainer.frames == 960
+    assert trainer.updates == (960 - 160) // 8
+    with (tmp_path / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    learned = [row for row in rows if row["loss/critic"]]
+    evaluated = [row for row in rows if row["evaluation/success"]]
+    assert [int(row["frames"]) for row in learned] == [320, 640, 960]
+    assert [int(row["frames"]) for row in evaluated] == [480, 960]
+    assert float(learned[-1]["episode/return"]) > float(learned[0]["episode/return"])
+    assert list(tmp_path.glob("events.out.tfevents.*"))
+    assert [p.name for p in sorted((tmp_path / "checkpoints").glob("*0.safetensors"))] == [
+        "frames_000000000480.safetensors",
+        "frames_000000000960.safetensors",
+    ]
+
+
+def test_untrained_policy_is_evaluated_on_demand_and_training_stays_the_same(
+    tmp_path: Path,
+) -> None:
+    rows = {}
+    for name, settings in {"plain": {}, "early": {"evaluate_untrained": True}}.items():
+        trainer = make_trainer(tmp_path / name, **settings)
+        trainer.train()
+        trainer.train()  # goes on; the policy is no longer untrained
+        trainer.close()
+        with (tmp_path / name / "metrics.csv").open() as file:
+            rows[name] = [
+                (int(row["frames"]), row["evaluation/return"], row["episode/return"])
+                for row in csv.DictReader(file)
+            ]
+    frames, first_return, _ = rows["early"][0]
+    assert frames == 0
+    assert float(first_return) < -1.0
+    assert rows["early"][1:] == rows["plain"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_resumed_run_equals_an_uninterrupted_run(tmp_path: Path, precision: PrecisionName) -> None:
+    if precision not in precisions_of(CPU):
+        pytest.skip(f"this torch has no {precision} on a CPU")
+
+    def make(folder: Path, **settings: Any) -> TorchRLTrainer:
+        return make_trainer(folder, execution=Execution(CPU, precision), **settings)
+
+    whole = make(tmp_path / "whole")
+    whole.train()
+    first = make(tmp_path / "parts", total_frames=480)
+    first.train()
+    first.close()
+    second = make(tmp_path / "parts", seed=99)
+    latest = second.checkpoints.latest()
+    assert latest is not None
+    second.load(latest)
+    assert second.frames == 480
+    second.train()
+    for name, value in whole.agent.state_dict().items():
+        assert torch.equal(value, second.agent.state_dict()[name]), name
+    assert second.evaluation == whole.evaluation
+    assert second.execution.state_dict() == whole.execution.state_dict()
+
+
+def test_a_run_resumes_in_another_precision(tmp_path: Path) -> None:
+    make_trainer(tmp_path, execution=Execution(CPU, "bf16"), total_frames=480).train()
+    second = make_trainer(tmp_path)
+    latest = second.checkpoints.latest()
+    assert latest is not None
+    second.load(latest)
+    second.train()
+    assert second.frames == 960
+
+
+def test_new_update_ratio_applies_from_the_resumed_frame(tmp_path: Path) -> None:
+    first = make_trainer(tmp_path, total_frames=480)
+    first.train()
+    second = make_trainer(tmp_path, total_frames=960)
+    assert isinstance(second.agent, SAC)
+    second.agent.utd_ratio = 0.25
+    latest = second.checkpoints.latest()
+    assert latest is not None
+    second.load(latest)
+    second.train()
+    assert second.updates == first.updates + 480 // 4
+
+
+def test_resumed_run_without_its_replay_buffer_fills_a_new_one_before_updates(
+    tmp_path: Path,
+) -> None:
+    first = make_trainer(tmp_path, total_frames=480, save_replay=False)
+    first.train()
+    second = make_trainer(tmp_path, total_frames=480 + 160)
+    latest = second.checkpoints.latest()
+    assert latest is not None
+    second.load(latest)
+    second.train()
+    assert second.updates == first.updates
+
+
+def test_stop_request_saves_and_ends_the_run(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    collect = trainer.collect
+
+    def collect_and_stop() -> TensorDictBase:
+        trainer.stop_requested = trainer.frames >= 300
+        return collect()
+
+    trainer.collect = collect_and_stop  # type: ignore[method-assign]
+    trainer.train()
+    latest = trainer.checkpoints.latest()
+    assert latest is not None
+    assert load_state(latest)["frames"] == trainer.frames == 320
+
+
+def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, total_frames=160)
+    trainer.train()
+    latest = trainer.checkpoints.latest()
+    assert latest is not None
+
+    class Other(SAC):
+        pass
+
+    env = IdentityEnv(action_dim=3)
+    other_trainer = TorchRLTrainer(env, make_agent(env), tmp_path / "b", show_progress=False)
+    with pytest.raises(ConfigurationError, match="another environment"):
+        other_trainer.load(latest)
+    env = IdentityEnv()
+    other = Other(observation_spec(env), env.action_spec, CPU)
+    with pytest.raises(ConfigurationError, match="holds the agent SAC, not Other"):
+        TorchRLTrainer(env, other, tmp_path / "c", show_progress=False).load(latest)
+
+
+def test_trainer_accepts_an_environment_with_torchrl_transforms(tmp_path: Path) -> None:
+    env = TransformedEnv(IdentityEnv(), RewardScaling(loc=0.0, scale=0.1))
+    agent = make_agent(env)
+    trainer = TorchRLTrainer(
+        env, agent, tmp_path, total_frames=640, random_frames=160, show_progress=False
+    )
+    trainer.train()
+    assert trainer.updates == (640 - 160) // 8
+
+
+def test_agent_and_replay_buffer_work_with_torchrls_collector() -> None:
+    env = IdentityEnv(num_envs=4)
+    agent = make_agent(env)
+    replay = ReplayBuffer(1000, agent.observation_spec, agent.action_spec, 4, CPU)
+    collector = Collector(env, agent.policy, frames_per_batch=80, total_frames=320)
+    for rollout in collector:
+        replay.extend(rollout)
+        agent.update(replay.sample(agent.batch_size))
+    collector.shutdown()
+    assert len(replay) == 320
+
+
+def test_frames_per_second_count_only_frames_of_this_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One step of 16 frames takes a second; the interval is no whole number of steps."""
+    seconds = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
+
+    def run(total_frames: int) -> None:
+        trainer = make_trainer(tmp_path, total_frames=total_frames, log_interval=100)
+        collect = trainer.collect
+
+        def timed_collect() -> TensorDictBase:
+            seconds[0] += 1.0
+            return collect()
+
+        trainer.collect = timed_collect  # type: ignore[method-assign]
+        if latest := trainer.checkpoints.latest():
+            trainer.load(latest)
+        trainer.train()
+        trainer.close()
+
+    run(total_frames=480)
+    run(total_frames=960)
+    with (tmp_path / "metrics.csv").open() as file:
+        rates = [row["frames_per_second"] for row in csv.DictReader(file)]
+    assert {float(rate) for rate in rates if rate} == {16.0}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("total_frames", 0), ("random_frames", -1), ("replay_capacity", "big")]
+)
+def test_settings_out_of_range_are_refused_by_name(
+    tmp_path: Path, setting: str, value: Any
+) -> None:
+    with pytest.raises(ConfigurationError, match=setting):
+        make_trainer(tmp_path, **{setting: value})

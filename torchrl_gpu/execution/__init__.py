@@ -1,0 +1,1 @@
+"""Execution of acting and of the gradient step: precision, compilation, captured graphs."""

@@ -1,0 +1,1 @@
+"""From arguments to checked settings: arguments, help, settings, automatic sizes."""

@@ -1,0 +1,157 @@
+"""Sizes that the user leaves to the program: `env.num_envs=auto` and `agent.batch_size=auto`.
+
+They become plain numbers before anything is built, so that constructors and saved configurations
+hold numbers only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from agents.base import OnPolicyAgent
+from torchrl_gpu.devices.cores import usable_cores
+from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.devices.memory import free_memory, readable
+from torchrl_gpu.environments.demand import Demand
+from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.errors import ConfigurationError
+from trainers.components.component import Component
+
+AUTO = "auto"
+
+# Settings that take `auto`, by group.
+AUTOMATIC = {"env": "num_envs", "agent": "batch_size"}
+
+# Number of environments on an accelerator that simulates them all together.
+_ENVS_ON_ACCELERATOR = 1024
+
+# A gradient step of a small network takes an accelerator nearly the same time for a batch four
+# times as large, and a larger one would change what the other defaults of an agent learn.
+_BATCH_FACTOR_ON_ACCELERATOR = 4
+
+# Estimate of the memory that one transition takes in a gradient step, for networks on images.
+_TRANSITION_MEMORY = 2**20
+
+# The rest of the free memory is left to the replay, the networks and other users.
+_SHARE_OF_FREE_MEMORY = 0.5
+
+_logger = logging.getLogger(__name__)
+
+
+def take_automatic(sections: Mapping[str, Any]) -> set[str]:
+    """Remove the settings that are `auto` from the sections of a configuration.
+
+    Args:
+        sections: sections by group, plain values; changed in place.
+
+    Returns:
+        The groups whose setting was `auto`.
+    """
+    groups = set()
+    for group, name in AUTOMATIC.items():
+        section = sections.get(group)
+        if isinstance(section, dict) and section.get(name) == AUTO:
+            del section[name]
+            groups.add(group)
+    return groups
+
+
+def resolve_sizes(
+    components: Mapping[str, Component],
+    automatic: set[str],
+    device: torch.device,
+    limit: int | None,
+) -> dict[str, Component]:
+    """Return the components with numbers for all settings that are `auto`; announce each number.
+
+    Args:
+        components: components by group; automatic settings have their defaults.
+        automatic: groups whose setting is `auto`.
+        device: compute device.
+        limit: limit of its memory in bytes; None for no limit.
+
+    Raises:
+        ConfigurationError: a class has no such setting.
+    """
+    resolved = dict(components)
+    for group in automatic:
+        component, name = components[group], AUTOMATIC[group]
+        if not isinstance(component.settings.get(name), int):
+            raise ConfigurationError(
+                f"{group}.{name}=auto: {component.target.__name__} has no such setting with a "
+                "default"
+            )
+    if "env" in automatic:
+        number, reason = _num_envs(components["env"], device, limit)
+        resolved["env"] = _announced(components["env"], "env", number, reason)
+    if "agent" in automatic:
+        num_envs = resolved["env"].settings.get("num_envs", 1)
+        number, reason = _batch_size(components["agent"], num_envs, device, limit)
+        resolved["agent"] = _announced(components["agent"], "agent", number, reason)
+    return resolved
+
+
+def _announced(component: Component, group: str, number: int, reason: str) -> Component:
+    name = AUTOMATIC[group]
+    _logger.info("%s.%s=auto: %d (%s)", group, name, number, reason)
+    return component.replaced(**{name: number})
+
+
+def _num_envs(env: Component, device: torch.device, limit: int | None) -> tuple[int, str]:
+    """Return the number of environments, and the reason for it."""
+    number: int = env.settings["num_envs"]
+    default = f"the default of {env.target.__name__}"
+    demand: Demand | None = None
+    if issubclass(env.target, Environment):
+        demand = env.target.demand(env.arguments(), device)
+    if demand is None:
+        return number, f"{default}, which does not depend on the machine"
+    if demand.per_core is not None:
+        cores = len(usable_cores())
+        number, reason = cores * demand.per_core, f"{cores} cores, {demand.per_core} for each"
+    elif accelerator_of(demand.device).kind == "cpu":
+        reason = f"{default}, which simulates them together on the CPU"
+    else:
+        number, reason = _ENVS_ON_ACCELERATOR, f"simulated together on {demand.device}"
+    free = free_memory(demand.device, limit if demand.device == device else None)
+    fits = number
+    while free is not None and fits > 1 and demand.memory(fits) > _SHARE_OF_FREE_MEMORY * free:
+        fits //= 2
+    if fits < number:
+        reason += f"; {number} would take more than half of the {readable(free or 0)} that are free"
+    return fits, reason
+
+
+def _batch_size(
+    agent: Component, num_envs: int, device: torch.device, limit: int | None
+) -> tuple[int, str]:
+    """Return the number of transitions per gradient step, and the reason for it."""
+    default: int = agent.settings["batch_size"]
+    wish, reason = default, f"the default of {agent.target.__name__}"
+    free = free_memory(device, limit)
+    if accelerator_of(device).kind != "cpu" and free is not None:
+        fits = int(_SHARE_OF_FREE_MEMORY * free / _TRANSITION_MEMORY)
+        factor = max(1, min(_BATCH_FACTOR_ON_ACCELERATOR, fits // default))
+        if factor > 1:
+            wish, reason = factor * default, f"{factor} times {reason} on {device}"
+    rollout_length = agent.settings.get("rollout_length")
+    if issubclass(agent.target, OnPolicyAgent) and rollout_length is not None:
+        size = _part_of_rollout(rollout_length, num_envs, wish)
+        of_rollout = f"a rollout of {rollout_length} steps of {num_envs} environments"
+        return size, f"{reason}, {wish}, to divide {of_rollout}"
+    multiple = num_envs * max(1, round(wish / num_envs))
+    if multiple > _BATCH_FACTOR_ON_ACCELERATOR * wish:
+        return wish, f"{reason}; {num_envs} environments are too many to divide it"
+    return multiple, f"{reason}, {wish}, as a multiple of {num_envs} environments"
+
+
+def _part_of_rollout(rollout_length: int, num_envs: int, most: int) -> int:
+    """Return a divisor of the rollout of at most `most` transitions, by whole steps if possible."""
+    steps = [k for k in range(1, rollout_length + 1) if rollout_length % k == 0]
+    whole = [k * num_envs for k in steps if k * num_envs <= most]
+    rows = rollout_length * num_envs
+    return max(whole) if whole else max(k for k in range(1, most + 1) if rows % k == 0)

@@ -1,0 +1,1 @@
+"""Classes that settings choose, and the pairing of agents and environments."""

@@ -1,0 +1,133 @@
+"""Components: classes together with the checked settings of their constructors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from torchrl_gpu.arguments import Configurable, check_settings, constructor_of, parameters_of
+from torchrl_gpu.errors import ConfigurationError
+from trainers.components.choices import find_class
+
+TARGET = "_target_"
+
+# An interpolation of a setting that is saved in the same checkpoint.
+_FOLLOWS = re.compile(r"\$\{(agent|env|trainer)\.")
+
+
+@dataclass(frozen=True)
+class Component:
+    """A class and the checked settings of its constructor.
+
+    Attributes:
+        path: dotted path of the class, as in the configuration.
+        target: class to build.
+        settings: constructor arguments by name; nested components, such as the encoder of an
+            agent, are built together with the class.
+    """
+
+    path: str
+    target: type
+    settings: dict[str, Any]
+
+    def replaced(self, **settings: Any) -> Component:
+        """Return a copy with other settings; drop those that the constructor does not take."""
+        takes = parameters_of(self.target)
+        fitting = {name: value for name, value in settings.items() if name in takes}
+        return Component(self.path, self.target, {**self.settings, **fitting})
+
+    def build(self, *args: Any, **provided: Any) -> Any:
+        """Build the class.
+
+        Args:
+            *args: positional arguments of the constructor.
+            **provided: arguments of the program; those that the constructor does not take are
+                dropped.
+        """
+        takes = parameters_of(self.target)
+        fitting = {name: value for name, value in provided.items() if name in takes}
+        return self.target(*args, **self.arguments(), **fitting)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the settings as constructor arguments, nested components built."""
+        return {
+            name: value.build() if isinstance(value, Component) else value
+            for name, value in self.settings.items()
+        }
+
+    def config(self, unresolved: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings as plain values, from which `read_component` restores the component.
+
+        Args:
+            unresolved: configuration section of the component. Its interpolations, such as
+                `${trainer.total_frames}`, are kept, so that they follow later changes.
+        """
+        config: dict[str, Any] = {TARGET: self.path}
+        for name, value in self.settings.items():
+            before = unresolved.get(name)
+            if isinstance(value, Component):
+                config[name] = value.config(before if isinstance(before, Mapping) else {})
+            else:
+                follows = isinstance(before, str) and _FOLLOWS.match(before)
+                config[name] = before if follows else value
+        return config
+
+
+def read_component(
+    group: str, section: Any, provided: Iterable[str] = (), kind: type | None = None
+) -> Component:
+    """Import the class of a configuration section and check the settings against its constructor.
+
+    Args:
+        group: name of the section, used in messages, as in `agent` or `agent.encoder`.
+        section: mapping of `_target_` and the settings.
+        provided: names of arguments that the program passes and that settings must not contain.
+        kind: required base class; None for the base class of the config group.
+
+    Raises:
+        ConfigurationError: the class cannot be imported, or a setting is unknown, missing or out of
+            range.
+    """
+    if not isinstance(section, Mapping) or section.get(TARGET) is None:
+        raise ConfigurationError(f"{group}: it needs a class, {group}._target_=package.Class")
+    settings = dict(section)
+    path = settings.pop(TARGET)
+    target = find_class(group, path, kind)
+    parts = {
+        name: _read_part(f"{group}.{name}", default, settings.pop(name, None), annotation)
+        for name, (default, annotation) in parts_of(target).items()
+    }
+    checked = check_settings(target, settings, group, provided, parts)
+    return Component(path, target, {**checked, **parts})
+
+
+def parts_of(target: type) -> dict[str, tuple[type, type]]:
+    """Return the settings of a class that are components themselves.
+
+    Returns:
+        By name of the setting: its default class and the base class of all choices.
+    """
+    defaults = {
+        name: parameter.default
+        for name, parameter in parameters_of(target).items()
+        if isinstance(parameter.default, Configurable)
+    }
+    hints = get_type_hints(constructor_of(target)) if defaults else {}
+    return {name: (type(default), hints[name]) for name, default in defaults.items()}
+
+
+def _read_part(group: str, default: type, section: Any, kind: type) -> Component:
+    if section is not None and not isinstance(section, Mapping):
+        raise ConfigurationError(
+            f"{group}={section}: it takes settings, {group}.NAME=..., or your own class, "
+            f"{group}._target_=package.Class"
+        )
+    path = f"{default.__module__}.{default.__qualname__}"
+    part = read_component(group, {TARGET: path, **(section or {})}, kind=kind)
+    try:
+        part.build()
+    except (TypeError, ValueError) as error:  # a ConfigurationError is a ValueError
+        raise ConfigurationError(f"{group}: {error}") from error
+    return part

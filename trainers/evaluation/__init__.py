@@ -1,0 +1,1 @@
+"""Evaluations and films of policies."""

@@ -1,0 +1,164 @@
+"""Policy evaluation: parallel episodes, mean return, success rate with a confidence interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torchrl.envs import EnvBase
+
+from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.execution import EAGER, Execution
+from torchrl_gpu.intervals import wilson_interval
+from trainers.metrics import EpisodeStatistics
+
+# The count of finished episodes lives on the device: reading it back stalls the pipeline.
+_STEPS_BETWEEN_LOOKS = 10
+# Steps without the end of any episode: many times the usual length of an episode.
+_MOST_STEPS = 100_000
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Result of an evaluation.
+
+    Attributes:
+        episodes: number of episodes.
+        mean_return: mean undiscounted return of an episode, averaged over the robots of an
+            environment.
+        mean_length: mean length of an episode in environment steps.
+        success: success rate, 0 to 1; None if the environment does not report success.
+        success_low: lower bound of the 95 % confidence interval of the success rate (Wilson).
+        success_high: upper bound of the 95 % confidence interval of the success rate (Wilson).
+    """
+
+    episodes: int
+    mean_return: float
+    mean_length: float
+    success: float | None = None
+    success_low: float | None = None
+    success_high: float | None = None
+
+    @classmethod
+    def of(cls, episodes: int, means: Mapping[str, float]) -> Evaluation:
+        """Return the result of a number of episodes.
+
+        Args:
+            episodes: number of episodes.
+            means: means over these episodes, from `EpisodeStatistics.flush`.
+        """
+        mean_return, mean_length = means["episode/return"], means["episode/length"]
+        success = means.get("episode/success")
+        if success is None:
+            return cls(episodes, mean_return, mean_length)
+        low, high = wilson_interval(round(success * episodes), episodes)
+        return cls(episodes, mean_return, mean_length, success, low, high)
+
+    @property
+    def score(self) -> float:
+        """Criterion of the best checkpoint: the success rate, or the mean return without one."""
+        return self.mean_return if self.success is None else self.success
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all attributes by name."""
+        return asdict(self)
+
+    def as_metrics(self) -> dict[str, float]:
+        """Return success, return and length as metrics with the prefix `evaluation/`."""
+        names = {"success": self.success, "return": self.mean_return, "length": self.mean_length}
+        return {f"evaluation/{k}": v for k, v in names.items() if v is not None}
+
+    def __str__(self) -> str:
+        """Return the result as one line of text."""
+        line = f"return {self.mean_return:.2f}, {self.mean_length:.1f} steps"
+        if self.success is not None:
+            line = (
+                f"success {self.success:.1%} "
+                f"(95 % interval {self.success_low:.1%} to {self.success_high:.1%}), {line}"
+            )
+        return f"{line}, {self.episodes} episodes"
+
+
+@checked
+def evaluate(
+    env: EnvBase,
+    policy: PolicyWrapper,
+    device: torch.device,
+    *,
+    episodes: Annotated[int, Field(ge=1)] = 500,
+    seed: int = 0,
+    progress: Callable[[int], object] | None = None,
+    execution: Execution = EAGER,
+) -> Evaluation:
+    """Run the greedy policy for a number of episodes.
+
+    Each environment of the batch plays an equal share of the episodes; its further episodes do not
+    count. Counting the first episodes to end would bias the means towards short episodes.
+
+    Args:
+        env: batched environment in its evaluation mode; it is seeded and reset.
+        policy: policy to evaluate, in eval mode; its previous mode is restored afterwards.
+        device: device of the policy.
+        episodes: number of episodes, at least 1.
+        seed: seed of the environment; equal seeds give equal episodes.
+        progress: function that is called at intervals with the number of finished episodes, and
+            at the end with all of them.
+        execution: executes the policy steps.
+
+    Raises:
+        ConfigurationError: no episode ends within 100,000 steps.
+    """
+    env = as_environment(env)
+    was_training = policy.training
+    policy.eval()
+    try:
+        return _play(env, policy, device, episodes, seed, progress, execution)
+    finally:
+        policy.train(was_training)
+
+
+def _play(
+    env: EnvBase,
+    policy: PolicyWrapper,
+    device: torch.device,
+    episodes: int,
+    seed: int,
+    progress: Callable[[int], object] | None,
+    execution: Execution,
+) -> Evaluation:
+    """Play the episodes and return their means."""
+    env.set_seed(seed)
+    collector = BatchCollector(env, device, policy.in_keys, execution)
+    num_envs = env.batch_size.numel()
+    quota = torch.full((num_envs,), episodes // num_envs, device=device)
+    quota[: episodes % num_envs] += 1
+
+    statistics = EpisodeStatistics(num_envs, device)
+    step = done = 0
+    while done < episodes:
+        transition = collector.step(policy)
+        after, active = transition["next"], transition.get("active", None)
+        due = quota > 0
+        # The robots of one environment share its return.
+        reward = after[collector.robots.reward_key].reshape(num_envs, -1).mean(1)
+        statistics.update(reward, after["done"], after.get("success", None), active, due)
+        quota -= (after["done"].reshape(num_envs) & due).to(quota.dtype)
+        step += 1
+        if step % _STEPS_BETWEEN_LOOKS == 0:
+            done = episodes - int(quota.sum())
+            if progress is not None:
+                progress(done)
+        if done == 0 and step >= _MOST_STEPS:
+            raise ConfigurationError(
+                f"env: no episode ended within {_MOST_STEPS:,} steps of an evaluation; the "
+                "environment needs a time limit, for instance TorchRL's StepCounter"
+            )
+
+    return Evaluation.of(episodes, statistics.flush())

@@ -1,0 +1,178 @@
+"""Evaluation environments: built on demand, or the training environment in evaluation mode."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torchrl.envs import EnvBase
+
+from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.execution.execution import EAGER, Execution
+from trainers.evaluation.evaluation import Evaluation, evaluate
+
+_MOST_ENVS = 256
+
+
+class Evaluator:
+    """Evaluates policies in an environment that is built on first use.
+
+    Later evaluations reuse the environment. An evaluation that needs another batch size builds a
+    new one, so that equal arguments always play equal episodes.
+
+    Args:
+        env: environment in its evaluation mode, which the caller closes; or a function that takes
+            `num_envs` and builds one.
+        episodes: number of episodes of the evaluation after training and of mode=eval, at least 1.
+        num_envs: number of environments evaluated in parallel, at least 1; None for one per
+            episode, at most 256, and with no more worker processes than training uses.
+        limit: upper limit of the default `num_envs`, at least 1; None for no limit but 256.
+    """
+
+    @checked
+    def __init__(
+        self,
+        env: EnvBase | Callable[[int], EnvBase],
+        *,
+        episodes: Annotated[int, Field(ge=1)] = 500,
+        num_envs: Annotated[int, Field(ge=1)] | None = None,
+        limit: Annotated[int, Field(ge=1)] | None = None,
+    ) -> None:
+        self.episodes = episodes
+        self._num_envs = num_envs or min(_MOST_ENVS, limit or _MOST_ENVS)
+        self._given = env if isinstance(env, EnvBase) else None
+        self._build = env
+        self._built: tuple[int, EnvBase] | None = None
+
+    def evaluate(
+        self,
+        policy: PolicyWrapper,
+        device: torch.device,
+        *,
+        seed: int,
+        episodes: int | None = None,
+        progress: Callable[[int], object] | None = None,
+        execution: Execution = EAGER,
+    ) -> Evaluation:
+        """Run the greedy policy for a number of episodes; see `trainers.evaluate`.
+
+        Args:
+            policy: policy to evaluate; its train or eval mode is restored afterwards.
+            device: device of the policy.
+            seed: seed of the environment; equal seeds give equal episodes.
+            episodes: number of episodes, at least 1; None for the number of the constructor.
+            progress: function that is called at intervals with the number of finished episodes.
+            execution: executes the policy steps.
+        """
+        episodes = self.episodes if episodes is None else episodes
+        return evaluate(
+            self._env(episodes),
+            policy,
+            device,
+            episodes=episodes,
+            seed=seed,
+            progress=progress,
+            execution=execution,
+        )
+
+    @property
+    def env(self) -> EnvBase:
+        """The environment for an evaluation of `episodes` episodes, built if necessary."""
+        return self._env(self.episodes)
+
+    def close(self) -> None:
+        """Close the environment if this evaluator has built it."""
+        if self._built is not None:
+            self._built[1].close(raise_if_closed=False)
+            self._built = None
+
+    def _env(self, episodes: int) -> EnvBase:
+        if self._given is not None:
+            return self._given
+        num_envs = min(episodes, self._num_envs)
+        if self._built is None or self._built[0] != num_envs:
+            self.close()
+            self._built = num_envs, self._build(num_envs)
+        return self._built[1]
+
+
+class BorrowingEvaluator:
+    """Evaluates policies in the training environment, and restores its state afterwards.
+
+    Args:
+        env: training environment that can switch its mode.
+        collector: steps the environment in training.
+        begin_anew: called where the environment has no saved state, and so begins new episodes.
+    """
+
+    def __init__(
+        self, env: Environment, collector: BatchCollector, begin_anew: Callable[[], None]
+    ) -> None:
+        self._env = env
+        self._collector = collector
+        self._begin_anew = begin_anew
+
+    def evaluate(
+        self,
+        policy: PolicyWrapper,
+        device: torch.device,
+        *,
+        seed: int,
+        episodes: int,
+        progress: Callable[[int], object] | None = None,
+        execution: Execution = EAGER,
+    ) -> Evaluation:
+        """Run the greedy policy for a number of episodes: see `Evaluator.evaluate`."""
+        # A copy, because the environment keeps writing to the tensors of its state.
+        state = copy.deepcopy(self._collector.state_dict())
+        try:
+            with evaluation_mode(self._env) as env:
+                return evaluate(
+                    env,
+                    policy,
+                    device,
+                    episodes=episodes,
+                    seed=seed,
+                    progress=progress,
+                    execution=execution,
+                )
+        finally:
+            if not self._collector.load_state_dict(state):
+                self._begin_anew()
+
+
+def evaluator_of(
+    given: EnvBase | Evaluator | None,
+    env: Environment,
+    collector: BatchCollector,
+    begin_anew: Callable[[], None],
+) -> Evaluator | BorrowingEvaluator | None:
+    """Return the evaluator of a run; None if it has no environment to evaluate in.
+
+    Args:
+        given: evaluation environment, or an evaluator that builds one on demand.
+        env: training environment, which is borrowed instead of building one if it can switch its
+            mode.
+        collector: see `BorrowingEvaluator`.
+        begin_anew: see `BorrowingEvaluator`.
+    """
+    if isinstance(given, EnvBase):
+        return Evaluator(given)
+    return BorrowingEvaluator(env, collector, begin_anew) if env.can_switch_mode else given
+
+
+@contextmanager
+def evaluation_mode(env: Any) -> Iterator[EnvBase]:
+    """Switch an environment to its evaluation mode, and back to its training mode at the end."""
+    env.set_mode("eval")
+    try:
+        yield env
+    finally:
+        env.set_mode("train")

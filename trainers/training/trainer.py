@@ -1,0 +1,390 @@
+"""The training loop: collect transitions, update the agent, log, evaluate, save checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from tensordict import TensorDictBase
+from torchrl.envs import EnvBase
+
+from agents.base import Agent
+from torchrl_gpu.acting.collector import BatchCollector, Policy
+from torchrl_gpu.acting.uniform import UniformPolicy
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
+from torchrl_gpu.checkpoints.state_file import load_state
+from torchrl_gpu.devices.seeding import Stream, rng_state, set_rng_state, stream_seed
+from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.environment import name_of
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.execution import Execution
+from trainers.evaluation.evaluation import Evaluation
+from trainers.evaluation.evaluator import Evaluator, evaluator_of
+from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
+from trainers.profiling.profile import Profile
+from trainers.profiling.trace import Trace
+from trainers.runs.identity import check_identity, check_trainable, identity
+from trainers.runs.layout import LAYOUT, load_checkpoint
+from trainers.runs.loggers import MetricLogger
+from trainers.training.experience import experience_of
+from trainers.training.overlap import overlap_of
+from trainers.training.progress import ProgressDisplay
+
+logger = logging.getLogger(__name__)
+
+
+class _StopError(Exception):
+    """Ends an evaluation after a request to stop the run."""
+
+
+class TorchRLTrainer:
+    """Trains any agent in any batched TorchRL environment.
+
+    Args:
+        env: training environment, any TorchRL environment that `as_environment` accepts.
+        agent: agent to train; its device holds the networks and the replay buffer.
+        folder: run folder, which receives metrics and checkpoints.
+        evaluation_env: environment in its evaluation mode, or an `Evaluator`, which builds one on
+            demand. With None, evaluations use `env` if it can switch its mode
+            (`can_switch_mode`); otherwise there are no evaluations.
+        config: configuration of the run, saved in every checkpoint (JSON values).
+        execution: executes policy steps and gradient steps; None for eager ones.
+        seed: seed of the run, at least 0; it determines the episodes of the evaluations.
+        total_frames: number of environment steps to train for, at least 1.
+        random_frames: number of environment steps with uniformly random actions before the first
+            update, at least 0; without effect on on-policy agents (PPO).
+        replay_capacity: maximum number of observations in the replay buffer, at least 1; without
+            effect on on-policy agents (PPO).
+        log_interval: environment steps between two rows of logged metrics, at least 1.
+        evaluation_interval: environment steps between two evaluations during training, at least
+            1.
+        evaluation_episodes: number of episodes of each evaluation during training, at least 1.
+        evaluate_untrained: also evaluate the policy before the first step, at 0 frames, so that a
+            learning curve shows where learning begins.
+        checkpoint_interval: environment steps between two checkpoints, at least 1.
+        checkpoints_kept: number of newest checkpoints to keep, at least 1; the best checkpoint is
+            always kept as well.
+        save_replay: save the replay buffer beside the newest checkpoint, so that a resumed run
+            continues with it.
+        overlap: do the updates of each batched step while the environment simulates the next one,
+            so that the policy that acts lacks the updates of one batched step. The number of
+            updates is the same. None for all off-policy agents in an environment that can overlap
+            (`Environment.can_overlap`).
+        loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
+        show_progress: show a progress bar.
+        profile: measure the time of each part of the training. On an accelerator the host then
+            waits for the device at both ends of every part, which makes the training slower.
+        trace: number of batched steps to record, with every operation of host and device, in a
+            file of `folder` for https://ui.perfetto.dev; recorded after the first update. 0 for no
+            trace.
+
+    Attributes:
+        profile: time of each part so far; None without `profile`.
+        trace: the recorder of the trace; None without `trace`.
+
+    Raises:
+        ConfigurationError: an argument is out of range, or `overlap` is true and agent or
+            environment cannot overlap.
+    """
+
+    @checked
+    def __init__(
+        self,
+        env: EnvBase,
+        agent: Agent,
+        folder: Path,
+        *,
+        evaluation_env: EnvBase | Evaluator | None = None,
+        config: dict[str, Any] | None = None,
+        execution: Execution | None = None,
+        seed: Annotated[int, Field(ge=0)] = 0,
+        total_frames: Annotated[int, Field(ge=1)] = 1_000_000,
+        random_frames: Annotated[int, Field(ge=0)] = 5_000,
+        replay_capacity: Annotated[int, Field(ge=1)] = 1_000_000,
+        log_interval: Annotated[int, Field(ge=1)] = 10_000,
+        evaluation_interval: Annotated[int, Field(ge=1)] = 100_000,
+        evaluation_episodes: Annotated[int, Field(ge=1)] = 200,
+        evaluate_untrained: bool = False,
+        checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000,
+        checkpoints_kept: Annotated[int, Field(ge=1)] = 3,
+        save_replay: bool = True,
+        overlap: bool | None = None,
+        loggers: Sequence[Literal["csv", "tensorboard", "wandb"]] = ("csv", "tensorboard"),
+        show_progress: bool = True,
+        profile: bool = False,
+        trace: Annotated[int, Field(ge=0)] = 0,
+    ) -> None:
+        self.env = env = as_environment(env)
+        self.agent = agent
+        self.overlap = overlap_of(overlap, type(agent), name_of(env), env_can=env.can_overlap)
+        self.folder = folder
+        self.config = config or {}
+        self.total_frames = total_frames
+        self.log_interval = log_interval
+        self.evaluation_interval = evaluation_interval
+        self.seed = seed
+        self.evaluation_episodes = evaluation_episodes
+        self.evaluate_untrained = evaluate_untrained
+        self.checkpoint_interval = checkpoint_interval
+        self.save_replay = save_replay
+        self.show_progress = show_progress
+
+        self.num_envs = env.batch_size.numel()
+        self.experience = experience_of(
+            agent, self.num_envs, replay_capacity, random_frames, env.frame_stacks
+        )
+        self.execution = execution or Execution()
+        self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
+        self._evaluator = evaluator_of(
+            evaluation_env, env, self.collector, self._begin_new_episodes
+        )
+        self.robots = self.collector.robots
+        random_action = env.full_action_spec[self.robots.action_key]
+        self.random_policy = UniformPolicy(random_action.to(agent.device))
+        self.episodes = EpisodeStatistics(agent.action_spec.shape[0], agent.device)
+        self.update_metrics = MetricAccumulator()
+        self.checkpoints = CheckpointFolder(folder / "checkpoints", keep=checkpoints_kept)
+        self.metric_logger = MetricLogger(folder, loggers)
+
+        self.frames = 0
+        self.updates = 0
+        self.stop_requested = False
+        self.evaluation: Evaluation | None = None
+        self._evaluated_at: int | None = None
+        self._started = self._logged_at = time.perf_counter()
+        self._logged_frames = 0
+        self.profile = Profile(self) if profile else None
+        self.trace = Trace(self, trace, folder) if trace else None
+
+    def train(self) -> None:
+        """Train until `total_frames` or until `stop_requested` is set; evaluate and save.
+
+        A further call continues the training.
+        """
+        with ExitStack() as observers:
+            if self.profile is not None:
+                observers.enter_context(self.profile.running())
+            if self.trace is not None:
+                observers.enter_context(self.trace.recording())
+            self._train()
+
+    def _train(self) -> None:
+        self.agent.policy.train()
+        self._logged_at, self._logged_frames = time.perf_counter(), self.frames
+        with ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display:
+            self.execution.announce = lambda stage: display.update(self.frames, stage=stage)
+            if self.evaluate_untrained and self.frames == 0:
+                self._evaluate(display)
+            while self.frames < self.total_frames and not self.stop_requested:
+                self.experience.store(self.collect())
+                if not self.overlap or self._pauses():
+                    self._learn()
+                if self._passed(self.log_interval):
+                    self._log(display)
+                if self._passed(self.evaluation_interval):
+                    self._evaluate(display)
+                if self._passed(self.checkpoint_interval):
+                    self.save()
+                display.update(self.frames)
+            if self._evaluated_at != self.frames and not self.stop_requested:
+                self._evaluate(display)
+        self.save()
+
+    def close(self) -> None:
+        """Write out buffered metrics and close the loggers."""
+        self.metric_logger.close()
+
+    def collect(self) -> TensorDictBase:
+        """Step every environment of the batch once and count its frames.
+
+        The first `random_frames` actions are uniformly random, all later ones the policy's. With
+        `overlap`, the updates that are due from earlier steps are done meanwhile.
+
+        Returns:
+            The transitions `[R]` on the agent's device, one for each robot of the batch.
+        """
+        policy = self._policy()
+        if self.overlap:
+            self.collector.begin(policy)
+            self._learn()
+        step = self.collector.step(policy)
+        self.frames += self.num_envs
+        transition = self.robots.transition(step)
+        after = transition.get("next")
+        self.episodes.update(
+            after.get("reward"),
+            after.get("done"),
+            after.get("success", None),
+            transition.get("active", None),
+        )
+        return transition
+
+    def evaluate(
+        self,
+        episodes: int,
+        stream: Stream = "evaluation",
+        progress: Callable[[int], object] | None = None,
+    ) -> Evaluation:
+        """Run the greedy policy of the agent in the evaluation environment.
+
+        If the training environment serves as the evaluation environment, its state is restored
+        afterwards; an environment without a saved state begins new episodes.
+
+        Args:
+            episodes: number of episodes, at least 1.
+            stream: random stream that determines the episodes, see `stream_seed`.
+            progress: function that is called at intervals with the number of finished episodes.
+
+        Returns:
+            Mean return, mean length and success rate of the episodes.
+
+        Raises:
+            ConfigurationError: the trainer has no evaluation environment.
+        """
+        if self._evaluator is None:
+            raise ConfigurationError("evaluation_env is missing: an evaluation needs one")
+        return self._evaluator.evaluate(
+            self.agent.policy,
+            self.agent.device,
+            episodes=episodes,
+            seed=stream_seed(self.seed, stream),
+            progress=progress,
+            execution=self.execution,
+        )
+
+    def save(self) -> Path:
+        """Write a checkpoint with the complete state of training, and return its path."""
+        state = {
+            "layout": LAYOUT,
+            **identity(self.agent),
+            "config": self.config,
+            "frames": self.frames,
+            "updates": self.updates,
+            "seconds": time.perf_counter() - self._started,
+            "experience": self.experience.state_dict(),
+            "agent": self.agent.training_state(),
+            "collector": self.collector.state_dict(),
+            "episodes": self.episodes.state_dict(),
+            "random": rng_state(self.agent.device),
+            "execution": self.execution.state_dict(),
+        }
+        stored = self.experience.stored() if self.save_replay else None
+        score = None
+        if self.evaluation is not None and self._evaluated_at == self.frames:
+            score = self.evaluation.score
+        return self.checkpoints.save(self.frames, state, stored, score)
+
+    def load(self, checkpoint: Path) -> None:
+        """Resume from a checkpoint.
+
+        It restores frames, networks, optimizers, replay buffer, environment and random state.
+        If the replay buffer was not saved, the policy fills a new one for `random_frames`
+        environment steps before the next update.
+
+        Args:
+            checkpoint: path of a checkpoint file.
+
+        Raises:
+            ConfigurationError: the file cannot be read, or belongs to another agent or
+                environment.
+        """
+        state = load_checkpoint(checkpoint)
+        check_identity(state, self.agent, checkpoint)
+        check_trainable(state, checkpoint)
+        self.frames = state["frames"]
+        self.updates = state["updates"]
+        self._started = time.perf_counter() - state["seconds"]
+        self.episodes.load_state_dict(state["episodes"])
+        self.agent.load_training_state(state["agent"])
+        goes_on = self.collector.load_state_dict(state["collector"])
+        stored = None
+        if replay_path(checkpoint).exists():
+            stored = load_state(replay_path(checkpoint))
+        else:
+            logger.info("no replay buffer beside %s: the policy fills a new one", checkpoint)
+        self.experience.load_state_dict(state["experience"], stored)
+        self.execution.load_state_dict(state.get("execution", {}))
+        self.metric_logger.resume_from(self.frames)
+        set_rng_state(state["random"], self.agent.device)
+        if not goes_on:
+            self._begin_new_episodes()
+
+    def _policy(self) -> Policy:
+        """Return the policy that acts in the next step."""
+        is_random = self.frames < self.experience.random_frames
+        return self.random_policy if is_random else self.agent.policy
+
+    def _learn(self) -> None:
+        """Do all updates that are due."""
+        for batch in self.experience.batches():
+            update = self.execution.update(self.agent, batch)
+            self.experience.learned(batch, update.priorities)
+            self.update_metrics.add(update.metrics)
+            self.updates += 1
+
+    def _pauses(self) -> bool:
+        """Return whether the loop logs, evaluates, saves or ends after the last step."""
+        intervals = (self.log_interval, self.evaluation_interval, self.checkpoint_interval)
+        return self.frames >= self.total_frames or any(map(self._passed, intervals))
+
+    def _begin_new_episodes(self) -> None:
+        """Abandon the open episodes of an environment whose state cannot be restored.
+
+        The seed depends on the frames, so that the new episodes differ from the first episodes of
+        the run.
+        """
+        self.env.set_seed(stream_seed(self.seed, "training", self.frames))
+        self.collector.restart()
+        self.episodes.forget_open()
+        self.experience.forget_episodes()
+        self.agent.forget_episodes()
+
+    def _log(self, display: ProgressDisplay) -> None:
+        now = time.perf_counter()
+        read_back = read(
+            self.episodes.take(), self.update_metrics.take(), reading_of(self.env.metrics())
+        )
+        metrics = {
+            "seconds": now - self._started,
+            "frames_per_second": (self.frames - self._logged_frames) / (now - self._logged_at),
+            **read_back,
+            **(self.profile.shares() if self.profile else {}),
+        }
+        self._logged_at, self._logged_frames = now, self.frames
+        self.metric_logger.log(self.frames, metrics)
+        display.update(
+            self.frames,
+            success=metrics.get("episode/success"),
+            mean_return=metrics.get("episode/return"),
+        )
+
+    def _evaluate(self, display: ProgressDisplay) -> None:
+        if self._evaluator is None:
+            return
+        episodes = self.evaluation_episodes
+
+        def show(done: int) -> None:
+            display.update(self.frames, stage=f"evaluating {done:,}/{episodes:,} episodes")
+            if self.stop_requested:
+                raise _StopError
+
+        try:
+            self.evaluation = self.evaluate(episodes, "selection", show)
+        except _StopError:
+            return
+        finally:
+            display.update(self.frames, stage="")
+        self._evaluated_at = self.frames
+        seconds = time.perf_counter() - self._started
+        self.metric_logger.log(self.frames, {"seconds": seconds, **self.evaluation.as_metrics()})
+        display.message(f"{self.frames:,} frames: {self.evaluation}")
+
+    def _passed(self, interval: int) -> bool:
+        """Return whether the last step reached or passed a multiple of `interval`."""
+        return self.frames // interval != (self.frames - self.num_envs) // interval
