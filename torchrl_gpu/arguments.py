@@ -1,8 +1,9 @@
 """Argument checks against the annotations of a constructor.
 
-A constructor is the schema of its component: `Annotated[int, Field(ge=1)]` states type and range
-once, for the reader, for the constructor itself and for the command line, which can therefore
-reject an invalid setting before anything is built.
+A constructor is the schema of its component: `Annotated[int, Field(ge=1, description="...")]`
+states type, range and meaning once, for the reader, for the constructor itself and for the command
+line, which can therefore explain a setting, and reject an invalid one before anything is built. An
+argument that no other constructor has may be described in the docstring's `Args:` instead.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
+import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, get_type_hints
+from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from torchrl_gpu.errors import ConfigurationError
 
@@ -139,6 +144,76 @@ def parameters_of(component: Callable[..., Any]) -> dict[str, inspect.Parameter]
     if inspect.isclass(component):
         parameters.pop("self")
     return parameters
+
+
+def descriptions_of(component: Callable[..., Any]) -> dict[str, str]:
+    """Return the meaning of each argument of a class or function that has one, by name.
+
+    The meaning stands in the annotation of the argument or else in the `Args:` section of the
+    docstring.
+    """
+    described = _docstring_arguments(inspect.getdoc(component) or "")
+    hints = get_type_hints(constructor_of(component), include_extras=True)
+    for name, hint in hints.items():
+        if text := description_of(hint):
+            described[name] = text
+    return described
+
+
+def description_of(annotation: Any) -> str:
+    """Return the description of an annotated type; an empty text without one.
+
+    The range of the type stands behind the first part of the description, as in
+    `final learning rate, at least 0; None for no schedule`.
+    """
+    fields = _fields_of(annotation)
+    text = next((field.description for field in fields if field.description), "")
+    limits = next((words for field in fields if (words := _range(field))), "")
+    if not text or not limits:
+        return text
+    first, semicolon, rest = text.partition(";")
+    return f"{first}, {limits}{semicolon}{rest}"
+
+
+def _fields_of(annotation: Any) -> list[FieldInfo]:
+    """Return the fields of an annotated type, the outermost first, and those of its options."""
+    if get_origin(annotation) is Annotated:
+        inner, *metadata = get_args(annotation)
+        return [f for f in reversed(metadata) if isinstance(f, FieldInfo)] + _fields_of(inner)
+    if isinstance(annotation, types.UnionType) or get_origin(annotation) is Union:
+        return [field for option in get_args(annotation) for field in _fields_of(option)]
+    return []
+
+
+def _range(field: FieldInfo) -> str:
+    """Return the range of a field in words, as in `at least 1`; an empty text without one."""
+    words: dict[str, str] = {}
+    for limit in field.metadata:
+        match limit:
+            case Ge(ge=low):
+                words["at least"] = _number(low)
+            case Gt(gt=low):
+                words["above"] = _number(low)
+            case Le(le=high):
+                words["at most"] = _number(high)
+            case Lt(lt=high):
+                words["below"] = _number(high)
+    if words.keys() == {"at least", "at most"}:
+        return f"{words['at least']} to {words['at most']}"
+    return " and ".join(f"{side} {number}" for side, number in words.items())
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}".removesuffix(".0")
+
+
+def _docstring_arguments(docstring: str) -> dict[str, str]:
+    """Return the text of each argument in the `Args:` section of a docstring."""
+    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", docstring, flags=re.M | re.S)
+    if section is None:
+        return {}
+    entries = re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1], flags=re.M | re.S)
+    return {name: " ".join(words.split()).rstrip(".") for name, words in entries}
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import Field
 
-from torchrl_gpu.arguments import check_settings, check_value, checked, suggest
+from torchrl_gpu.arguments import check_settings, check_value, checked, descriptions_of, suggest
 from torchrl_gpu.errors import ConfigurationError
 
 
@@ -198,3 +198,33 @@ def test_missing_settings_are_returned_with_their_defaults() -> None:
 )
 def test_suggest(name: str, expected: str) -> None:
     assert suggest(name, ["fanuc", "cartpole"]) == expected
+
+
+# Descriptions of arguments
+
+Share = Annotated[float, Field(ge=0.0, le=1.0, description="share of the frames")]
+
+
+def described(
+    share: Share = 0.5,
+    rate: Annotated[float, Field(gt=0.0, description="rate of Adam; the initial one")] = 1.0,
+    end: Annotated[Annotated[int, Field(ge=1)] | None, Field(description="end; None for none")] = 1,
+    plain: int = 0,
+    unnamed: Annotated[int, Field(ge=1)] = 1,
+) -> None:
+    """Have arguments of every kind.
+
+    Args:
+        share: other words than those of the annotation.
+        plain: number in
+            two lines.
+    """
+
+
+def test_an_argument_is_described_by_its_annotation_or_by_the_docstring() -> None:
+    assert descriptions_of(described) == {
+        "share": "share of the frames, 0 to 1",
+        "rate": "rate of Adam, above 0; the initial one",
+        "end": "end, at least 1; None for none",
+        "plain": "number in two lines",
+    }

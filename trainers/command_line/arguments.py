@@ -11,7 +11,7 @@ from typing import Any
 
 from hydra.errors import OverrideParseException
 
-from torchrl_gpu.arguments import Configurable, parameters_of
+from torchrl_gpu.arguments import Configurable, descriptions_of, parameters_of
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.settings import PROVIDED
@@ -201,7 +201,7 @@ def help_text(arguments: list[str]) -> str:
 
 def _settings_text(group: str, component: Callable[..., Any]) -> str:
     """List the settings of a component: name, text of the docstring, default."""
-    words = _argument_words(inspect.getdoc(component) or "")
+    words = descriptions_of(component)
     lines = [f"Settings of {group} ({component.__name__})"]
     for name, parameter in parameters_of(component).items():
         hidden = name in PROVIDED.get(group, ())
@@ -230,15 +230,6 @@ def _as_typed(text: str) -> str:
     for python, typed in (("None", "null"), ("True", "true"), ("False", "false")):
         text = re.sub(rf"\b{python}\b", typed, text)
     return text
-
-
-def _argument_words(docstring: str) -> dict[str, str]:
-    """Return the text of each argument in the `Args:` section of a docstring."""
-    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", docstring, flags=re.M | re.S)
-    if section is None:
-        return {}
-    entries = re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1], flags=re.M | re.S)
-    return {name: " ".join(words.split()).rstrip(".") for name, words in entries}
 
 
 def _indented(text: str) -> str:
