@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from envs.lift_cube.task import TERMS
 from tests.helpers.agents import Case, every_agent, make_batch
 from tests.helpers.program import settings_of
 from trainers.command_line.arguments import MULTIRUN, help_text
@@ -123,3 +124,8 @@ def test_every_metric_of_an_agent_is_explained(case: Case) -> None:
     page = (REPOSITORY / "docs" / "metrics.md").read_text()
     for name in agent.update(make_batch(agent)).metrics:
         assert f"`{name}`" in page, name
+
+
+def test_every_term_of_the_reward_of_lift_cube_is_explained() -> None:
+    page = (REPOSITORY / "docs" / "metrics.md").read_text()
+    assert all(f"`reward/{term}`" in page for term in TERMS["lift"])
