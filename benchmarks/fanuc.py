@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from hydra import compose, initialize_config_module
 from pydantic import Field
 
 from benchmarks.extra import require
@@ -39,7 +38,8 @@ from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.replay.buffer import ReplayBuffer
-from trainers.command_line.settings import Settings, check
+from trainers.command_line.settings import Settings
+from trainers.run import settings_of
 from trainers.training.trainer import TorchRLTrainer
 
 CPU = torch.device("cpu")
@@ -48,11 +48,7 @@ NEVER = 10**9
 
 def default_settings() -> Settings:
     """Return the settings of `agent=sac env=fanuc`, with the actor in every update."""
-    choices = {"agent": "sac", "env": "fanuc"}
-    overrides = [f"{group}={choice}" for group, choice in choices.items()]
-    overrides += ["device=cpu", "agent.actor_period=1"]
-    with initialize_config_module("configs", version_base="1.3"):
-        return check(compose("config", overrides), choices, overrides)
+    return settings_of("agent=sac", "env=fanuc", "device=cpu", "agent.actor_period=1")
 
 
 class Ours:

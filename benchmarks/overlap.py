@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import torch
-from hydra import compose, initialize_config_module
 from pydantic import Field
 
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.environments.specs import action_spec, observation_spec
-from trainers.command_line.arguments import complete
-from trainers.command_line.settings import Settings, check
+from trainers.command_line.settings import Settings
 from trainers.components.pairing import pair
+from trainers.run import settings_of
 from trainers.training.trainer import TorchRLTrainer
 
 NEVER = 10**9
@@ -40,15 +39,6 @@ TRAININGS: Final = {
         *("env.vectorization=async", "agent.utd_ratio=0.25"),
     ),
 }
-
-
-def settings_of(*arguments: str) -> Settings:
-    """Return the checked settings of a command of the main program, on the CPU."""
-    overrides = complete([*arguments, "device=cpu"])
-    with initialize_config_module("configs", version_base="1.3"):
-        config = compose("config", overrides)
-    typed = dict(argument.split("=", 1) for argument in arguments)
-    return check(config, {group: typed[group] for group in ("agent", "env")}, overrides)
 
 
 class Training:
@@ -108,7 +98,7 @@ def measure(
     print_machine()
     rows, figures = [], {}
     for title, arguments in TRAININGS.items():
-        settings = settings_of(*arguments)
+        settings = settings_of(*arguments, "device=cpu")
         with tempfile.TemporaryDirectory() as folder:
             ways = [
                 Training(settings, Path(folder) / str(overlap), overlap=overlap)

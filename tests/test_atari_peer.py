@@ -15,7 +15,7 @@ from benchmarks.atari_peer import Convolutions
 from benchmarks.learning.runs import OurJob, PeerJob
 from benchmarks.learning.tasks import GATES, Gate
 from benchmarks.stable_baselines import SETTINGS
-from tests.helpers.program import settings_of
+from trainers.run import settings_of
 
 PONG = [gate for gate in GATES if gate.task.name == "pong"]
 PEER = SETTINGS["dqn", "pong"]
@@ -26,7 +26,7 @@ def preset() -> dict[str, Any]:
     """Return all settings of `experiment=pong_quick_dqn`."""
     pytest.importorskip("ale_py", reason="the extra `atari` is not installed")
     chosen = ("agent=dqn", "env=gym", "env.name=ALE/Pong-v5", "experiment=pong_quick_dqn")
-    return settings_of(*chosen)[0].config
+    return settings_of(*chosen).config
 
 
 def test_the_peer_has_the_settings_of_the_preset(preset: dict[str, Any]) -> None:

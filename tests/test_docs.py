@@ -12,8 +12,8 @@ import pytest
 
 from envs.lift_cube.task import TERMS
 from tests.helpers.agents import Case, every_agent, make_batch
-from tests.helpers.program import settings_of
 from trainers.command_line.arguments import MULTIRUN, help_text
+from trainers.run import settings_of
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = [
@@ -108,7 +108,7 @@ def test_every_command_passes_the_checks_of_the_program(
     experiments = [a.partition("=")[2] for a in arguments if a.startswith("experiment=")]
     for experiment in experiments:
         assert (REPOSITORY / "configs" / "experiment" / f"{experiment}.yaml").exists()
-    settings, _ = settings_of(*first_run(arguments))
+    settings = settings_of(*first_run(arguments))
     typed = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     assert settings.mode == typed.get("mode", "train")
 

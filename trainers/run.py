@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import hydra
 import torch
+from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from torchrl_gpu.devices.host_memory import keep_freed_memory
@@ -22,7 +24,7 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.redirect import command as redirect
 from trainers import modes
 from trainers.command_line.arguments import complete, explain, help_text
-from trainers.command_line.settings import check
+from trainers.command_line.settings import Settings, check
 from trainers.components.choices import CUSTOM, choices_of
 
 _INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
@@ -53,15 +55,33 @@ def main() -> int:
     return 0
 
 
+def settings_of(*arguments: str) -> Settings:
+    """Return the checked settings of a command; nothing is built.
+
+    Args:
+        arguments: arguments as typed, as in `settings_of("agent=sac", "env=fanuc")`.
+
+    Raises:
+        ConfigurationError: an argument is unknown, missing or out of range.
+    """
+    try:
+        with initialize_config_module("configs", version_base="1.3"):
+            config = compose("config", complete([*arguments]), return_hydra_config=True)
+        composed: Any = OmegaConf.to_container(config.hydra, resolve=False)
+        with open_dict(config):
+            del config["hydra"]
+        return _checked(config, composed["runtime"]["choices"], composed["overrides"]["task"])
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigurationError(explain(error)) from None
+
+
 @hydra.main(version_base="1.3", config_path="pkg://configs", config_name="config")
 def run(config: DictConfig) -> None:
     """Check the composed configuration and run its mode."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     composed = HydraConfig.get()
     try:
-        _check_experiment(composed.runtime.choices.get("experiment"), composed.overrides.task)
-        choices = {g: None if c == CUSTOM else c for g, c in composed.runtime.choices.items()}
-        settings = check(config, choices, list(composed.overrides.task))
+        settings = _checked(config, composed.runtime.choices, list(composed.overrides.task))
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         keep_freed_memory()
@@ -76,6 +96,14 @@ def refuse(reason: str) -> int:
     """Print an error as one line and return the exit code of bad input."""
     print(f"error: {reason}", file=sys.stderr)
     return 2
+
+
+def _checked(
+    config: DictConfig, choices: Mapping[str, str | None], overrides: list[str]
+) -> Settings:
+    if HydraConfig.initialized():
+        _check_experiment(choices.get("experiment"), overrides)
+    return check(config, {g: None if c == CUSTOM else c for g, c in choices.items()}, overrides)
 
 
 def _check_experiment(choice: str | None, overrides: list[str]) -> None:

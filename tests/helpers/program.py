@@ -10,15 +10,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hydra import compose, initialize_config_module
-from omegaconf import open_dict
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.environments.environment import Environment
 from trainers import run
-from trainers.command_line.arguments import complete
-from trainers.command_line.settings import Settings, check
-from trainers.components.choices import CUSTOM
 from trainers.components.component import Component
 
 
@@ -30,18 +25,6 @@ def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
         return run.main()
     except SystemExit as end:
         return int(end.code or 0)
-
-
-def settings_of(*arguments: str) -> tuple[Settings, str | None]:
-    """Return the checked settings of a command, and its experiment, as the program finds them."""
-    with initialize_config_module("configs", version_base="1.3"):
-        config = compose("config", complete([*arguments]), return_hydra_config=True)
-    choices = config.hydra.runtime.choices
-    overrides = list(config.hydra.overrides.task)
-    with open_dict(config):
-        del config["hydra"]
-    settings = check(config, {g: None if c == CUSTOM else c for g, c in choices.items()}, overrides)
-    return settings, choices.get("experiment")
 
 
 @contextmanager

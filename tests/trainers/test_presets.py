@@ -8,8 +8,9 @@ import gymnasium
 import pytest
 from omegaconf import OmegaConf
 
-from tests.helpers.program import call, settings_of
+from tests.helpers.program import call
 from trainers.components.choices import choices_of
+from trainers.run import settings_of
 
 PRESETS = [name for name in choices_of("experiment") if "/" in name]
 
@@ -25,8 +26,7 @@ def pair(preset: str) -> list[str]:
 def test_preset_of_a_pair_is_selected_and_valid(preset: str) -> None:
     if preset.startswith("ALE/"):
         pytest.importorskip("ale_py", reason="the extra `atari` is not installed")
-    _, experiment = settings_of(*pair(preset))
-    assert experiment == preset
+    assert settings_of(*pair(preset)).experiment == preset
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_preset_of_a_pair_is_selected_and_valid(preset: str) -> None:
 def test_preset_selects_its_agent_and_environment(preset: str, agent: str, env: str) -> None:
     if preset.startswith("pong_"):
         pytest.importorskip("ale_py", reason="the extra `atari` is not installed")
-    settings, experiment = settings_of(f"experiment={preset}")
-    assert experiment == preset
+    settings = settings_of(f"experiment={preset}")
+    assert settings.experiment == preset
     assert settings.config["choices"] == {"agent": agent, "env": env}
 
 
 def test_quick_replaces_the_preset_of_a_pair() -> None:
-    settings, experiment = settings_of(*pair("CartPole-v1/dqn"), "experiment=quick")
-    assert experiment == "quick"
+    settings = settings_of(*pair("CartPole-v1/dqn"), "experiment=quick")
+    assert settings.experiment == "quick"
     assert settings.trainer.settings["total_frames"] == 20_000
 
 
@@ -65,21 +65,21 @@ def test_preset_in_a_folder_of_the_user_is_found_by_the_name_without_its_module(
     preset.parent.mkdir(parents=True)
     preset.write_text("# @package _global_\nagent:\n  n_step: 7\n")
     search = f"hydra.searchpath=[{tmp_path.as_uri()}]"
-    settings, _ = settings_of("agent=dqn", "env=gym", f"env.name={name}", search)
+    settings = settings_of("agent=dqn", "env=gym", f"env.name={name}", search)
     assert settings.agent.settings["n_step"] == 7
-    settings, _ = settings_of("agent=iqn", "env=gym", f"env.name={name}", search)
+    settings = settings_of("agent=iqn", "env=gym", f"env.name={name}", search)
     assert settings.agent.settings["n_step"] == 1
 
 
 @pytest.mark.parametrize("preset", ["fanuc/sac", "CartPole-v1/dqn"])
 def test_null_selects_no_preset(preset: str) -> None:
-    settings, experiment = settings_of(*pair(preset), "experiment=null")
-    assert experiment is None
+    settings = settings_of(*pair(preset), "experiment=null")
+    assert settings.experiment is None
     assert settings.trainer.settings["total_frames"] == 1_000_000
 
 
 def test_class_of_the_users_own_has_no_preset() -> None:
-    settings, _ = settings_of("agent._target_=agents.sac.SAC", "env=fanuc")
+    settings = settings_of("agent._target_=agents.sac.SAC", "env=fanuc")
     assert settings.agent.settings["gamma"] == 0.99
 
 

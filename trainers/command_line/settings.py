@@ -62,6 +62,7 @@ class Settings:
         trainer: trainer class and its settings.
         evaluation: arguments of `Evaluator`.
         demo: arguments of `film`.
+        experiment: name of the preset; None without one.
         config: all settings as plain values, to save with the run.
     """
 
@@ -79,6 +80,7 @@ class Settings:
     trainer: Component
     evaluation: dict[str, Any]
     demo: dict[str, Any]
+    experiment: str | None
     config: dict[str, Any]
 
 
@@ -148,6 +150,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
         **components,
         evaluation=evaluation,
         demo=check_settings(film, plain["demo"], "demo", PROVIDED["demo"]),
+        experiment=choices.get("experiment"),
         config={
             "choices": names,
             "seed": seed,

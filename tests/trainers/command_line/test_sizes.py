@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from tests.helpers.environments import IdentityEnv
-from tests.helpers.program import settings_of
 from torchrl_gpu.devices.cores import usable_cores
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line import sizes
 from trainers.command_line.settings import PROVIDED
 from trainers.command_line.sizes import resolve_sizes
 from trainers.components.component import Component, read_component
+from trainers.run import settings_of
 
 CUDA = torch.device("cuda:0")
 GIB = 2**30
@@ -53,7 +53,7 @@ def test_auto_becomes_numbers_in_the_settings_and_in_the_saved_configuration(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO):
-        settings, _ = settings_of(
+        settings = settings_of(
             *("agent=sac", "env=fanuc", "device=cpu"),
             *("env.num_envs=auto", "agent.batch_size=auto"),
         )
