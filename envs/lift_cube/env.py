@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import torch
 from pydantic import Field
@@ -21,9 +21,10 @@ from envs.lift_cube.scene import Scene
 from envs.lift_cube.simulation import STEP_SECONDS, Simulation, memory_needed
 from envs.lift_cube.starts import Draws, Starts, draw_sizes
 from envs.lift_cube.task import TERMS, Task, judge, measure
+from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Seed
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.demand import Demand
-from torchrl_gpu.environments.environment import Environment, Mode
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
 STEP_LENGTH: Final = 0.02  # m, longest move of the target of the grip point in one step
@@ -37,20 +38,15 @@ class LiftCubeEnv(Environment):
     An action `[4]` in [-1, 1] moves the target of the grip point by up to 2 cm along x, y and z,
     within the workspace, and sets the opening of the gripper (-1 closed, 1 open). Inverse
     kinematics keeps the hand pointing down. A step takes 20 ms. An episode ends with success, or is
-    truncated.
+    truncated. Genesis simulates on the device of the policy if it has a backend for it, else on the
+    CPU.
 
     Args:
-        num_envs: number of environments simulated in parallel, at least 1.
         task: `lift`, or `reach` to touch the cube only.
-        pixels: observe images of a camera at the wrist instead of the position of the cube.
-        frame_stack: number of last images that the agent observes together, at least 1; the first
-            image of an episode fills the stack. More than 1 needs `pixels`.
+        pixels: observe images of a camera at the wrist, stacked by `frame_stack`, instead of the
+            position of the cube.
         arm: description of the arm.
         camera: description of the camera at the wrist.
-        device: device of the policy; Genesis simulates on it where it can, else on the CPU.
-        mode: purpose of the environment; `train` applies the curriculum.
-        max_episode_steps: maximum number of steps per episode, at least 1; longer episodes are
-            truncated.
         curriculum: share of the training episodes that start with the open gripper around the cube,
             0 to 1.
         cube_range: longest distance of the cube from the centre of the workspace at the start,
@@ -64,7 +60,6 @@ class LiftCubeEnv(Environment):
         mass: lowest and highest mass of the cube as multiples of 30 g, drawn for each episode,
             above 0.
         show_viewer: open a window that shows the simulation.
-        seed: random seed of the episodes.
 
     Attributes:
         simulation: simulated scene.
@@ -84,15 +79,15 @@ class LiftCubeEnv(Environment):
     def __init__(
         self,
         *,
-        num_envs: Annotated[int, Field(ge=1)] = 16,
+        num_envs: NumEnvs = 16,
         task: Task = "lift",
         pixels: bool = False,
-        frame_stack: Annotated[int, Field(ge=1)] = 1,
+        frame_stack: FrameStack = 1,
         arm: Arm = PANDA,
         camera: WristCamera = WRIST_CAMERA,
-        device: torch.device = torch.device("cpu"),  # noqa: B008
-        mode: Literal["train", "eval", "demo"] = "train",
-        max_episode_steps: Annotated[int, Field(ge=1)] = 200,
+        device: Device = "cpu",
+        mode: Mode = "train",
+        max_episode_steps: MaxEpisodeSteps = 200,
         curriculum: Annotated[float, Field(ge=0, le=1)] = 0.25,
         cube_range: Annotated[float, Field(gt=0)] = 0.1,
         joint_noise: Annotated[float, Field(ge=0)] = 0.02,
@@ -100,7 +95,7 @@ class LiftCubeEnv(Environment):
         friction: Range = _UNCHANGED,
         mass: Range = _UNCHANGED,
         show_viewer: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         if frame_stack > 1 and not pixels:
             raise ConfigurationError(
@@ -110,7 +105,7 @@ class LiftCubeEnv(Environment):
         self.simulation = Simulation(
             arm,
             num_envs,
-            device,
+            torch.device(device),
             cube_sizes=draw_sizes(size, num_envs, seed),
             wrist=camera if pixels or filmed else None,
             overview=filmed,

@@ -36,6 +36,7 @@ from envs.marinenav.simulator import (
     unflatten,
 )
 from envs.marinenav.specs import DONES, GROUP, make_specs
+from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.demand import Demand
 from torchrl_gpu.environments.environment import Environment
@@ -56,8 +57,9 @@ TensorStep = Callable[[SimulationState, Tensor], tuple[SimulationState, Outcome,
 class MarineNavEnv(Environment):
     """Surface vehicles sail to their goals in seas with vortices and buoys, by local sensing.
 
-    All seas are simulated together as tensors on the device. Robots are the group `robots` of
-    TorchRL's multi-agent convention, `[num_envs, num_robots, ...]`:
+    All seas are simulated together as tensors on the device, in steps of 0.5 s. Sea i depends on
+    the seed and i alone. Robots are the group `robots` of TorchRL's multi-agent convention,
+    `[num_envs, num_robots, ...]`:
 
     * `action` `[2]`: thrust rates of the left and right propeller, -1 to 1, in units of 1,000 N/s.
     * `observation` `[7]`: goal x, y and velocity over ground x, y in the body frame, yaw rate, left
@@ -79,7 +81,6 @@ class MarineNavEnv(Environment):
     -500, -1,000, 500 and 1,000 N/s.
 
     Args:
-        num_envs: number of seas simulated in parallel, at least 1.
         num_robots: number of robots per sea, 1 to 32.
         num_obstacles: number of buoys per sea, 0 to 64.
         num_vortices: number of vortices per sea, which cause the current, 0 to 64.
@@ -94,15 +95,9 @@ class MarineNavEnv(Environment):
         mixture: train in all stages of `schedule` at once, whatever their first frames: every other
             sea in the last stage, the rest in turn in the others. It excludes `curriculum`; the
             same maxima hold.
-        max_episode_steps: maximum number of steps per episode of 0.5 s each, at least 1; longer
-            episodes are truncated.
         compile_step: compile the step with `torch.compile`, which takes minutes at the first step
             and pays off on accelerators.
-        mode: purpose of the environment, `train`, `eval` or `demo`; only `train` uses `curriculum`
-            and `mixture`.
         dtype: floating-point type of the simulation, `float32` or `float64`.
-        device: device of all tensors.
-        seed: random seed; sea i depends on the seed and i alone.
 
     Raises:
         ConfigurationError: an argument is out of range, or the map has no room for the robots,
@@ -119,7 +114,7 @@ class MarineNavEnv(Environment):
     def __init__(
         self,
         *,
-        num_envs: Annotated[int, Field(ge=1)] = 64,
+        num_envs: NumEnvs = 64,
         num_robots: Annotated[int, Field(ge=1, le=32)] = 5,
         num_obstacles: Annotated[int, Field(ge=0, le=64)] = 4,
         num_vortices: Annotated[int, Field(ge=0, le=64)] = 0,
@@ -129,12 +124,12 @@ class MarineNavEnv(Environment):
         curriculum: bool = False,
         schedule: Sequence[tuple[int, int, int, float]] | None = None,
         mixture: bool = False,
-        max_episode_steps: Annotated[int, Field(ge=1)] = MAX_STEPS,
+        max_episode_steps: MaxEpisodeSteps = MAX_STEPS,
         compile_step: bool = False,
-        mode: Literal["train", "eval", "demo"] = "train",
+        mode: Mode = "train",
         dtype: Dtype = "float32",
-        device: torch.device | str = "cpu",
-        seed: int = 0,
+        device: Device = "cpu",
+        seed: Seed = 0,
     ) -> None:
         size = Size(num_robots, num_vortices, num_obstacles)
         stages: Sequence[Stage] = (Stage(0, num_robots, num_obstacles, min_start_goal_distance),)
