@@ -9,8 +9,7 @@ from typing import Final
 
 import torch
 
-from torchrl_gpu.devices.accelerator import Accelerator
-from torchrl_gpu.devices.presence import Presence
+from torchrl_gpu.devices.accelerator import Accelerator, Presence
 
 # A name that TorchRL's collectors accept.
 DEVICE_TYPE: Final = "npu"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypedDict
+from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict
 
 import torch
 from torch import Tensor
@@ -16,8 +17,19 @@ from torch.utils._foreach_utils import (
     _get_fused_kernels_supported_devices,
 )
 
-from torchrl_gpu.devices.presence import Presence
-from torchrl_gpu.devices.recorder import Recorder, StreamRecorder
+from torchrl_gpu.devices.recorder import Recorder
+
+
+class Presence(NamedTuple):
+    """Number of devices of one kind on this machine, or why there are none.
+
+    Attributes:
+        number: number of devices that can compute.
+        reason: short reason why there are none, such as `no GPU or no driver`; else empty.
+    """
+
+    number: int
+    reason: str = ""
 
 
 class AdamOptions(TypedDict):
@@ -120,30 +132,28 @@ class Accelerator:
     @property
     def name(self) -> str:
         """Name of the hardware; name of the device where torch does not know the hardware."""
-        properties = self._ask("get_device_properties", self.device)
-        return str(getattr(properties, "name", self.device))
+        return str(getattr(self.call("get_device_properties"), "name", self.device))
 
     @property
     def driver(self) -> str | None:
         """Version of the driver; None where torch does not know it."""
-        return getattr(self._ask("get_device_properties", self.device), "driver_version", None)
+        return getattr(self.call("get_device_properties"), "driver_version", None)
 
     @property
     def total_memory(self) -> int | None:
         """Total memory of the device in bytes; None where torch does not report it."""
-        properties = self._ask("get_device_properties", self.device)
-        return getattr(properties, "total_memory", None)
+        return getattr(self.call("get_device_properties"), "total_memory", None)
 
     @property
     def free_memory(self) -> int | None:
         """Free memory of the device in bytes; None where torch does not report it."""
-        free_and_total = self._ask("mem_get_info", self.device)
+        free_and_total = self.call("mem_get_info")
         return None if free_and_total is None else int(free_and_total[0])
 
     @property
     def used_memory(self) -> int:
         """Memory of the device in bytes that this process holds; 0 where torch does not know it."""
-        return int(self._ask("memory_reserved", self.device) or 0)
+        return int(self.call("memory_reserved", default=0))
 
     def limit_memory(self, fraction: float) -> bool:
         """Let torch allocate no more than a fraction of the device's memory in this process.
@@ -154,11 +164,8 @@ class Accelerator:
         Returns:
             Whether torch enforces such a limit on this kind of device.
         """
-        limit = getattr(self._module, "set_per_process_memory_fraction", None)
-        if limit is None:
-            return False
-        limit(fraction, self.device)
-        return True
+        self.call("set_per_process_memory_fraction", fraction)
+        return hasattr(self._module, "set_per_process_memory_fraction")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether an error of a computation on the device says that memory ran out."""
@@ -169,7 +176,7 @@ class Accelerator:
 
     def empty_cache(self) -> None:
         """Give memory back to the device that torch holds without using it."""
-        self._ask("empty_cache")
+        self.call("empty_cache")
 
     @property
     def fused_adam(self) -> bool:
@@ -224,12 +231,12 @@ class Accelerator:
 
     def recorder(self) -> Recorder:
         """Return a new recorder of work; only for devices with `graphs`."""
-        return StreamRecorder(self._module, self.device)
+        return Recorder(self._module, self.device)
 
     @property
     def is_capturing(self) -> bool:
         """Whether the work queued from here on is recorded in a graph instead of done."""
-        return bool(self._ask("is_current_stream_capturing"))
+        return bool(self.call("is_current_stream_capturing"))
 
     @property
     def compile(self) -> bool:
@@ -245,18 +252,19 @@ class Accelerator:
 
     def rng_state(self) -> Tensor:
         """Return the state of the device's random number generator, uint8 on the host."""
-        return self._module.get_rng_state(self.device)
+        state: Tensor = self.call("get_rng_state")
+        return state
 
     def set_rng_state(self, state: Tensor) -> None:
         """Restore a state that `rng_state` returned."""
-        self._module.set_rng_state(state, self.device)
+        self.call("set_rng_state", state)
 
     def synchronize(self) -> None:
         """Block the host until all work queued on the device is done; for measurements only."""
-        if getattr(self._module, "synchronize", None) is None:
-            torch.zeros((), device=self.device).cpu()  # waits for the work queued before it
+        if hasattr(self._module, "synchronize"):
+            self.call("synchronize")
         else:
-            self._module.synchronize(self.device)
+            torch.zeros((), device=self.device).cpu()  # waits for the work queued before it
 
     def event(self) -> Event:
         """Return a new event; only for devices with `pinned_transfers`."""
@@ -266,6 +274,20 @@ class Accelerator:
         """Return the current stream of the device; only for devices with `pinned_transfers`."""
         return self._module.current_stream(self.device)
 
+    def call(self, function: str, *arguments: Any, default: Any = None) -> Any:
+        """Call a function of torch's module for the device, with the device if it takes one.
+
+        Args:
+            function: name of the function, as in `torch.cuda`.
+            *arguments: arguments of the function besides the device.
+            default: result if this version of torch does not have the function.
+        """
+        called = getattr(self._module, function, None)
+        if called is None:
+            return default
+        takes_device = "device" in inspect.signature(called).parameters
+        return called(*arguments, **({"device": self.device} if takes_device else {}))
+
     @property
     def _module(self) -> Any:
         """Torch's module for the device type, such as `torch.cuda`; None where it has none."""
@@ -274,11 +296,6 @@ class Accelerator:
     @property
     def _is_out_of_tree(self) -> bool:
         return self.device.type == torch._C._get_privateuse1_backend_name()
-
-    def _ask(self, function: str, *arguments: Any) -> Any:
-        """Call a function of torch's module; None where this version of torch does not have it."""
-        function_or_none = getattr(self._module, function, None)
-        return None if function_or_none is None else function_or_none(*arguments)
 
     def _autocasts(self, dtype: torch.dtype) -> bool:
         """Return whether autocast accepts a dtype, by entering it: it warns or raises otherwise."""

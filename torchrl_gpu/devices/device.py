@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 import torch
 
 from torchrl_gpu.devices import kinds
-from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.devices.kinds import accelerator_of, available_devices, kinds_by_type
 from torchrl_gpu.errors import ConfigurationError
 
 _logger = logging.getLogger(__name__)
 
-_GIB = 2**30
-
 
 def resolve_device(name: str) -> torch.device:
     """Return the torch device for a name.
 
-    `auto` takes the first kind that this machine has, of cuda, rocm, xpu, mps, directml and cpu,
-    and logs one line with the reasons why it passed over the kinds before it.
+    `auto` picks the first one available of cuda, rocm, xpu, mps, directml and cpu, and logs one
+    line that says why it passed over the others.
 
     Args:
         name: `auto`, or a kind with an optional index, as in `cuda:1`: `cuda` (NVIDIA), `rocm`
             (AMD), `xpu` (Intel), `mps` (Apple), `directml` (Windows and WSL, through the package
-            torch-directml) or `cpu`. A build of torch for ROCm takes `cuda` for `rocm`, because
-            torch names AMD GPUs so.
+            torch-directml) or `cpu`. A build of torch for ROCm accepts `cuda` for `rocm`, because
+            torch itself names AMD GPUs so.
 
     Raises:
         ConfigurationError: this machine has no such device; the message lists the available ones.
@@ -37,20 +33,16 @@ def resolve_device(name: str) -> torch.device:
     kind_name, colon, index = name.partition(":")
     # Torch's own name comes first: `cuda` is AMD in a build for ROCm.
     known = {kind.kind: kind for kind in kinds.KINDS} | kinds_by_type()
-    kind = known.get(kind_name)
-    if kind is None:
-        there = ", ".join(kind.kind for kind in kinds.KINDS)
-        raise _refusal(name, f"is not one of auto, {there}")
+    if kind_name not in known:
+        raise _refusal(name, f"is not one of auto, {', '.join(k.kind for k in kinds.KINDS)}")
+    kind = known[kind_name]
     count, reason = kind.look()
     if not count:
         problem = f"is not available: {reason} (torchrl-gpu doctor says what to install)"
-        raise _refusal(name, problem, {kind: count})
-    if not colon:
-        return kind.at(None)
-    if not index.isdecimal() or int(index) >= count:
-        problem = f"is not available: {kind_name} has the indices 0 to {count - 1}"
-        raise _refusal(name, problem, {kind: count})
-    return kind.at(int(index))
+        raise _refusal(name, problem)
+    if colon and not (index.isdecimal() and int(index) < count):
+        raise _refusal(name, f"is not available: {kind_name} has the indices 0 to {count - 1}")
+    return kind.at(int(index) if colon else None)
 
 
 def describe_device(device: torch.device) -> str:
@@ -61,11 +53,11 @@ def describe_device(device: torch.device) -> str:
     """
     accelerator = accelerator_of(device)
     memory = accelerator.total_memory
-    return accelerator.name if memory is None else f"{accelerator.name}, {memory / _GIB:.0f} GiB"
+    return accelerator.name if memory is None else f"{accelerator.name}, {memory / 2**30:.0f} GiB"
 
 
 def _first_device() -> torch.device:
-    """Return the device of choice of this machine, and log the reasons for it in one line."""
+    """Return the first device available, and log in one line why it was chosen."""
     passed_over: dict[str, list[str]] = {}
     for position, kind in enumerate(kinds.KINDS):
         count, reason = kind.look()
@@ -80,17 +72,7 @@ def _first_device() -> torch.device:
     raise AssertionError("every machine has a CPU")
 
 
-def _refusal(
-    name: str, problem: str, counted: Mapping[type[Accelerator], int] | None = None
-) -> ConfigurationError:
-    """Return the error for a name, with the devices of this machine.
-
-    Args:
-        name: name of the device as typed.
-        problem: end of the sentence.
-        counted: numbers of devices that are known already, because looking can take seconds.
-    """
-    there = available_devices(counted)
-    return ConfigurationError(
-        f"device={name} {problem}; this machine has: auto, {', '.join(there)}"
-    )
+def _refusal(name: str, problem: str) -> ConfigurationError:
+    """Return the error for the name of a device, which lists the devices of this machine."""
+    available = ", ".join(available_devices())
+    return ConfigurationError(f"device={name} {problem}; this machine has: auto, {available}")

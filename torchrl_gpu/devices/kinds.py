@@ -15,11 +15,12 @@ from typing import ClassVar, Final
 
 import psutil
 import torch
-from torch import Tensor
 
-from torchrl_gpu.devices.accelerator import Accelerator
+from torchrl_gpu.devices.accelerator import Accelerator, Presence
 from torchrl_gpu.devices.directml import probe_directml
-from torchrl_gpu.devices.presence import NO_GPU, Presence
+
+# Reason for no device of a kind that this build of torch supports.
+NO_GPU: Final = "no GPU or no driver"
 
 _FROM_PYTORCH = (
     'pip install --force-reinstall "torch<2.14" --index-url https://download.pytorch.org/whl/'
@@ -28,7 +29,8 @@ _FROM_AMD = (
     'pip install --force-reinstall "torch[device-all]<2.14" '
     "--index-url https://repo.amd.com/rocm/whl-multi-arch/"
 )
-# Not an extra: pip refuses torch 2.4.1, which it brings, beside TorchRL's package hoptorch.
+_PC_SYSTEMS = ("Linux", "WSL", "Windows")
+# Not an extra: it requires torch 2.4.1, which pip refuses beside TorchRL's dependency hoptorch.
 _WITH_DIRECTML = "pip install torch-directml==0.2.5.dev240914"
 
 
@@ -106,11 +108,7 @@ class Cuda(Accelerator):
     kind = "cuda"
     device_type = "cuda"
     vendors = ("NVIDIA",)
-    installs: ClassVar[Mapping[str, str]] = {
-        "Linux": f"{_FROM_PYTORCH}cu130",
-        "WSL": f"{_FROM_PYTORCH}cu130",
-        "Windows": f"{_FROM_PYTORCH}cu130",
-    }
+    installs: ClassVar[Mapping[str, str]] = dict.fromkeys(_PC_SYSTEMS, f"{_FROM_PYTORCH}cu130")
     genesis_backend = "cuda"
     pinned_transfers = True
 
@@ -132,11 +130,7 @@ class Rocm(Cuda):
 
     kind = "rocm"
     vendors = ("AMD",)
-    installs: ClassVar[Mapping[str, str]] = {
-        "Linux": _FROM_AMD,
-        "WSL": _FROM_AMD,
-        "Windows": _FROM_AMD,
-    }
+    installs: ClassVar[Mapping[str, str]] = dict.fromkeys(_PC_SYSTEMS, _FROM_AMD)
     genesis_backend = "amdgpu"
 
     @classmethod
@@ -159,10 +153,9 @@ class Xpu(Accelerator):
     kind = "xpu"
     device_type = "xpu"
     vendors = ("Intel",)
-    installs: ClassVar[Mapping[str, str]] = {
-        "Linux": f"{_FROM_PYTORCH}xpu",
-        "Windows": f"{_FROM_PYTORCH}xpu",
-    }
+    installs: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("Linux", "Windows"), f"{_FROM_PYTORCH}xpu"
+    )
     pinned_transfers = True
 
     @classmethod
@@ -195,13 +188,13 @@ class Mps(Accelerator):
 
     @classmethod
     def look(cls) -> Presence:
-        """Return one device, or none where there is no Apple GPU."""
+        """Return one device on a machine with an Apple GPU, else none."""
         return _presence(int(torch.backends.mps.is_available()), torch.backends.mps.is_built())
 
     @property
     def total_memory(self) -> int | None:
         """Recommended maximum of GPU memory in bytes; None where torch does not report it."""
-        return self._ask("recommended_max_memory")
+        return self.call("recommended_max_memory")
 
     @property
     def free_memory(self) -> int | None:
@@ -212,29 +205,12 @@ class Mps(Accelerator):
     @property
     def used_memory(self) -> int:
         """Memory of the GPU in bytes that the driver has given to this process."""
-        return int(self._ask("driver_allocated_memory") or 0)
-
-    def limit_memory(self, fraction: float) -> bool:
-        """Limit the allocations of torch to a fraction of `total_memory`; return True."""
-        self._module.set_per_process_memory_fraction(fraction)  # takes no device
-        return True
+        return int(self.call("driver_allocated_memory", default=0))
 
     @property
     def float64(self) -> bool:
         """False: the device does not support float64."""
         return False
-
-    def rng_state(self) -> Tensor:
-        """Return the state of the device's random number generator, uint8 on the host."""
-        return self._module.get_rng_state()  # takes no device: there is only one
-
-    def set_rng_state(self, state: Tensor) -> None:
-        """Restore a state that `rng_state` returned."""
-        self._module.set_rng_state(state)
-
-    def synchronize(self) -> None:
-        """Block the host until all work queued on the device is done; for measurements only."""
-        self._module.synchronize()  # takes no device: there is only one
 
 
 class DirectML(Accelerator):
@@ -256,14 +232,14 @@ class DirectML(Accelerator):
 
     @classmethod
     def at(cls, index: int | None) -> torch.device:
-        """Return the torch device of an index, once `look` has found that it works."""
+        """Return the torch device of an index; only after `look` has found that it works."""
         device: torch.device = importlib.import_module("torch_directml").device(index)
         return device
 
     @property
     def name(self) -> str:
         """Name of the hardware."""
-        package = sys.modules.get("torch_directml")  # whoever has the device has imported it
+        package = sys.modules.get("torch_directml")  # imported by `at`, which returns the device
         return super().name if package is None else str(package.device_name(self.device.index))
 
     @property
@@ -277,7 +253,7 @@ class DirectML(Accelerator):
         return False
 
 
-# All kinds, in order of choice: a new kind is one class and one entry.
+# All kinds in the order of `device=auto`; a new kind is one class and one entry.
 KINDS: Final[tuple[type[Accelerator], ...]] = (Cuda, Rocm, Xpu, Mps, DirectML, Cpu)
 
 
@@ -285,7 +261,7 @@ def accelerator_of(device: torch.device) -> Accelerator:
     """Return the capabilities of a device.
 
     Args:
-        device: device of any kind, present on this machine or not.
+        device: device of any kind, which this machine need not have.
     """
     return kinds_by_type().get(device.type, Accelerator)(device)
 
@@ -296,18 +272,9 @@ def kinds_by_type() -> dict[str, type[Accelerator]]:
     return {kind.device_type: kind for kind in KINDS if kind is not other}
 
 
-def available_devices(counted: Mapping[type[Accelerator], int] | None = None) -> list[str]:
-    """Return the names of all devices of this machine, in order of choice, for `device=`.
-
-    Args:
-        counted: numbers of devices of kinds that were counted before; all others are counted.
-    """
-    counts = counted or {}
-    return [
-        name
-        for kind in KINDS
-        for name in kind.names(counts[kind] if kind in counts else kind.look().number)
-    ]
+def available_devices() -> list[str]:
+    """Return the names of all devices of this machine, in order of choice, for `device=`."""
+    return [name for kind in KINDS for name in kind.names(kind.look().number)]
 
 
 def _presence(count: int, is_built: bool) -> Presence:

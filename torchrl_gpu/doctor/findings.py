@@ -12,8 +12,7 @@ import torch
 
 from torchrl_gpu.devices import kinds
 from torchrl_gpu.devices.accelerator import Accelerator
-from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.devices.presence import NO_GPU
+from torchrl_gpu.devices.kinds import NO_GPU, accelerator_of
 from torchrl_gpu.doctor.hardware import Card, cards, operating_system
 
 # Distributions of optional packages, and the way to install each.

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from torchrl_gpu.devices import kinds
-from torchrl_gpu.devices.accelerator import Accelerator
+from torchrl_gpu.devices.accelerator import Accelerator, Presence
 from torchrl_gpu.devices.device import describe_device, resolve_device
-from torchrl_gpu.devices.presence import Presence
 from torchrl_gpu.errors import ConfigurationError
 
 HAS_NO_ACCELERATOR = not (

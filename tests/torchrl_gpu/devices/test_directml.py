@@ -6,17 +6,17 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from torchrl_gpu.devices.accelerator import Presence
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.directml import DIRECTML_TORCH, probe_directml
 from torchrl_gpu.devices.kinds import DirectML
-from torchrl_gpu.devices.presence import Presence
 from torchrl_gpu.errors import ConfigurationError
 
 # A package with two devices that are the CPU.
@@ -28,15 +28,22 @@ def device(index=None): return torch.device("cpu", index or 0)
 """
 
 FAILURES = {
-    "raise OSError('libd3d12.so: no such file')": "fails: OSError: libd3d12.so: no such file",
-    "raise RuntimeError('no adapter')": "fails: RuntimeError: no adapter",
-    "import no_such_module": "fails: ModuleNotFoundError: No module named",
+    "raise OSError('libd3d12.so: no such file')": "failed: OSError: libd3d12.so: no such file",
+    "raise RuntimeError('no adapter')": "failed: RuntimeError: no adapter",
+    "import no_such_module": "failed: ModuleNotFoundError: No module named",
     "import os; os._exit(99)": "its process ended with code 99",
 }
 if os.name != "nt":
-    FAILURES["import os; os.abort()"] = "its process died of SIGABRT"
+    FAILURES["import os; os.abort()"] = "its process was ended by SIGABRT"
 
 Install = Callable[[str], None]
+
+
+@pytest.fixture(autouse=True)
+def not_probed() -> Iterator[None]:
+    probe_directml.cache_clear()
+    yield
+    probe_directml.cache_clear()
 
 
 @pytest.fixture
@@ -73,7 +80,7 @@ def test_every_failure_of_the_package_is_a_reason(code: str, install: Install) -
 
 def test_a_package_that_hangs_is_given_up(install: Install) -> None:
     install("import time; time.sleep(60)")
-    assert probe_directml(seconds=0.1) == (0, "torch-directml does not answer within 0.1 s")
+    assert probe_directml(seconds=0.1) == (0, "torch-directml did not answer within 0.1 s")
 
 
 def test_a_process_that_does_not_start_is_a_reason(
@@ -81,7 +88,7 @@ def test_a_process_that_does_not_start_is_a_reason(
 ) -> None:
     install(WORKING)
     monkeypatch.setattr(sys, "executable", "/there/is/no/python")
-    assert "does not start" in probe_directml().reason
+    assert "could not be started" in probe_directml().reason
 
 
 @pytest.mark.usefixtures("no_process")
@@ -100,8 +107,12 @@ def test_another_torch_is_refused_without_a_process(
         resolve_device("directml")
 
 
-def test_devices_that_compute_are_counted(install: Install) -> None:
+def test_devices_that_compute_are_counted_once(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(WORKING)
+    assert probe_directml() == (2, "")
+    monkeypatch.setattr(sys, "executable", "/there/is/no/python")
     assert probe_directml() == (2, "")
 
 

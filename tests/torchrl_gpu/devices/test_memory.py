@@ -96,11 +96,15 @@ def test_torch_enforces_a_limit_within_the_block(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, fractions = torch.device(kind, 1), []
+
+    def enforce(fraction: float, device: torch.device) -> None:
+        fractions.append((fraction, device))
+
     module = SimpleNamespace(
         get_device_properties=lambda device: SimpleNamespace(total_memory=8 * GIB),
         mem_get_info=lambda device: (6 * GIB, 8 * GIB),
         memory_reserved=lambda device: GIB,
-        set_per_process_memory_fraction=lambda fraction, at: fractions.append((fraction, at)),
+        set_per_process_memory_fraction=enforce,
     )
     monkeypatch.setattr(torch, kind, module)
     with limited_memory(device, 4 * GIB):

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from torchrl_gpu.devices import kinds
-from torchrl_gpu.devices.accelerator import Accelerator
-from torchrl_gpu.devices.presence import NO_GPU, Presence
+from torchrl_gpu.devices.accelerator import Accelerator, Presence
+from torchrl_gpu.devices.kinds import NO_GPU
 from torchrl_gpu.doctor import findings
 from torchrl_gpu.doctor.hardware import Card
 
