@@ -15,15 +15,15 @@ from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
+from agents import hyperparameters as hp
 from agents.base import Losses
 from agents.modules.deterministic import DeterministicActor, DeterministicActorCritic
-from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
+from agents.modules.encoders import DEFAULT_ENCODER, Encoder
 from agents.modules.networks import frozen, mlp
 from agents.modules.optimization import TargetNetwork, parameter_groups
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
 from agents.modules.relu import relu
 from torchrl_gpu.acting.exploration import GaussianNoise
-from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
@@ -35,51 +35,13 @@ class ACIQN(DeterministicActorCritic):
 
     The defaults suit small tasks. The paper uses hidden_sizes (256, 128, 128), batch_size 64,
     learning_rate 1e-4, max_gradient_norm 0.5 and copied target networks (target_rate 1). It
-    squashes actions by (2 / pi) atan, whereas this actor uses tanh.
+    squashes actions by (2 / pi) atan, whereas this actor uses tanh. The actor's loss draws
+    `fractions` quantile fractions too.
 
     Args:
-        observation_spec: spec of the observations, batch size `[num_envs]`.
-        action_spec: spec of the actions, bounded and continuous, `[*B, action_dim]`.
-        device: device of all parameters and computations.
         hidden_sizes: widths of two or more hidden layers, each at least 1; actor and critic have
             the same widths. In the critic, the embedded quantile fraction multiplies the output of
             the first layer, and the embedded action that of the second.
-        encoder: factory of the encoders that turn observations into features for the networks, see
-            `agents.modules.encoders`.
-        cosines: number of cosines that embed a quantile fraction (tau), at least 1.
-        fractions: number of quantile fractions (N) drawn per transition for the predicted returns,
-            at least 1. The actor's loss draws as many.
-        target_fractions: number of quantile fractions (N') drawn per transition for the target
-            returns, at least 1.
-        risk_level: fraction of returns, from the worst up, whose mean the policy maximizes
-            (conditional value at risk), above 0 to 1; 0.25 for the worst quarter, 1 for
-            risk-neutral.
-        kappa: error at which the quantile Huber loss turns from quadratic to linear, above 0, in
-            units of reward.
-        learning_rate: learning rate of Adam, above 0; the initial rate where it follows a schedule.
-        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
-            schedule.
-        learning_rate_frames: number of environment steps until the learning rate reaches
-            `learning_rate_end`, at least 1; None for no schedule.
-        gamma: discount factor per environment step, 0 to 1.
-        target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
-            network.
-        target_period: number of updates (gradient steps) from one update of the target networks to
-            the next, at least 1.
-        max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
-            to it; None for no limit. Actor and critic are limited separately.
-        saturation_penalty: weight of the mean squared action before tanh in the actor's loss, at
-            least 0; keeps the actor away from the bounds of its actions, where the gradient of tanh
-            vanishes (compare the action penalty of Plappert et al., arXiv 1802.09464).
-        noise_start: initial standard deviation of the exploration noise, at least 0, for actions in
-            [-1, 1].
-        noise_end: final standard deviation of the exploration noise, at least 0, for actions in
-            [-1, 1].
-        noise_frames: number of environment steps over which the exploration noise changes linearly
-            from `noise_start` to `noise_end`, at least 1.
-        batch_size: number of transitions per gradient step, at least 1.
-        utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
-        n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
@@ -94,30 +56,27 @@ class ACIQN(DeterministicActorCritic):
         action_spec: TensorSpec,
         device: torch.device,
         *,
-        hidden_sizes: Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=2)] = (
-            128,
-            128,
-        ),
-        encoder: EncoderFactory = DEFAULT_ENCODER,
-        cosines: Annotated[int, Field(ge=1)] = 64,
-        fractions: Annotated[int, Field(ge=1)] = 8,
-        target_fractions: Annotated[int, Field(ge=1)] = 8,
-        risk_level: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0,
-        kappa: Annotated[float, Field(gt=0.0)] = 1.0,
-        learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
-        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
-        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
-        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
-        target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
-        target_period: Annotated[int, Field(ge=1)] = 1,
-        max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = None,
-        saturation_penalty: Annotated[float, Field(ge=0.0)] = 0.0,
-        noise_start: Annotated[float, Field(ge=0.0)] = 0.3,
-        noise_end: Annotated[float, Field(ge=0.0)] = 0.1,
-        noise_frames: Annotated[int, Field(ge=1)] = 10_000,
-        batch_size: Annotated[int, Field(ge=1)] = 128,
-        utd_ratio: Annotated[float, Field(gt=0.0)] = 0.5,
-        n_step: Annotated[int, Field(ge=1)] = 1,
+        hidden_sizes: Annotated[hp.OptionalLayers, Field(min_length=2)] = (128, 128),
+        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
+        cosines: hp.Cosines = 64,
+        fractions: hp.Fractions = 8,
+        target_fractions: hp.TargetFractions = 8,
+        risk_level: hp.RiskLevel = 1.0,
+        kappa: hp.QuantileKappa = 1.0,
+        learning_rate: hp.LearningRate = 1e-3,
+        learning_rate_end: hp.LearningRateEnd = None,
+        learning_rate_frames: hp.LearningRateFrames = None,
+        gamma: hp.Gamma = 0.99,
+        target_rate: hp.TargetRate = 0.005,
+        target_period: hp.TargetPeriod = 1,
+        max_gradient_norm: hp.GradientNorm = None,
+        saturation_penalty: hp.SaturationPenalty = 0.0,
+        noise_start: hp.NoiseStart = 0.3,
+        noise_end: hp.NoiseEnd = 0.1,
+        noise_frames: hp.NoiseFrames = 10_000,
+        batch_size: hp.BatchSize = 128,
+        utd_ratio: hp.UTDRatio = 0.5,
+        n_step: hp.NStep = 1,
     ) -> None:
         super().__init__(observation_spec, action_spec, device, encoder)
         self.fractions = fractions
@@ -135,13 +94,8 @@ class ACIQN(DeterministicActorCritic):
         action_dim = action_spec.shape[-1]
         self.actor = DeterministicActor(actor_encoder, action_dim, hidden_sizes, device)
         self.target_actor = TargetNetwork(self.actor, target_rate, target_period)
-        self.policy = PolicyWrapper(
-            self.actor,
-            observation_spec,
-            action_spec,
-            device,
-            exploration=GaussianNoise(LinearSchedule(noise_start, noise_end, noise_frames)),
-        )
+        noise = GaussianNoise(LinearSchedule(noise_start, noise_end, noise_frames))
+        self.policy = self.build_policy(self.actor, noise)
         self.critic = QuantileCritic(critic_encoder, action_dim, hidden_sizes, cosines, device)
         self.target_critic = TargetNetwork(self.critic, target_rate, target_period)
         self.optimizer = adam(parameter_groups(self.actor, self.critic), learning_rate, device)

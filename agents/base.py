@@ -19,7 +19,7 @@ from agents.modules.training_state import (
     networks_state,
     place_optimizer,
 )
-from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.acting.policy import Actor, PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule, optional_schedule
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
@@ -79,7 +79,8 @@ class Agent(nn.Module, ABC):
     """An algorithm: a policy that acts, and a loss that learns from a batch.
 
     An agent depends on neither environment nor trainer, and its attributes declare its
-    capabilities. To write one, derive from `OffPolicyAgent` or `OnPolicyAgent`.
+    capabilities. To write one, derive from `OffPolicyAgent` or `OnPolicyAgent`. The arguments of
+    its constructor are its settings; `agents.hyperparameters` has those that several agents share.
 
     Args:
         observation_spec: spec of the observations, batch size `[num_envs]`.
@@ -162,6 +163,12 @@ class Agent(nn.Module, ABC):
                 "agents.modules.encoders.Encoder with its number of features as `width`"
             )
         return encoder
+
+    def build_policy(self, actor: Actor, exploration: nn.Module | None = None) -> PolicyWrapper:
+        """Return the policy that acts by an actor: see `PolicyWrapper`."""
+        return PolicyWrapper(
+            actor, self.observation_spec, self.action_spec, self.device, exploration
+        )
 
     def schedule_learning_rate(self, end: float | None, frames: int | None) -> None:
         """Let the learning rate change linearly, from its initial value on.

@@ -6,23 +6,21 @@ van Hasselt et al., "Deep Reinforcement Learning with Double Q-learning", arXiv 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
+from agents import hyperparameters as hp
 from agents.base import Losses
-from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
+from agents.modules.encoders import DEFAULT_ENCODER
 from agents.modules.networks import EncodedMLP
 from agents.modules.optimization import TargetNetwork
 from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.exploration import EpsilonGreedy
-from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
@@ -33,35 +31,9 @@ class DQN(ValueBasedAgent):
     """Off-policy agent for discrete actions.
 
     Args:
-        observation_spec: spec of the observations, batch size `[num_envs]`.
-        action_spec: spec of the actions, discrete, `[*B]`.
-        device: device of all parameters and computations.
         hidden_sizes: widths of the hidden layers behind the encoder, each at least 1; may be empty.
-        encoder: factory of the encoders that turn observations into features for the networks, see
-            `agents.modules.encoders`.
-        double: use double Q-learning: the online network chooses the next action and the target
-            network evaluates it.
-        learning_rate: learning rate of Adam, above 0; the initial rate where it follows a schedule.
-        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
-            schedule.
-        learning_rate_frames: number of environment steps until the learning rate reaches
-            `learning_rate_end`, at least 1; None for no schedule.
-        gamma: discount factor per environment step, 0 to 1.
-        target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
-            network.
-        target_period: number of updates (gradient steps) from one update of the target networks to
-            the next, at least 1.
-        max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
-            to it; None for no limit.
         kappa: error at which the Huber loss turns from quadratic to linear, above 0, in units of
             reward. Beyond it values tend to the median of the returns instead of their mean.
-        epsilon_start: initial probability of a random action, 0 to 1.
-        epsilon_end: final probability of a random action, 0 to 1.
-        epsilon_frames: number of environment steps over which the probability of a random action
-            changes linearly from `epsilon_start` to `epsilon_end`, at least 1.
-        batch_size: number of transitions per gradient step, at least 1.
-        utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
-        n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
@@ -77,23 +49,23 @@ class DQN(ValueBasedAgent):
         action_spec: TensorSpec,
         device: torch.device,
         *,
-        hidden_sizes: Sequence[Annotated[int, Field(ge=1)]] = (128, 128),
-        encoder: EncoderFactory = DEFAULT_ENCODER,
-        double: bool = True,
-        learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
-        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
-        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
-        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
-        target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01,
-        target_period: Annotated[int, Field(ge=1)] = 1,
-        max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = 10.0,
-        kappa: Annotated[float, Field(gt=0.0)] = 1.0,
-        epsilon_start: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
-        epsilon_end: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05,
-        epsilon_frames: Annotated[int, Field(ge=1)] = 10_000,
-        batch_size: Annotated[int, Field(ge=1)] = 64,
-        utd_ratio: Annotated[float, Field(gt=0.0)] = 0.5,
-        n_step: Annotated[int, Field(ge=1)] = 1,
+        hidden_sizes: hp.OptionalLayers = (128, 128),
+        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
+        double: hp.DoubleQ = True,
+        learning_rate: hp.LearningRate = 1e-3,
+        learning_rate_end: hp.LearningRateEnd = None,
+        learning_rate_frames: hp.LearningRateFrames = None,
+        gamma: hp.Gamma = 0.99,
+        target_rate: hp.TargetRate = 0.01,
+        target_period: hp.TargetPeriod = 1,
+        max_gradient_norm: hp.GradientNorm = 10.0,
+        kappa: hp.Positive = 1.0,
+        epsilon_start: hp.EpsilonStart = 1.0,
+        epsilon_end: hp.EpsilonEnd = 0.05,
+        epsilon_frames: hp.EpsilonFrames = 10_000,
+        batch_size: hp.BatchSize = 64,
+        utd_ratio: hp.UTDRatio = 0.5,
+        n_step: hp.NStep = 1,
     ) -> None:
         super().__init__(observation_spec, action_spec, device, encoder)
         self.is_double = double
@@ -108,13 +80,7 @@ class DQN(ValueBasedAgent):
         self.network = QNetwork(self.build_encoder(), num_actions, hidden_sizes, device)
         self.target_network = TargetNetwork(self.network, target_rate, target_period)
         epsilon = LinearSchedule(epsilon_start, epsilon_end, epsilon_frames)
-        self.policy = PolicyWrapper(
-            self.network,
-            observation_spec,
-            action_spec,
-            device,
-            exploration=EpsilonGreedy(num_actions, epsilon),
-        )
+        self.policy = self.build_policy(self.network, EpsilonGreedy(num_actions, epsilon))
         self.optimizer = adam(self.network.parameters(), learning_rate, device)
         self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
 

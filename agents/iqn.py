@@ -7,24 +7,23 @@ arXiv 1806.06923.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
+from agents import hyperparameters as hp
 from agents.base import Losses
-from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
-from agents.modules.networks import LayerSizes, mlp
+from agents.modules.encoders import DEFAULT_ENCODER, Encoder
+from agents.modules.networks import mlp
 from agents.modules.optimization import TargetNetwork
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, midpoints, quantile_huber_loss
 from agents.modules.relu import relu
 from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.exploration import EpsilonGreedy
-from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
@@ -34,52 +33,17 @@ from torchrl_gpu.execution.adam import adam
 class IQN(ValueBasedAgent):
     """Off-policy agent for discrete actions: implicit quantiles of the return.
 
+    The paper uses adam_epsilon 0.01 / 32.
+
     Args:
-        observation_spec: spec of the observations, batch size `[num_envs]`.
-        action_spec: spec of the actions, discrete, `[*B]`.
-        device: device of all parameters and computations.
         hidden_sizes: widths of the hidden layers, each at least 1; these layers compute the
             features of the observation (psi), which the embedded quantile fractions multiply.
-        encoder: factory of the encoders that turn observations into features for the networks, see
-            `agents.modules.encoders`.
         head_sizes: widths of the hidden layers (f) behind the product of features and embedded
             quantile fractions, each at least 1; may be empty. These layers are evaluated once per
             fraction.
-        cosines: number of cosines that embed a quantile fraction (tau), at least 1.
-        fractions: number of quantile fractions (N) drawn per transition for the predicted returns,
-            at least 1.
-        target_fractions: number of quantile fractions (N') drawn per transition for the target
-            returns, at least 1.
         acting_fractions: number of quantile fractions (K) over which the return of each action is
             averaged to choose one, at least 1; drawn at random in training, evenly spaced in
             evaluation.
-        risk_level: fraction of returns, from the worst up, whose mean the policy maximizes
-            (conditional value at risk), above 0 to 1; 0.25 for the worst quarter, 1 for
-            risk-neutral.
-        kappa: error at which the quantile Huber loss turns from quadratic to linear, above 0, in
-            units of reward.
-        double: use double Q-learning: the online network chooses the next action and the target
-            network evaluates it.
-        learning_rate: learning rate of Adam, above 0; the initial rate where it follows a schedule.
-        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
-            schedule.
-        learning_rate_frames: number of environment steps until the learning rate reaches
-            `learning_rate_end`, at least 1; None for no schedule.
-        adam_epsilon: term added to the denominator of Adam, above 0; the paper uses 0.01 / 32.
-        gamma: discount factor per environment step, 0 to 1.
-        target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
-            network.
-        target_period: number of updates (gradient steps) from one update of the target networks to
-            the next, at least 1.
-        max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
-            to it; None for no limit.
-        epsilon_start: initial probability of a random action, 0 to 1.
-        epsilon_end: final probability of a random action, 0 to 1.
-        epsilon_frames: number of environment steps over which the probability of a random action
-            changes linearly from `epsilon_start` to `epsilon_end`, at least 1.
-        batch_size: number of transitions per gradient step, at least 1.
-        utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
-        n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
@@ -95,30 +59,30 @@ class IQN(ValueBasedAgent):
         action_spec: TensorSpec,
         device: torch.device,
         *,
-        hidden_sizes: LayerSizes = (128, 128),
-        encoder: EncoderFactory = DEFAULT_ENCODER,
-        head_sizes: Sequence[Annotated[int, Field(ge=1)]] = (),
-        cosines: Annotated[int, Field(ge=1)] = 64,
-        fractions: Annotated[int, Field(ge=1)] = 8,
-        target_fractions: Annotated[int, Field(ge=1)] = 8,
-        acting_fractions: Annotated[int, Field(ge=1)] = 32,
-        risk_level: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0,
-        kappa: Annotated[float, Field(gt=0.0)] = 1.0,
-        double: bool = False,
-        learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3,
-        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
-        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
-        adam_epsilon: Annotated[float, Field(gt=0.0)] = 1e-8,
-        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
-        target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01,
-        target_period: Annotated[int, Field(ge=1)] = 1,
-        max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = 10.0,
-        epsilon_start: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
-        epsilon_end: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05,
-        epsilon_frames: Annotated[int, Field(ge=1)] = 10_000,
-        batch_size: Annotated[int, Field(ge=1)] = 64,
-        utd_ratio: Annotated[float, Field(gt=0.0)] = 0.25,
-        n_step: Annotated[int, Field(ge=1)] = 1,
+        hidden_sizes: hp.LayerSizes = (128, 128),
+        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
+        head_sizes: hp.OptionalLayers = (),
+        cosines: hp.Cosines = 64,
+        fractions: hp.Fractions = 8,
+        target_fractions: hp.TargetFractions = 8,
+        acting_fractions: hp.Count = 32,
+        risk_level: hp.RiskLevel = 1.0,
+        kappa: hp.QuantileKappa = 1.0,
+        double: hp.DoubleQ = False,
+        learning_rate: hp.LearningRate = 1e-3,
+        learning_rate_end: hp.LearningRateEnd = None,
+        learning_rate_frames: hp.LearningRateFrames = None,
+        adam_epsilon: hp.AdamEpsilon = 1e-8,
+        gamma: hp.Gamma = 0.99,
+        target_rate: hp.TargetRate = 0.01,
+        target_period: hp.TargetPeriod = 1,
+        max_gradient_norm: hp.GradientNorm = 10.0,
+        epsilon_start: hp.EpsilonStart = 1.0,
+        epsilon_end: hp.EpsilonEnd = 0.05,
+        epsilon_frames: hp.EpsilonFrames = 10_000,
+        batch_size: hp.BatchSize = 64,
+        utd_ratio: hp.UTDRatio = 0.25,
+        n_step: hp.NStep = 1,
     ) -> None:
         super().__init__(observation_spec, action_spec, device, encoder)
         self.fractions = fractions
@@ -144,13 +108,7 @@ class IQN(ValueBasedAgent):
         )
         self.target_network = TargetNetwork(self.network, target_rate, target_period)
         epsilon = LinearSchedule(epsilon_start, epsilon_end, epsilon_frames)
-        self.policy = PolicyWrapper(
-            self.network,
-            observation_spec,
-            action_spec,
-            device,
-            exploration=EpsilonGreedy(num_actions, epsilon),
-        )
+        self.policy = self.build_policy(self.network, EpsilonGreedy(num_actions, epsilon))
         self.optimizer = adam(self.network.parameters(), learning_rate, device, adam_epsilon)
         self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
 

@@ -15,14 +15,13 @@ from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
+from agents import hyperparameters as hp
 from agents.base import Losses, OnPolicyAgent
-from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
+from agents.modules.encoders import DEFAULT_ENCODER
 from agents.modules.gae import generalized_advantage
-from agents.modules.networks import LayerSizes
 from agents.modules.normalization import ObservationNormalizer, RewardNormalizer, weighted_mean
 from agents.modules.optimization import joint_parameters
 from agents.modules.stochastic_actors import OrthogonalNetwork, build_actor
-from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import optional_schedule
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -46,29 +45,12 @@ class PPO(OnPolicyAgent):
     on the observation, and are clipped to the bounds; see `agents.modules.clipped_normal`.
 
     Args:
-        observation_spec: spec of the observations, batch size `[num_envs]`.
-        action_spec: spec of the actions, bounded and continuous `[*B, action_dim]` or discrete
-            `[*B]`.
-        device: device of all parameters and computations.
-        hidden_sizes: widths of the hidden layers, each at least 1; actor and critic have the same
-            widths.
-        encoder: factory of the encoders that turn observations into features for the networks, see
-            `agents.modules.encoders`.
         rollout_length: number of steps of every environment per rollout, at least 1.
         epochs: number of passes over the transitions of each rollout, at least 1.
-        batch_size: number of transitions per gradient step, at least 1.
-        learning_rate: learning rate of Adam, above 0; the initial rate where the rate adapts or
-            follows a schedule.
-        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
-            schedule.
-        learning_rate_frames: number of environment steps until the learning rate reaches
-            `learning_rate_end`, at least 1; None for no schedule.
         target_kl: target KL divergence of an adaptive learning rate, in nats, above 0, usually
             0.01; None for a rate that does not adapt. After each gradient step the rate is divided
             by 1.5 if the divergence from the policy that acted exceeds twice the target, multiplied
             by 1.5 if it is below half the target, and kept within [1e-5, 1e-2].
-        adam_epsilon: term added to the denominator of Adam, above 0.
-        gamma: discount factor per environment step, 0 to 1.
         gae_lambda: lambda of generalized advantage estimation, 0 to 1; 0 for one-step advantages, 1
             for all remaining rewards of the rollout.
         clip_ratio: clipping range (epsilon) of the probability ratio around 1, above 0.
@@ -81,8 +63,6 @@ class PPO(OnPolicyAgent):
         entropy_coefficient_frames: number of environment steps until the weight reaches
             `entropy_coefficient_end`, at least 1; None for no schedule.
         value_coefficient: weight of the value loss, above 0.
-        max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
-            to it.
         normalize_observations: normalize vector observations to mean 0 and variance 1 by running
             statistics.
         normalize_rewards: divide rewards by the running standard deviation of the discounted
@@ -107,25 +87,25 @@ class PPO(OnPolicyAgent):
         action_spec: TensorSpec,
         device: torch.device,
         *,
-        hidden_sizes: LayerSizes = (64, 64),
-        encoder: EncoderFactory = DEFAULT_ENCODER,
-        rollout_length: Annotated[int, Field(ge=1)] = 128,
-        epochs: Annotated[int, Field(ge=1)] = 10,
-        batch_size: Annotated[int, Field(ge=1)] = 64,
-        learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4,
-        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
-        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
-        target_kl: Annotated[float, Field(gt=0.0)] | None = None,
-        adam_epsilon: Annotated[float, Field(gt=0.0)] = 1e-5,
-        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
-        gae_lambda: Annotated[float, Field(ge=0.0, le=1.0)] = 0.95,
-        clip_ratio: Annotated[float, Field(gt=0.0)] = 0.2,
-        value_clip: Annotated[float, Field(gt=0.0)] | None = None,
-        entropy_coefficient: Annotated[float, Field(ge=0.0)] = 0.0,
-        entropy_coefficient_end: Annotated[float, Field(ge=0.0)] | None = None,
-        entropy_coefficient_frames: Annotated[int, Field(ge=1)] | None = None,
-        value_coefficient: Annotated[float, Field(gt=0.0)] = 0.5,
-        max_gradient_norm: Annotated[float, Field(gt=0.0)] = 0.5,
+        hidden_sizes: hp.ActorCriticSizes = (64, 64),
+        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
+        rollout_length: hp.Count = 128,
+        epochs: hp.Count = 10,
+        batch_size: hp.BatchSize = 64,
+        learning_rate: hp.LearningRate = 3e-4,
+        learning_rate_end: hp.LearningRateEnd = None,
+        learning_rate_frames: hp.LearningRateFrames = None,
+        target_kl: hp.Positive | None = None,
+        adam_epsilon: hp.AdamEpsilon = 1e-5,
+        gamma: hp.Gamma = 0.99,
+        gae_lambda: hp.Share = 0.95,
+        clip_ratio: hp.Positive = 0.2,
+        value_clip: hp.Positive | None = None,
+        entropy_coefficient: hp.NonNegative = 0.0,
+        entropy_coefficient_end: hp.NonNegative | None = None,
+        entropy_coefficient_frames: hp.Count | None = None,
+        value_coefficient: hp.Positive = 0.5,
+        max_gradient_norm: hp.GradientNorm = 0.5,
         normalize_observations: bool = False,
         normalize_rewards: bool = False,
         normalize_advantages: bool = True,
@@ -157,7 +137,7 @@ class PPO(OnPolicyAgent):
             ObservationNormalizer(observation_spec, device) if normalize_observations else None,
             device,
         )
-        self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device)
+        self.policy = self.build_policy(self.actor)
         self.critic = OrthogonalNetwork(critic_encoder, 1, hidden_sizes, 1.0, device)
         self.reward_normalizer = (
             RewardNormalizer(observation_spec.shape, gamma, device) if normalize_rewards else None

@@ -7,24 +7,23 @@ arXiv 1710.02298.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
+from agents import hyperparameters as hp
 from agents.base import Losses
 from agents.modules.categorical_values import CategoricalValues, divergence
 from agents.modules.dueling import Dueling
-from agents.modules.encoders import DEFAULT_ENCODER, Encoder, EncoderFactory
-from agents.modules.networks import LayerSizes, mlp
+from agents.modules.encoders import DEFAULT_ENCODER, Encoder
+from agents.modules.networks import mlp
 from agents.modules.noisy import NoisyMLP
 from agents.modules.optimization import TargetNetwork
 from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.exploration import EpsilonGreedy
-from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
@@ -36,23 +35,15 @@ from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 class Rainbow(ValueBasedAgent):
     """Off-policy agent for discrete actions: categorical distributions of the return.
 
+    The paper learns from pixels with adam_epsilon 1.5e-4.
+
     Args:
-        observation_spec: spec of the observations, batch size `[num_envs]`.
-        action_spec: spec of the actions, discrete, `[*B]`.
-        device: device of all parameters and computations.
         hidden_sizes: widths of the hidden layers, each at least 1; dueling streams share all hidden
             layers but the last.
-        encoder: factory of the encoders that turn observations into features for the networks, see
-            `agents.modules.encoders`.
-        value_min: lowest atom of the return distribution, in units of reward.
-        value_max: highest atom of the return distribution, in units of reward, above `value_min`.
-        atoms: number of atoms of the return distribution (N_atoms), at least 2.
-        double: use double Q-learning: the online network chooses the next action and the target
-            network evaluates it.
         dueling: use dueling streams: one for the value of the state, one for the advantages of the
             actions.
         noisy: explore by noisy layers, whose weights carry learned noise; False explores by
-            epsilon-greedy actions.
+            epsilon-greedy actions, by `epsilon_start`, `epsilon_end` and `epsilon_frames`.
         noise: initial standard deviation (sigma_0) of the weights of noisy layers, above 0, in
             units of 1 / sqrt(inputs of the layer); used only if `noisy` is True.
         prioritized: use prioritized replay.
@@ -61,29 +52,6 @@ class Rainbow(ValueBasedAgent):
         weight_exponent_start: initial importance-sampling exponent (beta), 0 to 1.
         weight_exponent_frames: number of environment steps of the policy over which the
             importance-sampling exponent rises linearly to 1, at least 1.
-        n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
-        learning_rate: learning rate of Adam, above 0; the initial rate where it follows a schedule.
-        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
-            schedule.
-        learning_rate_frames: number of environment steps until the learning rate reaches
-            `learning_rate_end`, at least 1; None for no schedule.
-        adam_epsilon: term added to the denominator of Adam, above 0; the paper uses 1.5e-4, for
-            pixels.
-        gamma: discount factor per environment step, 0 to 1.
-        target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
-            network.
-        target_period: number of updates (gradient steps) from one update of the target networks to
-            the next, at least 1.
-        max_gradient_norm: maximum norm of the gradient, above 0; a larger gradient is scaled down
-            to it; None for no limit.
-        epsilon_start: initial probability of a random action, 0 to 1; used only if `noisy` is
-            False.
-        epsilon_end: final probability of a random action, 0 to 1; used only if `noisy` is False.
-        epsilon_frames: number of environment steps over which the probability of a random action
-            changes linearly from `epsilon_start` to `epsilon_end`, at least 1; used only if `noisy`
-            is False.
-        batch_size: number of transitions per gradient step, at least 1.
-        utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
@@ -99,33 +67,33 @@ class Rainbow(ValueBasedAgent):
         action_spec: TensorSpec,
         device: torch.device,
         *,
-        hidden_sizes: LayerSizes = (128, 128),
-        encoder: EncoderFactory = DEFAULT_ENCODER,
-        value_min: float = -10.0,
-        value_max: float = 10.0,
-        atoms: Annotated[int, Field(ge=2)] = 51,
-        double: bool = True,
+        hidden_sizes: hp.LayerSizes = (128, 128),
+        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
+        value_min: hp.ValueMin = -10.0,
+        value_max: hp.ValueMax = 10.0,
+        atoms: hp.Atoms = 51,
+        double: hp.DoubleQ = True,
         dueling: bool = True,
         noisy: bool = True,
-        noise: Annotated[float, Field(gt=0.0)] = 0.5,
+        noise: hp.Positive = 0.5,
         prioritized: bool = True,
-        priority_exponent: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5,
-        weight_exponent_start: Annotated[float, Field(ge=0.0, le=1.0)] = 0.4,
-        weight_exponent_frames: Annotated[int, Field(ge=1)] = 100_000,
-        n_step: Annotated[int, Field(ge=1)] = 3,
-        learning_rate: Annotated[float, Field(gt=0.0)] = 5e-4,
-        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
-        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
-        adam_epsilon: Annotated[float, Field(gt=0.0)] = 1e-5,
-        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
-        target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.01,
-        target_period: Annotated[int, Field(ge=1)] = 1,
-        max_gradient_norm: Annotated[float, Field(gt=0.0)] | None = 10.0,
-        epsilon_start: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
-        epsilon_end: Annotated[float, Field(ge=0.0, le=1.0)] = 0.05,
-        epsilon_frames: Annotated[int, Field(ge=1)] = 10_000,
-        batch_size: Annotated[int, Field(ge=1)] = 64,
-        utd_ratio: Annotated[float, Field(gt=0.0)] = 0.25,
+        priority_exponent: hp.Share = 0.5,
+        weight_exponent_start: hp.Share = 0.4,
+        weight_exponent_frames: hp.Count = 100_000,
+        n_step: hp.NStep = 3,
+        learning_rate: hp.LearningRate = 5e-4,
+        learning_rate_end: hp.LearningRateEnd = None,
+        learning_rate_frames: hp.LearningRateFrames = None,
+        adam_epsilon: hp.AdamEpsilon = 1e-5,
+        gamma: hp.Gamma = 0.99,
+        target_rate: hp.TargetRate = 0.01,
+        target_period: hp.TargetPeriod = 1,
+        max_gradient_norm: hp.GradientNorm = 10.0,
+        epsilon_start: hp.EpsilonStart = 1.0,
+        epsilon_end: hp.EpsilonEnd = 0.05,
+        epsilon_frames: hp.EpsilonFrames = 10_000,
+        batch_size: hp.BatchSize = 64,
+        utd_ratio: hp.UTDRatio = 0.25,
     ) -> None:
         super().__init__(observation_spec, action_spec, device, encoder)
         self.is_double = double
@@ -151,13 +119,8 @@ class Rainbow(ValueBasedAgent):
         )
         self.target_network = TargetNetwork(self.network, target_rate, target_period)
         epsilon = LinearSchedule(epsilon_start, epsilon_end, epsilon_frames)
-        self.policy = PolicyWrapper(
-            self.network,
-            observation_spec,
-            action_spec,
-            device,
-            exploration=None if noisy else EpsilonGreedy(num_actions, epsilon),
-        )
+        exploration = None if noisy else EpsilonGreedy(num_actions, epsilon)
+        self.policy = self.build_policy(self.network, exploration)
         self.optimizer = adam(self.network.parameters(), learning_rate, device, adam_epsilon)
         self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
 

@@ -8,21 +8,20 @@ arXiv 2512.01996.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
+from agents import hyperparameters as hp
 from agents.base import Losses, OffPolicyAgent
 from agents.modules import tanh_normal
-from agents.modules.encoders import DEFAULT_ENCODER, EncoderFactory
-from agents.modules.networks import Critics, EncodedMLP, LayerSizes, frozen
+from agents.modules.encoders import DEFAULT_ENCODER
+from agents.modules.networks import Critics, EncodedMLP, frozen
 from agents.modules.optimization import TargetNetwork, joint_parameters
 from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
-from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.adam import adam
@@ -31,42 +30,23 @@ from torchrl_gpu.execution.adam import adam
 class SAC(OffPolicyAgent):
     """Off-policy agent for continuous actions: maximum entropy, twin critics.
 
+    With `n_step` above 1, a target adds the entropy of the last observation alone, not that of the
+    steps between.
+
     Args:
-        observation_spec: spec of the observations, batch size `[num_envs]`.
-        action_spec: spec of the actions, bounded and continuous, `[*B, action_dim]`.
-        device: device of all parameters and computations.
-        hidden_sizes: widths of the hidden layers, each at least 1; actor and critic have the same
-            widths.
-        encoder: factory of the encoders that turn observations into features for the networks, see
-            `agents.modules.encoders`.
         actor_layer_norm: apply layer normalization before each ReLU of the actor (FastSAC).
         critic_layer_norm: apply layer normalization before each ReLU of the critics (FastSAC).
         critic: output of the critics: `mean` for the value, as in the paper; `categorical` for its
             distribution over `atoms` (C51, arXiv 1707.06887; FastSAC).
-        value_min: lowest atom of a categorical critic, in units of reward.
-        value_max: highest atom of a categorical critic, in units of reward, above `value_min`.
-        atoms: number of atoms of a categorical critic, at least 2.
         twins: combination of the two critics: `minimum`, as in the paper; `average` for the mean in
             the actor's loss and a target of its own for each critic (FastSAC). The minimum of two
             distributions is the one with the lower mean.
-        learning_rate: learning rate of Adam, above 0; the initial rate where it follows a schedule.
-        learning_rate_end: final learning rate of a linear schedule, at least 0; None for no
-            schedule.
-        learning_rate_frames: number of environment steps until the learning rate reaches
-            `learning_rate_end`, at least 1; None for no schedule.
-        gamma: discount factor per environment step, 0 to 1.
-        target_rate: Polyak averaging rate of each target network, above 0 to 1; 1 copies the online
-            network.
         initial_temperature: initial weight of the entropy (temperature alpha), above 0, in units of
             reward.
         target_entropy: target entropy of the policy, in nats; None for minus the number of action
             dimensions, as in the paper.
         actor_period: number of gradient steps of the critics for each of actor and temperature, at
             least 1 (FastSAC).
-        batch_size: number of transitions per gradient step, at least 1.
-        utd_ratio: number of gradient steps per environment step (update-to-data ratio), above 0.
-        n_step: number of environment steps whose rewards a target sums (n-step return), at least 1.
-            The entropy of the steps between is left out: a target adds that of the last alone.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
@@ -81,26 +61,26 @@ class SAC(OffPolicyAgent):
         action_spec: TensorSpec,
         device: torch.device,
         *,
-        hidden_sizes: LayerSizes = (256, 256),
-        encoder: EncoderFactory = DEFAULT_ENCODER,
+        hidden_sizes: hp.ActorCriticSizes = (256, 256),
+        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
         actor_layer_norm: bool = False,
         critic_layer_norm: bool = False,
         critic: Literal["mean", "categorical"] = "mean",
-        value_min: float = -20.0,
-        value_max: float = 20.0,
-        atoms: Annotated[int, Field(ge=2)] = 101,
+        value_min: hp.ValueMin = -20.0,
+        value_max: hp.ValueMax = 20.0,
+        atoms: hp.Atoms = 101,
         twins: Twins = "minimum",
-        learning_rate: Annotated[float, Field(gt=0.0)] = 3e-4,
-        learning_rate_end: Annotated[float, Field(ge=0.0)] | None = None,
-        learning_rate_frames: Annotated[int, Field(ge=1)] | None = None,
-        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99,
-        target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.005,
-        initial_temperature: Annotated[float, Field(gt=0.0)] = 1.0,
+        learning_rate: hp.LearningRate = 3e-4,
+        learning_rate_end: hp.LearningRateEnd = None,
+        learning_rate_frames: hp.LearningRateFrames = None,
+        gamma: hp.Gamma = 0.99,
+        target_rate: hp.TargetRate = 0.005,
+        initial_temperature: hp.Positive = 1.0,
         target_entropy: float | None = None,
-        actor_period: Annotated[int, Field(ge=1)] = 1,
-        batch_size: Annotated[int, Field(ge=1)] = 256,
-        utd_ratio: Annotated[float, Field(gt=0.0)] = 1.0,
-        n_step: Annotated[int, Field(ge=1)] = 1,
+        actor_period: hp.Count = 1,
+        batch_size: hp.BatchSize = 256,
+        utd_ratio: hp.UTDRatio = 1.0,
+        n_step: hp.NStep = 1,
     ) -> None:
         super().__init__(observation_spec, action_spec, device, encoder)
         self.batch_size = batch_size
@@ -116,7 +96,7 @@ class SAC(OffPolicyAgent):
         self.actor = GaussianActor(
             actor_encoder, 2 * action_dim, hidden_sizes, device, actor_layer_norm
         )
-        self.policy = PolicyWrapper(self.actor, observation_spec, action_spec, device)
+        self.policy = self.build_policy(self.actor)
         self.twins = TwinValues(twins)
         if critic == "categorical":
             self.twins = TwinDistributions(twins, value_min, value_max, atoms, device)

@@ -44,6 +44,8 @@ class DeterministicActorCritic(OffPolicyAgent):
     def saturation_loss(self, raw_action: Tensor) -> Tensor:
         """Return a loss `[]` that keeps actions off their bounds, where tanh passes no gradient.
 
+        Source: the action penalty of Plappert et al., arXiv 1802.09464, here before tanh.
+
         Args:
             raw_action: actions before tanh, `[B, action_dim]`.
         """

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import Field
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from agents.modules.encoders import Encoder
 from agents.modules.relu import ReLU
-
-# Widths of the hidden layers of a network: at least one layer, each at least 1 wide.
-LayerSizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
 
 
 class EnsembleLinear(nn.Module):

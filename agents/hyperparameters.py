@@ -1,0 +1,171 @@
+"""Hyperparameters that several agents have: type, range and meaning, each said once.
+
+Agents annotate the arguments of their constructors with these types. Checks of arguments and
+`--help` read range and description from them; the defaults are those of each agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from agents.modules.encoders import EncoderFactory
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
+
+# Widths of hidden layers; `OptionalLayers` may be empty.
+OptionalLayers = Sequence[Count]
+LayerSizes = Annotated[OptionalLayers, Field(min_length=1)]
+
+ActorCriticSizes = Annotated[
+    LayerSizes,
+    Field(description="widths of the hidden layers of actor and critic, each at least 1"),
+]
+EncoderSetting = Annotated[
+    EncoderFactory,
+    Field(
+        description="factory of the encoders that turn observations into features for the "
+        "networks, see `agents.modules.encoders`"
+    ),
+]
+
+# The gradient step
+
+LearningRate = Annotated[
+    Positive, Field(description="learning rate of Adam; the initial rate if it changes")
+]
+LearningRateEnd = Annotated[
+    NonNegative | None,
+    Field(description="final learning rate of a linear schedule; None for no schedule"),
+]
+LearningRateFrames = Annotated[
+    Count | None,
+    Field(
+        description="number of environment steps until the learning rate reaches "
+        "`learning_rate_end`; None for no schedule"
+    ),
+]
+AdamEpsilon = Annotated[Positive, Field(description="term added to the denominator of Adam")]
+GradientNorm = Annotated[
+    Positive | None,
+    Field(
+        description="maximum norm of the gradient; a larger gradient is scaled down to it, in DDPG "
+        "and AC-IQN those of actor and critic separately; None for no limit"
+    ),
+]
+BatchSize = Annotated[Count, Field(description="number of transitions per gradient step")]
+UTDRatio = Annotated[
+    Positive,
+    Field(description="number of gradient steps per environment step (update-to-data ratio)"),
+]
+
+# Returns and target networks
+
+Gamma = Annotated[Share, Field(description="discount factor per environment step")]
+NStep = Annotated[
+    Count,
+    Field(description="number of environment steps whose rewards a target sums (n-step return)"),
+]
+TargetRate = Annotated[
+    PositiveShare,
+    Field(description="Polyak averaging rate of each target network; 1 copies the online network"),
+]
+TargetPeriod = Annotated[
+    Count,
+    Field(
+        description="number of updates (gradient steps) from one update of the target networks to "
+        "the next"
+    ),
+]
+DoubleQ = Annotated[
+    bool,
+    Field(
+        description="use double Q-learning: the online network chooses the next action and the "
+        "target network evaluates it"
+    ),
+]
+
+# Distributions of the return
+
+ValueMin = Annotated[
+    float, Field(description="lowest atom of a return distribution, in units of reward")
+]
+ValueMax = Annotated[
+    float,
+    Field(
+        description="highest atom of a return distribution, in units of reward, above `value_min`"
+    ),
+]
+Atoms = Annotated[int, Field(ge=2, description="number of atoms of a return distribution")]
+Cosines = Annotated[
+    Count, Field(description="number of cosines that embed a quantile fraction (tau)")
+]
+Fractions = Annotated[
+    Count,
+    Field(
+        description="number of quantile fractions (N) drawn per transition for the predicted "
+        "returns"
+    ),
+]
+TargetFractions = Annotated[
+    Count,
+    Field(
+        description="number of quantile fractions (N') drawn per transition for the target returns"
+    ),
+]
+RiskLevel = Annotated[
+    PositiveShare,
+    Field(
+        description="fraction of returns, from the worst up, whose mean the policy maximizes "
+        "(conditional value at risk); 0.25 for the worst quarter, 1 for risk-neutral"
+    ),
+]
+QuantileKappa = Annotated[
+    Positive,
+    Field(
+        description="error at which the quantile Huber loss turns from quadratic to linear, in "
+        "units of reward"
+    ),
+]
+
+# Exploration
+
+EpsilonStart = Annotated[Share, Field(description="initial probability of a random action")]
+EpsilonEnd = Annotated[Share, Field(description="final probability of a random action")]
+EpsilonFrames = Annotated[
+    Count,
+    Field(
+        description="number of environment steps over which the probability of a random action "
+        "changes linearly from `epsilon_start` to `epsilon_end`"
+    ),
+]
+NoiseStart = Annotated[
+    NonNegative,
+    Field(
+        description="initial standard deviation of the exploration noise, for actions in [-1, 1]"
+    ),
+]
+NoiseEnd = Annotated[
+    NonNegative,
+    Field(description="final standard deviation of the exploration noise, for actions in [-1, 1]"),
+]
+NoiseFrames = Annotated[
+    Count,
+    Field(
+        description="number of environment steps over which the exploration noise changes linearly "
+        "from `noise_start` to `noise_end`"
+    ),
+]
+SaturationPenalty = Annotated[
+    NonNegative,
+    Field(
+        description="weight of the mean squared action before tanh in the actor's loss; keeps the "
+        "actor away from the bounds of its actions, where the gradient of tanh vanishes"
+    ),
+]
