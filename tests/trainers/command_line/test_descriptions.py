@@ -1,0 +1,32 @@
+"""Every setting that `--help` lists has a description."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agents.modules.encoders import ObservationEncoderFactory
+from torchrl_gpu.arguments import descriptions_of, parameters_of
+from trainers.command_line.arguments import SECTIONS
+from trainers.command_line.settings import PROVIDED
+from trainers.components.choices import CUSTOM, GROUPS, choices_of, class_of
+
+CHOICES = [(group, name) for group in GROUPS for name in choices_of(group) if name != CUSTOM]
+COMPONENTS: dict[str, tuple[str, Callable[..., Any]]] = {
+    **{f"{group}={name}": (group, class_of(group, name)) for group, name in CHOICES},
+    **{name: (name, function) for name, function in SECTIONS.items()},
+    "agent.encoder": ("agent.encoder", ObservationEncoderFactory),
+}
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_every_setting_has_a_description(name: str) -> None:
+    group, component = COMPONENTS[name]
+    described = descriptions_of(component)
+    for setting, parameter in parameters_of(component).items():
+        hidden = setting in PROVIDED.get(group, ())
+        if not hidden and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            assert described.get(setting), setting
