@@ -1,6 +1,6 @@
-.PHONY: install train test test-fast test-directml check format wheel
+.PHONY: install train test test-fast test-directml coverage check format wheel
 
-install:  ## everything a developer needs, into the environment at hand
+install:  ## everything a developer needs, into the active virtual environment
 	pip install -e ".[dev]"
 
 train:  ## the main job
@@ -12,8 +12,11 @@ test:  ## the whole test suite
 test-fast:  ## the tests that are not marked slow
 	pytest -m "not slow"
 
-test-directml:  ## the tests marked directml, on torch-directml in an environment of their own
+test-directml:  ## the tests marked directml, on torch-directml in a separate virtual environment
 	.ci/test-directml
+
+coverage:  ## the whole test suite; fails below 90 % line coverage of the library
+	pytest --cov --cov-report=term
 
 check:  ## style, types, layers
 	ruff check .
@@ -21,7 +24,7 @@ check:  ## style, types, layers
 	mypy
 	lint-imports
 
-format:  ## mend style where it can be mended by itself
+format:  ## correct formatting and the lint errors that can be corrected automatically
 	ruff check --fix .
 	ruff format .
 
