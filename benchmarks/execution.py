@@ -33,7 +33,7 @@ from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
-from torchrl_gpu.devices.host_memory import keep_freed_memory
+from torchrl_gpu.devices.host import keep_freed_memory
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.execution import CompileMode, Execution, GraphMode

@@ -30,7 +30,7 @@ from envs.marinenav import MarineNavEnv
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
-from torchrl_gpu.devices.host_memory import keep_freed_memory
+from torchrl_gpu.devices.host import keep_freed_memory
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError

@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from torchrl_gpu.devices.host_memory import keep_freed_memory
+from torchrl_gpu.devices.host import keep_freed_memory
 from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.doctor.__main__ import main as doctor
 from torchrl_gpu.errors import ConfigurationError

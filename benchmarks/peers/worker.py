@@ -24,7 +24,7 @@ from pydantic import AfterValidator, Field
 from benchmarks.peers.jobs import Run
 from benchmarks.peers.libraries import LIBRARIES, builders_of
 from torchrl_gpu.commands import call_with_arguments
-from torchrl_gpu.devices.host_memory import keep_freed_memory
+from torchrl_gpu.devices.host import keep_freed_memory
 
 
 def _library(name: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from envs.fanuc.shared_memory import Exchange
 from envs.fanuc.worker_process import Assignment
-from torchrl_gpu.devices.cores import ONE_THREAD, usable_cores
+from torchrl_gpu.devices.host import ONE_THREAD, usable_cores
 from torchrl_gpu.errors import ConfigurationError
 
 _MODULE = "envs.fanuc.worker_process"

@@ -18,7 +18,7 @@ from gymnasium.error import Error as GymnasiumError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from envs.gym.atari import THREAD_OPTIONS, Preprocessing
-from torchrl_gpu.devices.cores import compute_on_one_thread
+from torchrl_gpu.devices.host import compute_on_one_thread
 from torchrl_gpu.errors import ConfigurationError
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]

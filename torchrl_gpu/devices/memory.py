@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import bisect
 import logging
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
+from pydantic import ByteSize, TypeAdapter
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
@@ -18,12 +18,6 @@ _logger = logging.getLogger(__name__)
 
 # The rest of the free memory is left to everything else that a run allocates.
 _USABLE_SHARE_OF_FREE_MEMORY = 0.9
-
-_UNITS = {
-    **{unit: 1024**power for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), 1)},
-    **{unit: 1000**power for power, unit in enumerate(("KB", "MB", "GB", "TB"), 1)},
-}
-_BY_LOWER_CASE = {unit.lower(): size for unit, size in _UNITS.items()}
 
 # A device and its limit in bytes.
 _limit: ContextVar[tuple[torch.device, int] | None] = ContextVar("limit", default=None)
@@ -34,32 +28,32 @@ def memory_limit(limit: float | str, device: torch.device) -> int:
 
     Args:
         limit: fraction of the memory of the device, above 0 to 1; or an amount above 0, such as
-            `8GiB` or `512MiB` (KiB to TiB, or KB to TB).
+            `8GiB` or `512MB`.
         device: device of this machine.
 
     Raises:
-        ConfigurationError: the limit is no fraction and no amount, or exceeds the memory.
+        ConfigurationError: the limit is neither a fraction nor an amount, or exceeds the memory.
     """
     total = accelerator_of(device).total_memory
-    amount = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(limit).strip())
-    number = float(amount[1]) if amount else 0.0
-    unit = amount[2].lower() if amount else ""
-    is_fraction = not unit and number <= 1.0
-    if number <= 0.0 or not (is_fraction or unit in _BY_LOWER_CASE):
+    is_amount = str(limit).lower().endswith("b")
+    try:
+        number = TypeAdapter(ByteSize).validate_python(limit) if is_amount else float(limit)
+    except ValueError:
+        number = 0
+    if not (number > 0 and (is_amount or number <= 1)):
         raise ConfigurationError(
-            f"device_memory_limit={limit}: it has to be a fraction of the memory above 0 to 1, as "
-            "in 0.5, or an amount above 0, as in 8GiB or 512MiB"
+            f"device_memory_limit={limit}: use a fraction of the memory above 0 to 1, as in 0.5, "
+            "or an amount above 0, as in 8GiB or 512MiB"
         )
-    if total is None and is_fraction:
+    if total is None and not is_amount:
         raise ConfigurationError(
-            f"device_memory_limit={limit}: {device} does not report its memory; an amount works, "
-            "as in 8GiB"
+            f"device_memory_limit={limit}: {device} does not report its memory; use an amount, as "
+            "in 8GiB"
         )
-    size = int(number * (total or 0)) if is_fraction else int(number * _BY_LOWER_CASE[unit])
+    size = int(number if is_amount else number * (total or 0))
     if total is not None and size > total:
         raise ConfigurationError(
-            f"device_memory_limit={limit}: {device} has {readable(total)}; an amount up to it or "
-            "a fraction up to 1 works"
+            f"device_memory_limit={limit}: {device} has only {human_bytes(total)}"
         )
     return max(size, 1)
 
@@ -68,8 +62,8 @@ def memory_limit(limit: float | str, device: torch.device) -> int:
 def limited_memory(device: torch.device, limit: int | None) -> Iterator[None]:
     """Limit the memory of a device that this process uses within the block, and announce it.
 
-    `check_memory` refuses what exceeds the limit on any device. Torch enforces it, too, for its own
-    allocations on cuda, rocm, xpu and mps.
+    `check_memory` refuses what exceeds the limit on any device. On cuda, rocm, xpu and mps, torch
+    enforces it for its allocations as well.
 
     Args:
         device: device of the memory.
@@ -83,12 +77,11 @@ def limited_memory(device: torch.device, limit: int | None) -> Iterator[None]:
     is_enforced = total is not None and accelerator.limit_memory(min(1.0, limit / total))
     _logger.info(
         "device_memory_limit: %s of %s, %s",
-        readable(limit),
+        human_bytes(limit),
         device,
         "enforced by torch"
         if is_enforced
-        else "which torch cannot enforce here: larger replays and simulators are refused, but "
-        "nothing else is limited",
+        else "not enforced by torch: only larger replays and simulators are refused",
     )
     token = _limit.set((device, limit))
     try:
@@ -104,7 +97,7 @@ def free_memory(device: torch.device, limit: int | None = None) -> int | None:
 
     Args:
         device: device of this machine.
-        limit: limit in bytes; None for the one of the surrounding `limited_memory`, if any.
+        limit: limit in bytes; None for the limit of the surrounding `limited_memory`, if any.
     """
     accelerator = accelerator_of(device)
     limit = _limit_of(device) if limit is None else limit
@@ -127,7 +120,7 @@ def check_memory(
     *,
     setting: str,
     purpose: str,
-    least: int = 1,
+    minimum: int = 1,
     announce: bool = True,
 ) -> None:
     """Reject a setting that does not fit into memory, and announce the size of one that does.
@@ -140,8 +133,8 @@ def check_memory(
         device: device of the memory.
         setting: name of the setting.
         purpose: user of the memory, for the message.
-        least: minimum count.
-        announce: log the size.
+        minimum: smallest count that is of use.
+        announce: whether to log the size.
 
     Raises:
         ConfigurationError: the memory is insufficient; the message names the count that fits.
@@ -150,21 +143,17 @@ def check_memory(
     usable = None if free is None else int(_USABLE_SHARE_OF_FREE_MEMORY * free)
     if usable is not None and size > usable:
         fitting = bisect.bisect_right(range(count), usable, key=needed) - 1
-        advice = f"{setting}={fitting} would fit" if fitting >= least else "none would fit"
+        advice = f"{setting}={fitting} would fit" if fitting >= minimum else "none would fit"
         limit = _limit_of(device)
-        within = "" if limit is None else f" within device_memory_limit={readable(limit)}"
+        within = "" if limit is None else f" within device_memory_limit={human_bytes(limit)}"
         raise ConfigurationError(
-            f"{setting}={count}: {purpose} needs {readable(size)} and {device} has "
-            f"{readable(usable)} to spare{within}; {advice}"
+            f"{setting}={count}: {purpose} needs {human_bytes(size)} and {device} has "
+            f"{human_bytes(usable)} to spare{within}; {advice}"
         )
     if announce:
-        _logger.info("%s=%d: %s needs %s on %s", setting, count, purpose, readable(size), device)
+        _logger.info("%s=%d: %s needs %s on %s", setting, count, purpose, human_bytes(size), device)
 
 
-def readable(size: float) -> str:
+def human_bytes(size: float) -> str:
     """Return a number of bytes with its unit, such as 1.4 GiB."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} TiB"
+    return ByteSize(size).human_readable(separator=" ")

@@ -24,9 +24,9 @@ class PackedTransfer:
 
     The leaves are packed into one byte buffer on their device, the buffer is copied, and the leaves
     of the result are views of the receiving buffer. Buffers are allocated at the first call and
-    reused. Where a device has no `byte_views`, there is one buffer, and one copy, for each dtype.
-    Two pairs of buffers alternate: a result stays valid during the next call and is
-    overwritten by the call after that, so callers that need it longer must copy it.
+    reused. A device without `byte_views` needs one buffer, and one copy, for each dtype.
+    Two pairs of buffers alternate: a result stays valid during the next call and is overwritten by
+    the call after that, so callers that need it longer must copy it.
 
     Copies to a device with `pinned_transfers` do not block the host: it packs into pinned memory,
     which is reused only once the device has read it.
@@ -104,12 +104,11 @@ class _BufferPair:
         self._outgoing_leaves: dict[Key, Tensor] = {}
         incoming_leaves: dict[Key, Tensor] = {}
         for dtype, part in _parts(layout, sender.byte_views and self._receiver.byte_views):
-            places, size = _places(part, dtype)
-            outgoing = _buffer(size, dtype, source, is_pinned)
-            incoming = _buffer(size, dtype, destination, is_received_pinned)
+            outgoing, views = _buffer(part, dtype, source, is_pinned)
+            self._outgoing_leaves |= views
+            incoming, views = _buffer(part, dtype, destination, is_received_pinned)
+            incoming_leaves |= views
             self._buffers.append((outgoing, incoming))
-            self._outgoing_leaves |= _views(outgoing, part, places)
-            incoming_leaves |= _views(incoming, part, places)
         self.copies = len(self._buffers)
         self.bytes = sum(outgoing.nbytes for outgoing, _ in self._buffers)
         self._result = example.named_apply(
@@ -134,12 +133,7 @@ class _BufferPair:
 
 
 def _parts(layout: Layout, in_bytes: bool) -> list[tuple[torch.dtype, Layout]]:
-    """Return the dtype of each buffer and the leaves in it: all in bytes, or each dtype by itself.
-
-    Args:
-        layout: all leaves.
-        in_bytes: put all leaves into one buffer of bytes.
-    """
+    """Return the dtype of each buffer and its leaves: one buffer of bytes, or one per dtype."""
     if in_bytes:
         return [(torch.uint8, layout)]
     parts: dict[torch.dtype, Layout] = {}
@@ -148,43 +142,32 @@ def _parts(layout: Layout, in_bytes: bool) -> list[tuple[torch.dtype, Layout]]:
     return list(parts.items())
 
 
-def _places(layout: Layout, buffer: torch.dtype) -> tuple[dict[Key, slice], int]:
-    """Return the range of each leaf in a buffer of a dtype, and the length of the buffer."""
-    places, end = {}, 0
-    for key, (shape, dtype) in layout.items():
+def _buffer(
+    layout: Layout, dtype: torch.dtype, device: torch.device, pin_memory: bool
+) -> tuple[Tensor, dict[Key, Tensor]]:
+    """Return a buffer of a dtype for all leaves of a layout, and views of it in their shapes."""
+    ranges: dict[Key, slice] = {}
+    end = 0
+    for key, (shape, leaf_dtype) in layout.items():
         start = math.ceil(end / _ALIGNMENT) * _ALIGNMENT
-        end = start + shape.numel() * dtype.itemsize
-        places[key] = slice(start // buffer.itemsize, end // buffer.itemsize)
-    return places, end // buffer.itemsize
-
-
-def _buffer(size: int, dtype: torch.dtype, device: torch.device, pin_memory: bool) -> Tensor:
-    return torch.empty(size, dtype=dtype, device=device, pin_memory=pin_memory)
-
-
-def _views(buffer: Tensor, layout: Layout, places: dict[Key, slice]) -> dict[Key, Tensor]:
+        end = start + shape.numel() * leaf_dtype.itemsize
+        ranges[key] = slice(start // dtype.itemsize, end // dtype.itemsize)
+    size = end // dtype.itemsize
+    buffer = torch.empty(size, dtype=dtype, device=device, pin_memory=pin_memory)
     views: dict[Key, Tensor] = {}
-    for key, (shape, dtype) in layout.items():
-        leaf = buffer[places[key]]
-        # A view of the same dtype, too, fails on a device without `byte_views`.
-        views[key] = (leaf if leaf.dtype == dtype else leaf.view(dtype)).view(shape)
-    return views
+    for key, (shape, leaf_dtype) in layout.items():
+        leaf = buffer[ranges[key]]
+        # A device without `byte_views` cannot even view a tensor as its own dtype.
+        views[key] = (leaf if leaf_dtype == dtype else leaf.view(leaf_dtype)).view(shape)
+    return buffer, views
 
 
 def _difference(expected: Layout, given: Layout) -> str:
     """Return the error message for a layout that differs from that of the first call."""
-    for key in sorted(expected.keys() | given.keys(), key=str):
-        if key not in given:
-            return f"this transfer was set up with {key}, which is missing"
-        if key not in expected:
-            return f"this transfer was set up without {key}"
-        if expected[key] != given[key]:
-            return (
-                f"this transfer was set up with {key} as {_describe(*expected[key])}, "
-                f"but received {_describe(*given[key])}"
-            )
-    raise AssertionError("the layouts are the same")
+    key = min((key for key, _ in expected.items() ^ given.items()), key=str)
+    before, now = _describe(expected.get(key)), _describe(given.get(key))
+    return f"{key} differs from the first call of this transfer: {before} then, {now} now"
 
 
-def _describe(shape: torch.Size, dtype: torch.dtype) -> str:
-    return f"{dtype} {list(shape)}"
+def _describe(leaf: tuple[torch.Size, torch.dtype] | None) -> str:
+    return "missing" if leaf is None else f"{leaf[1]} {list(leaf[0])}"

@@ -116,7 +116,7 @@ class ReplayBuffer:
             device,
             setting="capacity",
             purpose="the replay",
-            least=least_capacity(num_envs, stacks),
+            minimum=least_capacity(num_envs, stacks),
         )
         self.capacity = capacity
         self.num_envs = num_envs

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from agents.base import OnPolicyAgent
-from torchrl_gpu.devices.cores import usable_cores
+from torchrl_gpu.devices.host import usable_cores
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.devices.memory import free_memory, readable
+from torchrl_gpu.devices.memory import free_memory, human_bytes
 from torchrl_gpu.environments.demand import Demand
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
@@ -122,7 +122,9 @@ def _num_envs(env: Component, device: torch.device, limit: int | None) -> tuple[
     while free is not None and fits > 1 and demand.memory(fits) > _SHARE_OF_FREE_MEMORY * free:
         fits //= 2
     if fits < number:
-        reason += f"; {number} would take more than half of the {readable(free or 0)} that are free"
+        reason += (
+            f"; {number} would take more than half of the {human_bytes(free or 0)} that are free"
+        )
     return fits, reason
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.devices.memory import human_bytes
 from trainers.profiling.profile import Profile
-from trainers.training.progress import human_bytes
 
 
 def transfers(collector: BatchCollector) -> dict[str, dict[str, float]]:

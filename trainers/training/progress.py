@@ -174,13 +174,3 @@ def human_time(seconds: float) -> str:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     hours = minutes // 60
     return f"{hours // 24} d {hours % 24:02d} h"
-
-
-def human_bytes(count: float) -> str:
-    """Return a readable size in units of 1,024: `512 B`, `1.5 KiB`, `477 MiB`, `2.0 GiB`."""
-    if count < 1024:
-        return f"{count:.0f} B"
-    units = ("KiB", "MiB", "GiB", "TiB")
-    power = min(int(math.log(count, 1024)), len(units))
-    value = count / 1024**power
-    return f"{value:.{0 if value >= 99.95 else 1}f} {units[power - 1]}"

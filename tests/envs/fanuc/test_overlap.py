@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDictBase
 
 from envs.fanuc import FanucEnv
-from torchrl_gpu.devices.cores import usable_cores
+from torchrl_gpu.devices.host import usable_cores
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.environment import Environment
 

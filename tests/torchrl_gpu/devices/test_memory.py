@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.devices.memory import check_memory, free_memory, limited_memory, memory_limit
+from torchrl_gpu.devices.memory import (
+    check_memory,
+    free_memory,
+    human_bytes,
+    limited_memory,
+    memory_limit,
+)
 from torchrl_gpu.errors import ConfigurationError
 
 CPU = torch.device("cpu")
@@ -18,14 +24,16 @@ TOTAL = psutil.virtual_memory().total
 GIB = 2**30
 
 
-def _check(count: int, size: int, least: int = 1) -> None:
-    check_memory(lambda n: n * size, count, CPU, setting="ships", purpose="the sea", least=least)
+def _check(count: int, size: int, minimum: int = 1) -> None:
+    check_memory(
+        lambda n: n * size, count, CPU, setting="ships", purpose="the sea", minimum=minimum
+    )
 
 
 def test_a_count_that_fits_is_announced_with_its_size(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         _check(3, 1024)
-    assert caplog.messages == ["ships=3: the sea needs 3 KiB on cpu"]
+    assert caplog.messages == ["ships=3: the sea needs 3.0 KiB on cpu"]
 
 
 def test_a_count_that_does_not_fit_is_refused_with_one_that_does() -> None:
@@ -33,9 +41,9 @@ def test_a_count_that_does_not_fit_is_refused_with_one_that_does() -> None:
         _check(2000, TOTAL // 1000)
 
 
-def test_a_device_without_memory_for_the_least_count_is_said_so() -> None:
+def test_a_device_without_memory_for_the_minimum_is_said_so() -> None:
     with pytest.raises(ConfigurationError, match="none would fit"):
-        _check(3, TOTAL, least=2)
+        _check(3, TOTAL, minimum=2)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +70,7 @@ def test_a_limit_of_zero_or_no_amount_is_refused_with_examples(limit: float | st
 
 
 def test_a_limit_above_the_memory_is_refused_with_the_memory() -> None:
-    with pytest.raises(ConfigurationError, match=r"^device_memory_limit=900TiB: cpu has \d+"):
+    with pytest.raises(ConfigurationError, match=r"^device_memory_limit=900TiB: cpu has only \d+"):
         memory_limit("900TiB", CPU)
 
 
@@ -81,7 +89,7 @@ def test_a_limit_caps_the_free_memory_within_its_block(caplog: pytest.LogCapture
         with pytest.raises(ConfigurationError, match="within device_memory_limit="):
             _check(2, GIB)
     assert (free_memory(CPU) or 0) > 1.1 * GIB or TOTAL < 2 * GIB
-    assert "torch cannot enforce" in caplog.text
+    assert "not enforced by torch" in caplog.text
 
 
 def test_a_silent_device_has_the_memory_of_its_limit() -> None:
@@ -125,3 +133,10 @@ def test_mps_takes_a_limit_without_a_device(monkeypatch: pytest.MonkeyPatch) -> 
     with limited_memory(torch.device("mps:0"), 2 * GIB):
         assert free_memory(torch.device("mps:0")) == GIB
     assert fractions == [0.25, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (500e6, "476.8 MiB")]
+)
+def test_human_bytes(size: float, text: str) -> None:
+    assert human_bytes(size) == text

@@ -76,7 +76,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "compile=on"], "compile=on: input should be 'off', 'default' or 'max-autotune'"),
         ([*BASE, "graphs=all"], "graphs=all: input should be 'off' or 'on'"),
         ([*BASE, "device=cpu", "graphs=on"], "graphs=on: cpu cannot capture graphs; graphs=off"),
-        ([*BASE, "device_memory_limit=0"], "device_memory_limit=0: it has to be a fraction"),
+        ([*BASE, "device_memory_limit=0"], "device_memory_limit=0: use a fraction"),
         ([*BASE, "device_memory_limit=900TiB"], "an amount up to it or a fraction up to 1 works"),
         ([*BASE, "mode=eval"], "mode=eval needs a trained policy: checkpoint="),
         ([*BASE, "agent._target_=nowhere.Agent"], "agent._target_=nowhere.Agent: No module named"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.helpers.environments import IdentityEnv
-from torchrl_gpu.devices.cores import usable_cores
+from torchrl_gpu.devices.host import usable_cores
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line import sizes
 from trainers.command_line.settings import PROVIDED

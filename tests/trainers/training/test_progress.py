@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from trainers.training.progress import ProgressDisplay, human_bytes, human_time
+from trainers.training.progress import ProgressDisplay, human_time
 
 
 class Clock:
@@ -234,24 +234,6 @@ def test_bar_of_a_run_beyond_its_total_is_full(terminal: Terminal) -> None:
 )
 def test_human_time(seconds: float, text: str) -> None:
     assert human_time(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1536, "1.5 KiB"),
-        (2**20, "1.0 MiB"),
-        (500e6, "477 MiB"),
-        (2 * 2**30, "2.0 GiB"),
-        (3 * 2**40, "3.0 TiB"),
-        (2**60, "1048576 TiB"),
-    ],
-)
-def test_human_bytes(count: float, text: str) -> None:
-    assert human_bytes(count) == text
 
 
 def test_nan_return_does_not_break_the_display() -> None:

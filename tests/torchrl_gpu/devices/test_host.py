@@ -11,7 +11,7 @@ import pytest
 _CHURN = """
 import resource
 import torch
-from torchrl_gpu.devices.host_memory import keep_freed_memory
+from torchrl_gpu.devices.host import keep_freed_memory
 
 print(keep_freed_memory())
 for turn in range(20):
