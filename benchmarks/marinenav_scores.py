@@ -31,7 +31,7 @@ from envs.marinenav.baselines import (
     StraightToGoal,
 )
 from envs.marinenav.curriculum import PAPER_STAGES
-from envs.marinenav.evaluation import Evaluation, evaluate
+from envs.marinenav.evaluation import Results, evaluate
 from envs.marinenav.scenario import draw_scenarios
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.commands import call_with_arguments
@@ -152,7 +152,7 @@ def _train(agent: str, device: str) -> None:
     print(f"kept as {_file(agent)}\n", flush=True)
 
 
-def _ours(found: Evaluation) -> list[str]:
+def _ours(found: Results) -> list[str]:
     overall = found.overall
     interval = f"{overall.success.low:.3f} to {overall.success.high:.3f}"
     return [

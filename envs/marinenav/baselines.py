@@ -33,20 +33,16 @@ from envs.marinenav.physics import (
     sail,
     to_body,
 )
-from envs.marinenav.scale import make_units
+from envs.marinenav.scale import Normalize, make_units
+from envs.settings import Device
 from torchrl_gpu.arguments import checked
 
 
 class Baseline(TensorDictModuleBase):
-    """Base class of rule-based policies.
-
-    Args:
-        normalize: set to the `normalize` of the environment, which scales the observations.
-        device: device of the environment.
-    """
+    """Base class of rule-based policies; `normalize` and `device` are those of the environment."""
 
     @checked
-    def __init__(self, *, normalize: bool = True, device: torch.device | str = "cpu") -> None:
+    def __init__(self, *, normalize: Normalize = True, device: Device = "cpu") -> None:
         super().__init__()
         self.in_keys = ["observation", "objects", "objects_mask"]
         self.out_keys = ["action"]
@@ -76,13 +72,11 @@ class RandomPolicy(Baseline):
 
     Args:
         seed: random seed of the actions.
-        normalize: see `Baseline`.
-        device: see `Baseline`.
     """
 
     @checked
     def __init__(
-        self, *, seed: int = 0, normalize: bool = True, device: torch.device | str = "cpu"
+        self, *, seed: int = 0, normalize: Normalize = True, device: Device = "cpu"
     ) -> None:
         super().__init__(normalize=normalize, device=device)
         self._generator = torch.Generator().manual_seed(seed)
@@ -111,17 +105,18 @@ class StraightToGoal(Baseline):
 
 
 class Planner(Baseline):
-    """Simulates each discrete action and takes the one of lowest cost."""
+    """Simulates each discrete action and takes the one of lowest cost.
+
+    Attributes:
+        steps: number of simulated steps.
+    """
+
+    steps: int
 
     def act(self, view: View) -> Tensor:
         """Return the action of lowest cost."""
         best = self.cost(view, self._look_ahead(view)).argmin(0)
         return self._actions[best].T
-
-    @property
-    @abstractmethod
-    def steps(self) -> int:
-        """Number of simulated steps."""
 
     @abstractmethod
     def cost(self, view: View, motions: Tensor) -> Tensor:
@@ -129,8 +124,8 @@ class Planner(Baseline):
 
         Args:
             view: views of the robots.
-            motions: motions of the robots in their present body frames after each step of holding
-                one action, `[steps, 11, 25, B]`.
+            motions: motions of the robots after each step of holding one action, in their body
+                frames of the first step, `[steps, 11, 25, B]`.
         """
 
     def _look_ahead(self, view: View) -> Tensor:
@@ -154,6 +149,8 @@ class PotentialField(Planner):
     Trans. Robotics and Automation 16(5), 2000, with the paper's constants.
     """
 
+    steps = 1
+
     ATTRACTION: Final = 50.0
     REPULSION: Final = 500.0
     INFLUENCE: Final = 15.0  # m, d0
@@ -161,11 +158,6 @@ class PotentialField(Planner):
     CRUISE: Final = 2.5  # m/s, upper bound of the desired speed
     APPROACH: Final = 0.25  # 1/s, desired speed per metre of remaining distance
     LEAD: Final = 1.5  # s, extrapolation of the heading
-
-    @property
-    def steps(self) -> int:
-        """One."""
-        return 1
 
     def cost(self, view: View, motions: Tensor) -> Tensor:
         """Return the deviation of each action from the course and speed of the force."""
@@ -201,8 +193,6 @@ class ModelPredictive(Planner):
 
     Args:
         horizon: number of simulated steps of 0.5 s, at least 1.
-        normalize: see `Baseline`.
-        device: see `Baseline`.
     """
 
     CLEARANCE: Final = 2.0  # m between hulls, below which a plan is penalised
@@ -214,16 +204,11 @@ class ModelPredictive(Planner):
         self,
         *,
         horizon: Annotated[int, Field(ge=1)] = 4,
-        normalize: bool = True,
-        device: torch.device | str = "cpu",
+        normalize: Normalize = True,
+        device: Device = "cpu",
     ) -> None:
         super().__init__(normalize=normalize, device=device)
-        self._steps = horizon
-
-    @property
-    def steps(self) -> int:
-        """The horizon."""
-        return self._steps
+        self.steps = horizon
 
     def cost(self, view: View, motions: Tensor) -> Tensor:
         """Return the remaining distance to the goal, plus the penalties of turning and nearness."""

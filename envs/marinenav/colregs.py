@@ -41,7 +41,8 @@ def give_way_angle(view: View) -> Tensor:
     pe_x, pe_y = (-component for component in to_body(c, s, px, py))
     ve_x, ve_y = to_body(c, s, ego_x, ego_y)
     # pe_x in [-9, 12], pe_y in [-17, 0], not pe_y + 7 > (-7/12)(pe_x - 12), a in [pi/4, 3 pi/4]
-    crossing = _least(
+    # All conditions of a situation hold where the smallest of their margins is not negative.
+    crossing = _smallest(
         pe_x + 9.0,
         12.0 - pe_x,
         pe_y + 17.0,
@@ -50,7 +51,7 @@ def give_way_angle(view: View) -> Tensor:
         ve_y - ve_x.abs(),
     )
     # pe_x in [0, 17], |pe_y| <= 4.5, |a| > 3 pi/4
-    head_on = _least(pe_x, 17.0 - pe_x, 4.5 - pe_y.abs(), -ve_x - ve_y.abs())
+    head_on = _smallest(pe_x, 17.0 - pe_x, 4.5 - pe_y.abs(), -ve_x - ve_y.abs())
     situation = torch.maximum(crossing, head_on)
     # D = |p_obj|, b = r_obj + 1, t = sqrt(D^2 - b^2): the length of the tangent
     b = radius + SAFETY_MARGIN
@@ -65,15 +66,14 @@ def give_way_angle(view: View) -> Tensor:
     sine, cosine = seen_x * turn_y + seen_y * turn_x, seen_x * turn_x - seen_y * turn_y
     # Rows without an object have no speed.
     speeds = torch.minimum(speed_squared, ego_speed_squared) - MIN_SPEED**2
-    applies = (_least(speeds, situation, squared) >= 0.0) & (sine > 0.0)
+    applies = (_smallest(speeds, situation, squared) >= 0.0) & (sine > 0.0)
     # Select the first object to which a rule applies.
     count = torch.arange(len(px), 0, -1, dtype=px.dtype, device=px.device)[:, None, None]
-    greatest = (count * applies).amax(0, keepdim=True)
-    first = (len(px) - greatest).long().clamp(max=len(px) - 1)
+    highest = (count * applies).amax(0, keepdim=True)
+    first = (len(px) - highest).long().clamp(max=len(px) - 1)
     phi = torch.atan2(sine.gather(0, first), cosine.gather(0, first))
-    return (phi * (greatest > 0.0))[0]
+    return (phi * (highest > 0.0))[0]
 
 
-def _least(first: Tensor, *others: Tensor) -> Tensor:
-    """Return the minimum of several margins: all conditions hold where it is not negative."""
-    return reduce(torch.minimum, others, first)
+def _smallest(*margins: Tensor) -> Tensor:
+    return reduce(torch.minimum, margins)

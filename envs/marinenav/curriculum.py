@@ -1,22 +1,16 @@
-"""Difficulty of episodes: stages one after the other over frames, or all at once."""
+"""Difficulty of the episodes: stages that follow one another by frames, or all at once."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from envs.marinenav.layout import (
-    MAP_SIZE,
-    Demand,
-    Size,
-    begin_drafts,
-    complete_drafts,
-)
 from envs.marinenav.noise import seed_streams
+from envs.marinenav.placement import MAP_SIZE, Contents, Size, begin_drafts, complete_drafts
 from torchrl_gpu.errors import ConfigurationError
 
 # Trial layouts that show whether the map has room for a stage, and how many must be complete.
@@ -51,24 +45,17 @@ PAPER_STAGES: Final = (
 )
 
 
-class Difficulty(Protocol):
-    """Sets the contents of the episodes to come."""
-
-    def demand(self, frames: Tensor) -> Demand:
-        """Return the demand of the episodes that start at `frames`, counted over all seas."""
-
-    def metrics(self, frames: Tensor) -> dict[str, Tensor]:
-        """Return the metrics of the difficulty at `frames`, each `[]`, by name."""
-
-
-class Schedule:
-    """One stage after the other, looked up on the device without reading tensors on the host.
+class Difficulty:
+    """Contents of the episodes to come, looked up on the device without reading it on the host.
 
     Args:
         stages: stages ordered by first frame, the first one from frame 0.
         num_vortices: number of vortices per sea, equal in all stages.
         dtype: dtype of the distances.
         device: device of the lookup tables.
+        mixed_seas: number of seas that train in all stages at once, whatever the first frames:
+            every other sea in the last stage, the rest in turn in the others; None to train in one
+            stage after the other.
     """
 
     def __init__(
@@ -77,53 +64,38 @@ class Schedule:
         num_vortices: int,
         dtype: torch.dtype,
         device: torch.device,
+        *,
+        mixed_seas: int | None = None,
     ) -> None:
-        self._from_frames = torch.tensor([stage.from_frame for stage in stages], device=device)
-        self._demands = _demands(stages, num_vortices, dtype, device)
+        from_frames, robots, obstacles, distances = zip(*stages, strict=True)
+        counts = (robots, [num_vortices] * len(stages), obstacles)
+        self._from_frames = torch.tensor(from_frames, device=device)
+        self._stages = Contents(
+            torch.tensor(counts, device=device), torch.tensor(distances, dtype=dtype, device=device)
+        )
+        self._mixture: Contents | None = None
+        if mixed_seas is not None:
+            numbers, last = torch.arange(mixed_seas, device=device), len(stages) - 1
+            self._mixture = self._pick(
+                torch.where(numbers % 2 == 0, last, numbers // 2 % max(last, 1))
+            )
 
-    def stage(self, frames: Tensor) -> Tensor:
-        """Return the index of the stage at `frames`, counted over all seas, int64 `[1]`."""
+    def contents(self, frames: Tensor) -> Contents:
+        """Return the contents of the episodes that start at `frames`, counted over all seas."""
+        return self._pick(self._stage(frames)) if self._mixture is None else self._mixture
+
+    def metrics(self, frames: Tensor) -> dict[str, Tensor]:
+        """Return the index of the current stage, 0 for the first, int64 `[]`; {} for a mixture."""
+        return {"curriculum/stage": self._stage(frames)[0]} if self._mixture is None else {}
+
+    def _stage(self, frames: Tensor) -> Tensor:
+        """Return the index of the stage at `frames`, int64 `[1]`."""
         return (frames >= self._from_frames).sum(0, keepdim=True) - 1
 
-    def demand(self, frames: Tensor) -> Demand:
-        """Return the demand of all seas: see `Difficulty`."""
-        return _pick(self._demands, self.stage(frames))
-
-    def metrics(self, frames: Tensor) -> dict[str, Tensor]:
-        """Return the index of the current stage, 0 for the first, int64 `[]`."""
-        return {"curriculum/stage": self.stage(frames)[0]}
-
-
-class Mixture:
-    """All stages at once: the last one in every other sea, the others in turn in the rest.
-
-    Args:
-        stages: stages; their first frames have no effect.
-        seas: number of seas.
-        num_vortices: number of vortices per sea, equal in all stages.
-        dtype: dtype of the distances.
-        device: device of the lookup tables.
-    """
-
-    def __init__(
-        self,
-        stages: Sequence[Stage],
-        seas: int,
-        num_vortices: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        numbers, others = torch.arange(seas, device=device), max(len(stages) - 1, 1)
-        own = torch.where(numbers % 2 == 0, len(stages) - 1, numbers // 2 % others)
-        self._demand = _pick(_demands(stages, num_vortices, dtype, device), own)
-
-    def demand(self, frames: Tensor) -> Demand:
-        """Return the demand of each sea, at all frames the same: see `Difficulty`."""
-        return self._demand
-
-    def metrics(self, frames: Tensor) -> dict[str, Tensor]:
-        """Return no metrics, because nothing changes."""
-        return {}
+    def _pick(self, stages: Tensor) -> Contents:
+        """Return the contents of the stages with the given indices, int64 `[N]`."""
+        counts, distances = self._stages
+        return Contents(counts.index_select(1, stages), distances.index_select(0, stages))
 
 
 def check_stages(stages: Sequence[Stage], size: Size) -> None:
@@ -161,9 +133,9 @@ def check_stages(stages: Sequence[Stage], size: Size) -> None:
 def _check_possible(stage: Stage, num_vortices: int) -> None:
     """Check a stage by sampling layouts, because no formula gives the capacity of the map."""
     counts = torch.tensor([[stage.robots], [num_vortices], [stage.obstacles]])
-    demand = Demand(counts, torch.tensor([stage.min_start_goal_distance], dtype=torch.float64))
+    distance = torch.tensor([stage.min_start_goal_distance], dtype=torch.float64)
     size = Size(stage.robots, num_vortices, stage.obstacles)
-    draft = begin_drafts(demand, size, _TRIALS)
+    draft = begin_drafts(Contents(counts, distance), size, _TRIALS)
     draft, _ = complete_drafts(draft, seed_streams(0, _TRIALS, torch.device("cpu")))
     placed = torch.cat((draft.ends[0, 0], draft.vortices[0], draft.obstacles[0])).isfinite()
     complete = placed.all(0).sum().item()
@@ -174,21 +146,3 @@ def _check_possible(stage: Stage, num_vortices: int) -> None:
             f"and {stage.obstacles} obstacles in only {complete} of {_TRIALS} random layouts: set "
             "fewer robots, vortices or obstacles, or a shorter distance"
         )
-
-
-def _demands(
-    stages: Sequence[Stage], num_vortices: int, dtype: torch.dtype, device: torch.device
-) -> Demand:
-    """Return the demands of the stages, in their order."""
-    _, robots, obstacles, distances = zip(*stages, strict=True)
-    counts = (robots, [num_vortices] * len(stages), obstacles)
-    return Demand(
-        torch.tensor(counts, device=device), torch.tensor(distances, dtype=dtype, device=device)
-    )
-
-
-def _pick(demands: Demand, stages: Tensor) -> Demand:
-    """Return the demands of the stages with the given indices, int64 `[N]`."""
-    return Demand(
-        demands.counts.index_select(1, stages), demands.min_distance.index_select(0, stages)
-    )

@@ -11,21 +11,14 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from envs.marinenav.actions import discrete_actions
-from envs.marinenav.curriculum import (
-    PAPER_STAGES,
-    Difficulty,
-    Mixture,
-    Schedule,
-    Stage,
-    check_stages,
-)
-from envs.marinenav.layout import Size
+from envs.marinenav.curriculum import PAPER_STAGES, Difficulty, Stage, check_stages
 from envs.marinenav.noise import make_noise, seed_streams
 from envs.marinenav.observations import Entries, Observer
 from envs.marinenav.perception import View
 from envs.marinenav.physics import STEP_SECONDS
+from envs.marinenav.placement import Size
 from envs.marinenav.render import SeaRenderer
-from envs.marinenav.scale import Limits, drawn_limits, given_limits, make_units
+from envs.marinenav.scale import Limits, Normalize, drawn_limits, given_limits, make_units
 from envs.marinenav.scenario import Scenario, check_scenarios, to_sea
 from envs.marinenav.sea import Outcome, Sea
 from envs.marinenav.simulator import (
@@ -86,7 +79,6 @@ class MarineNavEnv(Environment):
         num_vortices: number of vortices per sea, which cause the current, 0 to 64.
         min_start_goal_distance: minimum distance from each start to its goal in metres, at least 0.
         noise: add the paper's sensor noise to observed objects.
-        normalize: scale observations to order 1; False for SI units.
         curriculum: train by the stages of `schedule`; `num_robots` and `num_obstacles` are then
             maxima. Evaluation and demo always use the fixed numbers.
         schedule: curriculum stages, each (first frame, robots, obstacles, minimum start-goal
@@ -120,7 +112,7 @@ class MarineNavEnv(Environment):
         num_vortices: Annotated[int, Field(ge=0, le=64)] = 0,
         min_start_goal_distance: Annotated[float, Field(ge=0)] = 40.0,
         noise: bool = True,
-        normalize: bool = True,
+        normalize: Normalize = True,
         curriculum: bool = False,
         schedule: Sequence[tuple[int, int, int, float]] | None = None,
         mixture: bool = False,
@@ -142,14 +134,11 @@ class MarineNavEnv(Environment):
         check_stages(stages, size)
         numbers, place = getattr(torch, dtype), torch.device(device)
         super().__init__(device=place, batch_size=[num_envs])
-        difficulty: Difficulty = (
-            Mixture(stages, num_envs, num_vortices, numbers, place)
-            if mixture
-            else Schedule(stages, num_vortices, numbers, place)
-        )
         self._simulator = Simulator(
             size,
-            difficulty,
+            Difficulty(
+                stages, num_vortices, numbers, place, mixed_seas=num_envs if mixture else None
+            ),
             make_noise(self.device, numbers) if noise else None,
             max_episode_steps,
         )

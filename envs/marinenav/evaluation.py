@@ -64,7 +64,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Results:
     """Results of an evaluation, by level and over all levels."""
 
     levels: tuple[Result, ...]
@@ -95,7 +95,7 @@ def evaluate(
     normalize: bool = True,
     device: torch.device | str = "cpu",
     seed: int = 0,
-) -> Evaluation:
+) -> Results:
     """Evaluate a policy that steers all robots, over many episodes in parallel.
 
     An episode ends with the first collision, when all robots are at their goals, or at the time
@@ -129,7 +129,7 @@ def evaluate(
     if module is not None:
         module.train()
     levels = torch.tensor([Scenario.model_validate(episode).level for episode in scenarios])
-    return Evaluation(
+    return Results(
         tuple(_summarise(rows[:, levels == level]) for level in levels.unique().tolist()),
         _summarise(rows),
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
-from pydantic import Field
 from tensordict import TensorDictBase
 from torchrl.envs.utils import step_mdp
 
-from envs.marinenav.env import MAX_STEPS, MarineNavEnv
+from envs.marinenav.env import MarineNavEnv
 from envs.marinenav.physics import STEP_SECONDS
 from envs.marinenav.specs import GROUP
 from torchrl_gpu.arguments import checked
@@ -25,15 +24,9 @@ class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
     """Gymnasium interface of `MarineNavEnv` with one robot in one sea.
 
     Args:
-        num_obstacles: number of buoys, 0 to 64.
-        num_vortices: number of vortices, which cause the current, 0 to 64.
-        min_start_goal_distance: minimum distance from start to goal in metres, at least 0.
-        noise: add the paper's sensor noise to observed objects.
-        normalize: scale observations to order 1; False for SI units.
         discrete: actions are indices of the paper's 25 actions; False for two thrust rates.
-        max_episode_steps: maximum number of steps per episode, at least 1; longer episodes are
-            truncated.
         render_mode: `rgb_array` for images `[720, 720, 3]`, None for no images.
+        **settings: arguments of `MarineNavEnv`, except `num_envs` and `num_robots`.
 
     Raises:
         ConfigurationError: an argument is out of range, or the map has no room for the robot,
@@ -49,25 +42,11 @@ class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
     def __init__(
         self,
         *,
-        num_obstacles: Annotated[int, Field(ge=0)] = 4,
-        num_vortices: Annotated[int, Field(ge=0)] = 0,
-        min_start_goal_distance: Annotated[float, Field(ge=0)] = 40.0,
-        noise: bool = True,
-        normalize: bool = True,
         discrete: bool = False,
-        max_episode_steps: Annotated[int, Field(ge=1)] = MAX_STEPS,
         render_mode: Literal["rgb_array"] | None = None,
+        **settings: Any,
     ) -> None:
-        self.env = MarineNavEnv(
-            num_envs=1,
-            num_robots=1,
-            num_obstacles=num_obstacles,
-            num_vortices=num_vortices,
-            min_start_goal_distance=min_start_goal_distance,
-            noise=noise,
-            normalize=normalize,
-            max_episode_steps=max_episode_steps,
-        )
+        self.env = MarineNavEnv(num_envs=1, num_robots=1, **settings)
         self.render_mode = render_mode
         self._table = self.env.discrete_actions if discrete else None
         group = self.env.observation_spec[GROUP]

@@ -13,14 +13,15 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from envs.marinenav.colregs import give_way_angle
-from envs.marinenav.layout import MAP_SIZE
 from envs.marinenav.perception import SENSING_RANGE
 from envs.marinenav.physics import VESSEL_LENGTH, VESSEL_WIDTH, current
+from envs.marinenav.placement import MAP_SIZE
 from envs.marinenav.sea import GOAL_RADIUS
 from envs.marinenav.simulator import Episode, pick, to_device
 from torchrl_gpu.environments.captions import grid
 
 Colour = tuple[int, int, int]
+Fill = tuple[int, ...]
 Point = tuple[float, float]
 
 MARGIN: Final = 4.0  # m of sea shown around the map
@@ -34,6 +35,7 @@ CORE: Final = (178, 216, 232)
 BUOY: Final = (240, 110, 60)
 ALARM: Final = (255, 72, 88)
 WRECK: Final = (96, 110, 122)
+INK: Final = (12, 28, 44)
 ROBOTS: Final = (
     (255, 209, 102),
     (6, 214, 160),
@@ -59,7 +61,6 @@ class SeaRenderer:
 
     def __init__(self, size: int = 720) -> None:
         self.size = size
-        self._scale = 1.0  # pixels per metre of the current image
         self._trails: dict[int, list[list[Point]]] = {}
         self._steps: dict[int, int] = {}
 
@@ -78,26 +79,21 @@ class SeaRenderer:
         shown = to_device(pick(episode, chosen), torch.device("cpu"))
         rows, columns = grid(len(seas))
         size = self.size // columns
-        self._scale = size * SUPERSAMPLING / (MAP_SIZE + 2.0 * MARGIN)
         picture = Image.new("RGB", (size * columns, size * rows), DEEP)
         for slot, sea in enumerate(seas):
-            tile = self._tile(pick(shown, torch.tensor([slot])), sea)
-            tile = tile.resize((size, size), Image.Resampling.LANCZOS)
+            chart = _Chart(size * SUPERSAMPLING)
+            self._draw_sea(chart, pick(shown, torch.tensor([slot])), sea)
+            tile = chart.image.resize((size, size), Image.Resampling.LANCZOS)
             picture.paste(tile, (slot % columns * size, slot // columns * size))
         return torch.from_numpy(np.array(picture))
 
-    def _tile(self, episode: Episode, index: int) -> Image.Image:
+    def _draw_sea(self, chart: _Chart, episode: Episode, index: int) -> None:
         sea = episode.sea
-        side = round(self._scale * (MAP_SIZE + 2.0 * MARGIN))
-        image = Image.new("RGB", (side, side), DEEP)
-        pen = ImageDraw.Draw(image, "RGBA")
-        corner = [self._pixel(MAP_SIZE, 0.0), self._pixel(0.0, MAP_SIZE)]
-        pen.rectangle(corner, fill=SHALLOW)
-        self._draw_current(pen, sea.vortices)
+        chart.draw_current(sea.vortices)
         for x, y, radius in sea.obstacles[:, :, 0].T.tolist():
             if radius > 0.0:
-                self._disc(pen, (x, y), radius, BUOY, (255, 235, 220))
-                self._disc(pen, (x, y), 0.35 * radius, (255, 235, 220), None)
+                chart.circle((x, y), radius, BUOY, (255, 235, 220))
+                chart.circle((x, y), 0.35 * radius, (255, 235, 220))
 
         motion, steps = sea.motion[:, :, 0].T.tolist(), int(sea.steps[0])
         trails = self._follow(index, steps, [(row[0], row[1]) for row in motion])
@@ -108,16 +104,16 @@ class SeaRenderer:
             if not exists:
                 continue
             colour = ROBOTS[number % len(ROBOTS)]
-            self._draw_goal(pen, goals[number], colour, has_arrived)
-            self._draw_trail(pen, trails[number], colour)
+            goal = (goals[number][0], goals[number][1])
+            chart.circle(goal, GOAL_RADIUS, (*colour, 110 if has_arrived else 35), (*colour, 230))
+            chart.circle(goal, 0.35, colour)
+            chart.draw_trail(trails[number], colour)
             x, y, heading = motion[number][:3]
             if is_active:
-                self._circle(pen, (x, y), SENSING_RANGE, (*colour, 60), 1)
+                chart.ring((x, y), SENSING_RANGE, (*colour, 60))
                 course = math.atan2(motion[number][7], motion[number][6])
-                self._draw_duty(pen, (x, y), course, phi[number])
-            hull = colour if is_active or has_arrived else WRECK
-            self._draw_hull(pen, (x, y), heading, hull)
-        return image
+                chart.draw_duty((x, y), course, phi[number])
+            chart.draw_hull((x, y), heading, colour if is_active or has_arrived else WRECK)
 
     def _follow(self, index: int, steps: int, places: list[Point]) -> list[list[Point]]:
         """Return the trails of the robots; a lower step number marks a new episode."""
@@ -130,7 +126,34 @@ class SeaRenderer:
         self._steps[index] = steps
         return trails
 
-    def _draw_current(self, pen: ImageDraw.ImageDraw, vortices: Tensor) -> None:
+
+class _Chart:
+    """Square image of the map, on which shapes are drawn at positions in metres.
+
+    Args:
+        size: width and height of the image, in pixels.
+
+    Attributes:
+        image: the image.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._scale = size / (MAP_SIZE + 2.0 * MARGIN)  # pixels per metre
+        self.image = Image.new("RGB", (size, size), DEEP)
+        self._pen = ImageDraw.Draw(self.image, "RGBA")
+        corners = [self._pixel(MAP_SIZE, 0.0), self._pixel(0.0, MAP_SIZE)]
+        self._pen.rectangle(corners, fill=SHALLOW)
+
+    def circle(self, place: Point, radius: float, fill: Fill, outline: Fill | None = None) -> None:
+        """Draw a filled circle."""
+        self._pen.ellipse(self._box(place, radius), fill, outline, self._pixels(0.15))
+
+    def ring(self, place: Point, radius: float, colour: Fill) -> None:
+        """Draw a thin circle."""
+        self._pen.ellipse(self._box(place, radius), None, colour, SUPERSAMPLING)
+
+    def draw_current(self, vortices: Tensor) -> None:
+        """Draw the current as arrows, and the cores of the vortices `[4, V, 1]`."""
         if vortices.shape[1] == 0:
             return
         places = torch.arange(ARROW_SPACING / 2.0, MAP_SIZE, ARROW_SPACING, dtype=vortices.dtype)
@@ -138,41 +161,33 @@ class SeaRenderer:
         flow = current(points, vortices)[..., 0].T.tolist()
         for (x, y), (u, v) in zip(points[..., 0].T.tolist(), flow, strict=True):
             speed = math.hypot(u, v)
-            if speed < 0.02:
-                continue
-            length = ARROW_SPACING * min(0.9, 0.35 + 0.5 * speed)
-            colour = (*FOAM, round(70 + 150 * min(1.0, speed)))
-            self._arrow(pen, (x, y), (u / speed * length, v / speed * length), colour)
+            if speed >= 0.02:
+                length = ARROW_SPACING * min(0.9, 0.35 + 0.5 * speed)
+                colour = (*FOAM, round(70 + 150 * min(1.0, speed)))
+                self._draw_arrow((x, y), (u / speed * length, v / speed * length), colour)
         for x, y, circulation, radius in vortices[:, :, 0].T.tolist():
             if circulation != 0.0:
-                self._disc(pen, (x, y), radius, CORE, None)
-                for ring in (2.0, 3.2):
-                    self._circle(pen, (x, y), ring * radius, (*CORE, 140), 1)
+                self.circle((x, y), radius, CORE)
+                for factor in (2.0, 3.2):
+                    self.ring((x, y), factor * radius, (*CORE, 140))
 
-    def _draw_goal(
-        self, pen: ImageDraw.ImageDraw, place: Sequence[float], colour: Colour, has_arrived: bool
-    ) -> None:
-        at = (place[0], place[1])
-        self._disc(pen, at, GOAL_RADIUS, (*colour, 110 if has_arrived else 35), (*colour, 230))
-        self._disc(pen, at, 0.35, colour, None)
-
-    def _draw_trail(self, pen: ImageDraw.ImageDraw, trail: list[Point], colour: Colour) -> None:
+    def draw_trail(self, trail: list[Point], colour: Colour) -> None:
+        """Draw the past positions of a robot, which fade with their age."""
         pixels = [self._pixel(*place) for place in trail]
-        for number, (start, end) in enumerate(itertools.pairwise(pixels)):
+        for number, ends in enumerate(itertools.pairwise(pixels)):
             fade = 40 + 180 * (number + 1) / len(pixels)
-            pen.line([start, end], (*colour, round(fade)), round(0.22 * self._scale))
+            self._pen.line(ends, (*colour, round(fade)), self._pixels(0.22))
 
-    def _draw_duty(self, pen: ImageDraw.ImageDraw, place: Point, course: float, phi: float) -> None:
-        if phi <= 0.0:
-            return
-        # PIL measures angles clockwise from east, courses are clockwise from north.
-        start = math.degrees(course) - 90.0
-        box = self._box(place, 7.0)
-        pen.pieslice(box, start, start + math.degrees(phi), (*ALARM, 90), (*ALARM, 230))
+    def draw_duty(self, place: Point, course: float, phi: float) -> None:
+        """Draw the turn by `phi` that the collision regulations require."""
+        if phi > 0.0:
+            # PIL measures angles clockwise from east, courses are clockwise from north.
+            start = math.degrees(course) - 90.0
+            end = start + math.degrees(phi)
+            self._pen.pieslice(self._box(place, 7.0), start, end, (*ALARM, 90), (*ALARM, 230))
 
-    def _draw_hull(
-        self, pen: ImageDraw.ImageDraw, place: Point, heading: float, colour: Colour
-    ) -> None:
+    def draw_hull(self, place: Point, heading: float, colour: Colour) -> None:
+        """Draw a vessel."""
         half, beam = VESSEL_LENGTH / 2.0, VESSEL_WIDTH / 2.0
         outline = (
             (half, 0.0),
@@ -185,43 +200,16 @@ class SeaRenderer:
         pixels = [
             self._pixel(place[0] + c * x - s * y, place[1] + s * x + c * y) for x, y in outline
         ]
-        pen.polygon(pixels, colour, (12, 28, 44), round(0.12 * self._scale))
-        bow, mast = pixels[0], self._pixel(*place)
-        pen.line([mast, bow], (12, 28, 44), round(0.15 * self._scale))
+        self._pen.polygon(pixels, colour, INK, self._pixels(0.12))
+        self._pen.line([self._pixel(*place), pixels[0]], INK, self._pixels(0.15))
 
-    def _arrow(
-        self,
-        pen: ImageDraw.ImageDraw,
-        middle: Point,
-        vector: Point,
-        colour: tuple[int, int, int, int],
-    ) -> None:
+    def _draw_arrow(self, middle: Point, vector: Point, colour: Fill) -> None:
         (x, y), (u, v) = middle, vector
         start, tip = self._pixel(x - u / 2, y - v / 2), self._pixel(x + u / 2, y + v / 2)
-        pen.line([start, tip], colour, SUPERSAMPLING)
+        self._pen.line([start, tip], colour, SUPERSAMPLING)
         for side in (-0.5, 0.5):
             barb = (x + u / 4 - side * v * 0.5, y + v / 4 + side * u * 0.5)
-            pen.line([self._pixel(*barb), tip], colour, SUPERSAMPLING)
-
-    def _disc(
-        self,
-        pen: ImageDraw.ImageDraw,
-        place: Point,
-        radius: float,
-        fill: tuple[int, ...],
-        outline: tuple[int, ...] | None,
-    ) -> None:
-        pen.ellipse(self._box(place, radius), fill, outline, round(0.15 * self._scale))
-
-    def _circle(
-        self,
-        pen: ImageDraw.ImageDraw,
-        place: Point,
-        radius: float,
-        colour: tuple[int, ...],
-        width: int,
-    ) -> None:
-        pen.ellipse(self._box(place, radius), None, colour, width * SUPERSAMPLING)
+            self._pen.line([self._pixel(*barb), tip], colour, SUPERSAMPLING)
 
     def _box(self, place: Point, radius: float) -> list[Point]:
         x, y = place
@@ -230,3 +218,6 @@ class SeaRenderer:
     def _pixel(self, x: float, y: float) -> Point:
         """Return the pixel of a position; x points up, y to the right."""
         return self._scale * (y + MARGIN), self._scale * (MAP_SIZE + MARGIN - x)
+
+    def _pixels(self, length: float) -> int:
+        return round(length * self._scale)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from envs.marinenav.layout import MAP_SIZE
 from envs.marinenav.perception import SENSING_RANGE
 from envs.marinenav.physics import (
     CIRCULATION,
@@ -21,6 +21,7 @@ from envs.marinenav.physics import (
     VELOCITY,
     VESSEL_RADIUS,
 )
+from envs.marinenav.placement import MAP_SIZE
 from envs.marinenav.sea import Sea
 
 # Divisors of normalised observations, row by row.
@@ -34,6 +35,8 @@ OWN_UNITS: Final = (
     MAX_THRUST,
 )
 OBJECT_UNITS: Final = (SENSING_RANGE, SENSING_RANGE, MAX_SPEED, MAX_SPEED, VESSEL_RADIUS)
+
+Normalize = Annotated[bool, Field(description="scale observations to order 1; False for SI units")]
 
 MAX_YAW_RATE: Final = 1.5  # rad/s; above the steady yaw rate at the maximum thrust moment
 MAX_ERROR: Final = 0.25  # m or m/s; the noise tables end at 4.2 standard deviations

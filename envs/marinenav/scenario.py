@@ -15,9 +15,9 @@ import torch
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from envs.marinenav.curriculum import Stage
-from envs.marinenav.layout import Demand, Size, begin_drafts, complete_drafts
 from envs.marinenav.noise import seed_streams, split_streams
 from envs.marinenav.physics import CORE_RADIUS, current
+from envs.marinenav.placement import Contents, Size, begin_drafts, complete_drafts
 from envs.marinenav.sea import Sea, put_to_sea
 from torchrl_gpu.checkpoints.files import atomic_file, reason
 from torchrl_gpu.errors import ConfigurationError
@@ -224,10 +224,10 @@ def draw_scenarios(
     distances = torch.tensor(
         [stage.min_start_goal_distance for stage in stages], dtype=torch.float64
     )
-    demand = Demand(torch.tensor(counts)[rows].T, distances[rows])
-    size = Size(*demand.counts.amax(1).tolist())
+    contents = Contents(torch.tensor(counts)[rows].T, distances[rows])
+    size = Size(*contents.counts.amax(1).tolist())
     streams = seed_streams(seed, len(rows), torch.device("cpu"))
-    draft, streams = complete_drafts(begin_drafts(demand, size, len(rows)), streams)
+    draft, streams = complete_drafts(begin_drafts(contents, size, len(rows)), streams)
     scenarios = from_sea(put_to_sea(draft, split_streams(streams), None)[0])
     return [
         scenario.model_copy(update={"level": level})

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from envs.marinenav.colregs import give_way_angle
 from envs.marinenav.compiling import stored
-from envs.marinenav.layout import OBSTACLE_RADIUS, Draft
 from envs.marinenav.noise import Noise, random_words, uniform
 from envs.marinenav.perception import View, collides, perceive, surroundings
 from envs.marinenav.physics import (
@@ -20,6 +19,7 @@ from envs.marinenav.physics import (
     current,
     sail,
 )
+from envs.marinenav.placement import OBSTACLE_RADIUS, Draft
 
 GOAL_RADIUS: Final = 2.0  # m
 STEP_REWARD: Final = -0.1

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from envs.marinenav.compiling import stored
-from envs.marinenav.curriculum import Difficulty, Schedule, Stage
-from envs.marinenav.layout import (
+from envs.marinenav.curriculum import Difficulty, Stage
+from envs.marinenav.noise import Noise, random_words, split_streams
+from envs.marinenav.perception import View
+from envs.marinenav.placement import (
     COMPLETE,
     Draft,
     Size,
@@ -24,8 +26,6 @@ from envs.marinenav.layout import (
     complete_drafts,
     try_candidates,
 )
-from envs.marinenav.noise import Noise, random_words, split_streams
-from envs.marinenav.perception import View
 from envs.marinenav.sea import Outcome, Sea, advance, look, put_to_sea
 
 CANDIDATES: Final = 4  # layout candidates per sea and step
@@ -86,7 +86,7 @@ class Simulator:
 
     def blank(self, streams: Tensor, frames: Tensor) -> SimulationState:
         """Return a simulation state of empty seas, the state before the first reset."""
-        empty = begin_drafts(self.difficulty.demand(frames), self.size, len(streams))
+        empty = begin_drafts(self.difficulty.contents(frames), self.size, len(streams))
         nothing = Episode(*put_to_sea(empty, streams, None))
         is_ready = torch.zeros_like(streams, dtype=torch.bool)
         return SimulationState(nothing, nothing, is_ready, empty, streams, frames)
@@ -98,7 +98,7 @@ class Simulator:
             streams: states of the random number generators, `[N]`.
             frames: number of steps of all seas, int64 `[]`.
         """
-        empty = begin_drafts(self.difficulty.demand(frames), self.size, len(streams))
+        empty = begin_drafts(self.difficulty.contents(frames), self.size, len(streams))
         episodes = []
         for _ in range(2):
             draft, streams = complete_drafts(empty, streams)
@@ -151,7 +151,7 @@ class Simulator:
         is_due = (drafted.kind == COMPLETE) & ~pick(state.is_ready, turn)
         following = put(state.next, turn, choose(is_due, begun, pick(state.next, turn)))
         is_used = put(torch.zeros_like(state.is_ready), turn, is_due)
-        empty = begin_drafts(self.difficulty.demand(state.frames), self.size, seas)
+        empty = begin_drafts(self.difficulty.contents(state.frames), self.size, seas)
         return state._replace(
             next=following,
             is_ready=state.is_ready | is_used,
@@ -173,8 +173,8 @@ class ScenarioSimulator(Simulator):
         size = Size(len(first.active), first.vortices.shape[1], first.obstacles.shape[1])
         stage = Stage(0, size.robots, size.obstacles, 0.0)
         motion = first.motion
-        schedule = Schedule((stage,), size.vortices, motion.dtype, motion.device)
-        super().__init__(size, schedule, noise, max_steps)
+        difficulty = Difficulty((stage,), size.vortices, motion.dtype, motion.device)
+        super().__init__(size, difficulty, noise, max_steps)
         self._first = first
 
     def begin(self, streams: Tensor, frames: Tensor) -> SimulationState:

@@ -1,4 +1,4 @@
-"""Initial layouts of episodes: starts, goals, vortices and buoys, by rejection sampling.
+"""Placement of starts, goals, vortices and buoys at the start of episodes, by rejection sampling.
 
 A layout is sampled as in the reference, one item after the other: a candidate is accepted if it
 is compatible with all items accepted before. The seas proceed independently: each tests several
@@ -45,8 +45,8 @@ class Size(NamedTuple):
     obstacles: int
 
 
-class Demand(NamedTuple):
-    """Required contents of the layouts of N seas, or one requirement for all seas.
+class Contents(NamedTuple):
+    """Required contents of N seas, or of all seas alike.
 
     Attributes:
         counts: numbers of robots, vortices and obstacles, int64 `[3, N]` or `[3, 1]`.
@@ -64,7 +64,7 @@ class Draft(NamedTuple):
         ends: starts and goals, `[2, 2, R, N]`: end, axis, robot, sea; m.
         vortices: x, y (m), direction (1 clockwise, -1 counter-clockwise), `[3, V, N]`.
         obstacles: x, y, `[2, O, N]`, m.
-        demand: required contents.
+        contents: required contents.
         kind: kind of the next item, int64 `[N]`.
         placed: number of items of this kind placed so far, int64 `[N]`.
         tries: number of candidates of this kind tested so far, int64 `[N]`.
@@ -73,15 +73,15 @@ class Draft(NamedTuple):
     ends: Tensor
     vortices: Tensor
     obstacles: Tensor
-    demand: Demand
+    contents: Contents
     kind: Tensor
     placed: Tensor
     tries: Tensor
 
 
-def begin_drafts(demand: Demand, size: Size, seas: int) -> Draft:
+def begin_drafts(contents: Contents, size: Size, seas: int) -> Draft:
     """Return empty drafts."""
-    distance, counts = demand.min_distance, demand.counts
+    counts, distance = contents
 
     def nowhere(*shape: int) -> Tensor:
         return distance.new_full((*shape, seas), torch.inf)
@@ -91,7 +91,7 @@ def begin_drafts(demand: Demand, size: Size, seas: int) -> Draft:
         nowhere(2, 2, size.robots),
         nowhere(3, size.vortices),
         nowhere(2, size.obstacles),
-        Demand(counts.expand(3, seas).contiguous(), distance.expand(seas).contiguous()),
+        Contents(counts.expand(3, seas).contiguous(), distance.expand(seas).contiguous()),
         kind,
         placed,
         tries,
@@ -133,7 +133,7 @@ def try_candidates(draft: Draft, words: Tensor) -> Draft:
     place, goal = (low + (high - low) * draws).unbind(1)
     ends = torch.stack((place, torch.where(is_robot, goal, place)))
     # |goal - start| >= d_min
-    fits = (_squared(goal - place) >= draft.demand.min_distance.square()) | ~is_robot
+    fits = (_squared(goal - place) >= draft.contents.min_distance.square()) | ~is_robot
     # Starts, and goals, more than 10 m apart; vortices and buoys 10 m plus radius from both.
     clearance = torch.where(
         is_robot,
@@ -161,7 +161,7 @@ def try_candidates(draft: Draft, words: Tensor) -> Draft:
         _put(draft.ends, ends, draft.placed, found & is_robot),
         _put(draft.vortices, whirl, draft.placed, found & is_vortex),
         _put(draft.obstacles, ends[0], draft.placed, found & is_obstacle),
-        draft.demand,
+        draft.contents,
         kind,
         placed,
         tries,
@@ -192,7 +192,7 @@ def _turn_to_next_kind(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Advance to the next required kind where the current one is complete or out of tries."""
     kind = draft.kind
-    for number, wanted in enumerate(draft.demand.counts):
+    for number, wanted in enumerate(draft.contents.counts):
         is_over = (kind == number) & ((placed >= wanted) | (tries >= TRIES))
         kind = kind + is_over
         placed, tries = placed * ~is_over, tries * ~is_over
