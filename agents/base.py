@@ -1,10 +1,10 @@
-"""The interface of all agents, and the gradient step that they share."""
+"""The base classes of all agents."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -24,55 +24,9 @@ from torchrl_gpu.acting.schedules import LinearSchedule, optional_schedule
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.learner import Losses, Update
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
-
-
-class Losses(NamedTuple):
-    """Result of `Agent.loss`.
-
-    Attributes:
-        terms: differentiable scalar losses `[]` by name (`loss/...`), each a mean over the rows of
-            the batch; a gradient step minimizes their sum.
-        metrics: other detached scalars `[]` by name, each a mean over the rows of the batch.
-        priorities: float32 `[B]`, at least 0, detached: the new priority of each transition of the
-            batch in a prioritized replay; None for an agent that computes none.
-    """
-
-    terms: dict[str, Tensor]
-    metrics: dict[str, Tensor]
-    priorities: Tensor | None = None
-
-    def joined(self, others: Sequence[Losses], shares: Sequence[float]) -> Losses:
-        """Return the detached losses of a batch from those of its parts.
-
-        Args:
-            others: losses of the parts after this one, in the order of their rows.
-            shares: number of rows of each part, this one first, divided by all rows.
-        """
-        parts = [self, *others]
-
-        def mean(scalars: Sequence[Tensor]) -> Tensor:
-            shared = [share * x.detach() for share, x in zip(shares, scalars, strict=True)]
-            return torch.stack(shared).sum(dim=0)
-
-        priorities = [part.priorities for part in parts if part.priorities is not None]
-        return Losses(
-            terms={name: mean([part.terms[name] for part in parts]) for name in self.terms},
-            metrics={name: mean([part.metrics[name] for part in parts]) for name in self.metrics},
-            priorities=torch.cat(priorities) if priorities else None,
-        )
-
-
-class Update(NamedTuple):
-    """Result of `Agent.update`.
-
-    Attributes:
-        metrics: detached scalars `[]` by name, the losses included.
-        priorities: see `Losses`.
-    """
-
-    metrics: dict[str, Tensor]
-    priorities: Tensor | None
 
 
 class Agent(nn.Module, ABC):
@@ -103,9 +57,9 @@ class Agent(nn.Module, ABC):
             larger gradient is scaled down to it; None for no limit.
         rate_schedule: learning rate of all optimizers over the frames of the policy, set before
             each gradient step; None for rates that nobody changes. See `schedule_learning_rate`.
-        phase: number of the computation that the next update is, from 0; always 0 for an agent
-            whose updates are all the same computation. Each phase is compiled and captured on its
-            own.
+        phase: index of the kind of update that comes next, from 0; always 0 for an agent whose
+            updates are all of one kind. Each phase is compiled and captured separately.
+        processes: processes that train the agent together, see `join`.
 
     Raises:
         ConfigurationError: the agent cannot produce actions of this kind, or an observation has the
@@ -148,7 +102,7 @@ class Agent(nn.Module, ABC):
         self.encoder_factory = encoder
         self.augmentation = encoder.augmentation(observation_spec)
         self.rate_schedule = None
-        self._execution = Execution()
+        self.processes: Processes = ONE_PROCESS
 
     def build_encoder(self) -> Encoder:
         """Return a new encoder of the observations, for one network.
@@ -215,41 +169,38 @@ class Agent(nn.Module, ABC):
         """
         return batch if self.augmentation is None else self.augmentation(batch)
 
-    def update(self, batch: TensorDictBase, execution: Execution | None = None) -> Update:
-        """Take one gradient step.
+    def update(self, batch: TensorDictBase) -> Update:
+        """Take one eager gradient step in fp32; the trainer calls `Execution.update` instead.
 
         Args:
             batch: transitions `[B]`, see `prepare_batch`.
-            execution: computes the gradients and steps the optimizers; None for an eager execution
-                of the agent's own.
         """
-        execution = execution or self._execution
-        optimizers = self.optimizers().values()
+        return Execution().update(self, batch)
+
+    def join(self, processes: Processes) -> None:
+        """Train as one of several processes, all from the parameters of the process of rank 0.
+
+        Every process calls this method before the trainer or the replay buffer is built.
+        """
+        self.processes = processes
+        self.policy.num_processes = processes.count
+        for tensor in self.state_dict().values():
+            tensor.copy_(processes.broadcast(tensor))
+
+    def follow_rate_schedule(self) -> None:
+        """Set the learning rates of all optimizers by `rate_schedule`, if there is one."""
         if self.rate_schedule is not None:
-            set_learning_rate(optimizers, self.rate_schedule(self.policy.frames))
-        losses = execution.gradients(self.loss, self.prepare_batch(batch), optimizers)
-        if self.max_gradient_norm is not None:
-            for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-                nn.utils.clip_grad_norm_(group["params"], self.max_gradient_norm)
-        execution.step(optimizers)
-        metrics = {name: term.detach() for name, term in losses.terms.items()} | losses.metrics
-        self.after_update(metrics)
-        self.advance()
-        return Update(metrics, losses.priorities)
+            set_learning_rate(self.optimizers().values(), self.rate_schedule(self.policy.frames))
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:
         """Run after each gradient step, for instance to update target networks.
 
         Args:
-            metrics: metrics of the step, see `Update`.
+            metrics: metrics of the step, see `Update`; means over all processes.
         """
 
     def advance(self) -> None:
-        """Set `phase` for the next update.
-
-        `update` calls this method last. The replay of a captured update runs no Python code, so
-        that whoever replays one has to call it.
-        """
+        """Set `phase` for the next update; called last in each gradient step."""
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return the optimizers by name: each of them steps at every update and is saved.

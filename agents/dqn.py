@@ -15,7 +15,6 @@ from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
-from agents.base import Losses
 from agents.modules.encoders import DEFAULT_ENCODER
 from agents.modules.networks import EncodedMLP
 from agents.modules.optimization import TargetNetwork
@@ -25,6 +24,7 @@ from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.adam import adam
+from torchrl_gpu.execution.learner import Losses
 
 
 class DQN(ValueBasedAgent):

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
-from agents.base import Losses
 from agents.modules.encoders import DEFAULT_ENCODER, Encoder
 from agents.modules.networks import mlp
 from agents.modules.optimization import TargetNetwork
@@ -28,6 +27,7 @@ from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.adam import adam
+from torchrl_gpu.execution.learner import Losses
 
 
 class IQN(ValueBasedAgent):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
-from agents.base import Losses, OnPolicyAgent
+from agents.base import OnPolicyAgent
 from agents.modules.encoders import DEFAULT_ENCODER
 from agents.modules.gae import generalized_advantage
 from agents.modules.normalization import ObservationNormalizer, RewardNormalizer, weighted_mean
@@ -28,6 +28,7 @@ from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.adam import adam
+from torchrl_gpu.execution.learner import Losses
 
 # Factor of each change of the adaptive learning rate, and its bounds.
 _RATE_FACTOR = 1.5
@@ -187,16 +188,17 @@ class PPO(OnPolicyAgent):
         # The policy acted with the statistics before this rollout, so log-probabilities come first.
         log_prob = self._by_parts(self._log_prob, rollout)
         if self.actor.normalizer is not None:
-            self.actor.normalizer.update(rollout, weight)
+            self.actor.normalizer.update(rollout, weight, self.processes)
         if self.reward_normalizer is not None:
-            reward = self.reward_normalizer(reward, terminated | truncated, weight)
+            done = terminated | truncated
+            reward = self.reward_normalizer(reward, done, weight, self.processes)
 
         value, next_value = self._values(rollout)
         advantage = generalized_advantage(
             reward, value, next_value, terminated, truncated, self.gamma, self.gae_lambda
         )
         target = advantage + value
-        unexplained = _variance(advantage, weight) / (_variance(target, weight) + 1e-8)
+        unexplained = self._variance(advantage, weight) / (self._variance(target, weight) + 1e-8)
         kept = [*self.policy.in_keys, "action", "active"]
         return rollout.select(*kept, strict=False).update(
             {
@@ -222,14 +224,15 @@ class PPO(OnPolicyAgent):
         batch, weight = super().prepare_batch(batch).copy(), _weight(batch)
 
         def mean(rows: Tensor) -> Tensor:
-            return weighted_mean(rows, weight)
+            return weighted_mean(rows, weight, self.processes)
 
         if self.normalize_advantages:
             advantage = batch.get("advantage")
             advantage = advantage - mean(advantage)
             batch.set("advantage", advantage / (mean(advantage.square()).sqrt() + 1e-8))
         if weight is not None:
-            batch.set("row_weight", weight * (len(weight) / weight.sum().clamp(min=1.0)))
+            mean_weight = self.processes.mean(weight.sum()).clamp(min=1.0)
+            batch.set("row_weight", weight * (len(weight) / mean_weight))
         return batch
 
     def loss(self, batch: TensorDictBase) -> Losses:
@@ -336,14 +339,14 @@ class PPO(OnPolicyAgent):
         values = torch.cat([function(part) for part in parts])
         return values.reshape(*rollout.batch_size, 1)
 
+    def _variance(self, values: Tensor, weight: Tensor | None) -> Tensor:
+        """Return the variance `[1]` of values `[*B, 1]`, see `weighted_mean`."""
+        mean = weighted_mean(values, weight, self.processes)
+        return weighted_mean((values - mean).square(), weight, self.processes)
+
     def _action(self, batch: TensorDictBase) -> Tensor:
         action = batch.get("action")
         return self.policy.from_bounds(action) if self.policy.is_continuous else action
-
-
-def _variance(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Return the variance `[1]` of values `[*B, 1]`, see `weighted_mean`."""
-    return weighted_mean((values - weighted_mean(values, weight)).square(), weight)
 
 
 def _weight(batch: TensorDictBase) -> Tensor | None:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
-from agents.base import Losses
 from agents.modules.categorical_values import CategoricalValues, divergence
 from agents.modules.dueling import Dueling
 from agents.modules.encoders import DEFAULT_ENCODER, Encoder
@@ -28,6 +27,7 @@ from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.adam import adam
+from torchrl_gpu.execution.learner import Losses
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
@@ -144,6 +144,7 @@ class Rainbow(ValueBasedAgent):
             priority_exponent=self.priority_exponent,
             weight_exponent=lambda: self.weight_exponent(self.policy.frames),
             frame_stacks=frame_stacks,
+            processes=self.processes,
         )
 
     def loss(self, batch: TensorDictBase) -> Losses:

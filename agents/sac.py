@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
-from agents.base import Losses, OffPolicyAgent
+from agents.base import OffPolicyAgent
 from agents.modules import tanh_normal
 from agents.modules.encoders import DEFAULT_ENCODER
 from agents.modules.networks import Critics, EncodedMLP, frozen
@@ -25,6 +25,7 @@ from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.adam import adam
+from torchrl_gpu.execution.learner import Losses
 
 
 class SAC(OffPolicyAgent):

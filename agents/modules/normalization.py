@@ -8,22 +8,26 @@ from torch import Tensor, nn
 from torchrl.data import Composite
 
 from agents.modules.gae import linear_recurrence
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 
 _LIMIT = 10.0
 _EPSILON = 1e-8
 
 
-def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Return the mean `[D]` of values `[*B, D]` over all rows.
+def weighted_mean(
+    values: Tensor, weight: Tensor | None, processes: Processes = ONE_PROCESS
+) -> Tensor:
+    """Return the mean `[D]` of values `[*B, D]` over all rows of all processes.
 
     Args:
         values: values `[*B, D]`.
         weight: weight of each row `[*B, 1]`, 0 excludes a row; None weighs all rows equally.
+        processes: processes with as many rows each.
     """
     if weight is None:
-        return values.flatten(0, -2).mean(dim=0)
-    total = (values * weight).flatten(0, -2).sum(dim=0)
-    return total / weight.sum().clamp(min=1.0)
+        return processes.mean(values.flatten(0, -2).mean(dim=0))
+    total = processes.sum((values * weight).flatten(0, -2).sum(dim=0))
+    return total / processes.sum(weight.sum()).clamp(min=1.0)
 
 
 class RunningMoments(nn.Module):
@@ -45,7 +49,12 @@ class RunningMoments(nn.Module):
         self.register_buffer("variance", torch.ones(size, device=device))
 
     @torch.no_grad()
-    def update(self, samples: Tensor, weight: Tensor | None = None) -> None:
+    def update(
+        self,
+        samples: Tensor,
+        weight: Tensor | None = None,
+        processes: Processes = ONE_PROCESS,
+    ) -> None:
         """Update the moments with samples.
 
         Source: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983.
@@ -53,14 +62,16 @@ class RunningMoments(nn.Module):
         Args:
             samples: samples `[*B, D]`.
             weight: weight of each row `[*B, 1]`, 0 excludes a row; None weighs all rows equally.
+            processes: processes with as many samples each, all of which count.
         """
-        mean = weighted_mean(samples, weight)
-        variance = weighted_mean((samples - mean).square(), weight)
+        mean = weighted_mean(samples, weight, processes)
+        variance = weighted_mean((samples - mean).square(), weight, processes)
         if weight is None:
-            self.count.add_(samples.shape[:-1].numel())
-            share = samples.shape[:-1].numel() / self.count
+            rows = processes.count * samples.shape[:-1].numel()
+            self.count.add_(rows)
+            share = rows / self.count
         else:
-            number = weight.sum()
+            number = processes.sum(weight.sum())
             self.count.add_(number)
             share = number / self.count.clamp(min=1.0)
         difference = mean - self.mean
@@ -107,10 +118,15 @@ class ObservationNormalizer(nn.Module):
             normalized.set(key, moments.standardize(observation.get(key)).clamp(-_LIMIT, _LIMIT))
         return normalized
 
-    def update(self, observation: TensorDictBase, weight: Tensor | None) -> None:
-        """Update the moments with observations `[*B]`; weight `[*B, 1]` 0 excludes a row."""
+    def update(
+        self,
+        observation: TensorDictBase,
+        weight: Tensor | None,
+        processes: Processes = ONE_PROCESS,
+    ) -> None:
+        """Update the moments with observations `[*B]`: see `RunningMoments.update`."""
         for key, moments in zip(self.vectors, self._of_vectors, strict=True):
-            moments.update(observation.get(key), weight)
+            moments.update(observation.get(key), weight, processes)
 
 
 class RewardNormalizer(nn.Module):
@@ -134,13 +150,20 @@ class RewardNormalizer(nn.Module):
         self.register_buffer("discounted", torch.zeros(*batch_size, 1, device=device))
 
     @torch.no_grad()
-    def forward(self, reward: Tensor, done: Tensor, weight: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        reward: Tensor,
+        done: Tensor,
+        weight: Tensor | None = None,
+        processes: Processes = ONE_PROCESS,
+    ) -> Tensor:
         """Update the statistics with the rewards of a rollout and return the scaled rewards.
 
         Args:
             reward: rewards `[T, num_envs, 1]` that continue those of the previous call.
             done: whether the episode ended with the step, bool `[T, num_envs, 1]`.
             weight: `[T, num_envs, 1]`, 0 for rows without a transition; None weighs all equally.
+            processes: see `RunningMoments.update`.
         """
         # R_t = r_t + gamma (1 - done_{t-1}) R_{t-1}: the recurrence of GAE, backwards in time
         decay = torch.full_like(reward, self.gamma).masked_fill(done, 0.0)
@@ -149,5 +172,5 @@ class RewardNormalizer(nn.Module):
         coefficient = torch.cat([torch.zeros_like(first), decay[:-1]])
         discounted = linear_recurrence(increment.flip(0), coefficient.flip(0)).flip(0)
         self.discounted.copy_(discounted[-1].masked_fill(done[-1], 0.0))
-        self.moments.update(discounted, weight)
+        self.moments.update(discounted, weight, processes)
         return reward * self.moments.inverse_std()

@@ -43,12 +43,14 @@ class PolicyWrapper(TensorDictModuleBase):
     Attributes:
         frames: number of environment steps taken in train mode so far, int64 `[]`, by which
             schedules advance; the first batch dimension counts environments.
+        num_processes: number of processes that take as many steps each, see `Processes`.
 
     Raises:
         ConfigurationError: the action space is neither bounded and continuous nor discrete.
     """
 
     frames: Tensor
+    num_processes: int = 1
     action_center: Tensor
     action_half_range: Tensor
 
@@ -80,7 +82,7 @@ class PolicyWrapper(TensorDictModuleBase):
         if self.training:
             if self.exploration is not None:
                 action = self.exploration(action, self.frames)
-            self.frames.add_(next(iter(tensordict.batch_size), 1))
+            self.frames.add_(self.num_processes * next(iter(tensordict.batch_size), 1))
         return tensordict.set("action", self.to_bounds(action) if self.is_continuous else action)
 
     def to_bounds(self, action: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Literal
 
@@ -15,9 +15,11 @@ from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution.gradients import Gradients, Losses
+from torchrl_gpu.execution.gradients import Gradients
 from torchrl_gpu.execution.graphs import CapturedFunction
+from torchrl_gpu.execution.learner import Learner, LossFunction, Update
 from torchrl_gpu.execution.precision import Precision, PrecisionName
+from torchrl_gpu.execution.step import gradient_step
 
 CompileMode = Literal["off", "default", "max-autotune"]
 GraphMode = Literal["off", "on"]
@@ -27,7 +29,7 @@ _TORCH_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraph
 
 # A policy converts its weights at every call. From this number of observations on, faster products
 # save more time than that costs.
-_LEAST_CAST_ROWS = 512
+_MIN_CAST_ROWS = 512
 
 _CPU = torch.device("cpu")
 
@@ -35,24 +37,20 @@ _logger = logging.getLogger(__name__)
 
 
 class Execution:
-    """Runs policies and gradient steps, in a precision and eagerly or compiled.
+    """Runs policies and gradient steps in a precision: eagerly, compiled or captured.
 
-    The collector, evaluations, films and the trainer call policies and updates only through an
-    execution. A subclass therefore changes in one place how all agents act or learn:
-
-    * `act` and `update` each wrap a whole computation;
-    * `gradients` and `step` are the parts of an update: override them, for instance, to reduce
-      gradients over several processes;
-    * `compiled` chooses the compiler.
+    The collector, evaluations, films and the trainer call policies and gradient steps only through
+    an execution. A subclass therefore changes in one place how all agents act (`act`), learn
+    (`update`) or are compiled (`compiled`).
 
     The precision applies to losses, and to policies that act for at least 512 observations at once.
     Networks have their last layer in float32, so that losses, targets and distributions are float32
     in every precision, as are parameters, optimizers and the preparation of rollouts.
 
-    Compiled are the loss and its gradients. Acting, the optimizer and `Agent.after_update` stay
-    eager, so that an update may do anything on the host. Captured are policies and whole updates,
-    which may then neither read a value back nor keep state outside tensors, but for
-    `Agent.advance`.
+    Compiled are the loss and its gradients. Acting, the optimizer and `after_update` of the agent
+    stay eager, so that an update may do anything on the host. Captured are policies and whole
+    updates, which may then neither read a value back nor keep state outside tensors; only `advance`
+    of the agent may.
 
     A batch whose gradients do not fit into memory is learned from in parts, see `Gradients`. An
     execution remembers the size of the parts for all later batches, so it serves one training.
@@ -61,7 +59,7 @@ class Execution:
         device: device of the networks.
         precision: number format of the matrix products and convolutions, see `Precision`.
         compile: compile losses with `torch.compile`: `off`, `default`, or `max-autotune`, which
-            also tries several kernels for each operation. Where the machine has no compiler, a
+            also tries several kernels for each operation. On a machine without a compiler, a
             warning is logged and losses run eagerly.
         graphs: `on` captures policies and whole updates in graphs after their first calls, and
             replays them: the host then queues one piece of work instead of hundreds. With
@@ -72,7 +70,7 @@ class Execution:
             `compiling the update of SAC`, when it begins, and with an empty text when it ends.
 
     Raises:
-        ConfigurationError: the device does not have the precision, or no graphs.
+        ConfigurationError: the device does not have the precision, or cannot capture graphs.
     """
 
     announce: Callable[[str], object]
@@ -87,7 +85,7 @@ class Execution:
         self.precision = Precision(precision, device)
         if graphs == "on" and not accelerator_of(device).graphs:
             raise ConfigurationError(
-                f"graphs=on: {accelerator_of(device).choice} cannot capture graphs; graphs=off"
+                f"graphs=on: {accelerator_of(device).choice} cannot capture graphs; use graphs=off"
             )
         self.graph_mode = graphs
         self._device = device
@@ -99,7 +97,7 @@ class Execution:
             )
             self.compile_mode = "off"
         self.announce = lambda _: None
-        self._compiled: dict[Hashable, Callable[..., Any]] = {}
+        self._compiled: dict[LossFunction, LossFunction] = {}
         self._gradients = Gradients(self.precision)
 
     def act(
@@ -135,105 +133,76 @@ class Execution:
     def _call(
         self, policy: Callable[[TensorDictBase], TensorDictBase], observation: TensorDictBase
     ) -> TensorDictBase:
-        """Call a policy eagerly, in the precision where that is worth its time."""
-        if self.precision.casts and observation.numel() < _LEAST_CAST_ROWS:
+        """Call a policy eagerly, in the precision if that saves time."""
+        if self.precision.casts and observation.numel() < _MIN_CAST_ROWS:
             return policy(observation)
         with self.precision.active():
             return policy(observation)
 
-    def update(self, agent: Any, batch: TensorDictBase) -> Any:
-        """Do one gradient step.
+    def update(self, learner: Learner, batch: TensorDictBase) -> Update:
+        """Take one gradient step, see `gradient_step`.
 
         Args:
-            agent: agent whose `update(batch, execution)` does the step. With graphs, the update is
-                captured, once for each `phase` of the agent.
+            learner: agent whose parameters change. With graphs, the step is captured once for each
+                `phase` of the agent.
             batch: transitions `[B]` to learn from.
 
         Returns:
-            The return value of the agent's `update`; with graphs, the next update overwrites its
-            tensors.
+            Metrics and new priorities; with graphs, the next update overwrites them.
         """
         if self.graph_mode == "off":
-            return agent.update(batch, self)
+            return self._step(learner, batch)
         update = self._captured(
-            (agent, agent.phase, batch.batch_size, tuple(batch.keys())),
-            partial(agent.update, execution=self),
-            f"the update of {type(agent).__name__}",
+            (learner, learner.phase, batch.batch_size, tuple(batch.keys())),
+            partial(self._step, learner),
+            f"the update of {type(learner).__name__}",
         )
         only_replays = update.is_captured
         result = update(batch)
         if only_replays:
-            agent.advance()
+            learner.advance()
         return result
+
+    def _step(self, learner: Learner, batch: TensorDictBase) -> Update:
+        """Take one gradient step with the loss as it is, or compiled."""
+        loss = learner.loss
+        if self.compile_mode == "off":
+            return gradient_step(learner, batch, loss, self._gradients)
+        if loss in self._compiled:
+            return gradient_step(learner, batch, self._compiled[loss], self._gradients)
+        started, work = time.perf_counter(), f"the update of {type(learner).__name__}"
+        _logger.info("compile=%s: compiling %s", self.compile_mode, work)
+        self.announce(f"compiling {work}")
+        self._compiled[loss] = self.compiled(loss)
+        update = gradient_step(learner, batch, self._compiled[loss], self._gradients)
+        _logger.info("compiled %s: %.0f s", work, time.perf_counter() - started)
+        self.announce("")
+        return update
+
+    def compiled(self, loss: LossFunction) -> LossFunction:
+        """Return the compiled form of a loss; override it to compile by another backend."""
+        return torch.compile(loss, mode=_TORCH_MODES[self.compile_mode])
 
     def _captured(
         self, key: Hashable, function: Callable[[TensorDictBase], Any], name: str
     ) -> CapturedFunction[Any]:
-        """Return the captured form of a computation with a key, which is the first one's."""
+        """Return the captured form of the first function that was given with a key."""
         captured = self._graphs.get(key)
         if captured is None:
             captured = self._graphs[key] = CapturedFunction(function, name, self._device)
         return captured
-
-    def gradients(
-        self,
-        loss: Callable[[TensorDictBase], Losses],
-        batch: TensorDictBase,
-        optimizers: Iterable[torch.optim.Optimizer],
-    ) -> Losses:
-        """Compute the gradients of one gradient step, ready to be clipped.
-
-        Args:
-            loss: loss function of an agent.
-            batch: transitions `[B]` to learn from.
-            optimizers: optimizers of all trained parameters; their old gradients are cleared.
-
-        Returns:
-            The losses; detached if memory sufficed for parts of the batch only.
-
-        Raises:
-            ConfigurationError: the memory is insufficient for a single transition.
-        """
-        name, started = _name_of(loss), time.perf_counter()
-        is_first = self.compile_mode != "off" and loss not in self._compiled
-        if is_first:
-            _logger.info("compile=%s: compiling the update of %s", self.compile_mode, name)
-            self.announce(f"compiling the update of {name}")
-            self._compiled[loss] = self.compiled(loss)
-        run = self._compiled.get(loss, loss)
-        losses = self._gradients.compute(run, batch, optimizers)
-        self.precision.unscale(optimizers)
-        if is_first:
-            seconds = time.perf_counter() - started
-            _logger.info("compiled the update of %s: %.0f s", name, seconds)
-            self.announce("")
-        return losses
-
-    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the compiled form of a function; override it to compile by another backend."""
-        return torch.compile(function, mode=_TORCH_MODES[self.compile_mode])
-
-    def step(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Update all trained parameters from their gradients."""
-        self.precision.step(optimizers)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a resumed run needs: that of the precision."""
         return {"precision": self.precision.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state that `state_dict` returned, also of an execution in another precision.
+        """Restore a state that `state_dict` returned, even of an execution in another precision.
 
-        All graphs are forgotten, because loaded optimizers keep their state in other tensors.
+        All graphs are dropped, because loaded optimizers keep their state in other tensors.
         """
         self._graphs.clear()
         self.precision.load_state_dict(state.get("precision", {}))
-
-
-def _name_of(loss: Callable[..., Any]) -> str:
-    """Return the class of the agent whose loss this is, or the name of the function."""
-    owner = getattr(loss, "__self__", None)
-    return getattr(loss, "__qualname__", "the agent") if owner is None else type(owner).__name__
 
 
 EAGER = Execution()

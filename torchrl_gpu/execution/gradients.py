@@ -1,45 +1,24 @@
-"""Gradients of a batch, computed in parts where the memory is insufficient for the whole."""
+"""Gradients of a batch, computed in parts if the memory is insufficient for the whole."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
 
 import torch
 from tensordict import TensorDictBase
-from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.learner import Losses, LossFunction
 from torchrl_gpu.execution.precision import Precision
 
 _logger = logging.getLogger(__name__)
 
-Losses = TypeVar("Losses", bound="BatchLosses")
-
-
-class BatchLosses(Protocol):
-    """Losses of one batch, each of them a mean over its rows."""
-
-    @property
-    def terms(self) -> dict[str, Tensor]:
-        """Scalar losses `[]` with their autograd graph, by name."""
-        ...
-
-    def joined(self: Losses, others: Sequence[Losses], shares: Sequence[float]) -> Losses:
-        """Return the detached losses of a batch from those of its parts.
-
-        Args:
-            others: losses of the parts after this one, in the order of their rows.
-            shares: number of rows of each part, this one first, divided by all rows.
-        """
-        ...
-
 
 class Gradients:
-    """Computes the gradients of batches.
+    """Computes the gradients of batches in a precision.
 
     A batch whose gradients do not fit into memory is halved until its parts do; the sum of their
     gradients is that of the batch. The size of the parts is remembered for all later batches.
@@ -49,15 +28,15 @@ class Gradients:
     """
 
     def __init__(self, precision: Precision) -> None:
-        self._precision = precision
+        self.precision = precision
         # Number of transitions that fit into memory; None while every batch has.
         self._part_size: int | None = None
 
     def compute(
         self,
-        loss: Callable[[TensorDictBase], Losses],
+        loss: LossFunction,
         batch: TensorDictBase,
-        optimizers: Iterable[torch.optim.Optimizer],
+        optimizers: Sequence[torch.optim.Optimizer],
     ) -> Losses:
         """Compute the gradients of a loss, which replace those that the parameters have.
 
@@ -67,20 +46,22 @@ class Gradients:
             optimizers: optimizers of all trained parameters.
 
         Returns:
-            The losses; detached if memory sufficed for parts of the batch only.
+            The losses; detached if memory sufficed for parts of the batch only. The gradients are
+            multiplied by the scale of the precision.
 
         Raises:
             ConfigurationError: the memory is insufficient for a single transition.
         """
         rows = len(batch)
         size = rows if self._part_size is None else min(rows, self._part_size)
+        device: torch.device = optimizers[0].param_groups[0]["params"][0].device
+        accelerator = accelerator_of(device)
+        _clear(optimizers)
         while True:
             try:
-                losses = self._accumulate(loss, batch, optimizers, size)
+                losses = self._accumulate(loss, batch, size)
                 break
             except (RuntimeError, MemoryError) as error:
-                device = _device_of(optimizers)
-                accelerator = accelerator_of(device)
                 if not accelerator.is_out_of_memory(error) or accelerator.is_capturing:
                     raise
                 if size == 1:
@@ -90,49 +71,39 @@ class Gradients:
                     ) from error
             # Outside the handler, because the error holds the tensors of the failed attempt.
             size = math.ceil(size / 2)
-            for optimizer in optimizers:
-                optimizer.zero_grad()
+            _clear(optimizers)
             accelerator.empty_cache()
         if size < rows and size != self._part_size:
             _logger.warning(
-                "%s: the memory is insufficient for the gradients of %d transitions at once; they "
-                "are accumulated over parts of %d from here on, which gives the same updates",
-                _device_of(optimizers),
+                "%s: the memory is insufficient for the gradients of %d transitions at once; from "
+                "now on they are accumulated over parts of %d, which gives the same updates",
+                device,
                 rows,
                 size,
             )
             self._part_size = size
         return losses
 
-    def _accumulate(
-        self,
-        loss: Callable[[TensorDictBase], Losses],
-        batch: TensorDictBase,
-        optimizers: Iterable[torch.optim.Optimizer],
-        size: int,
-    ) -> Losses:
-        """Compute the gradients of a batch `[B]` in equal parts of at most `size` rows."""
-        for optimizer in optimizers:
-            optimizer.zero_grad()
+    def _accumulate(self, loss: LossFunction, batch: TensorDictBase, size: int) -> Losses:
+        """Add the gradients of a batch `[B]` in equal parts of at most `size` rows."""
         rows = len(batch)
         if size == rows:
-            with self._precision.active():
-                losses = loss(batch)
-            self._precision.backward(list(losses.terms.values()))
-            return losses
+            return self._add(loss, batch)
         parts = batch.split(math.ceil(rows / math.ceil(rows / size)))
         shares = [len(part) / rows for part in parts]
-        done: list[Losses] = []
-        for part, share in zip(parts, shares, strict=True):
-            with self._precision.active():
-                losses = loss(part)
-            self._precision.backward([share * term for term in losses.terms.values()])
-            done.append(losses)
-        return done[0].joined(done[1:], shares)
+        losses = [self._add(loss, part, share) for part, share in zip(parts, shares, strict=True)]
+        return Losses.joined(losses, shares)
+
+    def _add(self, loss: LossFunction, batch: TensorDictBase, share: float = 1.0) -> Losses:
+        """Add the gradients of a loss, multiplied by a share."""
+        with self.precision.active():
+            losses = loss(batch)
+        terms = list(losses.terms.values())
+        self.precision.backward(terms if share == 1.0 else [share * term for term in terms])
+        return losses
 
 
-def _device_of(optimizers: Iterable[torch.optim.Optimizer]) -> torch.device:
-    """Return the device of the trained parameters."""
-    parameters = (p for o in optimizers for group in o.param_groups for p in group["params"])
-    device: torch.device = next(parameters).device
-    return device
+def _clear(optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Clear the gradients of all parameters."""
+    for optimizer in optimizers:
+        optimizer.zero_grad()

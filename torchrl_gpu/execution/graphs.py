@@ -84,6 +84,6 @@ class CapturedFunction(Generic[Result]):
         except RuntimeError as error:
             reason = str(error).strip().partition("\n")[0]
             raise ConfigurationError(
-                f"graphs=on: {self._name} cannot be captured ({reason}); graphs=off"
+                f"graphs=on: {self._name} cannot be captured ({reason}); use graphs=off"
             ) from error
         return replay

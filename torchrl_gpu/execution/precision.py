@@ -40,8 +40,8 @@ class Precision:
     def __init__(self, name: PrecisionName, device: torch.device) -> None:
         if name != "fp32" and name not in (possible := precisions_of(device)):
             raise ConfigurationError(
-                f"precision={name}: {accelerator_of(device).choice} does not have it; it has "
-                f"{', '.join(possible)}"
+                f"precision={name}: not available on {accelerator_of(device).choice}; choose "
+                f"{' or '.join(possible)}"
             )
         self.name = name
         self._device_type = device.type

@@ -16,6 +16,7 @@ from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.sum_tree import SumTree
 
@@ -40,6 +41,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         weight_exponent: function that returns the importance-sampling exponent (beta) `[]`, 0 to 1
             (full correction), for each sampled batch; None for a constant 1.
         frame_stacks: number of frames of each observation that is a stack, by key; None for none.
+        processes: processes whose batches make up one batch, each drawn from its own buffer.
 
     Raises:
         ConfigurationError: as for `ReplayBuffer`.
@@ -59,6 +61,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         priority_exponent: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5,
         weight_exponent: Callable[[], Tensor] | None = None,
         frame_stacks: Mapping[Any, Annotated[int, Field(ge=1)]] | None = None,
+        processes: Processes = ONE_PROCESS,
     ) -> None:
         super().__init__(
             capacity,
@@ -72,6 +75,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         )
         self.priority_exponent = priority_exponent
         self.weight_exponent = weight_exponent
+        self.processes = processes
         self._tree = SumTree(self._num_places, device)
         self._largest_priority = torch.ones(1, device=device)
         self._tensors["leaves"] = self._tree.leaves
@@ -108,7 +112,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         place = self._tree.draw(batch_size)
         leaf = self._tree.priorities(place)
         # w_i = (N P(i))^-beta / max_j w_j = (p_i / min_j p_j)^(-alpha beta)         (sec. 3.4)
-        weight = leaf.min() / leaf
+        weight = self.processes.minimum(leaf.min()) / leaf
         if self.weight_exponent is not None:
             weight = weight ** self.weight_exponent()
         return self._transitions(place, {("weight",): weight.unsqueeze(1), ("place",): place})

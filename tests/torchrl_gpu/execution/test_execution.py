@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from tensordict import TensorDictBase
 
-from agents.base import Agent, Update
+from agents.base import Agent
 from tests.helpers.agents import (
     AGENTS,
     BATCH,
@@ -29,12 +29,13 @@ from tests.test_extending import example
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.learner import Learner, Losses, Update
 from trainers.components.pairing import pair
 from trainers.training.trainer import TorchRLTrainer
 
 
 class Recording(Execution):
-    """Counts calls, and computes losses in half precision as an example of an override."""
+    """Counts calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,29 +47,9 @@ class Recording(Execution):
         self.calls["act"] += 1
         return super().act(policy, observation)
 
-    def update(self, agent: Agent, batch: TensorDictBase) -> Update:
+    def update(self, learner: Learner, batch: TensorDictBase) -> Update:
         self.calls["update"] += 1
-        result = super().update(agent, batch)
-        assert isinstance(result, Update)
-        return result
-
-    def gradients(
-        self,
-        loss: Callable[[TensorDictBase], Any],
-        batch: TensorDictBase,
-        optimizers: Iterable[torch.optim.Optimizer],
-    ) -> Any:
-        self.calls["gradients"] += 1
-
-        def in_half_precision(batch: TensorDictBase) -> Any:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                return loss(batch)
-
-        return super().gradients(in_half_precision, batch, optimizers)
-
-    def step(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        self.calls["step"] += 1
-        super().step(optimizers)
+        return super().update(learner, batch)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +67,7 @@ def test_an_execution_runs_every_step_of_a_training(
     )
     trainer.train()
     assert trainer.updates > 0
-    parts = dict.fromkeys(("update", "gradients", "step"), trainer.updates)
-    assert execution.calls == {"act": 512 // 8, **parts}
+    assert execution.calls == {"act": 512 // 8, "update": trainer.updates}
     assert all(value.isfinite().all() for value in agent.state_dict().values())
 
 
@@ -101,51 +81,41 @@ def test_a_collector_acts_through_its_execution() -> None:
     assert execution.calls == {"act": 3}
 
 
-class SmallMemory(Execution):
-    """Runs out of memory for the gradients of more than `most` transitions."""
+def with_small_memory(agent: Agent, rows: int, error: Exception | None = None) -> list[int]:
+    """Let the gradients of more than some transitions run out of memory; return all sizes."""
+    loss, sizes = agent.loss, []
 
-    def __init__(self, most: int, error: Exception | None = None) -> None:
-        super().__init__()
-        self.most = most
-        self.error = error or torch.cuda.OutOfMemoryError("CUDA out of memory.")
-        self.sizes: list[int] = []
+    def within_memory(batch: TensorDictBase) -> Losses:
+        sizes.append(len(batch))
+        losses = loss(batch)
+        if len(batch) > rows:
+            # In the middle of the backward pass, when some gradients exist.
+            next(iter(losses.terms.values())).backward()
+            raise error or torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return losses
 
-    def gradients(
-        self,
-        loss: Callable[[TensorDictBase], Any],
-        batch: TensorDictBase,
-        optimizers: Iterable[torch.optim.Optimizer],
-    ) -> Any:
-        def within_memory(batch: TensorDictBase) -> Any:
-            self.sizes.append(len(batch))
-            losses = loss(batch)
-            if len(batch) > self.most:
-                # In the middle of the backward pass, when some gradients exist.
-                next(iter(losses.terms.values())).backward()
-                raise self.error
-            return losses
-
-        return super().gradients(within_memory, batch, optimizers)
+    agent.loss = within_memory  # type: ignore[method-assign]
+    return sizes
 
 
 @every_agent
 def test_out_of_memory_halves_the_batch_and_not_the_update(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
-    execution = SmallMemory(most=5)
     whole, parts = (case.make(**WITH_ALL_OPTIONS) for _ in range(2))
+    sizes, execution = with_small_memory(parts, rows=5), Execution()
     weight = torch.rand(BATCH)
     with EqualDraws():
         for _ in range(2):
             expected = whole.update(make_batch(whole).set("weight", weight))
-            found = parts.update(make_batch(parts).set("weight", weight), execution)
+            found = execution.update(parts, make_batch(parts).set("weight", weight))
             torch.testing.assert_close(found.metrics, expected.metrics, rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(found.priorities, expected.priorities, rtol=1e-4, atol=1e-5)
     for (name, one), other in zip(whole.named_parameters(), parts.parameters(), strict=True):
         torch.testing.assert_close(other.grad, one.grad, rtol=1e-3, atol=1e-6, msg=name)
     torch.testing.assert_close(parameters(parts), parameters(whole), rtol=1e-3, atol=1e-4)
     # The size that fits is remembered and reported once.
-    assert execution.sizes == [BATCH, BATCH // 2, BATCH // 4] + [BATCH // 8] * 16
+    assert sizes == [BATCH, BATCH // 2, BATCH // 4] + [BATCH // 8] * 16
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert f"{BATCH} transitions at once" in caplog.text
     assert f"parts of {BATCH // 8}" in caplog.text
@@ -155,25 +125,26 @@ def test_parts_have_nearly_equal_sizes_and_count_by_them() -> None:
     case = Case(AGENTS[0], sorted(AGENTS[0].actions)[0])
     whole, parts = case.make(), case.make()
     batch = make_batch(whole)[:21]
-    execution = SmallMemory(most=6)
+    sizes = with_small_memory(parts, rows=6)
     with EqualDraws():
         whole.update(batch)
-        parts.update(batch, execution)
-    assert execution.sizes == [21, 11, 6, 6, 6, 3]
+        parts.update(batch)
+    assert sizes == [21, 11, 6, 6, 6, 3]
     torch.testing.assert_close(parameters(parts), parameters(whole), rtol=1e-3, atol=1e-4)
 
 
 def test_memory_for_no_transition_ends_in_one_line() -> None:
     case = Case(AGENTS[0], sorted(AGENTS[0].actions)[0])
     agent = case.make()
+    with_small_memory(agent, rows=0)
     with pytest.raises(ConfigurationError, match=r"^cpu: the memory is insufficient .* a single"):
-        agent.update(make_batch(agent), SmallMemory(most=0))
+        agent.update(make_batch(agent))
 
 
 def test_other_errors_pass() -> None:
     case = Case(AGENTS[0], sorted(AGENTS[0].actions)[0])
     agent = case.make()
-    execution = SmallMemory(most=0, error=RuntimeError("shapes cannot be multiplied"))
+    sizes = with_small_memory(agent, 0, RuntimeError("shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="shapes"):
-        agent.update(make_batch(agent), execution)
-    assert execution.sizes == [BATCH]
+        agent.update(make_batch(agent))
+    assert sizes == [BATCH]

@@ -140,7 +140,7 @@ def test_an_update_that_reads_a_value_cannot_be_captured(accelerator: torch.devi
         execution.update(agent, batch)
     assert str(error.value) == (
         "graphs=on: the update of DQN cannot be captured (operation not permitted when stream is "
-        "capturing: _local_scalar_dense); graphs=off"
+        "capturing: _local_scalar_dense); use graphs=off"
     )
 
 
@@ -167,4 +167,4 @@ def test_a_loaded_state_is_captured_anew(accelerator: torch.device) -> None:
 def test_a_device_without_graphs_is_refused() -> None:
     with pytest.raises(ConfigurationError) as error:
         Execution(graphs="on")
-    assert str(error.value) == "graphs=on: cpu cannot capture graphs; graphs=off"
+    assert str(error.value) == "graphs=on: cpu cannot capture graphs; use graphs=off"

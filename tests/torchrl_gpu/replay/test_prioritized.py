@@ -7,8 +7,10 @@ import torch
 from tensordict import TensorDict
 from torchrl.data import Bounded, Composite, Unbounded
 
+from tests.helpers.ranks import on_ranks
 from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import Processes
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
 pytestmark = pytest.mark.directml
@@ -86,6 +88,22 @@ def test_the_weight_exponent_may_change_from_batch_to_batch() -> None:
         exponent.fill_(value)
         weight = replay.sample(100)["weight"].min().item()
         assert weight == pytest.approx((1.0 / 3.0) ** value, rel=1e-4)
+
+
+def test_weights_are_divided_by_the_largest_of_all_processes() -> None:
+    torch.manual_seed(0)
+    smallest = [4.0, 1.0]
+
+    def weights(processes: Processes) -> torch.Tensor:
+        replay = make(priority_exponent=1.0, processes=processes)
+        replay.extend(step(0))
+        batch = replay.sample(4)
+        replay.update_priorities(batch, torch.full((4,), smallest[processes.rank]))
+        return replay.sample(4)["weight"]
+
+    one, other = on_ranks(2, weights)
+    torch.testing.assert_close(one, torch.full((4, 1), 0.25))
+    torch.testing.assert_close(other, torch.ones(4, 1))
 
 
 def test_missing_priorities_are_rejected() -> None:

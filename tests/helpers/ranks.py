@@ -1,0 +1,69 @@
+"""Several processes of a run, played by threads of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from torchrl_gpu.processes import Processes
+
+Result = TypeVar("Result")
+
+
+class Rank(Processes):
+    """One of several threads that reduce their tensors together.
+
+    Args:
+        rank: number of the thread.
+        shared: the current value of each thread.
+        barrier: where the threads wait for each other.
+    """
+
+    def __init__(self, rank: int, shared: list[Any], barrier: Barrier) -> None:
+        self.rank = rank
+        self.count = len(shared)
+        self._shared = shared
+        self._barrier = barrier
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        return torch.stack(self._gather(tensor)).mean(dim=0)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        return torch.stack(self._gather(tensor)).sum(dim=0)
+
+    def minimum(self, tensor: Tensor) -> Tensor:
+        return torch.stack(self._gather(tensor)).amin(dim=0)
+
+    def broadcast(self, tensor: Tensor) -> Tensor:
+        return self._gather(tensor)[0].clone()
+
+    def any(self, flag: bool) -> bool:
+        return any(self._gather(flag))
+
+    def _gather(self, value: Any) -> list[Any]:
+        """Return the values of all threads, in the order of their ranks."""
+        self._shared[self.rank] = value.clone() if isinstance(value, Tensor) else value
+        self._barrier.wait(timeout=60)
+        values = list(self._shared)
+        self._barrier.wait(timeout=60)
+        return values
+
+
+def on_ranks(count: int, work: Callable[[Processes], Result]) -> list[Result]:
+    """Do work on several ranks at once, and return the results in the order of the ranks."""
+    barrier, shared = Barrier(count), [None] * count
+
+    def run(rank: int) -> Result:
+        try:
+            return work(Rank(rank, shared, barrier))
+        except BaseException:
+            barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(run, range(count)))

@@ -1,0 +1,90 @@
+"""The gradient step: its order, and several processes that take it together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from agents import PPO
+from tests.helpers.agents import (
+    BATCH,
+    Case,
+    assert_equal,
+    every_agent_that,
+    make_batch,
+    parameters,
+)
+from tests.helpers.ranks import on_ranks
+from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.learner import Update
+from torchrl_gpu.processes import Processes
+
+# Their losses draw no random numbers, so that halves of a batch add up to the whole.
+without_draws = every_agent_that(lambda case: case.agent_class.__name__ in ("DQN", "DDPG", "PPO"))
+PPO_CASE = Case(PPO, "continuous")
+OPTIONS: dict[str, Any] = {"max_gradient_norm": 0.1, "target_kl": 0.01}
+
+
+@without_draws
+def test_ranks_with_halves_of_a_batch_learn_like_one_with_the_whole(case: Case) -> None:
+    whole = case.make(**OPTIONS)
+    batches = [make_batch(whole, seed) for seed in range(3)]
+    expected = [whole.update(batch).metrics for batch in batches]
+
+    # Built one after the other, because all threads draw from one generator.
+    agents = [case.make(seed, **OPTIONS) for seed in range(2)]
+    half = BATCH // 2
+
+    def learn(processes: Processes) -> list[dict[str, Tensor]]:
+        agent, rows = agents[processes.rank], slice(processes.rank * half, None)
+        agent.join(processes)
+        return [agent.update(batch[rows][:half]).metrics for batch in batches]
+
+    one, other = on_ranks(2, learn)
+    assert_equal(parameters(agents[0]), parameters(agents[1]))
+    torch.testing.assert_close(one, other, rtol=0.0, atol=0.0)
+    torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(parameters(agents[0]), parameters(whole), rtol=1e-4, atol=1e-5)
+
+
+def test_the_adaptive_rate_follows_the_mean_divergence() -> None:
+    agents = [PPO_CASE.make(target_kl=0.01, learning_rate=1e-3) for _ in range(2)]
+
+    def adapt(processes: Processes) -> float:
+        agent = agents[processes.rank]
+        agent.join(processes)
+        loss = agent.loss
+        # Divergences of 0 and 0.05, of which only the mean is above twice the target.
+        divergence = torch.tensor(0.05 * processes.rank)
+
+        def with_divergence(batch: Any) -> Any:
+            losses = loss(batch)
+            return losses._replace(metrics=losses.metrics | {"ppo/kl": divergence})
+
+        agent.loss = with_divergence  # type: ignore[method-assign]
+        agent.update(make_batch(agent))
+        return float(agent.optimizer.param_groups[0]["lr"])
+
+    assert on_ranks(2, adapt) == pytest.approx([1e-3 / 1.5] * 2)
+
+
+def test_an_overflow_in_one_process_skips_the_step_in_all() -> None:
+    agents = [PPO_CASE.make() for _ in range(2)]
+    before = parameters(agents[0])
+
+    def learn(processes: Processes) -> tuple[Update, Any]:
+        agent, execution = agents[processes.rank], Execution(precision="fp16")
+        agent.join(processes)
+        if processes.rank == 1:
+            parameter = next(agent.policy.parameters())
+            parameter.register_hook(lambda gradient: gradient.fill_(torch.inf))
+        update = execution.update(agent, make_batch(agent))
+        return update, execution.state_dict()["precision"]["scale"]
+
+    (_, scale), (_, other_scale) = on_ranks(2, learn)
+    assert scale == other_scale == 2.0**15
+    for agent in agents:
+        assert_equal(parameters(agent), before)

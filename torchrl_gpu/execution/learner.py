@@ -1,0 +1,96 @@
+"""What a gradient step needs of an agent, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+
+from torchrl_gpu.processes import Processes
+
+
+class Losses(NamedTuple):
+    """Result of a loss function.
+
+    Attributes:
+        terms: differentiable scalar losses `[]` by name (`loss/...`), each a mean over the rows of
+            the batch; a gradient step minimizes their sum.
+        metrics: other detached scalars `[]` by name, each a mean over the rows of the batch.
+        priorities: float32 `[B]`, at least 0, detached: the new priority of each transition of the
+            batch in a prioritized replay; None for an agent that computes none.
+    """
+
+    terms: dict[str, Tensor]
+    metrics: dict[str, Tensor]
+    priorities: Tensor | None = None
+
+    @staticmethod
+    def joined(parts: Sequence[Losses], shares: Sequence[float]) -> Losses:
+        """Return the detached losses of a batch from those of its parts.
+
+        Args:
+            parts: losses of the parts, in the order of their rows.
+            shares: number of rows of each part, divided by all rows.
+        """
+
+        def mean(scalars: Sequence[Tensor]) -> Tensor:
+            shared = [share * x.detach() for share, x in zip(shares, scalars, strict=True)]
+            return torch.stack(shared).sum(dim=0)
+
+        first = parts[0]
+        priorities = [part.priorities for part in parts if part.priorities is not None]
+        return Losses(
+            terms={name: mean([part.terms[name] for part in parts]) for name in first.terms},
+            metrics={name: mean([part.metrics[name] for part in parts]) for name in first.metrics},
+            priorities=torch.cat(priorities) if priorities else None,
+        )
+
+
+class Update(NamedTuple):
+    """Result of a gradient step.
+
+    Attributes:
+        metrics: detached scalars `[]` by name, the losses included.
+        priorities: see `Losses`.
+    """
+
+    metrics: dict[str, Tensor]
+    priorities: Tensor | None
+
+
+LossFunction: TypeAlias = Callable[[TensorDictBase], Losses]
+
+
+class Learner(Protocol):
+    """What a gradient step needs of an agent.
+
+    Attributes:
+        processes: processes that train the agent together.
+        max_gradient_norm: maximum norm of the gradient of each parameter group; None for no limit.
+        phase: index of the kind of update that comes next.
+    """
+
+    processes: Processes
+    max_gradient_norm: float | None
+    phase: int
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return the optimizers of all trained parameters, by name."""
+
+    def follow_rate_schedule(self) -> None:
+        """Set the learning rates that follow a schedule."""
+
+    def prepare_batch(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return a batch with all entries that `loss` reads."""
+
+    def loss(self, batch: TensorDictBase) -> Losses:
+        """Return the differentiable losses of a prepared batch, or of a part of its rows."""
+
+    def after_update(self, metrics: dict[str, Tensor]) -> None:
+        """Run after each gradient step."""
+
+    def advance(self) -> None:
+        """Set `phase` for the next gradient step."""

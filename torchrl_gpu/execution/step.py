@@ -1,0 +1,73 @@
+"""One gradient step, from a batch of transitions to new parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor, nn
+
+from torchrl_gpu.execution.gradients import Gradients
+from torchrl_gpu.execution.learner import Learner, LossFunction, Update
+from torchrl_gpu.processes import Processes
+
+
+def gradient_step(
+    learner: Learner, batch: TensorDictBase, loss: LossFunction, gradients: Gradients
+) -> Update:
+    """Take one gradient step.
+
+    Args:
+        learner: agent whose parameters change.
+        batch: transitions `[B]` to learn from.
+        loss: loss function of the learner, or its compiled form.
+        gradients: computes the gradients of the loss in a precision.
+
+    Returns:
+        Metrics and new priorities of the batch; the metrics are means over the processes.
+
+    Raises:
+        ConfigurationError: the memory is insufficient for a single transition.
+    """
+    precision, processes = gradients.precision, learner.processes
+    optimizers = list(learner.optimizers().values())
+    learner.follow_rate_schedule()
+    losses = gradients.compute(loss, learner.prepare_batch(batch), optimizers)
+    _average_gradients(optimizers, processes)
+    # After the reduction, so that an overflow in one process skips the step in all of them.
+    precision.unscale(optimizers)
+    _clip_gradients(optimizers, learner.max_gradient_norm)
+    precision.step(optimizers)
+    terms = {name: term.detach() for name, term in losses.terms.items()}
+    metrics = _averaged(terms | losses.metrics, processes)
+    learner.after_update(metrics)
+    learner.advance()
+    return Update(metrics, losses.priorities)
+
+
+def _average_gradients(optimizers: Sequence[torch.optim.Optimizer], processes: Processes) -> None:
+    """Replace all gradients by their means over the processes, in one reduction."""
+    if processes.count == 1:
+        return
+    parameters = [p for o in optimizers for group in o.param_groups for p in group["params"]]
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    mean = processes.mean(torch.cat([gradient.flatten() for gradient in gradients]))
+    parts = mean.split([gradient.numel() for gradient in gradients])
+    for gradient, part in zip(gradients, parts, strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def _clip_gradients(optimizers: Sequence[torch.optim.Optimizer], max_norm: float | None) -> None:
+    """Scale the gradient of each parameter group down to a maximum norm; None for no limit."""
+    if max_norm is not None:
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+            nn.utils.clip_grad_norm_(group["params"], max_norm)
+
+
+def _averaged(metrics: dict[str, Tensor], processes: Processes) -> dict[str, Tensor]:
+    """Return the means of scalars over the processes, in one reduction."""
+    if processes.count == 1:
+        return metrics
+    means = processes.mean(torch.stack(tuple(metrics.values())))
+    return dict(zip(metrics, means.unbind(), strict=True))

@@ -1,0 +1,49 @@
+"""The processes that train one agent together, and the values that they share."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+class Processes:
+    """The processes of a run. This class is a run of one process: it returns each value as it is.
+
+    Whatever depends on the data of all processes goes through this object: gradients, metrics,
+    moments, priorities, frames and requests to stop. A subclass for several processes overrides
+    the methods. All processes call them in the same order, with tensors of the same shapes.
+
+    Attributes:
+        rank: number of this process, from 0.
+        count: number of processes, at least 1.
+    """
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def is_writer(self) -> bool:
+        """Whether this process writes files and prints."""
+        return self.rank == 0
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """Return the mean of a tensor over the processes."""
+        return tensor
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Return the sum of a tensor over the processes."""
+        return tensor
+
+    def minimum(self, tensor: Tensor) -> Tensor:
+        """Return the smallest value of each element of a tensor over the processes."""
+        return tensor
+
+    def broadcast(self, tensor: Tensor) -> Tensor:
+        """Return the tensor of the process of rank 0."""
+        return tensor
+
+    def any(self, flag: bool) -> bool:
+        """Return whether the flag of any process is true."""
+        return flag
+
+
+ONE_PROCESS = Processes()
