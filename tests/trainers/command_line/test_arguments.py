@@ -80,7 +80,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "graphs=all"], "graphs=all: input should be 'off' or 'on'"),
         ([*BASE, "device=cpu", "graphs=on"], "graphs=on: cpu cannot capture graphs"),
         ([*BASE, "device_memory_limit=0"], "device_memory_limit=0: use a fraction"),
-        ([*BASE, "device_memory_limit=900TiB"], "an amount up to it or a fraction up to 1 works"),
+        ([*BASE, "device_memory_limit=900TiB"], ": cpu has only "),
         ([*BASE, "mode=eval"], "mode=eval needs a trained policy: checkpoint="),
         ([*BASE, "agent._target_=nowhere.Agent"], "agent._target_=nowhere.Agent: No module named"),
         ([*BASE, "agent._target_=pathlib.Path"], "it has to be a subclass of agents.base.Agent"),
