@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.replay.layout import (
-    Key,
-    check_layout,
-    least_capacity,
-    leaves_of,
-    replay_layout,
-    row_name,
-    unchecked,
-)
 from torchrl_gpu.replay.n_step import look_ahead
-from torchrl_gpu.replay.stacks import FrameStacks, stacks_in
-
-# Tensors per step: `slots` locates the root and the next observation, `first_row` is the oldest row
-# that the step may refer to, and `first_transition` the number of transitions before the step.
-_STEP_NAMES = (
-    "slots",
-    "action",
-    "reward",
-    "terminated",
-    "truncated",
-    "first_row",
-    "first_transition",
-)
+from torchrl_gpu.replay.stacks import FrameStacks
+from torchrl_gpu.replay.storage import Key, StorageSpec, unchecked
 
 # Random integers stay below 2**31, the largest range that all backends' generators cover.
 _DRAW_RANGE = 2**31 - 1
@@ -59,7 +38,7 @@ class ReplayBuffer:
     The oldest steps therefore lose their rows first, and the complete steps are always the newest
     ones. Place `t * num_envs + e` belongs to environment `e` in step `t`; the next step of the same
     environment is `num_envs` places later. The places of all transitions are listed in
-    chronological order; rows that are no transitions (`active` is false) are not listed and
+    chronological order; rows that are not transitions (`active` is false) are not listed and
     therefore never sampled.
 
     A row of a stack of frames holds the newest frame alone. A sample gathers the other frames from
@@ -89,7 +68,7 @@ class ReplayBuffer:
 
     Raises:
         ConfigurationError: the capacity is too small for `num_envs`, a spec does not begin with
-            `num_envs`, an observation is no stack of that many frames, or the memory is
+            `num_envs`, an observation is not a stack of that many frames, or the memory is
             insufficient; the message names the capacity that fits.
     """
 
@@ -106,74 +85,55 @@ class ReplayBuffer:
         gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
         frame_stacks: Mapping[Any, Annotated[int, Field(ge=1)]] | None = None,
     ) -> None:
-        stacks = stacks_in(observation_spec, frame_stacks)
-        check_layout(capacity, observation_spec, action_spec, num_envs, stacks)
+        spec = StorageSpec(observation_spec, action_spec, num_envs, frame_stacks)
+        spec.check(capacity)
         check_memory(
-            lambda capacity: self.bytes_needed(
-                capacity, observation_spec, action_spec, num_envs, frame_stacks
-            ),
+            lambda capacity: self.bytes_needed(capacity, spec),
             capacity,
             device,
             setting="capacity",
             purpose="the replay",
-            minimum=least_capacity(num_envs, stacks),
+            minimum=spec.min_capacity,
         )
         self.capacity = capacity
         self.num_envs = num_envs
         self.device = device
         self.n_step = n_step
         self.gamma = gamma
-        self._tensors = {
-            name: torch.zeros(shape, dtype=dtype, device=device)
-            for name, (shape, dtype) in replay_layout(
-                capacity, observation_spec, action_spec, num_envs, stacks
-            ).items()
+        self._tensors = spec.zeros(capacity, device)
+        self._rows = spec.rows_in(self._tensors)
+        self._steps = {
+            name.removeprefix("steps."): tensor
+            for name, tensor in self._tensors.items()
+            if name.startswith("steps.")
         }
-        self._rows = {key: self._tensors[row_name(key)] for key in leaves_of(observation_spec)}
-        step_names = (*_STEP_NAMES, "age") if stacks else _STEP_NAMES
-        self._steps = {name: self._tensors[f"steps.{name}"] for name in step_names}
-        self._stacks = FrameStacks(stacks, self._rows, self._steps)
+        self._stacks = FrameStacks(spec.stacks, self._rows, self._steps)
         # Views by place; tensors of one dimension are the fastest to gather from.
         self._by_place = {name: self._steps[name].flatten(0, 1) for name in ("slots", "action")}
         for name in ("reward", "terminated", "truncated"):
             self._by_place[name] = self._steps[name].flatten()
         self._step_capacity = capacity // num_envs
         self._tensors["capacity"].fill_(capacity)
-        # Numbers of the rows with the latest next observations; negative while the buffer is empty.
         self._current_row = self._tensors["current_row"]
         self._current_row.copy_(torch.arange(-num_envs, 0, device=device))
-        # Numbers of the oldest complete step and its successor, and number of the next step.
         self._oldest_steps = self._tensors["oldest_steps"]
         self._oldest_steps.copy_(torch.arange(2, device=device))
         self._next_step = self._tensors["next_step"]
-        # Ring of the places of all transitions, oldest first; the extra slot takes dropped writes.
         self._places = self._tensors["places"]
-        self._num_places = self._step_capacity * num_envs
+        self._num_places = spec.places(capacity)
         self._next_transition = self._tensors["next_transition"]
         self._env_numbers = torch.arange(num_envs, device=device)
         self._is_empty = True
 
     @classmethod
-    def bytes_needed(
-        cls,
-        capacity: int,
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        num_envs: int,
-        frame_stacks: Mapping[NestedKey, int] | None = None,
-    ) -> int:
+    def bytes_needed(cls, capacity: int, spec: StorageSpec) -> int:
         """Return the exact size in bytes of a buffer, without allocating it.
 
         Args:
             capacity: number of observations to keep.
-            observation_spec: spec of the agent's observations, batch size [num_envs].
-            action_spec: spec of the action, shape [num_envs, *action].
-            num_envs: number of environments that act in one step.
-            frame_stacks: number of frames of each observation that is a stack, by key.
+            spec: shapes and dtypes of the stored tensors.
         """
-        stacks = stacks_in(observation_spec, frame_stacks)
-        layout = replay_layout(capacity, observation_spec, action_spec, num_envs, stacks)
-        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in layout.values())
+        return spec.bytes_needed(capacity)
 
     def extend(self, transition: TensorDictBase) -> None:
         """Copy one or several batched steps into the buffer.
@@ -183,7 +143,7 @@ class ReplayBuffer:
                 [num_envs], or [num_envs, T] with time last, as TorchRL's collectors return them.
                 Required keys are the observations, `action`, and under `next` the observations and
                 `reward`, `terminated` and `truncated` [..., 1]. Optional is `active` [..., 1],
-                false for rows that are no transitions.
+                false for rows that are not transitions.
 
         Raises:
             ValueError: the batch size is neither [num_envs] nor [num_envs, T].

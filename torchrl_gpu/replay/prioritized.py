@@ -5,23 +5,23 @@ Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.storage import StorageSpec
 from torchrl_gpu.replay.sum_tree import SumTree
 
 # Added to every priority, so that every transition can still be sampled.
-_LEAST_PRIORITY = 1e-6
+_MIN_PRIORITY = 1e-6
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
@@ -30,18 +30,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     New transitions get the largest priority so far. No values are read back to the host.
 
     Args:
-        capacity: number of observations to keep, see `ReplayBuffer`.
-        observation_spec: spec of the agent's observations, batch size [num_envs].
-        action_spec: spec of the action, shape [num_envs, *action].
-        num_envs: number of environments that act in one step, at least 1.
-        device: device of the stored and sampled transitions.
-        n_step: number of environment steps that a sampled transition spans, at least 1.
-        gamma: discount factor per environment step in the sum of n-step rewards, 0 to 1.
+        *arguments: positional arguments of `ReplayBuffer`.
         priority_exponent: priority exponent (alpha), 0 (uniform) to 1 (proportional).
         weight_exponent: function that returns the importance-sampling exponent (beta) `[]`, 0 to 1
             (full correction), for each sampled batch; None for a constant 1.
-        frame_stacks: number of frames of each observation that is a stack, by key; None for none.
         processes: processes whose batches make up one batch, each drawn from its own buffer.
+        **settings: named arguments of `ReplayBuffer`, such as `n_step`.
 
     Raises:
         ConfigurationError: as for `ReplayBuffer`.
@@ -50,49 +44,26 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     @checked
     def __init__(
         self,
-        capacity: Annotated[int, Field(ge=1)],
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        num_envs: Annotated[int, Field(ge=1)],
-        device: torch.device,
-        *,
-        n_step: Annotated[int, Field(ge=1)] = 1,
-        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
+        *arguments: Any,
         priority_exponent: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5,
         weight_exponent: Callable[[], Tensor] | None = None,
-        frame_stacks: Mapping[Any, Annotated[int, Field(ge=1)]] | None = None,
         processes: Processes = ONE_PROCESS,
+        **settings: Any,
     ) -> None:
-        super().__init__(
-            capacity,
-            observation_spec,
-            action_spec,
-            num_envs,
-            device,
-            n_step=n_step,
-            gamma=gamma,
-            frame_stacks=frame_stacks,
-        )
+        super().__init__(*arguments, **settings)
         self.priority_exponent = priority_exponent
         self.weight_exponent = weight_exponent
         self.processes = processes
-        self._tree = SumTree(self._num_places, device)
-        self._largest_priority = torch.ones(1, device=device)
+        self._tree = SumTree(self._num_places, self.device)
+        self._largest_priority = torch.ones(1, device=self.device)
         self._tensors["leaves"] = self._tree.leaves
         self._tensors["largest_priority"] = self._largest_priority
 
     @classmethod
-    def bytes_needed(
-        cls,
-        capacity: int,
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        num_envs: int,
-        frame_stacks: Mapping[NestedKey, int] | None = None,
-    ) -> int:
+    def bytes_needed(cls, capacity: int, spec: StorageSpec) -> int:
         """Return the size in bytes, priorities included; see `ReplayBuffer.bytes_needed`."""
-        size = super().bytes_needed(capacity, observation_spec, action_spec, num_envs, frame_stacks)
-        return size + SumTree.bytes_needed(capacity // num_envs * num_envs) + 4
+        tree = SumTree.bytes_needed(spec.places(capacity))
+        return super().bytes_needed(capacity, spec) + tree + torch.float32.itemsize
 
     def sample(self, batch_size: int) -> TensorDict:
         """Draw transitions in proportion to their priorities, from strata as in `SumTree.draw`.
@@ -132,7 +103,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 "agent: prioritized replay needs priorities, but `loss` returned none"
             )
         place = batch.get("place")
-        priority = priorities + _LEAST_PRIORITY
+        priority = priorities + _MIN_PRIORITY
         self._largest_priority.copy_(torch.maximum(self._largest_priority, priority.max()))
         # Transitions that were overwritten since the draw keep priority 0.
         is_stored = self._tree.priorities(place) > 0.0

@@ -5,27 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.data import Composite
 
-from torchrl_gpu.replay.layout import Key, leaves_of
-
-
-def stacks_in(
-    observation_spec: Composite, frame_stacks: Mapping[NestedKey, int] | None
-) -> dict[Key, int]:
-    """Return the number of frames of each observation that is a stack of several frames.
-
-    Args:
-        observation_spec: spec of the agent's observations.
-        frame_stacks: number of frames by key; keys of other observations are ignored.
-    """
-    counts = {
-        (key,) if isinstance(key, str) else tuple(key): count
-        for key, count in (frame_stacks or {}).items()
-    }
-    return {key: counts[key] for key in leaves_of(observation_spec) if counts.get(key, 1) > 1}
+from torchrl_gpu.replay.storage import Key
 
 
 class FrameStacks:

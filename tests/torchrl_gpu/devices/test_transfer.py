@@ -133,7 +133,7 @@ def test_another_layout_is_rejected_by_key(accelerator: torch.device) -> None:
         to_device(step(0).set("observation", torch.zeros(3, 5, dtype=torch.float64)))
     with pytest.raises(ValueError, match=r"^\('next', 'done'\) .* missing now"):
         to_device(step(0).exclude(("next", "done")))
-    with pytest.raises(ValueError, match="^extra .* missing then"):
+    with pytest.raises(ValueError, match=r"^extra .* missing then"):
         to_device(step(0).set("extra", torch.zeros(3)))
 
 

@@ -13,6 +13,7 @@ from torchrl.data import Binary, Bounded, Composite, Unbounded
 from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.storage import StorageSpec
 
 pytestmark = pytest.mark.directml
 
@@ -223,13 +224,15 @@ def test_the_size_is_exact_and_logged(caplog: pytest.LogCaptureFixture) -> None:
         allocated = sum(
             tensor.untyped_storage().nbytes() for tensor in buffer.state_dict().values()
         )
-        assert ReplayBuffer.bytes_needed(capacity, spec, action_spec(4), 4) == allocated
+        assert (
+            ReplayBuffer.bytes_needed(capacity, StorageSpec(spec, action_spec(4), 4)) == allocated
+        )
     assert re.search(r"capacity=1000: the replay needs \d+(\.\d+)? KiB on cpu", caplog.text)
 
 
 def test_pixels_need_half_the_memory_of_storing_them_twice() -> None:
     spec = Composite(pixels=Bounded(0, 255, (8, 3, 64, 64), dtype=torch.uint8), shape=(8,))
-    once = ReplayBuffer.bytes_needed(100_000, spec, action_spec(8), 8)
+    once = ReplayBuffer.bytes_needed(100_000, StorageSpec(spec, action_spec(8), 8))
     twice = 100_000 * 2 * 3 * 64 * 64
     assert 0.5 < once / twice < 0.51
 
@@ -239,11 +242,8 @@ def test_a_capacity_that_does_not_fit_is_rejected_with_one_that_fits() -> None:
         vector_buffer(capacity=10**13)
     fitting = int(re.findall(r"capacity=(\d+) would fit", str(refusal.value))[0])
     free = psutil.virtual_memory().available
-
-    def needed(capacity: int) -> int:
-        return ReplayBuffer.bytes_needed(capacity, vector_spec(4), action_spec(4), 4)
-
-    assert 0.5 * free < needed(fitting) < 1.5 * free
+    needed = StorageSpec(vector_spec(4), action_spec(4), 4).bytes_needed(fitting)
+    assert 0.5 * free < needed < 1.5 * free
 
 
 def test_invalid_arguments_are_rejected() -> None:

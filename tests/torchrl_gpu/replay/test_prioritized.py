@@ -12,6 +12,7 @@ from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import Processes
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
+from torchrl_gpu.replay.storage import StorageSpec
 
 pytestmark = pytest.mark.directml
 
@@ -158,7 +159,7 @@ def test_a_restored_buffer_gives_the_same_samples() -> None:
 
 def test_bytes_needed_covers_the_allocated_size() -> None:
     replay = make(capacity=1000)
-    needed = PrioritizedReplayBuffer.bytes_needed(1000, SPEC, ACTION_SPEC, NUM_ENVS)
+    needed = PrioritizedReplayBuffer.bytes_needed(1000, StorageSpec(SPEC, ACTION_SPEC, NUM_ENVS))
     tensors = {id(t): t for t in replay._tensors.values()}
     held = sum(t.numel() * t.element_size() for t in tensors.values())
     assert needed >= held

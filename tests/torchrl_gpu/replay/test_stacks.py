@@ -12,6 +12,7 @@ from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
+from torchrl_gpu.replay.storage import StorageSpec
 
 CPU = torch.device("cpu")
 FRAMES = 4
@@ -248,9 +249,9 @@ def test_a_million_frames_of_atari_need_a_quarter_of_the_memory_of_stacks(
     kind: type[ReplayBuffer],
 ) -> None:
     spec = Composite(pixels=Bounded(0, 255, (8, 4, 84, 84), dtype=torch.uint8), shape=(8,))
-    arguments = (1_000_000, spec, Categorical(6, shape=(8,)), 8)
-    frames = kind.bytes_needed(*arguments, {"pixels": 4})
-    assert frames / kind.bytes_needed(*arguments) < 0.26
+    specs = (spec, Categorical(6, shape=(8,)), 8)
+    frames = kind.bytes_needed(1_000_000, StorageSpec(*specs, {"pixels": 4}))
+    assert frames / kind.bytes_needed(1_000_000, StorageSpec(*specs)) < 0.26
     assert 7.05e9 < frames < 7.15e9
 
 
@@ -258,7 +259,7 @@ def test_the_size_is_exact() -> None:
     buffer = make(ReplayBuffer, 3, 100)
     allocated = sum(tensor.untyped_storage().nbytes() for tensor in buffer.state_dict().values())
     spec, action = spec_of(3), Categorical(3, shape=(3,))
-    assert ReplayBuffer.bytes_needed(100, spec, action, 3, STACKS) == allocated
+    assert ReplayBuffer.bytes_needed(100, StorageSpec(spec, action, 3, STACKS)) == allocated
 
 
 def test_invalid_stacks_are_rejected() -> None:

@@ -1,0 +1,158 @@
+"""Names, shapes and dtypes of the tensors of a replay buffer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDict
+from torch import Tensor
+from torchrl.data import Composite, TensorSpec
+
+from torchrl_gpu.errors import ConfigurationError
+
+Key = tuple[str, ...]
+
+
+class StorageSpec:
+    """Shape and dtype of every tensor of a replay buffer, for any capacity.
+
+    Args:
+        observation_spec: spec of the agent's observations, batch size [num_envs].
+        action_spec: spec of the action, shape [num_envs, *action].
+        num_envs: number of environments that act in one step.
+        frame_stacks: number of frames of each observation that is a stack, by key; keys of other
+            observations are ignored. None for no stacks.
+
+    Attributes:
+        stacks: number of frames of each observation that is a stack of several frames.
+        min_capacity: capacity below which no complete step is certain to be stored.
+    """
+
+    def __init__(
+        self,
+        observation_spec: Composite,
+        action_spec: TensorSpec,
+        num_envs: int,
+        frame_stacks: Mapping[NestedKey, int] | None = None,
+    ) -> None:
+        items = observation_spec.items(include_nested=True, leaves_only=True)
+        self._observations: dict[Key, TensorSpec] = {_as_tuple(key): leaf for key, leaf in items}
+        self._action = action_spec
+        self._num_envs = num_envs
+        counts = {_as_tuple(key): count for key, count in (frame_stacks or {}).items()}
+        self.stacks = {key: counts[key] for key in self._observations if counts.get(key, 1) > 1}
+        # A step writes at most 2 * num_envs rows, and a root refers to as many earlier steps as its
+        # stack has frames before the newest one.
+        self.min_capacity = (2 * max(self.stacks.values(), default=1) + 1) * num_envs
+
+    def check(self, capacity: int) -> None:
+        """Reject invalid arguments of a replay buffer.
+
+        Raises:
+            ConfigurationError: the capacity is too small for `num_envs`, there are no observations,
+                a spec does not begin with `num_envs`, or an observation is not a stack of as many
+                frames as declared.
+        """
+        num_envs = self._num_envs
+        if capacity < self.min_capacity:
+            raise ConfigurationError(
+                f"capacity={capacity}: a replay of {num_envs} environments needs at least "
+                f"{self.min_capacity}"
+            )
+        if not self._observations:
+            raise ConfigurationError("observation_spec: there is no observation to store")
+        for key, spec in {**self._observations, ("action",): self._action}.items():
+            if spec.shape[:1] != (num_envs,):
+                raise ConfigurationError(
+                    f"the spec of {'.'.join(key)} has shape {list(spec.shape)}; "
+                    f"it must begin with num_envs={num_envs}"
+                )
+        for key, count in self.stacks.items():
+            shape = self._observations[key].shape[1:]
+            if not shape or shape[0] % count:
+                raise ConfigurationError(
+                    f"the observation {'.'.join(key)} of shape {list(shape)} is not a stack of "
+                    f"{count} frames; its first dimension must be a multiple of {count}"
+                )
+
+    def places(self, capacity: int) -> int:
+        """Return the number of transitions of all complete steps in a buffer."""
+        return capacity // self._num_envs * self._num_envs
+
+    def bytes_needed(self, capacity: int) -> int:
+        """Return the size in bytes of all tensors, without allocating them."""
+        layout = self._layout(capacity).values()
+        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in layout)
+
+    def zeros(self, capacity: int, device: torch.device) -> dict[str, Tensor]:
+        """Return all tensors by name, filled with zeros."""
+        return {
+            name: torch.zeros(shape, dtype=dtype, device=device)
+            for name, (shape, dtype) in self._layout(capacity).items()
+        }
+
+    def rows_in(self, tensors: Mapping[str, Tensor]) -> dict[Key, Tensor]:
+        """Return the rows of each observation among the tensors of a buffer."""
+        return {key: tensors[".".join(("rows", *key))] for key in self._observations}
+
+    def _layout(self, capacity: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Return shape and dtype of every tensor by name: rows, steps and counters."""
+        num_envs, steps = self._num_envs, capacity // self._num_envs
+        layout: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
+        for key, spec in self._observations.items():
+            shape = tuple(spec.shape[1:])
+            if key in self.stacks:  # a row holds one frame
+                shape = (shape[0] // self.stacks[key], *shape[1:])
+            layout[".".join(("rows", *key))] = ((capacity, *shape), spec.dtype)
+        if self.stacks:
+            layout["steps.age"] = ((steps, num_envs), torch.int64)
+        return layout | {
+            # The slots of the root and of the next observation.
+            "steps.slots": ((steps, num_envs, 2), torch.int64),
+            "steps.action": ((steps, *self._action.shape), self._action.dtype),
+            "steps.reward": ((steps, num_envs, 1), torch.float32),
+            "steps.terminated": ((steps, num_envs, 1), torch.bool),
+            "steps.truncated": ((steps, num_envs, 1), torch.bool),
+            # The oldest row that the step may refer to.
+            "steps.first_row": ((steps,), torch.int64),
+            # The number of transitions before the step.
+            "steps.first_transition": ((steps,), torch.int64),
+            # Ring of the places of all transitions, oldest first, and a slot for dropped writes.
+            "places": ((steps * num_envs + 1,), torch.int64),
+            "next_transition": ((1,), torch.int64),
+            # The rows with the latest next observations; negative while the buffer is empty.
+            "current_row": ((num_envs,), torch.int64),
+            # The oldest complete step and its successor.
+            "oldest_steps": ((2,), torch.int64),
+            "next_step": ((1,), torch.int64),
+            "capacity": ((1,), torch.int64),
+        }
+
+
+def unchecked(tensors: Mapping[Key, Tensor], batch_size: torch.Size) -> TensorDict:
+    """Return tensors `[*batch_size, ...]` of one device by nested key as one TensorDict.
+
+    Shapes and devices are not checked: the checks take as long as all gathers of a sample.
+
+    Args:
+        tensors: tensors by key, at least one.
+        batch_size: leading dimensions that all of them share.
+    """
+    entries: dict[str, Any] = {}
+    nested: dict[str, dict[Key, Tensor]] = {}
+    for (name, *inner), tensor in tensors.items():
+        if inner:
+            nested.setdefault(name, {})[tuple(inner)] = tensor
+        else:
+            entries[name] = tensor
+    for name, children in nested.items():
+        entries[name] = unchecked(children, batch_size)
+    device = next(iter(tensors.values())).device
+    return TensorDict._new_unsafe(entries, batch_size=batch_size, device=device)
+
+
+def _as_tuple(key: NestedKey) -> Key:
+    return (key,) if isinstance(key, str) else tuple(key)
