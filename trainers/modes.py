@@ -23,12 +23,11 @@ from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.checkpoints.files import unused
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
-from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.settings import Mode, Settings
-from trainers.components.pairing import pair
+from trainers.components.pairing import capabilities_of, pair
 from trainers.evaluation.evaluator import Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.folders import check_writable, results_folder, run_folder, write
@@ -88,7 +87,7 @@ def train(settings: Settings) -> None:
             print(f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:")
             print(f"  {_command('mode=eval', f'checkpoint={folder}')}")
             raise
-        filmed = as_environment(env).can_render
+        filmed = env.capabilities.can_render
     seconds = time.perf_counter() - started
     summary = {
         "frames": trainer.frames,
@@ -155,7 +154,7 @@ def _prepared_folder(settings: Settings, name: str) -> Path:
     return folder
 
 
-def _build_env(settings: Settings, mode: Mode, num_envs: int | None = None) -> EnvBase:
+def _build_env(settings: Settings, mode: Mode, num_envs: int | None = None) -> Environment:
     """Build the environment for a mode; `num_envs` replaces the setting of that name."""
     component = settings.env
     if num_envs is not None:
@@ -173,10 +172,7 @@ def _build_env(settings: Settings, mode: Mode, num_envs: int | None = None) -> E
 
 
 def _evaluator(settings: Settings) -> Evaluator:
-    target = settings.env.target
-    limit = None
-    if issubclass(target, Environment):
-        limit = target.evaluation_limit(settings.env.settings)
+    limit = capabilities_of(settings.env, settings.device).max_evaluation_envs
     return Evaluator(partial(_build_env, settings, "eval"), limit=limit, **settings.evaluation)
 
 

@@ -14,14 +14,12 @@ from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
 from envs.fanuc.reward import Outcome, effort_of, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from envs.fanuc.worker_pool import WorkerPool, default_num_workers
-from torchrl_gpu.devices.memory import check_memory
-from torchrl_gpu.environments.demand import Demand
 
 # Bytes that each arm takes, measured with 512 to 4096 arms.
-_ARM_MEMORY = 4_700 * 2**10
+BULLET_ARM_MEMORY = 4_700 * 2**10
 
 # More arms per core raise the throughput further, but delay the steps of each arm.
-_ARMS_PER_CORE = 32
+ARMS_PER_CORE = 32
 
 
 class BulletArms(Arms):
@@ -39,7 +37,7 @@ class BulletArms(Arms):
         window: whether the first worker opens a window if possible.
 
     Raises:
-        ConfigurationError: the memory is insufficient, or PyBullet cannot load the arm.
+        ConfigurationError: PyBullet cannot load the arm.
     """
 
     def __init__(
@@ -50,15 +48,6 @@ class BulletArms(Arms):
         solver_iterations: int,
         window: bool = False,
     ) -> None:
-        demand = self.demand()
-        check_memory(
-            demand.memory,
-            num_arms,
-            demand.device,
-            setting="env.num_envs",
-            purpose="PyBullet",
-            announce=False,
-        )
         self._pool = WorkerPool(
             urdf=robot.urdf,
             num_arms=num_arms,
@@ -74,11 +63,6 @@ class BulletArms(Arms):
         self._begun: list[tuple[slice, Tensor]] = []
         self.steps = np.zeros((num_arms, 1), np.int64)
         self._copy(self._all)
-
-    @classmethod
-    def demand(cls) -> Demand:
-        """Return the demand of arms on the host."""
-        return Demand(per_core=_ARMS_PER_CORE, memory=lambda count: count * _ARM_MEMORY)
 
     @property
     def state(self) -> Tensor:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -13,17 +14,19 @@ from pydantic import Field
 from torch import Tensor
 
 from envs.fanuc.arms import Arms
-from envs.fanuc.bullet_arms import BulletArms
+from envs.fanuc.bullet_arms import ARMS_PER_CORE, BULLET_ARM_MEMORY, BulletArms
 from envs.fanuc.curriculum import Curriculum
-from envs.fanuc.genesis_arms import GenesisArms
+from envs.fanuc.genesis_arms import GENESIS_ARM_MEMORY, GenesisArms
 from envs.fanuc.kinematics import ForwardKinematics
 from envs.fanuc.reaching import ReachingArms, Task
 from envs.fanuc.render import ArmRenderer
 from envs.fanuc.robot import NUM_JOINTS, load_robot
 from envs.fanuc.simulation import STEP_SECONDS
 from envs.fanuc.targets import GRADES, Grade, load_targets
+from envs.genesis import GENESIS_MEMORY, simulator_device
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.environments.demand import Demand
+from torchrl_gpu.devices.memory import check_memory
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.errors import ConfigurationError
 
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
@@ -34,6 +37,8 @@ DISCRETE_SPEED = 0.3
 
 # Training and evaluation use separate targets.
 TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
+
+CPU = torch.device("cpu")
 
 # Number of flange positions in the rendered trail, half a second.
 TRAIL_LENGTH = 30
@@ -81,11 +86,6 @@ class FanucEnv(ReachingArms):
             is not installed, or the URDF cannot be used.
     """
 
-    discrete_actions: Tensor
-    step_seconds = STEP_SECONDS
-    can_render = True
-    has_state = True
-
     @checked
     def __init__(
         self,
@@ -94,7 +94,7 @@ class FanucEnv(ReachingArms):
         robot: Literal["lr_mate_200ic", "lr_mate_200id"] = "lr_mate_200ic",
         urdf: str | None = None,
         simulator: Literal["pybullet", "genesis"] = "pybullet",
-        device: torch.device = torch.device("cpu"),  # noqa: B008
+        device: torch.device = CPU,
         mode: Literal["train", "eval", "demo"] = "train",
         num_workers: Annotated[int, Field(ge=1)] | None = None,
         max_episode_steps: Annotated[int, Field(ge=1)] = 150,
@@ -103,12 +103,22 @@ class FanucEnv(ReachingArms):
         grade_ceiling: Grade = "hard",
         seed: int = 0,
     ) -> None:
+        settings = {"num_envs": num_envs, "simulator": simulator}
+        self.capabilities = self.capabilities_of(settings, device)
         if simulator == "genesis" and num_workers is not None:
             raise ConfigurationError(
                 f"env.num_workers={num_workers}: env.simulator=genesis has no worker processes; "
                 "env.num_workers=null"
             )
         self.robot = load_robot(robot, urdf)
+        check_memory(
+            self.capabilities.memory,
+            num_envs,
+            self.capabilities.simulator_device or CPU,
+            setting="env.num_envs",
+            purpose={"pybullet": "PyBullet", "genesis": "Genesis"}[simulator],
+            announce=False,
+        )
         bank = load_targets(self.robot, TARGET_SEEDS[mode])
         self._arms: Arms
         if simulator == "genesis":
@@ -130,9 +140,7 @@ class FanucEnv(ReachingArms):
             seed,
         )
         super().__init__(self._arms, slice(0, num_envs), task)
-        self.discrete_actions = _joint_moves().to(self.device)
         self.simulator = simulator
-        self.can_overlap = self.overlaps({"simulator": simulator})
         self.max_episode_steps = max_episode_steps
         self.success_radius = success_radius
         self._kinematics = ForwardKinematics(self.robot, self.device)
@@ -141,29 +149,30 @@ class FanucEnv(ReachingArms):
         self._last_rendered = (0, 0)
 
     @classmethod
-    def evaluation_limit(cls, settings: Mapping[str, Any]) -> int:
-        """Return the maximum number of arms that an evaluation may choose by default.
-
-        Args:
-            settings: constructor arguments of the training environment.
-
-        Returns:
-            The number of training arms: more would share the same cores and finish no sooner.
-        """
-        num_envs: int = settings["num_envs"]
-        return num_envs
-
-    @classmethod
-    def overlaps(cls, settings: Mapping[str, Any]) -> bool:
-        """Return whether the arms are simulated in worker processes: see `Environment`."""
-        return bool(settings["simulator"] == "pybullet")
-
-    @classmethod
-    def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand:
-        """Return the demand of the arms: see `Environment.demand`."""
+    def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
+        """Return the capabilities of an environment: see `Environment.capabilities_of`."""
+        capabilities = Capabilities(
+            discrete_actions=_joint_moves(),
+            step_seconds=STEP_SECONDS,
+            can_render=True,
+            has_state=True,
+            # More arms than in training would share the same cores and finish no sooner.
+            max_evaluation_envs=settings["num_envs"],
+        )
         if settings["simulator"] == "genesis":
-            return GenesisArms.demand(device)
-        return BulletArms.demand()
+            return replace(
+                capabilities,
+                simulator_device=simulator_device(device),
+                fixed_memory=GENESIS_MEMORY,
+                env_memory=GENESIS_ARM_MEMORY,
+            )
+        return replace(
+            capabilities,
+            can_overlap=True,
+            simulator_device=CPU,
+            envs_per_core=ARMS_PER_CORE,
+            env_memory=BULLET_ARM_MEMORY,
+        )
 
     @property
     def num_envs(self) -> int:
@@ -280,16 +289,17 @@ class FanucEnv(ReachingArms):
         super().close(raise_if_closed=False)
 
 
-def _joint_moves() -> Tensor:
-    """Return the table of discrete actions `[13, 6]`, float32.
+def _joint_moves() -> tuple[tuple[float, ...], ...]:
+    """Return the table of discrete actions, 13 rows of 6.
 
     Row 0 holds still; rows 2 j - 1 and 2 j move joint j up and down at 30 % of its maximum speed.
     """
-    table = torch.zeros(2 * NUM_JOINTS + 1, NUM_JOINTS)
-    joints = torch.arange(NUM_JOINTS)
-    table[2 * joints + 1, joints] = DISCRETE_SPEED
-    table[2 * joints + 2, joints] = -DISCRETE_SPEED
-    return table
+    moves = [
+        tuple(speed if joint == moved else 0.0 for joint in range(NUM_JOINTS))
+        for moved in range(NUM_JOINTS)
+        for speed in (DISCRETE_SPEED, -DISCRETE_SPEED)
+    ]
+    return ((0.0,) * NUM_JOINTS, *moves)
 
 
 def _has_display() -> bool:

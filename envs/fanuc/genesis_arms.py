@@ -13,15 +13,7 @@ from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
 from envs.fanuc.reward import Outcome, effort_of, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from envs.fanuc.simulation import CONTROL_RATE, LIMIT_MARGIN, SPEED_SHARE, STEP_SECONDS, SUBSTEPS
-from envs.genesis import (
-    GENESIS_MEMORY,
-    restore_scene,
-    scene_state,
-    simulator_device,
-    start_genesis,
-)
-from torchrl_gpu.devices.memory import check_memory
-from torchrl_gpu.environments.demand import Demand
+from envs.genesis import restore_scene, scene_state, start_genesis
 from torchrl_gpu.errors import ConfigurationError
 
 # Gain of the motors in multiples of inertia / substep. The error of the speed falls to 1/31 in each
@@ -29,7 +21,7 @@ from torchrl_gpu.errors import ConfigurationError
 STIFFNESS = 30.0
 
 # Bytes that each arm takes, measured on the CPU with 16 to 8192 arms.
-_ARM_MEMORY = 90 * 2**10
+GENESIS_ARM_MEMORY = 90 * 2**10
 
 
 class GenesisArms(Arms):
@@ -45,20 +37,10 @@ class GenesisArms(Arms):
         entity: the arm in Genesis.
 
     Raises:
-        ConfigurationError: the memory is insufficient, Genesis is not installed, or it cannot load
-            the arm.
+        ConfigurationError: Genesis is not installed, or it cannot load the arm.
     """
 
     def __init__(self, robot: Robot, num_arms: int, device: torch.device) -> None:
-        demand = self.demand(device)
-        check_memory(
-            demand.memory,
-            num_arms,
-            demand.device,
-            setting="env.num_envs",
-            purpose="Genesis",
-            announce=False,
-        )
         gs = start_genesis(device)
         self.device: torch.device = gs.device
         self._closed = False
@@ -114,14 +96,6 @@ class GenesisArms(Arms):
         # times the control period.
         force = (1 + STIFFNESS) * SUBSTEPS * self._constant(robot.effort)
         self.entity.set_dofs_force_range(-force, force)
-
-    @classmethod
-    def demand(cls, device: torch.device) -> Demand:
-        """Return the demand of arms for a policy on `device`."""
-        return Demand(
-            device=simulator_device(device),
-            memory=lambda count: GENESIS_MEMORY + count * _ARM_MEMORY,
-        )
 
     @property
     def state(self) -> Tensor:

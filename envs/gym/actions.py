@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete, Space
@@ -13,7 +15,7 @@ from envs.gym.observations import describe
 from torchrl_gpu.errors import ConfigurationError
 
 # Maximum number of dimensions whose levels the table of discrete actions combines.
-_MOST_COMBINED = 3
+_MAX_COMBINED = 3
 
 
 class DiscreteActions:
@@ -35,6 +37,9 @@ class DiscreteActions:
         """Return a batch of actions in the format of a vector environment."""
         numbers: NDArray[np.int64] = action.numpy()
         return numbers + self._start if self._start else numbers
+
+    def table(self, levels: int) -> None:
+        """Return None: actions are discrete already."""
 
 
 class BoxActions:
@@ -64,18 +69,19 @@ class BoxActions:
         np.minimum(values, self._high, out=values)
         return values.astype(self._dtype, copy=False).reshape(-1, *self._shape)
 
-    def table(self, levels: int) -> Tensor:
-        """Return a table of discrete actions `[A, D]`, float32 in [-1, 1].
-
-        For up to three dimensions the table has all combinations of `levels` evenly spaced values.
-        For more, row 0 is zero and each other row sets a single dimension to one of its levels.
-        """
+    def table(self, levels: int) -> tuple[tuple[float, ...], ...]:
+        """Return the rows of a table of discrete actions, see `GymnasiumEnv`."""
         dimensions = len(self._low)
-        values = (2.0 * torch.arange(levels) - (levels - 1)) / (levels - 1)
-        if dimensions <= _MOST_COMBINED:
-            return torch.cartesian_prod(*[values] * dimensions).reshape(-1, dimensions)
-        moves = torch.kron(torch.eye(dimensions), values[values != 0].unsqueeze(1))
-        return torch.cat((torch.zeros(1, dimensions), moves))
+        values = [(2.0 * level - (levels - 1)) / (levels - 1) for level in range(levels)]
+        if dimensions <= _MAX_COMBINED:
+            return tuple(product(values, repeat=dimensions))
+        moves = (
+            tuple(value if d == moved else 0.0 for d in range(dimensions))
+            for moved in range(dimensions)
+            for value in values
+            if value
+        )
+        return ((0.0,) * dimensions, *moves)
 
 
 def actions_of(space: Space) -> DiscreteActions | BoxActions:

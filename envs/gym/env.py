@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.data import Categorical, Composite, Unbounded
 
-from envs.gym.actions import BoxActions, actions_of
+from envs.gym.actions import actions_of
 from envs.gym.atari import FRAME_STACK, STEP_SECONDS, preprocessing_of
 from envs.gym.episodes import DONE_KEYS, episodes_of
 from envs.gym.observations import Observations
@@ -26,7 +27,7 @@ from envs.gym.vector import (
     registered,
 )
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.environments.demand import Demand
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
@@ -63,7 +64,10 @@ class GymnasiumEnv(Environment):
         autoreset: start of new episodes: `disabled` on a reset by TorchRL, `same_step` in the step
             that ends an episode, `next_step` in the step after; None for `disabled`, or with
             `vector_entry_point` for the mode of the environment.
-        action_levels: number of values per dimension in the table of discrete actions, at least 2.
+        action_levels: number of values per dimension in the table of discrete actions of a
+            continuous action space, at least 2. For up to three dimensions the table has all
+            combinations of evenly spaced values (3: -1, 0, 1). For more, row 0 is zero and each
+            other row sets a single dimension.
         frame_stack: number of last images that the agent observes together, at least 1; the first
             image of an episode is repeated. None for 4 in preprocessed Atari environments, else 1.
         clip_rewards: clip rewards to [-1, 1] in mode `train`; evaluation counts the true rewards.
@@ -76,12 +80,6 @@ class GymnasiumEnv(Environment):
             at the loss of a life; the next episode is a new game.
         seed: random seed of the first reset, at least 0; copy i uses seed + i.
         options: keyword arguments of `gymnasium.make`; None for no further arguments.
-
-    Attributes:
-        discrete_actions: table of discrete actions `[A, D]` for a continuous action space, float32
-            in [-1, 1]. For up to three dimensions it has all combinations of `action_levels` evenly
-            spaced values (3: -1, 0, 1). For more, row 0 is zero and each other row sets a single
-            dimension.
 
     Raises:
         ConfigurationError: an argument is out of range, or the environment is unknown, lacks a
@@ -136,17 +134,18 @@ class GymnasiumEnv(Environment):
             close_vector(self._vector)
             raise ConfigurationError(f"name={name}: {error}") from None
         self._episodes = episodes_of(self._vector, observations, seed)
-        self.can_overlap = self.overlaps({"vectorization": vectorization})
         self._begun: Tensor | None = None  # the actions of the step in flight
-        self.step_seconds = 1.0 / (self._vector.metadata.get("render_fps") or _USUAL_FPS)
-        self.can_render = "rgb_array" in (self._vector.metadata.get("render_modes") or ())
-        if is_atari:
-            self.step_seconds, self.can_render = STEP_SECONDS, True
-        self.frame_stacks = self._stacks.counts
+        metadata = self._vector.metadata
+        usual_step_seconds = 1.0 / (metadata.get("render_fps") or _USUAL_FPS)
+        self.capabilities = Capabilities(
+            discrete_actions=self._actions.table(action_levels),
+            frame_stacks=self._stacks.counts,
+            step_seconds=STEP_SECONDS if is_atari else usual_step_seconds,
+            can_render=is_atari or "rgb_array" in (metadata.get("render_modes") or ()),
+            **_of_processes(vectorization, num_envs),
+        )
         clips = is_atari if clip_rewards is None else clip_rewards
         self._clips_rewards = clips and mode == "train"
-        if isinstance(self._actions, BoxActions):
-            self.discrete_actions = self._actions.table(action_levels)
 
         spec = self._stacks.spec(observations.spec(num_envs))
         self.observation_spec = spec.update(self._episodes.state_specs())
@@ -159,7 +158,7 @@ class GymnasiumEnv(Environment):
 
     def begin_step(self, tensordict: TensorDictBase) -> None:
         """Let the processes begin a step: see `Environment.begin_step`."""
-        if self.can_overlap:
+        if self.capabilities.can_overlap:
             action = tensordict.get("action")
             self._episodes.begin_step(self._actions.to_env(action))
             self._begun = action
@@ -200,27 +199,16 @@ class GymnasiumEnv(Environment):
         self._episodes.seed = seed
 
     @classmethod
-    def evaluation_limit(cls, settings: Mapping[str, Any]) -> int | None:
-        """Return the maximum number of copies that an evaluation may choose by default.
+    def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
+        """Return the capabilities of an environment: see `Environment.capabilities_of`.
 
-        Args:
-            settings: constructor arguments of the training environment.
-
-        Returns:
-            The number of training copies if each needs a process; None for no limit.
+        They follow from its spaces and metadata, for which one copy is made and closed again.
         """
-        num_envs: int = settings["num_envs"]
-        return num_envs if settings["vectorization"] == "async" else None
-
-    @classmethod
-    def overlaps(cls, settings: Mapping[str, Any]) -> bool:
-        """Return whether each copy has a process: see `Environment`."""
-        return bool(settings["vectorization"] == "async")
-
-    @classmethod
-    def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand | None:
-        """Return one process per core if each copy has a process; else None: see `Environment`."""
-        return Demand(per_core=1) if settings["vectorization"] == "async" else None
+        num_envs, vectorization = settings["num_envs"], settings["vectorization"]
+        way = "sync" if vectorization == "async" else vectorization
+        sample = cls(**{**settings, "num_envs": 1, "vectorization": way})
+        sample.close()
+        return replace(sample.capabilities, **_of_processes(vectorization, num_envs))
 
     @property
     def num_envs(self) -> int:
@@ -254,3 +242,15 @@ class GymnasiumEnv(Environment):
         """Close the environments and end their processes; may be called again."""
         close_vector(self._vector)
         super().close(raise_if_closed=False)
+
+
+def _of_processes(vectorization: Vectorization, num_envs: int) -> dict[str, Any]:
+    """Return the capabilities of copies that run in one process each; none of other copies."""
+    if vectorization != "async":
+        return {}
+    return {
+        "can_overlap": True,
+        "max_evaluation_envs": num_envs,
+        "envs_per_core": 1,
+        "simulator_device": torch.device("cpu"),
+    }

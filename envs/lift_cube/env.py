@@ -12,18 +12,18 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
-from envs.genesis import simulator_device
+from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.lift_cube.arm import PANDA, Arm
 from envs.lift_cube.camera import Range, WristCamera
 from envs.lift_cube.images import WristImages
 from envs.lift_cube.observation import ObservationEncoder
 from envs.lift_cube.scene import Scene
-from envs.lift_cube.simulation import STEP_SECONDS, Simulation, memory_needed
+from envs.lift_cube.simulation import STEP_SECONDS, Simulation, environment_memory
 from envs.lift_cube.starts import Draws, Starts, draw_sizes
 from envs.lift_cube.task import TERMS, Task, judge, measure
 from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Seed
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.environments.demand import Demand
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
@@ -69,12 +69,6 @@ class LiftCubeEnv(Environment):
             be used.
     """
 
-    discrete_actions: Tensor
-    step_seconds = STEP_SECONDS
-    can_render = True
-    has_state = True
-    can_switch_mode = True
-
     @checked
     def __init__(
         self,
@@ -101,6 +95,14 @@ class LiftCubeEnv(Environment):
             raise ConfigurationError(
                 f"env.frame_stack={frame_stack}: there are no images to stack; add env.pixels=true"
             )
+        settings = {
+            "num_envs": num_envs,
+            "pixels": pixels,
+            "frame_stack": frame_stack,
+            "camera": camera,
+            "size": size,
+        }
+        self.capabilities = self.capabilities_of(settings, torch.device(device))
         filmed = mode == "demo"
         self.simulation = Simulation(
             arm,
@@ -113,11 +115,9 @@ class LiftCubeEnv(Environment):
             show_viewer=show_viewer,
         )
         super().__init__(device=self.simulation.device, batch_size=[num_envs])
-        self.discrete_actions = _moves().to(self.device)
         self.task = task
         self.pixels = pixels
         self.frame_stack = frame_stack
-        self.frame_stacks = {"pixels": frame_stack} if pixels else {}
         self.camera = camera
         self.max_episode_steps = max_episode_steps
         self.curriculum = curriculum
@@ -309,20 +309,23 @@ class LiftCubeEnv(Environment):
         self._draws.generator.manual_seed(0 if seed is None else seed)
 
     @classmethod
-    def evaluation_limit(cls, settings: Mapping[str, Any]) -> int:
-        """Return the number of training environments, for which a scene is built already."""
-        num_envs: int = settings["num_envs"]
-        return num_envs
-
-    @classmethod
-    def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand:
-        """Return the demand of the scene: see `Environment.demand`."""
-        camera = settings["camera"] if settings["pixels"] else None
-
-        def memory(count: int) -> int:
-            return memory_needed(count, len(draw_sizes(settings["size"], count, 0)), camera)
-
-        return Demand(device=simulator_device(device), memory=memory)
+    def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
+        """Return the capabilities of an environment: see `Environment.capabilities_of`."""
+        num_envs, pixels = settings["num_envs"], settings["pixels"]
+        sizes = len(draw_sizes(settings["size"], num_envs, 0))
+        return Capabilities(
+            discrete_actions=_moves(),
+            frame_stacks={"pixels": settings["frame_stack"]} if pixels else {},
+            step_seconds=STEP_SECONDS,
+            can_render=True,
+            has_state=True,
+            can_switch_mode=True,
+            # A scene of this size is built for training already.
+            max_evaluation_envs=num_envs,
+            simulator_device=simulator_device(device),
+            fixed_memory=GENESIS_MEMORY,
+            env_memory=environment_memory(sizes, settings["camera"] if pixels else None),
+        )
 
     def set_mode(self, mode: Mode) -> None:
         """Switch the curriculum on (`train`) or off; the next reset starts new episodes."""
@@ -381,15 +384,17 @@ class LiftCubeEnv(Environment):
         super().close(raise_if_closed=False)
 
 
-def _moves() -> Tensor:
-    """Return the table of discrete actions `[14, 4]`, float32.
+def _moves() -> tuple[tuple[float, ...], ...]:
+    """Return the table of discrete actions, 14 rows of 4.
 
     Rows 0 to 6 hold still or move half a step along x, y or z with the gripper open; rows 7 to 13
     do the same with the gripper closed.
     """
-    moves = torch.zeros(2, 7, 4)
-    for axis in range(3):
-        moves[:, 2 * axis + 1, axis] = 0.5
-        moves[:, 2 * axis + 2, axis] = -0.5
-    moves[0, :, 3], moves[1, :, 3] = 1.0, -1.0
-    return moves.reshape(14, 4)
+    still, up, down = 0.0, 0.5, -0.5
+    steps = (
+        (still, still, still),
+        *((up, still, still), (down, still, still)),
+        *((still, up, still), (still, down, still)),
+        *((still, still, up), (still, still, down)),
+    )
+    return tuple((*step, gripper) for gripper in (1.0, -1.0) for step in steps)

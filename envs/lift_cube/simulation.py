@@ -84,7 +84,7 @@ class Simulation:
         show_viewer: bool = False,
     ) -> None:
         check_memory(
-            lambda count: memory_needed(count, len(cube_sizes), wrist),
+            lambda count: GENESIS_MEMORY + count * environment_memory(len(cube_sizes), wrist),
             num_envs,
             simulator_device(device),
             setting="env.num_envs",
@@ -296,17 +296,15 @@ class Simulation:
         return links[name]
 
 
-def memory_needed(num_envs: int, sizes: int, wrist: WristCamera | None) -> int:
-    """Return an estimate of the memory of a scene and of Genesis itself, in bytes.
+def environment_memory(sizes: int, wrist: WristCamera | None) -> int:
+    """Return an estimate of the memory of one environment, in bytes.
 
     Args:
-        num_envs: number of environments.
-        sizes: number of different sizes of the cube, at least 1.
+        sizes: number of different sizes of the cube in the scene, at least 1.
         wrist: description of the wrist camera; None for a scene without cameras.
     """
     image = 0 if wrist is None else 3 * wrist.size**2
-    each = _ENVIRONMENT_MEMORY + (sizes - 1) * _SIZE_MEMORY + _IMAGES * image
-    return GENESIS_MEMORY + num_envs * each
+    return _ENVIRONMENT_MEMORY + (sizes - 1) * _SIZE_MEMORY + _IMAGES * image
 
 
 def _as_slice(indices: list[int]) -> slice | list[int]:

@@ -17,7 +17,7 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
-from envs.marinenav.actions import discrete_actions
+from envs.marinenav.actions import DISCRETE_ACTIONS
 from envs.marinenav.perception import MAX_OBJECTS, OBJECT_ROWS, SELF_ROWS, View
 from envs.marinenav.physics import (
     GROUND_VELOCITY,
@@ -47,7 +47,7 @@ class Baseline(TensorDictModuleBase):
         self.in_keys = ["observation", "objects", "objects_mask"]
         self.out_keys = ["action"]
         self._units = make_units(normalize, torch.float32, torch.device(device))
-        self._actions = discrete_actions(torch.float32, torch.device(device))
+        self._actions = torch.tensor(DISCRETE_ACTIONS, device=device)
 
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from envs.marinenav.actions import discrete_actions
+from envs.marinenav.actions import DISCRETE_ACTIONS
 from envs.marinenav.curriculum import PAPER_STAGES, Difficulty, Stage, check_stages
 from envs.marinenav.noise import make_noise, seed_streams
 from envs.marinenav.observations import Entries, Observer
@@ -31,7 +31,7 @@ from envs.marinenav.simulator import (
 from envs.marinenav.specs import DONES, GROUP, make_specs
 from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.environments.demand import Demand
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
@@ -95,12 +95,6 @@ class MarineNavEnv(Environment):
         ConfigurationError: an argument is out of range, or the map has no room for the robots,
             vortices and obstacles.
     """
-
-    discrete_actions: Tensor
-    step_seconds = STEP_SECONDS
-    can_render = True
-    renders_several = True
-    has_state = True
 
     @checked
     def __init__(
@@ -175,15 +169,29 @@ class MarineNavEnv(Environment):
         )
 
     @classmethod
-    def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand:
-        """Return the demand of the seas, which are tensors on the device of the policy."""
+    def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
+        """Return the capabilities of an environment: see `Environment.capabilities_of`."""
         robots: int = settings["num_robots"]
         objects: int = robots + settings["num_obstacles"] + settings["num_vortices"]
-        return Demand(device, memory=lambda count: count * robots * objects * _PAIR_MEMORY)
+        return Capabilities(
+            discrete_actions=DISCRETE_ACTIONS,
+            step_seconds=STEP_SECONDS,
+            can_render=True,
+            renders_several=True,
+            has_state=True,
+            simulator_device=device,
+            env_memory=robots * objects * _PAIR_MEMORY,
+        )
 
     def _set_up(self, dtype: torch.dtype, normalize: bool, compile_step: bool, seed: int) -> None:
         self.dtype = dtype
-        self.discrete_actions = discrete_actions(dtype, self.device)
+        size = self._simulator.size
+        settings = {
+            "num_robots": size.robots,
+            "num_obstacles": size.obstacles,
+            "num_vortices": size.vortices,
+        }
+        self.capabilities = self.capabilities_of(settings, self.device)
         self.units = make_units(normalize, dtype, self.device)
         self._observer = Observer(self.units)
         advance = self._simulator.step
@@ -195,7 +203,7 @@ class MarineNavEnv(Environment):
         self._has_begun = False
         self._renderer: SeaRenderer | None = None
         specs = make_specs(
-            (self.num_envs, self._simulator.size.robots),
+            (self.num_envs, size.robots),
             self._limits(),
             self.units,
             self._simulator.max_steps,

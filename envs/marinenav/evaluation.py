@@ -137,6 +137,7 @@ def evaluate(
 
 def _play(env: MarineNavEnv, policy: Policy) -> Tensor:
     """Return success, collision, time, energy and return of each episode, `[5, N]`."""
+    table = env.discrete_actions
     state = env.reset()
     count = env.sea.exists.sum(0)
     seas = env.num_envs
@@ -149,7 +150,7 @@ def _play(env: MarineNavEnv, policy: Policy) -> Tensor:
         robots = state.get(GROUP)
         action = policy(robots).get("action")
         if not action.is_floating_point():
-            robots.set("action", env.discrete_actions[action])
+            robots.set("action", table[action])
         state = env.step(state)
         group, sea = state["next", GROUP], env.sea
         thrust = sea.motion[THRUST].abs().sum(0)

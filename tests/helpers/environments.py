@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
 
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import Environment
 
 
@@ -16,8 +20,7 @@ class IdentityEnv(Environment):
     observation exceeds `terminates_above`.
     """
 
-    discrete_actions: torch.Tensor
-    has_state = True
+    capabilities = Capabilities(has_state=True)
 
     def __init__(
         self,
@@ -45,9 +48,8 @@ class IdentityEnv(Environment):
             },
             shape=(num_envs,),
         )
-        levels = torch.tensor([-0.5, 0.0, 0.5])
-        table = torch.cartesian_prod(*[levels] * action_dim)
-        self.discrete_actions = table.reshape(-1, action_dim)  # every combination
+        table = tuple(product((-0.5, 0.0, 0.5), repeat=action_dim))
+        self.capabilities = replace(self.capabilities, discrete_actions=table)
         self.generator = torch.Generator().manual_seed(0)
         self.steps = torch.zeros(num_envs, 1, dtype=torch.long, device=self.device)
         self.observation = torch.zeros(shape, device=self.device)
@@ -113,7 +115,7 @@ class IdentityEnv(Environment):
 class OverlapEnv(IdentityEnv):
     """Counts the steps that have begun and not ended."""
 
-    can_overlap = True
+    capabilities = replace(IdentityEnv.capabilities, can_overlap=True)
     in_flight = 0
 
     def begin_step(self, tensordict: TensorDictBase) -> None:
@@ -131,7 +133,7 @@ class MatchEnv(Environment):
     Episodes are truncated at the time limit.
     """
 
-    has_state = True
+    capabilities = Capabilities(has_state=True)
 
     def __init__(
         self, num_envs: int = 16, num_actions: int = 4, max_episode_steps: int = 8

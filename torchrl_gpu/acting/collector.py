@@ -21,7 +21,7 @@ class BatchCollector:
     """Collects one transition of every environment of a batch at a time.
 
     `step` collects a transition. `begin` and `finish` are its two halves: an environment that can
-    overlap (`Environment.can_overlap`) simulates while the program computes between them.
+    overlap (`Capabilities.can_overlap`) simulates while the program computes between them.
 
     An environment on the policy's device is stepped in place. An environment on another device
     costs two packed copies per step: one of the actions to the environment, and one of the
@@ -146,7 +146,7 @@ class BatchCollector:
         if self._root is None:
             return {}
         state: dict[str, Any] = {"world": self.env.state_dict()}
-        if self.env.has_state:
+        if self.env.capabilities.has_state:
             state["root"] = self._root.to_dict()
             state["has_acted"] = self._begun is not None or self._has_acted
         return state
@@ -174,7 +174,7 @@ class BatchCollector:
         # The state lacks the batch sizes of nested TensorDicts; the root of a reset has them.
         root = self.env.reset()
         self.env.load_state_dict(state["world"])
-        if not self.env.has_state:
+        if not self.env.capabilities.has_state:
             return False
         saved = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
         # An older checkpoint may hold keys that the environment does not have.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tensordict import NestedKey, TensorDictBase
@@ -9,9 +10,8 @@ from torch import Tensor
 from torchrl.data import Categorical, Composite, TensorSpec
 from torchrl.envs import Transform
 
-from torchrl_gpu.environments.environment import Environment, EnvironmentView, name_of
+from torchrl_gpu.environments.environment import Environment, EnvironmentView
 from torchrl_gpu.environments.robots import Robots
-from torchrl_gpu.errors import ConfigurationError
 
 
 class ActionTable(Transform):
@@ -50,9 +50,7 @@ class _DiscreteEnvironment(EnvironmentView):
 
     def __init__(self, env: Environment, table: Tensor) -> None:
         super().__init__(env, tuple(env.batch_size), env.device)
-        self.discrete_actions = None
-        self.frame_stacks = env.frame_stacks
-        self.can_overlap = env.can_overlap
+        self.capabilities = replace(env.capabilities, discrete_actions=None)
         # The row numbers of the step that has begun, and its root in the wrapped environment.
         self._begun: tuple[Tensor, TensorDictBase] | None = None
         self._table = table
@@ -96,14 +94,12 @@ def with_action_table(env: Environment) -> Environment:
     """Return a view of a continuous environment that takes discrete actions.
 
     Args:
-        env: environment with a table `discrete_actions` `[A, action_dim]`.
+        env: environment whose capabilities include a table of discrete actions.
 
     Raises:
         ConfigurationError: the environment has no table of discrete actions.
     """
-    if env.discrete_actions is None:
-        raise ConfigurationError(f"{name_of(env)} has no table of discrete actions")
-    return _DiscreteEnvironment(env, env.discrete_actions.to(env.device))
+    return _DiscreteEnvironment(env, env.discrete_actions)
 
 
 def _row_spec(table: Tensor, action_spec: TensorSpec) -> TensorSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -41,10 +42,10 @@ def as_environment(env: EnvBase) -> Environment:
       `InitTracker`) are added to `outcome_keys`: agents do not observe them.
 
     The wrapper keeps everything else that the environment needs between two steps, so a TensorDict
-    with the action is sufficient to step it. The wrapper declares the same capabilities as an
-    `Environment` beneath the transforms, except `frame_stacks`, because transforms may change the
-    frames. Its state contains that of all transforms, so running statistics are restored even where
-    the episodes of the environment start anew.
+    with the action is sufficient to step it. It has the capabilities of an `Environment` beneath
+    the transforms, except `frame_stacks`, because transforms may change the frames, and
+    `can_overlap`. Its state contains that of all transforms, so running statistics are restored
+    even where the episodes of the environment start anew.
 
     Raises:
         ConfigurationError: the environment has several action keys, has observations or rewards
@@ -85,10 +86,16 @@ class AdaptedEnvironment(EnvironmentView):
         self._inner_done = frozenset(_path(key) for key in env.done_keys)
         self._check_reward(env)
         hidden = bookkeeping_keys(env)
-        self.outcome_keys += tuple(
+        outcomes = tuple(
             _key(path[len(acting) :])
             for path in (reader.path for reader in self._readers)
             if path in hidden and path[: len(acting)] == acting
+        )
+        self.capabilities = replace(
+            self.capabilities,
+            outcome_keys=self.capabilities.outcome_keys + outcomes,
+            frame_stacks={},
+            can_overlap=False,
         )
         self._root: TensorDictBase | None = None
         self._make_specs()
@@ -229,7 +236,7 @@ class AdaptedEnvironment(EnvironmentView):
             "transforms": [level.transform.state_dict() for level in levels],
             "base": base_of(self.env).state_dict(),
         }
-        if self.has_state:
+        if self.capabilities.has_state:
             state["root"] = self._root.to_dict()
         return _copy(state)
 
@@ -253,7 +260,7 @@ class AdaptedEnvironment(EnvironmentView):
                 f"the saved transforms do not match those of this environment: {error}"
             ) from error
         self._root = None
-        if self.has_state:
+        if self.capabilities.has_state:
             saved = TensorDict(state_dict["root"], batch_size=self.env.batch_size)
             self._root = root.update(saved.to(self.device))
 

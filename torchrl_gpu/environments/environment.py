@@ -1,4 +1,4 @@
-"""Base class of environments: the capabilities that this library uses besides TorchRL's API."""
+"""Base class of environments: TorchRL's API, and what this library uses besides it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 
-from torchrl_gpu.environments.demand import Demand
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.errors import ConfigurationError
 
 Mode = Literal["train", "eval", "demo"]
@@ -20,50 +20,46 @@ Names = dict[str, "Names"]
 
 
 class Environment(EnvBase):
-    """Batched TorchRL environment, `batch_size=[num_envs]`, that declares its capabilities.
+    """Batched TorchRL environment, `batch_size=[num_envs]`, with a record of its capabilities.
 
-    A subclass implements TorchRL's `_reset`, `_step` and `_set_seed`. It sets those attributes
-    below that differ from their defaults, on the class or in its constructor. To avoid bookkeeping
-    in every step, `_step` must return all leaves of the observation, reward and done specs, in the
-    shapes of the specs, as tensors that later steps do not overwrite.
+    A subclass implements TorchRL's `_reset`, `_step` and `_set_seed`, and sets `capabilities` on
+    the class; or, where they depend on its settings, overrides `capabilities_of` and sets the
+    result in its constructor. To avoid bookkeeping in every step, `_step` must return all leaves of
+    the observation, reward and done specs, in the shapes of the specs, as tensors that later steps
+    do not overwrite.
 
     `torchrl_gpu.environments.adapter.as_environment` converts any other `EnvBase`.
 
     Attributes:
-        discrete_actions: table of discrete actions `[A, action_dim]`, float, within the bounds of
-            the continuous action; None if agents with discrete actions cannot act here.
-        step_seconds: simulated time of one step in seconds; None if unknown.
-        can_render: whether `render` returns a picture; for an environment with modes, whether it
-            does in mode `demo`.
-        renders_several: whether `render` also accepts a list of indices, and then draws these
-            environments in the layout of `torchrl_gpu.environments.captions.grid`.
-        has_state: whether `state_dict()` is the complete state, so that a restored environment
-            continues its episodes exactly.
-        outcome_keys: observation keys that describe a transition and that agents do not observe by
-            default: `success`, bool `[*B, 1]`, true if the task is solved; `active`, bool
-            `[*B, 1]`, false if the next step is no transition (as for a robot that has finished).
-            In an environment with a group of robots, keys in the group.
-        can_switch_mode: whether `set_mode` works, so that one instance serves training and
-            evaluation.
-        frame_stacks: number of frames of each observation that is a stack, by key; a replay then
-            stores each frame once. The first dimension of such an observation holds its last frames
-            one after the other, the newest one last: `[*B, frames * C, H, W]` for images. At the
-            start of an episode all frames are the first one. In an environment with a group of
-            robots, keys in the group.
-        can_overlap: whether `begin_step` starts the simulation and returns at once, so that the
-            program can compute while the environment simulates.
+        capabilities: what this environment can do.
     """
 
-    discrete_actions: Tensor | None = None
-    step_seconds: float | None = None
-    can_render: bool = False
-    renders_several: bool = False
-    has_state: bool = False
-    outcome_keys: tuple[NestedKey, ...] = ("success", "active")
-    can_switch_mode: bool = False
-    frame_stacks: Mapping[NestedKey, int] = {}
-    can_overlap: bool = False
+    capabilities = Capabilities()
     _known_names: Names | None = None
+
+    @classmethod
+    def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
+        """Return the `capabilities` of an environment before it is built.
+
+        Args:
+            settings: constructor arguments by name, without those that the program passes (`mode`,
+                `device`, `seed`).
+            device: device of the policy.
+        """
+        return cls.capabilities
+
+    @property
+    def discrete_actions(self) -> Tensor:
+        """Table of discrete actions `[A, action_dim]`, as the environment takes actions.
+
+        Raises:
+            ConfigurationError: the environment has none.
+        """
+        table = self.capabilities.discrete_actions
+        if table is None:
+            raise ConfigurationError(f"{name_of(self)} has no table of discrete actions")
+        spec = self.full_action_spec[self.action_keys[0]]
+        return torch.tensor(table, dtype=spec.dtype, device=self.device)
 
     def render(self, index: Any = 0) -> Tensor:
         """Render the current state.
@@ -113,7 +109,7 @@ class Environment(EnvBase):
         return {}
 
     def begin_step(self, tensordict: TensorDictBase) -> None:
-        """Begin a step; the next step of the same TensorDict waits for its end.
+        """Start a step without waiting; the next step of the same TensorDict returns its result.
 
         The program may do anything in between. A reset, another state or the step of another
         TensorDict undoes the step that has begun; `state_dict()` returns the state before it. An
@@ -126,41 +122,6 @@ class Environment(EnvBase):
             tensordict: root of the step with the action, as for `step_and_maybe_reset`; must not
                 change before that call.
         """
-
-    @classmethod
-    def overlaps(cls, settings: Mapping[str, Any]) -> bool:
-        """Return `can_overlap` of an environment with these settings, before it is built.
-
-        Args:
-            settings: constructor arguments by name.
-        """
-        return cls.can_overlap
-
-    @classmethod
-    def evaluation_limit(cls, settings: Mapping[str, Any]) -> int | None:
-        """Return the largest number of environments that an evaluation builds by default.
-
-        Args:
-            settings: constructor arguments of the training environment, by name.
-
-        Returns:
-            Number of environments; None for no limit. An environment that needs one process per
-            copy, for instance, returns the number of the training environment.
-        """
-        return None
-
-    @classmethod
-    def demand(cls, settings: Mapping[str, Any], device: torch.device) -> Demand | None:
-        """Return the demand of a batch on the machine, by which `env.num_envs=auto` is chosen.
-
-        Args:
-            settings: constructor arguments by name.
-            device: device of the policy.
-
-        Returns:
-            The demand; None if it is unknown, so that `auto` stands for the default.
-        """
-        return None
 
     def set_mode(self, mode: Mode) -> None:
         """Switch between training and evaluation; the next reset starts new episodes.
@@ -236,7 +197,7 @@ class Environment(EnvBase):
 
 
 class EnvironmentView(Environment):
-    """Base of wrappers, which declare the same capabilities as the wrapped environment.
+    """Base of wrappers, which have the capabilities of the wrapped environment.
 
     Args:
         env: environment to wrap.
@@ -248,15 +209,9 @@ class EnvironmentView(Environment):
         super().__init__(device=device, batch_size=batch_size)
         self.env = env
         base = base_of(env)
-        self._declared: Environment | None = base if isinstance(base, Environment) else None
+        self._declared = base if isinstance(base, Environment) else None
         if self._declared is not None:
-            self.discrete_actions = self._declared.discrete_actions
-            self.step_seconds = self._declared.step_seconds
-            self.can_render = self._declared.can_render
-            self.renders_several = self._declared.renders_several
-            self.has_state = self._declared.has_state
-            self.outcome_keys = self._declared.outcome_keys
-            self.can_switch_mode = self._declared.can_switch_mode
+            self.capabilities = self._declared.capabilities
 
     def render(self, index: Any = 0) -> Tensor:
         """Render the wrapped environment."""

@@ -41,7 +41,7 @@ def observation_spec(
         _name(key): key for key in spec.keys(include_nested=True, leaves_only=True)
     }
     if observation_keys is None:
-        seen = leaves.keys() - {_name(key) for key in env.outcome_keys}
+        seen = leaves.keys() - {_name(key) for key in env.capabilities.outcome_keys}
     else:
         seen = {_name(key) for key in observation_keys}
         unknown = ", ".join(sorted(seen - leaves.keys()))

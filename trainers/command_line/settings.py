@@ -16,13 +16,13 @@ from torchrl_gpu.arguments import check_settings, check_value
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.memory import memory_limit
-from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import CompileMode, Execution, GraphMode
 from torchrl_gpu.execution.precision import PrecisionName
 from trainers.command_line.sizes import resolve_sizes, take_automatic
 from trainers.components.choices import GROUPS
 from trainers.components.component import TARGET, Component, read_component
+from trainers.components.pairing import capabilities_of
 from trainers.evaluation.evaluator import Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.identity import check_trainable
@@ -136,7 +136,7 @@ def check(config: DictConfig, choices: Mapping[str, str | None], overrides: list
     components = resolve_sizes(components, automatic, resolved_device, resolved_limit)
     names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
     _check_mode(mode, components["agent"].target, names["agent"], found)
-    _check_overlap(components)
+    _check_overlap(components, resolved_device)
     return Settings(
         mode=mode,
         seed=seed,
@@ -178,13 +178,13 @@ def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> 
         raise ConfigurationError(f"agent={name} does not learn: leave out checkpoint={checkpoint}")
 
 
-def _check_overlap(components: Mapping[str, Component]) -> None:
+def _check_overlap(components: Mapping[str, Component], device: torch.device) -> None:
     """Refuse `trainer.overlap=true` where agent or environment cannot."""
     agent, env = components["agent"].target, components["env"]
-    target = env.target if issubclass(env.target, Environment) else Environment
     settings, name = components["trainer"].settings, env.target.__name__
     if isinstance(overlap := settings.get("overlap"), bool):
-        overlap_of(overlap, agent, name, env_can=target.overlaps(env.settings))
+        env_can = capabilities_of(env, device).can_overlap
+        overlap_of(overlap, agent, name, env_can=env_can)
 
 
 def _general(

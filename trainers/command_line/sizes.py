@@ -16,10 +16,9 @@ from agents.base import OnPolicyAgent
 from torchrl_gpu.devices.host import usable_cores
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.devices.memory import free_memory, human_bytes
-from torchrl_gpu.environments.demand import Demand
-from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.component import Component
+from trainers.components.pairing import capabilities_of
 
 AUTO = "auto"
 
@@ -105,21 +104,22 @@ def _num_envs(env: Component, device: torch.device, limit: int | None) -> tuple[
     """Return the number of environments, and the reason for it."""
     number: int = env.settings["num_envs"]
     default = f"the default of {env.target.__name__}"
-    demand: Demand | None = None
-    if issubclass(env.target, Environment):
-        demand = env.target.demand(env.arguments(), device)
-    if demand is None:
+    capabilities = capabilities_of(env, device)
+    simulator, per_core = capabilities.simulator_device, capabilities.envs_per_core
+    if simulator is None:
         return number, f"{default}, which does not depend on the machine"
-    if demand.per_core is not None:
+    if per_core is not None:
         cores = len(usable_cores())
-        number, reason = cores * demand.per_core, f"{cores} cores, {demand.per_core} for each"
-    elif accelerator_of(demand.device).kind == "cpu":
+        number, reason = cores * per_core, f"{cores} cores, {per_core} for each"
+    elif accelerator_of(simulator).kind == "cpu":
         reason = f"{default}, which simulates them together on the CPU"
     else:
-        number, reason = _ENVS_ON_ACCELERATOR, f"simulated together on {demand.device}"
-    free = free_memory(demand.device, limit if demand.device == device else None)
+        number, reason = _ENVS_ON_ACCELERATOR, f"simulated together on {simulator}"
+    free = free_memory(simulator, limit if simulator == device else None)
     fits = number
-    while free is not None and fits > 1 and demand.memory(fits) > _SHARE_OF_FREE_MEMORY * free:
+    while (
+        free is not None and fits > 1 and capabilities.memory(fits) > _SHARE_OF_FREE_MEMORY * free
+    ):
         fits //= 2
     if fits < number:
         reason += (

@@ -1,17 +1,32 @@
-"""Compatibility of agents and environments: kinds of actions."""
+"""Environments of a run: their capabilities, and which agents can act in them."""
 
 from __future__ import annotations
 
+import torch
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_kind, action_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.choices import learning_agents
+from trainers.components.component import Component
+
+
+def capabilities_of(env: Component, device: torch.device) -> Capabilities:
+    """Return the capabilities of the environment of a run before it is built.
+
+    Args:
+        env: class and settings of the environment; one that is not an `Environment` has none.
+        device: device of the policy.
+    """
+    if not issubclass(env.target, Environment):
+        return Capabilities()
+    return env.target.capabilities_of(env.arguments(), device)
 
 
 def pair(env: EnvBase, agent: type[Agent] | type[UntrainedAgent]) -> Environment:
@@ -32,7 +47,7 @@ def pair(env: EnvBase, agent: type[Agent] | type[UntrainedAgent]) -> Environment
     kind = action_kind(action_spec(env))
     if kind in agent.actions:
         return env
-    if "discrete" in agent.actions and env.discrete_actions is not None:
+    if "discrete" in agent.actions and env.capabilities.discrete_actions is not None:
         return with_action_table(env)
     able = [name for name, other in learning_agents().items() if kind in other.actions]
     raise ConfigurationError(

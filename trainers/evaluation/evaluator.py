@@ -165,7 +165,11 @@ def evaluator_of(
     """
     if isinstance(given, EnvBase):
         return Evaluator(given)
-    return BorrowingEvaluator(env, collector, begin_anew) if env.can_switch_mode else given
+    return (
+        BorrowingEvaluator(env, collector, begin_anew)
+        if env.capabilities.can_switch_mode
+        else given
+    )
 
 
 @contextmanager

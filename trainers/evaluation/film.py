@@ -109,7 +109,7 @@ def film(
     policy.eval()
     env.set_seed(seed)
     path = unused(folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}")
-    step_seconds = (env.step_seconds or _USUAL_STEP_SECONDS) / speed
+    step_seconds = (env.capabilities.step_seconds or _USUAL_STEP_SECONDS) / speed
     frame_seconds = _frame_seconds(step_seconds, video)
     steps_per_frame = frame_seconds / step_seconds
     rest = round(seconds_between / frame_seconds)
@@ -137,11 +137,11 @@ def film(
 
 def _artist(env: Environment, num_envs: int) -> Callable[[], Picture]:
     """Return a function that draws the present state of the environments."""
-    if not env.can_render:
+    if not env.capabilities.can_render:
         raise ConfigurationError(f"mode=demo: {name_of(env)} cannot draw itself")
     if num_envs == 1:
         return lambda: env.render(0).numpy()
-    if not env.renders_several:
+    if not env.capabilities.renders_several:
         raise ConfigurationError(f"demo.num_envs={num_envs}: {name_of(env)} draws one at a time")
     return lambda: env.render(list(range(num_envs))).numpy()
 

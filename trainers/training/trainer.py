@@ -52,7 +52,7 @@ class TorchRLTrainer:
         folder: run folder, which receives metrics and checkpoints.
         evaluation_env: environment in its evaluation mode, or an `Evaluator`, which builds one on
             demand. With None, evaluations use `env` if it can switch its mode
-            (`can_switch_mode`); otherwise there are no evaluations.
+            (`Capabilities.can_switch_mode`); otherwise there are no evaluations.
         config: configuration of the run, saved in every checkpoint (JSON values).
         execution: executes policy steps and gradient steps; None for eager ones.
         seed: seed of the run, at least 0; it determines the episodes of the evaluations.
@@ -75,7 +75,7 @@ class TorchRLTrainer:
         overlap: do the updates of each batched step while the environment simulates the next one,
             so that the policy that acts lacks the updates of one batched step. The number of
             updates is the same. None for all off-policy agents in an environment that can overlap
-            (`Environment.can_overlap`).
+            (`Capabilities.can_overlap`).
         loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
@@ -122,7 +122,9 @@ class TorchRLTrainer:
     ) -> None:
         self.env = env = as_environment(env)
         self.agent = agent
-        self.overlap = overlap_of(overlap, type(agent), name_of(env), env_can=env.can_overlap)
+        self.overlap = overlap_of(
+            overlap, type(agent), name_of(env), env_can=env.capabilities.can_overlap
+        )
         self.folder = folder
         self.config = config or {}
         self.total_frames = total_frames
@@ -137,7 +139,7 @@ class TorchRLTrainer:
 
         self.num_envs = env.batch_size.numel()
         self.experience = experience_of(
-            agent, self.num_envs, replay_capacity, random_frames, env.frame_stacks
+            agent, self.num_envs, replay_capacity, random_frames, env.capabilities.frame_stacks
         )
         self.execution = execution or Execution()
         self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)

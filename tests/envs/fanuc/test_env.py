@@ -287,7 +287,7 @@ def test_properties_have_physical_units(make_env: MakeEnv) -> None:
     near = env.observe()["observation"][:, 34]
     torch.testing.assert_close((-distance / 0.05).exp(), near, atol=1e-5, rtol=1e-4)
     assert env.joint_velocities.shape == env.joint_positions.shape == (4, 6)
-    assert env.step_seconds == pytest.approx(1 / 60)
+    assert env.capabilities.step_seconds == pytest.approx(1 / 60)
 
 
 def test_any_number_of_arms(make_env: MakeEnv) -> None:

@@ -45,7 +45,7 @@ def test_a_begun_step_equals_a_whole_one(
     make_env: MakeEnv, view: Callable[[FanucEnv], Environment]
 ) -> None:
     ours, theirs = (view(make_env(max_episode_steps=5)) for _ in range(2))
-    assert ours.can_overlap
+    assert ours.capabilities.can_overlap
     assert_same_future(ours, theirs, ours.reset(), theirs.reset())
 
 

@@ -82,8 +82,8 @@ def test_agents_observe_stacks_of_four_grey_images(
     check_env_specs(env)
     pixels = env.observation_spec["pixels"]
     assert (pixels.shape, pixels.dtype) == ((2, 4, 84, 84), torch.uint8)
-    assert env.frame_stacks == {"pixels": 4}
-    assert env.step_seconds == pytest.approx(4 / 60)
+    assert env.capabilities.frame_stacks == {"pixels": 4}
+    assert env.capabilities.step_seconds == pytest.approx(4 / 60)
 
 
 @needs_ale
@@ -166,7 +166,7 @@ def test_preprocessing_can_be_switched_off(make_gym: Callable[..., GymnasiumEnv]
     env = make_gym(atari_preprocessing=False)
     check_env_specs(env)
     assert env.observation_spec["pixels"].shape == (2, 3, 210, 160)
-    assert not env.frame_stacks
+    assert not env.capabilities.frame_stacks
 
 
 @needs_ale
@@ -188,7 +188,7 @@ def test_a_film_shows_the_game_in_colour(
     make_gym: Callable[..., GymnasiumEnv], vectorization: Any
 ) -> None:
     env = make_gym(mode="demo", vectorization=vectorization)
-    assert env.can_render
+    assert env.capabilities.can_render
     env.reset()
     assert env.render().shape == (210, 160, 3)
 

@@ -95,7 +95,7 @@ def test_demo_mode_renders_images(
         assert picture.dtype == torch.uint8
         assert picture.equal(torch.full((4, 6, 3), steps, dtype=torch.uint8))
         _, state = env.step_and_maybe_reset(env.rand_action(state))
-    assert env.step_seconds == pytest.approx(1 / 20)
+    assert env.capabilities.step_seconds == pytest.approx(1 / 20)
 
 
 def test_cart_pole_renders(make_gym: Callable[..., GymnasiumEnv]) -> None:

@@ -27,8 +27,8 @@ def env() -> Iterator[GymnasiumEnv]:
 @pytest.mark.parametrize("autoreset", ["disabled", "same_step", "next_step"])
 def test_a_begun_step_equals_a_whole_one(autoreset: str) -> None:
     ours, theirs = make("async", autoreset), make("sync", autoreset)
-    assert ours.can_overlap
-    assert not theirs.can_overlap
+    assert ours.capabilities.can_overlap
+    assert not theirs.capabilities.can_overlap
     root, expected = ours.reset(), theirs.reset()
     dones = 0
     for _ in range(40):

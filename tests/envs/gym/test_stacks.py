@@ -91,12 +91,12 @@ def test_specs_are_those_of_stacks(make_gym: Callable[..., GymnasiumEnv], autore
     env = make_gym(autoreset=autoreset)
     check_env_specs(env)
     assert env.observation_spec["pixels"].shape == (3, 3 * FRAMES, 6, 8)
-    assert env.frame_stacks == {"pixels": FRAMES}
+    assert env.capabilities.frame_stacks == {"pixels": FRAMES}
 
 
 def test_only_images_of_a_dict_are_stacked(make_gym: Callable[..., GymnasiumEnv]) -> None:
     env = make_gym(name=f"{MODULE}:DictCounter-v0")
-    assert env.frame_stacks == {"camera": FRAMES}
+    assert env.capabilities.frame_stacks == {"camera": FRAMES}
     assert env.observation_spec["camera"].shape == (3, 3 * FRAMES, 6, 5)
     assert env.observation_spec["place"].shape == (3, 4)
     check_env_specs(env)
@@ -106,8 +106,8 @@ def test_discrete_actions_leave_the_stacks_declared_and_transforms_do_not(
     make_gym: Callable[..., GymnasiumEnv],
 ) -> None:
     env = make_gym(name=f"{MODULE}:DictCounter-v0")
-    assert with_action_table(env).frame_stacks == {"camera": FRAMES}
-    assert not as_environment(TransformedEnv(env, StepCounter())).frame_stacks
+    assert with_action_table(env).capabilities.frame_stacks == {"camera": FRAMES}
+    assert not as_environment(TransformedEnv(env, StepCounter())).capabilities.frame_stacks
 
 
 def test_a_reset_at_any_time_begins_new_stacks(make_gym: Callable[..., GymnasiumEnv]) -> None:
@@ -136,7 +136,7 @@ def test_an_environment_without_images_has_nothing_to_stack() -> None:
     with pytest.raises(ConfigurationError, match=r"CartPole-v1: frame_stack=4: .* no images"):
         GymnasiumEnv(name="CartPole-v1", frame_stack=4)
     env = GymnasiumEnv(name="CartPole-v1")
-    assert not env.frame_stacks
+    assert not env.capabilities.frame_stacks
     env.close()
 
 

@@ -150,7 +150,7 @@ def test_stack_holds_the_last_images_of_the_episode(stacked: LiftCubeEnv) -> Non
     again = stacked.observe()
     assert torch.equal(_frames(again)[0], second[0])
     assert torch.equal(_frames(again)[1, 0], _frames(again)[1, 2])
-    assert stacked.frame_stacks == {"pixels": 3}
+    assert stacked.capabilities.frame_stacks == {"pixels": 3}
 
 
 def test_state_restores_stacks_and_the_conditions_of_the_camera(stacked: LiftCubeEnv) -> None:

@@ -272,8 +272,8 @@ def test_transforms_apply_to_an_environment_of_this_library() -> None:
     ]
     torch.testing.assert_close(10 * steps[0]["next", "reward"], steps[1]["next", "reward"])
     # The view has the capabilities of the wrapped environment.
-    assert scaled.has_state
-    assert scaled.discrete_actions is not None
+    assert scaled.capabilities.has_state
+    assert scaled.capabilities.discrete_actions is not None
 
 
 def test_one_hot_actions_are_rejected_with_a_hint() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +13,12 @@ from tensordict import TensorDictBase
 from torchrl.envs import EnvBase, RewardScaling, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
+from envs.fanuc import FanucEnv
 from envs.gym import GymnasiumEnv
 from envs.marinenav import MarineNavEnv
+from tests.envs.gym.environments import MODULE
 from tests.helpers.environments import IdentityEnv, MatchEnv
+from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment, Mode
@@ -32,9 +37,9 @@ every_environment = pytest.mark.parametrize("make", ENVIRONMENTS.values(), ids=E
 class Switching(IdentityEnv):
     """Reports its mode as a metric."""
 
-    can_switch_mode = True
-    can_render = True
-    step_seconds = 0.5
+    capabilities = replace(
+        IdentityEnv.capabilities, can_switch_mode=True, can_render=True, step_seconds=0.5
+    )
     mode: Mode = "train"
 
     def set_mode(self, mode: Mode) -> None:
@@ -99,9 +104,7 @@ def test_unknown_keys_of_robots_are_carried_over() -> None:
 
 def test_capabilities_default_to_none() -> None:
     env = GymnasiumEnv(name="CartPole-v1", num_envs=1)
-    assert env.discrete_actions is None
-    assert [env.has_state, env.renders_several, env.can_switch_mode] == [False] * 3
-    assert env.evaluation_limit({"num_envs": 1, "vectorization": "sync"}) is None
+    assert not env.capabilities.has_state
     assert (env.metrics(), env.caption(0), env.measurements(0)) == ({}, "", {})
     with pytest.raises(ConfigurationError, match="IdentityEnv cannot draw itself"):
         IdentityEnv().render()
@@ -111,15 +114,35 @@ def test_capabilities_default_to_none() -> None:
         with_action_table(env)
 
 
+SETTINGS: list[tuple[type[Environment], dict[str, Any]]] = [
+    (FanucEnv, {"simulator": "pybullet", "num_envs": 2}),
+    (MarineNavEnv, {"num_envs": 3, "num_robots": 2, "num_obstacles": 1}),
+    (MarineNavEnv, {"num_vortices": 2, "dtype": "float64"}),
+    (GymnasiumEnv, {"name": "CartPole-v1", "num_envs": 2, "vectorization": "async"}),
+    (GymnasiumEnv, {"name": "CartPole-v1", "vectorization": "vector_entry_point"}),
+    (GymnasiumEnv, {"name": "Pendulum-v1", "action_levels": 5}),
+    (GymnasiumEnv, {"name": f"{MODULE}:Image-v0", "frame_stack": 3}),
+]
+
+
+@pytest.mark.parametrize(("kind", "settings"), SETTINGS)
+def test_capabilities_are_known_before_the_environment_is_built(
+    kind: type[Environment], settings: dict[str, Any]
+) -> None:
+    given = check_settings(kind, settings, "env", ("mode", "device", "seed"))
+    before = kind.capabilities_of(given, torch.device("cpu"))
+    with closing(kind(**settings)) as env:
+        assert env.capabilities == before
+
+
 @pytest.mark.parametrize("view", [scaled, with_action_table])
 def test_a_view_has_the_capabilities_of_the_wrapped_environment(
     view: Callable[[Environment], Environment],
 ) -> None:
     base = Switching()
     env = view(base)
-    assert env.step_seconds == 0.5
-    declared = [env.has_state, env.can_render, env.renders_several, env.can_switch_mode]
-    assert declared == [True, True, False, True]
+    wrapped = env.capabilities
+    assert wrapped == replace(base.capabilities, discrete_actions=wrapped.discrete_actions)
     assert env.render(3).eq(3).all()
     assert env.caption(3) == "number 3"
     assert env.measurements(3) == {"number [1]": 3.0}

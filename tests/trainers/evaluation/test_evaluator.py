@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,20 +104,19 @@ def test_progress_is_reported_up_to_the_last_episode() -> None:
 
 @pytest.mark.parametrize(("vectorization", "built"), [("sync", 50), ("async", 3)])
 def test_evaluation_starts_no_more_processes_than_training(vectorization: str, built: int) -> None:
-    settings = {"num_envs": 3, "vectorization": vectorization}
+    settings = {"name": "CartPole-v1", "num_envs": 3, "vectorization": vectorization}
+    limit = GymnasiumEnv.capabilities_of(settings, CPU).max_evaluation_envs
     build = Builder()
-    Evaluator(build, episodes=50, limit=GymnasiumEnv.evaluation_limit(settings)).env  # noqa: B018
+    Evaluator(build, episodes=50, limit=limit).env  # noqa: B018
     assert build.sizes == [built]
 
 
 class SwitchableEnv(IdentityEnv):
     """Switches its mode; evaluation terminates episodes at a lower threshold than training."""
 
-    can_switch_mode = True
-
     def __init__(self, num_envs: int = 16, has_state: bool = True) -> None:
         super().__init__(num_envs)
-        self.has_state = has_state
+        self.capabilities = replace(self.capabilities, can_switch_mode=True, has_state=has_state)
         self.modes: list[str] = []
         self.seeds: list[int | None] = []
 
@@ -129,10 +129,10 @@ class SwitchableEnv(IdentityEnv):
         self.seeds.append(seed)
 
     def state_dict(self, **kwargs: object) -> dict[str, torch.Tensor]:
-        return super().state_dict() if self.has_state else {}
+        return super().state_dict() if self.capabilities.has_state else {}
 
     def load_state_dict(self, state: dict[str, torch.Tensor], **kwargs: object) -> None:
-        if self.has_state:
+        if self.capabilities.has_state:
             super().load_state_dict(state)
 
 

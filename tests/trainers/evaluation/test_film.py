@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ STEPS = 60
 class DrawnEnv(IdentityEnv):
     """Renders the number of steps as the height of a bar."""
 
-    can_render = True
+    capabilities = replace(IdentityEnv.capabilities, can_render=True)
 
     def __init__(self, step_seconds: float | None) -> None:
         super().__init__(num_envs=1, max_episode_steps=STEPS)
-        self.step_seconds = step_seconds
+        self.capabilities = replace(self.capabilities, step_seconds=step_seconds)
         self.drawn: list[int] = []
 
     def render(self, index: Any = 0) -> torch.Tensor:
@@ -92,7 +93,7 @@ def test_small_pictures_are_enlarged(tmp_path: Path) -> None:
 class Captioned(IdentityEnv):
     """Renders a black picture; one environment of the batch has a caption."""
 
-    can_render = renders_several = True
+    capabilities = replace(IdentityEnv.capabilities, can_render=True, renders_several=True)
 
     def render(self, index: Any = 0) -> torch.Tensor:
         return torch.zeros(400, 800, 3, dtype=torch.uint8)
