@@ -23,6 +23,7 @@ from agents.modules.optimization import TargetNetwork, parameter_groups
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
 from agents.modules.relu import relu
 from torchrl_gpu.acting.exploration import GaussianNoise
+from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
@@ -159,7 +160,7 @@ class QuantileCritic(nn.Module):
         self.action_embedding = nn.Linear(action_dim, second, device=device)
         self.head = mlp(second, rest, 1, device)
 
-    def forward(self, observation: TensorDictBase, action: Tensor, fractions: Tensor) -> Tensor:
+    def forward(self, observation: Observations, action: Tensor, fractions: Tensor) -> Tensor:
         """Return the quantiles `[B, N]` of the return.
 
         Args:

@@ -20,6 +20,7 @@ from agents.modules.networks import EncodedMLP
 from agents.modules.optimization import TargetNetwork
 from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.exploration import EpsilonGreedy
+from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
@@ -111,6 +112,6 @@ class DQN(ValueBasedAgent):
 class QNetwork(EncodedMLP):
     """Q(s, a) of all actions at once; `outputs` is the number of actions."""
 
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return the actions `[*B]` int64 with the highest value."""
         return self(observation).argmax(dim=-1)

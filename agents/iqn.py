@@ -23,6 +23,7 @@ from agents.modules.quantiles import CosineEmbedding, draw_fractions, midpoints,
 from agents.modules.relu import relu
 from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.exploration import EpsilonGreedy
+from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
@@ -181,7 +182,7 @@ class QuantileNetwork(nn.Module):
         fixed = midpoints(acting_fractions, risk_level, device)
         self.register_buffer("acting_midpoints", fixed, persistent=False)
 
-    def forward(self, observation: TensorDictBase) -> Tensor:
+    def forward(self, observation: Observations) -> Tensor:
         """Return the features psi(s) `[*B, width]`, from which values and quantiles are made."""
         return relu(self.features(self.encoder(observation)))
 
@@ -225,7 +226,7 @@ class QuantileNetwork(nn.Module):
         quantiles = (inputs * row.unsqueeze(-2)).sum(dim=-1)
         return quantiles + F.embedding(action, last.bias.unsqueeze(-1))
 
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return the actions `[*B]` int64 with the highest mean over the acting fractions."""
         fractions = self.acting_midpoints
         if not deterministic:

@@ -23,6 +23,7 @@ from agents.modules.noisy import NoisyMLP
 from agents.modules.optimization import TargetNetwork
 from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.exploration import EpsilonGreedy
+from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
@@ -223,7 +224,7 @@ class DistributionNetwork(nn.Module):
         if dueling:
             self.head = Dueling(stream(atoms), self.head, num_actions)
 
-    def forward(self, observation: TensorDictBase, noisy: bool = True) -> Tensor:
+    def forward(self, observation: Observations, noisy: bool = True) -> Tensor:
         """Return logits `[*B, num_actions, atoms]`; every call draws new noise.
 
         Args:
@@ -234,7 +235,7 @@ class DistributionNetwork(nn.Module):
         logits = self.head(features, noisy) if self.is_noisy else self.head(features)
         return logits.unflatten(-1, (self.num_actions, -1))
 
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return the actions `[*B]` int64 with the highest mean, without noise if deterministic."""
         logits = self(observation, noisy=not deterministic)
         return self.values.mean(logits).argmax(dim=-1)

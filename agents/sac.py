@@ -22,6 +22,7 @@ from agents.modules.encoders import DEFAULT_ENCODER
 from agents.modules.networks import Critics, EncodedMLP, frozen
 from agents.modules.optimization import TargetNetwork, joint_parameters
 from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
+from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.adam import adam
@@ -94,7 +95,7 @@ class SAC(OffPolicyAgent):
         self.target_entropy = -float(action_dim) if target_entropy is None else target_entropy
 
         actor_encoder, critic_encoder = self.build_encoders()
-        self.actor = GaussianActor(
+        self.actor = TanhNormalActor(
             actor_encoder, 2 * action_dim, hidden_sizes, device, actor_layer_norm
         )
         self.policy = self.build_policy(self.actor)
@@ -183,17 +184,17 @@ class SAC(OffPolicyAgent):
         self.phase = min(self._update, 1)
 
 
-class GaussianActor(EncodedMLP):
+class TanhNormalActor(EncodedMLP):
     """A network that outputs the mean and log standard deviation of a tanh-normal distribution.
 
     `outputs` is twice the number of action dimensions.
     """
 
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return actions `[*B, action_dim]` in [-1, 1]."""
         mean, log_std = tanh_normal.split(self(observation))
         return tanh_normal.mode(mean) if deterministic else tanh_normal.draw(mean, log_std)
 
-    def sample(self, observation: TensorDictBase) -> tuple[Tensor, Tensor]:
+    def sample(self, observation: Observations) -> tuple[Tensor, Tensor]:
         """Return actions `[B, action_dim]` and log-probabilities `[B, 1]`, both with gradient."""
         return tanh_normal.sample(*tanh_normal.split(self(observation)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from agents.base import OffPolicyAgent
 from agents.modules.encoders import Encoder
 from agents.modules.networks import EncodedMLP
 from agents.modules.optimization import TargetNetwork
+from torchrl_gpu.acting.policy import Observations
 
 # Bound of the initial weights of the last layer: the first actions lie near 0, where tanh is steep
 # (Lillicrap et al., arXiv 1509.02971, section 7).
@@ -65,14 +65,14 @@ class DeterministicActor(EncodedMLP):
         for parameter in self.network[-1].parameters():
             nn.init.uniform_(parameter, -_LAST_LAYER_BOUND, _LAST_LAYER_BOUND)
 
-    def forward(self, observation: TensorDictBase) -> Tensor:
+    def forward(self, observation: Observations) -> Tensor:
         """Return actions `[*B, action_dim]` in [-1, 1]."""
         return self.raw(observation).tanh()
 
-    def raw(self, observation: TensorDictBase) -> Tensor:
+    def raw(self, observation: Observations) -> Tensor:
         """Return actions before tanh, `[*B, action_dim]`."""
         return super().forward(observation)
 
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return `forward` in both modes: the policy wrapper adds the exploration noise."""
         return self(observation)

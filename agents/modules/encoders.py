@@ -14,6 +14,7 @@ from torchrl.data import Composite, TensorSpec
 
 from agents.modules.augmentation import RandomShift
 from agents.modules.pixels import Convolutions, PixelEncoder, check_channels
+from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.arguments import Configurable, checked
 from torchrl_gpu.environments.environment import mask_of
 from torchrl_gpu.errors import ConfigurationError
@@ -31,8 +32,13 @@ class Encoder(nn.Module, ABC):
     width: int
 
     @abstractmethod
-    def forward(self, observation: TensorDictBase) -> Tensor:
-        """Return features `[*B, width]`, float32."""
+    def forward(self, observation: Observations) -> Tensor:
+        """Return features `[*B, width]`, float32.
+
+        Args:
+            observation: observations `[*B, ...]` by key: a dict of tensors, or the TensorDict of a
+                batch. `observation[key]` reads one of them; the key of a nested one is a tuple.
+        """
 
 
 class EncoderFactory(Configurable, ABC):
@@ -113,7 +119,7 @@ class ObservationEncoderFactory(EncoderFactory):
         self.shared = shared
         self.random_shift = random_shift
 
-    def build(self, observation_spec: Composite, device: torch.device) -> ObservationEncoder:
+    def build(self, observation_spec: Composite, device: torch.device) -> JoinedEncoder:
         """Return a new encoder of all observations: see `EncoderFactory`."""
         leaves = dict(observation_spec.items(include_nested=True, leaves_only=True))
         if not leaves:
@@ -124,7 +130,7 @@ class ObservationEncoderFactory(EncoderFactory):
             for key in leaves
             if not _is_mask(key, leaves)
         }
-        return ObservationEncoder(parts)
+        return JoinedEncoder(parts)
 
     def augmentation(self, observation_spec: Composite) -> Augmentation | None:
         """Return the random shift of all pixels."""
@@ -162,16 +168,19 @@ class ObservationEncoderFactory(EncoderFactory):
 DEFAULT_ENCODER = ObservationEncoderFactory()
 
 
-class ObservationEncoder(Encoder):
+class JoinedEncoder(Encoder):
     """Encodes each observation by its own network and concatenates the features.
 
     Args:
-        parts: network of each observation, `part(observations, key) -> [*B, part.width]`.
+        parts: network of each observation; that of a set reads the mask too.
     """
 
     def __init__(self, parts: dict[NestedKey, Part]) -> None:
         super().__init__()
-        self.keys = list(parts)
+        self.keys = [
+            (key, mask_of(key)) if isinstance(part, SetEncoder) else (key,)
+            for key, part in parts.items()
+        ]
         self.parts = nn.ModuleList(parts.values())
         self.width = sum(part.width for part in parts.values())
         # The only observation, where it passes unchanged: the calls of modules that do nothing take
@@ -180,11 +189,14 @@ class ObservationEncoder(Encoder):
         is_vector = not others and isinstance(part, VectorEncoder) and part.is_unchanged
         self._vector = key if is_vector else None
 
-    def forward(self, observation: TensorDictBase) -> Tensor:
+    def forward(self, observation: Observations) -> Tensor:
         """Return features `[*B, width]`."""
         if self._vector is not None:
-            return observation.get(self._vector)
-        encoded = [part(observation, key) for part, key in zip(self.parts, self.keys, strict=True)]
+            return observation[self._vector]
+        encoded = [
+            part(*(observation[key] for key in keys))
+            for part, keys in zip(self.parts, self.keys, strict=True)
+        ]
         return encoded[0] if len(encoded) == 1 else torch.cat(encoded, dim=-1)
 
 
@@ -200,7 +212,7 @@ class DetachedEncoder(Encoder):
         self.encoder = encoder
         self.width = encoder.width
 
-    def forward(self, observation: TensorDictBase) -> Tensor:
+    def forward(self, observation: Observations) -> Tensor:
         """Return features `[*B, width]` without gradient."""
         with torch.no_grad():
             features: Tensor = self.encoder(observation)
@@ -226,9 +238,8 @@ class VectorEncoder(nn.Module):
             else nn.Sequential(nn.Linear(inputs, features, device=device), nn.ReLU())
         )
 
-    def forward(self, observation: TensorDictBase, key: NestedKey) -> Tensor:
-        """Return `[*B, width]`."""
-        vector: Tensor = observation.get(key)
+    def forward(self, vector: Tensor) -> Tensor:
+        """Return `[*B, width]` for vectors `[*B, D]`."""
         return vector if self.is_unchanged else self.layer(vector)
 
 
@@ -249,10 +260,9 @@ class SetEncoder(nn.Module):
         self.linear = nn.Linear(inputs, features, device=device)
         self.width = elements * features
 
-    def forward(self, observation: TensorDictBase, key: NestedKey) -> Tensor:
+    def forward(self, elements: Tensor, mask: Tensor) -> Tensor:
         """Return `[*B, width]` for elements `[*B, K, F]` and their mask `[*B, K]`."""
-        encoded = self.linear(observation.get(key)).relu()
-        mask = observation.get(mask_of(key))
+        encoded = self.linear(elements).relu()
         return torch.where(mask.unsqueeze(-1), encoded, 0.0).flatten(-2)
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from agents.modules.encoders import Encoder
 from agents.modules.relu import ReLU
+from torchrl_gpu.acting.policy import Observations
 
 
 class EnsembleLinear(nn.Module):
@@ -128,7 +128,7 @@ class EncodedMLP(nn.Module):
         self.encoder = encoder
         self.network = mlp(encoder.width, hidden_sizes, outputs, device, layer_norm=layer_norm)
 
-    def forward(self, observation: TensorDictBase) -> Tensor:
+    def forward(self, observation: Observations) -> Tensor:
         """Return `[*B, outputs]`."""
         return self.network(self.encoder(observation))
 
@@ -162,7 +162,7 @@ class Critics(nn.Module):
         inputs = self.encoder.width + action_dim
         self.network = mlp(inputs, hidden_sizes, outputs, device, members, layer_norm)
 
-    def forward(self, observation: TensorDictBase, action: Tensor) -> Tensor:
+    def forward(self, observation: Observations, action: Tensor) -> Tensor:
         """Return values `[members, B, outputs]` for actions `[B, action_dim]` in [-1, 1]."""
         inputs = torch.cat([self.encoder(observation), action], dim=-1)
         return self.network(inputs.expand(self.members, -1, -1))

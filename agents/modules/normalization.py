@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey
 from torch import Tensor, nn
 from torchrl.data import Composite
 
 from agents.modules.gae import linear_recurrence
+from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 
 _LIMIT = 10.0
@@ -111,22 +112,22 @@ class ObservationNormalizer(nn.Module):
         self._of_vectors = [RunningMoments(leaves[key].shape[-1], device) for key in self.vectors]
         self.moments = nn.ModuleList(self._of_vectors)
 
-    def forward(self, observation: TensorDictBase) -> TensorDictBase:
-        """Return normalized observations `[*B]`; the given ones stay unchanged."""
-        normalized = observation.select(*self.keys)
+    def forward(self, observation: Observations) -> Observations:
+        """Return normalized observations `[*B, ...]`; the given ones stay unchanged."""
+        normalized = {key: observation[key] for key in self.keys}
         for key, moments in zip(self.vectors, self._of_vectors, strict=True):
-            normalized.set(key, moments.standardize(observation.get(key)).clamp(-_LIMIT, _LIMIT))
+            normalized[key] = moments.standardize(normalized[key]).clamp(-_LIMIT, _LIMIT)
         return normalized
 
     def update(
         self,
-        observation: TensorDictBase,
+        observation: Observations,
         weight: Tensor | None,
         processes: Processes = ONE_PROCESS,
     ) -> None:
         """Update the moments with observations `[*B]`: see `RunningMoments.update`."""
         for key, moments in zip(self.vectors, self._of_vectors, strict=True):
-            moments.update(observation.get(key), weight, processes)
+            moments.update(observation[key], weight, processes)
 
 
 class RewardNormalizer(nn.Module):

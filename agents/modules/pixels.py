@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
-from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 
 from torchrl_gpu.errors import ConfigurationError
@@ -73,9 +72,8 @@ class PixelEncoder(nn.Module):
             *convolutions, nn.Flatten(), linear, *chosen.finish(self.width, device)
         )
 
-    def forward(self, observation: TensorDictBase, key: NestedKey) -> Tensor:
+    def forward(self, pixels: Tensor) -> Tensor:
         """Return `[*B, width]` for pixels `[*B, C, H, W]` of values 0 to 255."""
-        pixels = observation.get(key)
         # Scaled to [-0.5, 0.5] here, so that pixels stay bytes until they reach the network.
         # In place, because the copy to floats is new and each further one costs as much.
         images = pixels.reshape(-1, *pixels.shape[-3:]).to(torch.float32).div_(255.0).sub_(0.5)

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
-from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import TensorSpec
 
@@ -15,6 +14,7 @@ from agents.modules import categorical, clipped_normal
 from agents.modules.encoders import Encoder
 from agents.modules.networks import mlp
 from agents.modules.normalization import ObservationNormalizer
+from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.environments.specs import action_kind
 
 
@@ -45,7 +45,7 @@ class OrthogonalNetwork(nn.Module):
             _initialize(layer, math.sqrt(2.0))
         _initialize(last, output_gain)
 
-    def forward(self, observation: TensorDictBase) -> Tensor:
+    def forward(self, observation: Observations) -> Tensor:
         """Return `[*B, outputs]`."""
         return self.network(self.encoder(observation))
 
@@ -65,20 +65,20 @@ class StochasticActor(nn.Module, ABC):
         self.network = network
         self.normalizer = normalizer
 
-    def normalize(self, observation: TensorDictBase) -> TensorDictBase:
+    def normalize(self, observation: Observations) -> Observations:
         """Return observations `[*B]`, normalized if there is a normalizer."""
         return observation if self.normalizer is None else self.normalizer(observation)
 
     @abstractmethod
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return random actions for observations `[*B]`, or the greedy ones if deterministic."""
 
     @abstractmethod
-    def evaluate(self, normalized: TensorDictBase, action: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, normalized: Observations, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of actions and entropies, `[*B, 1]` each, with gradient."""
 
 
-class GaussianActor(StochasticActor):
+class ClippedNormalActor(StochasticActor):
     """Continuous actions `[*B, action_dim]` in [-1, 1] from a clipped normal distribution.
 
     The network outputs the mean. The log standard deviation is a separate parameter, the same for
@@ -99,14 +99,14 @@ class GaussianActor(StochasticActor):
         super().__init__(network, normalizer)
         self.log_std = nn.Parameter(log_std)
 
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return actions `[*B, action_dim]`."""
         mean = self.network(self.normalize(observation))
         if deterministic:
             return clipped_normal.mode(mean)
         return clipped_normal.draw(mean, self._bounded_log_std())
 
-    def evaluate(self, normalized: TensorDictBase, action: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, normalized: Observations, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of actions `[*B, action_dim]`, and entropies."""
         log_std = self._bounded_log_std()
         log_prob = clipped_normal.log_prob(action, self.network(normalized), log_std)
@@ -119,12 +119,12 @@ class GaussianActor(StochasticActor):
 class CategoricalActor(StochasticActor):
     """Discrete actions `[*B]` int64; the network outputs their logits `[*B, n]`."""
 
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return actions `[*B]`."""
         logits = self.network(self.normalize(observation))
         return categorical.mode(logits) if deterministic else categorical.draw(logits)
 
-    def evaluate(self, normalized: TensorDictBase, action: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, normalized: Observations, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of actions `[*B]`, and entropies."""
         logits = self.network(normalized)
         return categorical.log_prob(action, logits), categorical.entropy(logits)
@@ -155,7 +155,7 @@ def build_actor(
     if action_kind(action_spec) == "discrete":
         return CategoricalActor(network(action_spec.space.n), normalizer)
     log_std = torch.full(action_spec.shape[-1:], log_std_init, device=device)
-    return GaussianActor(network(action_spec.shape[-1]), normalizer, log_std)
+    return ClippedNormalActor(network(action_spec.shape[-1]), normalizer, log_std)
 
 
 @torch.no_grad()

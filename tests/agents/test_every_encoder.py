@@ -23,6 +23,7 @@ from tests.helpers.agents import (
     parameters,
     small_specs,
 )
+from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.errors import ConfigurationError
 
@@ -47,7 +48,7 @@ class MeanEncoder(Encoder):
         self.width = 1
         self.scale = nn.Parameter(torch.tensor(scale, device=device))
 
-    def forward(self, observation: TensorDictBase) -> Tensor:
+    def forward(self, observation: Observations) -> Tensor:
         mean = observation["pixels"].to(torch.float32).mean(dim=(-3, -2, -1))
         return self.scale * mean.unsqueeze(-1) / 255.0
 
@@ -104,6 +105,20 @@ def test_agent_trains_a_users_own_encoder(case: Case) -> None:
         agent.update(batch)
     for encoder in encoders_of(agent):
         assert next(encoder.parameters()).item() != 2.0
+
+
+@every_agent
+@pytest.mark.parametrize("batch", [(), (5,), (3, 2)])
+def test_the_actor_of_every_agent_maps_plain_tensors_to_actions(
+    case: Case, batch: tuple[int, ...]
+) -> None:
+    agent = make(case, ObservationEncoderFactory(channels=[4, 4]), normalize_observations=True)
+    observation = agent.observation_spec.rand()[0].expand(batch).clone()
+    agent.policy.eval()
+    tensors = {key: observation[key] for key in agent.policy.in_keys}
+    action = agent.policy.actor.act(tensors, deterministic=True)
+    assert tensors.keys() == {"observation", "pixels"}
+    assert torch.equal(action, agent.policy(observation)["action"])
 
 
 @every_actor_critic

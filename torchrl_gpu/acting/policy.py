@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.environments.specs import action_bounds, action_kind
 
+# Observations `[*B, ...]` by their key in the observation spec: a tuple for a nested observation. A
+# TensorDict is read in the same way.
+Observations = Mapping[NestedKey, Tensor]
+
 
 class Actor(Protocol):
-    """Network that maps observations to actions; `PolicyWrapper` wraps it."""
+    """Module that maps plain tensors to actions; `PolicyWrapper` wraps it."""
 
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return the actions for observations `[*B, ...]`.
 
-        Continuous actions are `[*B, action_dim]` in [-1, 1], discrete actions `[*B]` int64.
+        The result depends on these tensors, parameters and random draws alone.
+
+        Args:
+            observation: observations by key.
+            deterministic: return the greedy actions, without random draws.
+
+        Returns:
+            Continuous actions `[*B, action_dim]` in [-1, 1], or discrete actions `[*B]` int64.
         """
         ...
 
@@ -78,7 +90,8 @@ class PolicyWrapper(TensorDictModuleBase):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write `action`: `[*B, action_dim]` within the bounds, or discrete `[*B]` int64."""
-        action: Tensor = self.actor.act(tensordict, deterministic=not self.training)
+        observations = {key: tensordict.get(key) for key in self.in_keys}
+        action = self.actor.act(observations, deterministic=not self.training)
         if self.training:
             if self.exploration is not None:
                 action = self.exploration(action, self.frames)

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from torch import Tensor, nn
 from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec, Unbounded
 
 from tests.stand_in import count_host_reads
 from torchrl_gpu.acting.exploration import EpsilonGreedy, GaussianNoise, MixedNoise
-from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.acting.policy import Observations, PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.errors import ConfigurationError
 
@@ -21,14 +21,14 @@ OBSERVATION_SPEC = Composite(observation=Unbounded((4, 2)), shape=(4,))
 class Echo(nn.Module):
     """Returns the observation as action, plus 1 when it explores."""
 
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
         return observation["observation"] + (0.0 if deterministic else 1.0)
 
 
 class Larger(nn.Module):
     """Chooses the index of the largest component of the observation."""
 
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
         return observation["observation"].argmax(-1)
 
 
@@ -118,7 +118,7 @@ def test_noise_decreases_with_the_frames_and_actions_stay_within_the_bounds() ->
     noise = GaussianNoise(LinearSchedule(0.5, 0.1, 10_000))
 
     class Middle(nn.Module):
-        def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+        def act(self, observation: Observations, deterministic: bool) -> Tensor:
             return torch.zeros_like(observation["observation"])
 
     policy = PolicyWrapper(Middle(), OBSERVATION_SPEC, spec, CPU, noise).train()
