@@ -154,7 +154,7 @@ def test_pipeline_reads_nothing_back_to_the_host(
             experience.store(transition)
             for batch in experience.batches():
                 update = agent.update(batch)
-                experience.learned(batch, update.priorities)
+                experience.update_priorities(batch, update.priorities)
                 metrics.add(update.metrics)
                 updates += 1
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 
 
 class Reading(NamedTuple):
@@ -97,9 +98,16 @@ class EpisodeStatistics:
     Args:
         num_envs: number N of environments (or robots) in the batch, at least 1.
         device: device of rewards and done flags.
+        processes: processes whose episodes count as well, with as many environments each.
     """
 
-    def __init__(self, num_envs: int, device: torch.device | str) -> None:
+    def __init__(
+        self,
+        num_envs: int,
+        device: torch.device | str,
+        processes: Processes = ONE_PROCESS,
+    ) -> None:
+        self._processes = processes
         # Rows: return and length of the open episodes, success of the last step, and 1 as counter.
         self._running = torch.zeros(4, num_envs, device=device)
         self._running[3].fill_(1)
@@ -124,8 +132,8 @@ class EpisodeStatistics:
             done: bool `[N, 1]`, terminated or truncated.
             success: bool `[N, 1]`; the value at the last step decides whether the episode is
                 successful. None if the environment does not report success.
-            active: bool `[N, 1]`, false where the row is no step of an episode (its reward is 0);
-                None if every row is one.
+            active: bool `[N, 1]`, false in rows that are not a step of an episode (their reward is
+                0); None if every row is one.
             counted: bool `[N]`, false where an episode that ends with this step is excluded from
                 the means; None to count every episode.
         """
@@ -154,7 +162,7 @@ class EpisodeStatistics:
 
     def take(self) -> Reading:
         """Return what `flush` returns, still on the device; open episodes continue."""
-        totals = self._totals.sum(dim=1)
+        totals = self._processes.sum(self._totals.sum(dim=1))
         self._totals.zero_()
 
         def means(values: Sequence[float]) -> dict[str, float]:

@@ -82,7 +82,7 @@ def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any)
         with steps.update:
             update = agent.update(batch)
         with steps.store:
-            experience.learned(batch, update.priorities)
+            experience.update_priorities(batch, update.priorities)
         updates += 1
         if updates == _UPDATES:
             return steps

@@ -13,6 +13,7 @@ from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.adapter import AdaptedEnvironment, as_environment
 from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.execution.execution import EAGER, Execution
+from torchrl_gpu.timers import NO_TIMERS
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 
@@ -41,6 +42,7 @@ class BatchCollector:
             both are on one device.
         to_host: transfer of the actions from the policy to the environment, likewise.
         steps: number of batched steps so far.
+        timers: timers around simulation, copies and policy.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class BatchCollector:
         self.to_device = PackedTransfer(device)
         self.to_host = PackedTransfer(self.env.device)
         self.steps = 0
+        self.timers = NO_TIMERS
         # The root that the next action belongs to, on the environment's device.
         self._root: TensorDictBase | None = None
         # Its observations on the policy's device; None before they are copied there.
@@ -94,20 +97,25 @@ class BatchCollector:
             policy: any function of a TensorDict that writes `action`, such as a TensorDict module.
         """
         if self._begun is None:
-            self.env.begin_step(self._act(policy))
+            root = self._act(policy)
+            with self.timers("simulate"):
+                self.env.begin_step(root)
 
     @torch.no_grad()
     def _act(self, policy: Policy) -> TensorDictBase:
         """Act in every environment, and return the root with the actions."""
         if self._root is None:
-            self._root = self.env.reset()
+            with self.timers("simulate"):
+                self._root = self.env.reset()
         current = self._root
         if self._is_remote:
             current = current.to(self.device) if self._observation is None else self._observation
         if not self._has_acted:
-            self.execution.act(policy, self.robots.view(current))
+            with self.timers("act"):
+                self.execution.act(policy, self.robots.view(current))
             if self._is_remote:
-                self._root.update(self.to_host(current.select(self.robots.action_key)))
+                with self.timers("copy"):
+                    self._root.update(self.to_host(current.select(self.robots.action_key)))
         self._begun, self._has_acted = current, False
         return self._root
 
@@ -124,17 +132,19 @@ class BatchCollector:
         assert self._root is not None
         current, self._begun = self._begun, None
         self.steps += 1
-        transition, root = self.env.step_and_maybe_reset(self._root)
+        with self.timers("simulate"):
+            transition, root = self.env.step_and_maybe_reset(self._root)
         if not self._is_remote:
             self._root = root
             return transition
         observation = root.select(*self.observation_keys)
-        arrived = self.to_device(
-            TensorDict(
-                {"next": transition.get("next"), "observation": observation},
-                batch_size=self.env.batch_size,
+        with self.timers("copy"):
+            arrived = self.to_device(
+                TensorDict(
+                    {"next": transition.get("next"), "observation": observation},
+                    batch_size=self.env.batch_size,
+                )
             )
-        )
         self._root, self._observation = root, arrived.get("observation")
         return current.set("next", arrived.get("next"))
 

@@ -63,7 +63,7 @@ class CheckpointFolder:
             raise ConfigurationError(f"cannot make {self.folder}: {reason(error)}") from error
         for leftover in self.folder.glob(f".*{PARTIAL_SUFFIX}"):
             discard(leftover)
-        path = self._path(frames)
+        path = self.path(frames)
         if replay_state is not None:
             save_state(replay_path(path), replay_state)
         save_state(path, state)
@@ -84,10 +84,11 @@ class CheckpointFolder:
     def best(self) -> Path | None:
         """Return the checkpoint with the highest score; None if no checkpoint has a score."""
         frames, _ = self._best_record()
-        path = self._path(frames)
+        path = self.path(frames)
         return path if path.is_file() else None
 
-    def _path(self, frames: int) -> Path:
+    def path(self, frames: int) -> Path:
+        """Return the path of the checkpoint after a number of frames, which need not exist."""
         return self.folder / f"frames_{frames:012d}.safetensors"
 
     def _best_record(self) -> tuple[int, float]:

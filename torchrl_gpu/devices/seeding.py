@@ -26,21 +26,24 @@ _LARGEST_BATCH = 2**20
 
 
 @checked
-def seed_everything(seed: Annotated[int, Field(ge=0, lt=2**32)]) -> None:
+def seed_everything(seed: Annotated[int, Field(ge=0, lt=2**32)], rank: int = 0) -> None:
     """Seed Python's `random`, NumPy's legacy generator, and torch on the host and all devices.
 
     Args:
-        seed: seed of all generators, 0 to 2**32 - 1.
+        seed: seed of the run, 0 to 2**32 - 1.
+        rank: rank of this process; every process draws other numbers.
 
     Raises:
         ConfigurationError: the seed lies outside its range.
     """
+    if rank > 0:
+        seed = int(np.random.SeedSequence(seed, spawn_key=(rank,)).generate_state(1)[0])
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
 
 
-def stream_seed(seed: int, stream: Stream, position: int = 0) -> int:
+def stream_seed(seed: int, stream: Stream, position: int = 0, rank: int = 0) -> int:
     """Return the seed of the environments of a run for one use.
 
     Training, the evaluations that select the best checkpoint, the reported evaluation and the film
@@ -52,12 +55,14 @@ def stream_seed(seed: int, stream: Stream, position: int = 0) -> int:
         stream: use of the environments.
         position: frames at which the run resumes, at least 0; a run that is resumed without the
             state of its environments thereby draws new episodes.
+        rank: rank of the process of the environments, at least 0.
 
     Returns:
         Seed of the environments, 0 to 2**31 - 1; equal for equal arguments.
     """
     number = _STREAMS.index(stream)
-    sequence = np.random.SeedSequence(seed, spawn_key=(number, position))
+    key = (number, position) if rank == 0 else (number, position, rank)
+    sequence = np.random.SeedSequence(seed, spawn_key=key)
     word = int(sequence.generate_state(1, np.uint64)[0])
     return number * _BLOCK + word % (_BLOCK - _LARGEST_BATCH)
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+import torch
 
 from torchrl_gpu.devices.kinds import accelerator_of
-from trainers.profiling.parts import PARTS, enclosed
-
-if TYPE_CHECKING:
-    from trainers.training.trainer import TorchRLTrainer
+from torchrl_gpu.timers import PARTS, Part, Timers
 
 OTHER = "other"  # the loop itself and the running sums of all metrics
+
+
+class Counts(Protocol):
+    """The counts of a training.
+
+    Attributes:
+        frames: environment steps so far.
+        updates: gradient steps so far.
+    """
+
+    frames: int
+    updates: int
 
 
 class Amount(NamedTuple):
@@ -30,37 +41,44 @@ class Amount(NamedTuple):
     updates: int = 0
 
 
-class Profile:
+class Profile(Timers):
     """Measures the parts of a training.
 
     A part lasts from the end of all earlier work on the devices to the end of its own work. The
     host waits for the devices at both ends of every part, so host and device never work at the same
-    time, and a training on an accelerator takes longer with a profile than without. A call within
-    another part, such as a policy step of an evaluation, counts for the outer part.
+    time, and a training on an accelerator takes longer with a profile than without.
 
     Args:
-        trainer: trainer to measure.
+        counts: counts of the training, read whenever the profile is.
+        devices: devices of agent and environment.
     """
 
-    def __init__(self, trainer: TorchRLTrainer) -> None:
-        self._trainer = trainer
-        devices = {trainer.agent.device, trainer.collector.env.device}
-        self._devices = [accelerator_of(device) for device in devices if device is not None]
-        self._spent = dict.fromkeys(PARTS, 0.0)
-        self._is_within_a_part = False
+    def __init__(self, counts: Counts, devices: Iterable[torch.device]) -> None:
+        self._counts = counts
+        self._devices = [accelerator_of(device) for device in set(devices)]
+        self._spent: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self._earlier = Amount()  # of earlier calls of `running`
         self._began: Amount | None = None
         self._reported: dict[str, float] = {}
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Measure the training for as long as the block lasts; may be entered several times."""
-        with enclosed(self._trainer, self._part):
-            self._began = self._read()
-            try:
-                yield
-            finally:
-                self._earlier, self._began = self.amount, None
+        """Measure a training; may be entered several times."""
+        self._began = self._read()
+        try:
+            yield
+        finally:
+            self._earlier, self._began = self.amount, None
+
+    @contextmanager
+    def __call__(self, part: Part) -> Iterator[None]:
+        """Measure a part."""
+        began = self._now()
+        try:
+            yield
+        finally:
+            if self._began is not None:
+                self._spent[part] += self._now() - began
 
     @property
     def amount(self) -> Amount:
@@ -91,24 +109,11 @@ class Profile:
         }
         return {**amount._asdict(), "parts": parts}
 
-    @contextmanager
-    def _part(self, name: str) -> Iterator[None]:
-        if self._is_within_a_part:
-            yield
-            return
-        self._is_within_a_part = True
-        began = self._now()
-        try:
-            yield
-        finally:
-            self._is_within_a_part = False
-            self._spent[name] += self._now() - began
-
     def _read(self) -> Amount:
-        return Amount(self._now(), self._trainer.frames, self._trainer.updates)
+        return Amount(self._now(), self._counts.frames, self._counts.updates)
 
     def _now(self) -> float:
-        """Return the time at which the devices have done all work that is queued."""
+        """Wait for all queued work of the devices, and return the time."""
         for device in self._devices:
             device.synchronize()
         return time.perf_counter()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -16,51 +17,55 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.rollout import RolloutBuffer
 
 
-class Experience(Protocol):
-    """Stores every transition and yields the batches that are due for an update."""
+class Experience(ABC):
+    """Stores every transition and yields the batches that are due for an update.
 
-    random_frames: int
+    Attributes:
+        random_frames: number of environment steps before the first update.
+    """
 
+    random_frames: int = 0
+
+    @abstractmethod
     def store(self, transition: TensorDictBase) -> None:
         """Store the transitions `[R]` of one step."""
-        ...
 
+    @abstractmethod
     def batches(self) -> Iterator[TensorDictBase]:
         """Yield the batches that are due after the stored steps and have not been yielded."""
-        ...
 
-    def learned(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
-        """Record the result of an update.
+    @abstractmethod
+    def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
+        """Set the priorities of a batch after its update.
 
         Args:
             batch: batch of the update, as `batches` yielded it.
             priorities: priorities of its transitions `[B]`; None if the agent computes none.
         """
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return the progress of training as plain values."""
-        ...
+        return {}
 
-    def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
-        """Restore a state and the stored transitions; `stored` is None if they were not saved."""
-        ...
-
+    @abstractmethod
     def stored(self) -> dict[str, Any]:
         """Return the stored transitions."""
-        ...
 
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
+        """Restore a state and the stored transitions; `stored` is None if they were not saved."""
+
+    @abstractmethod
     def forget_episodes(self) -> None:
         """Drop transitions that are unusable without the rest of their episodes."""
-        ...
 
 
-class ReplayExperience:
+class ReplayExperience(Experience):
     """Experience of an off-policy agent: a replay buffer, with a fixed ratio of updates to frames.
 
     Args:
         agent: agent that builds the replay buffer.
-        num_envs: number of environments in the batch.
+        frames_per_step: number of environment steps in a batched step of all processes.
         capacity: maximum number of observations in the replay buffer.
         random_frames: number of environment steps before the first update.
         frame_stacks: number of frames of each observation that is a stack, by key; None for no
@@ -70,15 +75,15 @@ class ReplayExperience:
     def __init__(
         self,
         agent: OffPolicyAgent,
-        num_envs: int,
+        frames_per_step: int,
         capacity: int,
         random_frames: int,
         frame_stacks: Mapping[NestedKey, int] | None = None,
     ) -> None:
         self.agent = agent
-        self.num_envs = num_envs
         self.random_frames = random_frames
         self.replay = agent.build_replay(capacity, agent.action_spec.shape[0], frame_stacks)
+        self._frames_per_step = frames_per_step
         # Frames since the first update was due; below 0 before it.
         self._frames = -random_frames
         self._updates = 0
@@ -86,7 +91,7 @@ class ReplayExperience:
     def store(self, transition: TensorDictBase) -> None:
         """Add the transitions `[R]` of one step to the replay buffer."""
         self.replay.extend(transition)
-        self._frames += self.num_envs
+        self._frames += self._frames_per_step
 
     def batches(self) -> Iterator[TensorDictBase]:
         """Yield as many random batches as the ratio of updates to frames demands."""
@@ -94,7 +99,7 @@ class ReplayExperience:
             self._updates += 1
             yield self.replay.sample(self.agent.batch_size)
 
-    def learned(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
+    def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Pass the priorities of a batch to the replay buffer."""
         self.replay.update_priorities(batch, priorities)
 
@@ -102,17 +107,17 @@ class ReplayExperience:
         """Return the frames since the first update was due, and the number of updates owed."""
         return {"frames": self._frames, "owed": self._updates_due() - self._updates}
 
+    def stored(self) -> dict[str, Any]:
+        """Return the state of the replay buffer."""
+        return self.replay.state_dict()
+
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
         """Restore the replay buffer; without one, `random_frames` new steps come first."""
         if stored is not None:
             self.replay.load_state_dict(stored)
             # Updates of earlier frames stay as they were, even if the ratio is another one.
             self._frames = state["frames"]
-            self._updates = self._updates_due() - state.get("owed", 0)  # older states owe none
-
-    def stored(self) -> dict[str, Any]:
-        """Return the state of the replay buffer."""
-        return self.replay.state_dict()
+            self._updates = self._updates_due() - state["owed"]
 
     def forget_episodes(self) -> None:
         """Keep all transitions: the replay buffer detects where an episode breaks off."""
@@ -121,14 +126,12 @@ class ReplayExperience:
         return max(0, int(self._frames * self.agent.utd_ratio))
 
 
-class RolloutExperience:
-    """Experience of an on-policy agent: one rollout of the present policy at a time.
+class RolloutExperience(Experience):
+    """Experience of an on-policy agent: one rollout of the current policy at a time.
 
     Args:
         agent: agent that learns from the rollouts.
     """
-
-    random_frames = 0
 
     def __init__(self, agent: OnPolicyAgent) -> None:
         self.agent = agent
@@ -156,21 +159,17 @@ class RolloutExperience:
                 # Faster than `rollout[index]`, which also derives the shape of the result.
                 yield rollout.apply(partial(_rows, index=index), batch_size=[size])
 
-    def learned(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
+    def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Do nothing: a rollout has no priorities."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return an empty state: the open rollout is all there is."""
-        return {}
+    def stored(self) -> dict[str, Any]:
+        """Return the open rollout."""
+        return self.buffer.state_dict() if not self.buffer.is_full else {}
 
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
         """Restore the open rollout, or begin a new one."""
         if stored:
             self.buffer.load_state_dict(stored)
-
-    def stored(self) -> dict[str, Any]:
-        """Return the open rollout."""
-        return self.buffer.state_dict() if not self.buffer.is_full else {}
 
     def forget_episodes(self) -> None:
         """Drop the open rollout: its next step would belong to another episode."""
@@ -184,7 +183,7 @@ def _rows(entry: Tensor, index: Tensor) -> Tensor:
 
 def experience_of(
     agent: Agent,
-    num_envs: int,
+    frames_per_step: int,
     capacity: int,
     random_frames: int,
     frame_stacks: Mapping[NestedKey, int] | None = None,
@@ -193,11 +192,11 @@ def experience_of(
 
     Args:
         agent: off-policy or on-policy agent.
-        num_envs: number of environments in the batch.
-        capacity: maximum number of observations in a replay buffer.
-        random_frames: number of environment steps before the first update of an off-policy agent.
-        frame_stacks: number of frames of each observation that is a stack, by key; None for no
-            stacks.
+        frames_per_step: see `ReplayExperience`, as are the other arguments; an on-policy agent
+            needs none of them.
+        capacity: see `ReplayExperience`.
+        random_frames: see `ReplayExperience`.
+        frame_stacks: see `ReplayExperience`.
 
     Raises:
         ConfigurationError: the agent is neither off-policy nor on-policy.
@@ -205,7 +204,7 @@ def experience_of(
     if isinstance(agent, OnPolicyAgent):
         return RolloutExperience(agent)
     if isinstance(agent, OffPolicyAgent):
-        return ReplayExperience(agent, num_envs, capacity, random_frames, frame_stacks)
+        return ReplayExperience(agent, frames_per_step, capacity, random_frames, frame_stacks)
     raise ConfigurationError(
         f"agent: {type(agent).__name__} must derive from OffPolicyAgent or OnPolicyAgent"
     )

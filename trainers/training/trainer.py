@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,6 +23,7 @@ from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.timers import NO_TIMERS, SeveralTimers, Timers
 from trainers.evaluation.evaluation import Evaluation
 from trainers.evaluation.evaluator import Evaluator, evaluator_of
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
@@ -85,6 +85,10 @@ class TorchRLTrainer:
             trace.
 
     Attributes:
+        frames: environment steps so far, of all processes of the agent.
+        updates: gradient steps so far.
+        stop_requested: set it to end the training after the current step.
+        timers: timers around the parts of the training: profile and trace, if there are any.
         profile: time of each part so far; None without `profile`.
         trace: the recorder of the trace; None without `trace`.
 
@@ -135,11 +139,17 @@ class TorchRLTrainer:
         self.evaluate_untrained = evaluate_untrained
         self.checkpoint_interval = checkpoint_interval
         self.save_replay = save_replay
-        self.show_progress = show_progress
+        self.processes = agent.processes
+        self.show_progress = show_progress and self.processes.is_writer
 
         self.num_envs = env.batch_size.numel()
+        self.frames_per_step = self.num_envs * self.processes.count
         self.experience = experience_of(
-            agent, self.num_envs, replay_capacity, random_frames, env.capabilities.frame_stacks
+            agent,
+            self.frames_per_step,
+            replay_capacity,
+            random_frames,
+            env.capabilities.frame_stacks,
         )
         self.execution = execution or Execution()
         self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
@@ -149,10 +159,10 @@ class TorchRLTrainer:
         self.robots = self.collector.robots
         random_action = env.full_action_spec[self.robots.action_key]
         self.random_policy = UniformPolicy(random_action.to(agent.device))
-        self.episodes = EpisodeStatistics(agent.action_spec.shape[0], agent.device)
+        self.episodes = EpisodeStatistics(agent.action_spec.shape[0], agent.device, self.processes)
         self.update_metrics = MetricAccumulator()
         self.checkpoints = CheckpointFolder(folder / "checkpoints", keep=checkpoints_kept)
-        self.metric_logger = MetricLogger(folder, loggers)
+        self.metric_logger = MetricLogger(folder, loggers if self.processes.is_writer else ())
 
         self.frames = 0
         self.updates = 0
@@ -161,19 +171,18 @@ class TorchRLTrainer:
         self._evaluated_at: int | None = None
         self._started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
-        self.profile = Profile(self) if profile else None
+        self.profile = Profile(self, [agent.device, env.device]) if profile else None
         self.trace = Trace(self, trace, folder) if trace else None
+        observers = [timers for timers in (self.profile, self.trace) if timers is not None]
+        self.timers: Timers = SeveralTimers(observers) if observers else NO_TIMERS
+        self.collector.timers = self.timers
 
     def train(self) -> None:
         """Train until `total_frames` or until `stop_requested` is set; evaluate and save.
 
         A further call continues the training.
         """
-        with ExitStack() as observers:
-            if self.profile is not None:
-                observers.enter_context(self.profile.running())
-            if self.trace is not None:
-                observers.enter_context(self.trace.recording())
+        with self.timers.running():
             self._train()
 
     def _train(self) -> None:
@@ -183,8 +192,13 @@ class TorchRLTrainer:
             self.execution.announce = lambda stage: display.update(self.frames, stage=stage)
             if self.evaluate_untrained and self.frames == 0:
                 self._evaluate(display)
-            while self.frames < self.total_frames and not self.stop_requested:
-                self.experience.store(self.collect())
+            while self.frames < self.total_frames and not self._stops():
+                self.timers.next_step()
+                if self.overlap:
+                    # The environment simulates while the agent learns from the steps before.
+                    self.collector.begin(self._policy())
+                    self._learn()
+                self._store(self.collect())
                 if not self.overlap or self._pauses():
                     self._learn()
                 if self._passed(self.log_interval):
@@ -205,18 +219,13 @@ class TorchRLTrainer:
     def collect(self) -> TensorDictBase:
         """Step every environment of the batch once and count its frames.
 
-        The first `random_frames` actions are uniformly random, all later ones the policy's. With
-        `overlap`, the updates that are due from earlier steps are done meanwhile.
+        The first `random_frames` actions are uniformly random, all later ones the policy's.
 
         Returns:
             The transitions `[R]` on the agent's device, one for each robot of the batch.
         """
-        policy = self._policy()
-        if self.overlap:
-            self.collector.begin(policy)
-            self._learn()
-        step = self.collector.step(policy)
-        self.frames += self.num_envs
+        step = self.collector.step(self._policy())
+        self.frames += self.frames_per_step
         transition = self.robots.transition(step)
         after = transition.get("next")
         self.episodes.update(
@@ -262,7 +271,18 @@ class TorchRLTrainer:
 
     def save(self) -> Path:
         """Write a checkpoint with the complete state of training, and return its path."""
-        state = {
+        path = self.checkpoints.path(self.frames)
+        if self.processes.is_writer:
+            score = None
+            if self.evaluation is not None and self._evaluated_at == self.frames:
+                score = self.evaluation.score
+            with self.timers("save"):
+                stored = self.experience.stored() if self.save_replay else None
+                self.checkpoints.save(self.frames, self._state(), stored, score)
+        return path
+
+    def _state(self) -> dict[str, Any]:
+        return {
             "layout": LAYOUT,
             **identity(self.agent),
             "config": self.config,
@@ -276,11 +296,6 @@ class TorchRLTrainer:
             "random": rng_state(self.agent.device),
             "execution": self.execution.state_dict(),
         }
-        stored = self.experience.stored() if self.save_replay else None
-        score = None
-        if self.evaluation is not None and self._evaluated_at == self.frames:
-            score = self.evaluation.score
-        return self.checkpoints.save(self.frames, state, stored, score)
 
     def load(self, checkpoint: Path) -> None:
         """Resume from a checkpoint.
@@ -311,7 +326,7 @@ class TorchRLTrainer:
         else:
             logger.info("no replay buffer beside %s: the policy fills a new one", checkpoint)
         self.experience.load_state_dict(state["experience"], stored)
-        self.execution.load_state_dict(state.get("execution", {}))
+        self.execution.load_state_dict(state["execution"])
         self.metric_logger.resume_from(self.frames)
         set_rng_state(state["random"], self.agent.device)
         if not goes_on:
@@ -322,13 +337,31 @@ class TorchRLTrainer:
         is_random = self.frames < self.experience.random_frames
         return self.random_policy if is_random else self.agent.policy
 
+    def _store(self, transition: TensorDictBase) -> None:
+        with self.timers("store"):
+            self.experience.store(transition)
+
     def _learn(self) -> None:
         """Do all updates that are due."""
-        for batch in self.experience.batches():
-            update = self.execution.update(self.agent, batch)
-            self.experience.learned(batch, update.priorities)
+        batches = self.experience.batches()
+        while True:
+            with self.timers("sample"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            with self.timers("update"):
+                update = self.execution.update(self.agent, batch)
+            with self.timers("store"):
+                self.experience.update_priorities(batch, update.priorities)
             self.update_metrics.add(update.metrics)
             self.updates += 1
+
+    def _stops(self) -> bool:
+        """Return whether a process was asked to stop the training."""
+        stops = self.processes.any(self.stop_requested)
+        if stops:
+            self.stop_requested = True
+        return stops
 
     def _pauses(self) -> bool:
         """Return whether the loop logs, evaluates, saves or ends after the last step."""
@@ -341,30 +374,30 @@ class TorchRLTrainer:
         The seed depends on the frames, so that the new episodes differ from the first episodes of
         the run.
         """
-        self.env.set_seed(stream_seed(self.seed, "training", self.frames))
+        self.env.set_seed(stream_seed(self.seed, "training", self.frames, self.processes.rank))
         self.collector.restart()
         self.episodes.forget_open()
         self.experience.forget_episodes()
         self.agent.forget_episodes()
 
     def _log(self, display: ProgressDisplay) -> None:
-        now = time.perf_counter()
-        read_back = read(
-            self.episodes.take(), self.update_metrics.take(), reading_of(self.env.metrics())
-        )
-        metrics = {
-            "seconds": now - self._started,
-            "frames_per_second": (self.frames - self._logged_frames) / (now - self._logged_at),
-            **read_back,
-            **(self.profile.shares() if self.profile else {}),
-        }
-        self._logged_at, self._logged_frames = now, self.frames
-        self.metric_logger.log(self.frames, metrics)
-        display.update(
-            self.frames,
-            success=metrics.get("episode/success"),
-            mean_return=metrics.get("episode/return"),
-        )
+        with self.timers("log"):
+            now = time.perf_counter()
+            metrics = {
+                "seconds": now - self._started,
+                "frames_per_second": (self.frames - self._logged_frames) / (now - self._logged_at),
+                **read(
+                    self.episodes.take(), self.update_metrics.take(), reading_of(self.env.metrics())
+                ),
+                **(self.profile.shares() if self.profile else {}),
+            }
+            self._logged_at, self._logged_frames = now, self.frames
+            self.metric_logger.log(self.frames, metrics)
+            display.update(
+                self.frames,
+                success=metrics.get("episode/success"),
+                mean_return=metrics.get("episode/return"),
+            )
 
     def _evaluate(self, display: ProgressDisplay) -> None:
         if self._evaluator is None:
@@ -376,17 +409,20 @@ class TorchRLTrainer:
             if self.stop_requested:
                 raise _StopError
 
-        try:
-            self.evaluation = self.evaluate(episodes, "selection", show)
-        except _StopError:
-            return
-        finally:
-            display.update(self.frames, stage="")
-        self._evaluated_at = self.frames
-        seconds = time.perf_counter() - self._started
-        self.metric_logger.log(self.frames, {"seconds": seconds, **self.evaluation.as_metrics()})
-        display.message(f"{self.frames:,} frames: {self.evaluation}")
+        with self.timers("evaluate"):
+            try:
+                self.evaluation = self.evaluate(episodes, "selection", show)
+            except _StopError:
+                return
+            finally:
+                display.update(self.frames, stage="")
+            self._evaluated_at = self.frames
+            seconds = time.perf_counter() - self._started
+            metrics = {"seconds": seconds, **self.evaluation.as_metrics()}
+            self.metric_logger.log(self.frames, metrics)
+            if self.processes.is_writer:
+                display.message(f"{self.frames:,} frames: {self.evaluation}")
 
     def _passed(self, interval: int) -> bool:
         """Return whether the last step reached or passed a multiple of `interval`."""
-        return self.frames // interval != (self.frames - self.num_envs) // interval
+        return self.frames // interval != (self.frames - self.frames_per_step) // interval

@@ -157,3 +157,15 @@ def test_stream_seeds_are_reproducible_and_depend_on_the_position() -> None:
     assert stream_seed(3, "training") == stream_seed(3, "training", 0)
     seeds = {stream_seed(seed, "training", frames) for seed in (0, 1) for frames in (0, 64, 10**10)}
     assert len(seeds) == 6
+
+
+def test_every_rank_draws_other_numbers_and_rank_0_those_of_a_single_process() -> None:
+    seeds = [stream_seed(5, "training", 100, rank) for rank in range(8)]
+    assert seeds[0] == stream_seed(5, "training", 100)
+    assert len(set(seeds)) == 8
+    draws = []
+    for arguments in [(5,), (5, 0), (5, 1), (5, 2)]:
+        seed_everything(*arguments)
+        draws.append(draw(torch.device("cpu")))
+    assert draws[0] == draws[1]
+    assert draws[1] != draws[2] != draws[3]

@@ -61,7 +61,7 @@ def test_priorities_reach_the_replay_buffer_after_each_update() -> None:
     (batch, _) = after_a_step(experience, agent)
     # Only the first transition has a high priority.
     first = batch["place"] == batch["place"].min()
-    experience.learned(batch, torch.where(first, 1e6, 0.0))
+    experience.update_priorities(batch, torch.where(first, 1e6, 0.0))
     assert (experience.replay.sample(64)["place"] == batch["place"].min()).float().mean() > 0.95
 
 

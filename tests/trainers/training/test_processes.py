@@ -1,0 +1,85 @@
+"""Trainings by several processes, played by threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+
+from agents import DQN
+from tests.helpers.agents import assert_equal, build_for, parameters
+from tests.helpers.environments import MatchEnv
+from tests.helpers.ranks import on_ranks
+from torchrl_gpu.processes import Processes
+from trainers.metrics import EpisodeStatistics
+from trainers.training.trainer import TorchRLTrainer
+
+ENVS, RANDOM, FRAMES = 8, 64, 512
+
+
+def make(folder: Path, processes: Processes, **settings: Any) -> TorchRLTrainer:
+    env = MatchEnv(ENVS)
+    agent = build_for(env, DQN)
+    agent.join(processes)
+    defaults: dict[str, Any] = {
+        "total_frames": FRAMES,
+        "random_frames": RANDOM,
+        "replay_capacity": 1000,
+        "evaluation_episodes": 8,
+        "log_interval": 128,
+        "loggers": ["csv"],
+    }
+    return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
+
+
+def test_two_processes_count_all_frames_and_one_of_them_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(processes: Processes) -> tuple[TorchRLTrainer, dict[str, Tensor]]:
+        trainer = make(tmp_path / str(processes.rank), processes)
+        trainer.train()
+        trainer.close()
+        return trainer, parameters(trainer.agent)
+
+    (one, learned), (other, learned_too) = on_ranks(2, train)
+    assert one.frames == other.frames == FRAMES
+    assert one.collector.steps == other.collector.steps == FRAMES // (2 * ENVS)
+    assert one.updates == other.updates == (FRAMES - RANDOM) // 8
+    assert int(one.agent.policy.frames) == FRAMES - RANDOM
+    assert_equal(learned, learned_too)
+    assert (tmp_path / "0" / "metrics.csv").exists()
+    assert [path.name for path in one.checkpoints.paths()] == ["frames_000000000512.safetensors"]
+    assert not (tmp_path / "1" / "metrics.csv").exists()
+    assert other.checkpoints.paths() == []
+    assert capsys.readouterr().err.count("512/512") == 1
+
+
+def test_a_request_to_one_process_stops_all(tmp_path: Path) -> None:
+    def train(processes: Processes) -> tuple[int, bool]:
+        trainer = make(tmp_path / str(processes.rank), processes, show_progress=False)
+        collect = trainer.collect
+
+        def collect_and_stop() -> TensorDictBase:
+            trainer.stop_requested = processes.rank == 1 and trainer.frames >= 160
+            return collect()
+
+        trainer.collect = collect_and_stop  # type: ignore[method-assign]
+        trainer.train()
+        return trainer.frames, trainer.stop_requested
+
+    assert on_ranks(2, train) == [(176, True)] * 2
+
+
+def test_episodes_of_all_processes_count() -> None:
+    def means(processes: Processes) -> dict[str, float]:
+        statistics = EpisodeStatistics(1, "cpu", processes)
+        reward = torch.tensor([[1.0 + 2.0 * processes.rank]])
+        statistics.update(reward, torch.tensor([[True]]))
+        return statistics.flush()
+
+    expected = {"episode/return": 2.0, "episode/length": 1.0, "episode/count": 2.0}
+    assert on_ranks(2, means) == [expected, expected]
