@@ -195,14 +195,14 @@ class Accelerator:
         return self.device.type in _get_foreach_kernels_supported_devices()
 
     @property
-    def capturable(self) -> bool:
+    def capturable_adam(self) -> bool:
         """Whether an optimizer can keep all of its state on the device, without host reads."""
         return self.device.type in _get_capturable_supported_devices()
 
     @property
     def adam_options(self) -> AdamOptions:
         """Flags of the fastest Adam whose learning rate is a tensor on the device."""
-        capturable = self.capturable
+        capturable = self.capturable_adam
         if self.fused_adam:
             return {"fused": True, "foreach": None, "capturable": capturable}
         # Torch rejects foreach with a tensor learning rate unless the optimizer is capturable.

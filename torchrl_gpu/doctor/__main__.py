@@ -13,7 +13,7 @@ from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.doctor.findings import find
 from torchrl_gpu.doctor.measurements import measure
-from torchrl_gpu.doctor.report import as_json, as_text
+from torchrl_gpu.doctor.output import as_json, as_text
 
 
 def examine(
@@ -34,9 +34,9 @@ def examine(
     Settings:
         device: device to measure against the CPU: auto, cuda, rocm:1, directml, ... (auto).
         measurements: measure the device and the CPU (true).
-        seconds: shortest time of each measurement in seconds, above 0 (0.3).
+        seconds: minimum duration of each measurement in seconds, above 0 (0.3).
         threads: number of CPU threads of PyTorch in the measurements, at least 1 (one per core).
-        json: print nothing but the JSON object (false).
+        json: print only the JSON object (false).
     """
     chosen = resolve_device(device)
     if threads is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -24,30 +24,32 @@ _OPTIONAL: Final = {
     "wandb": "extra wandb",
 }
 
-_CAPABILITIES: Final[dict[str, Callable[[Accelerator], Any]]] = {
-    "name": lambda device: device.name,
-    "total_memory": lambda device: device.total_memory,
-    "free_memory": lambda device: device.free_memory,
-    "float64": lambda device: device.float64,
-    "autocast": lambda device: [str(d).removeprefix("torch.") for d in device.autocast_dtypes],
-    "tf32": lambda device: device.tf32,
-    "fused_adam": lambda device: device.fused_adam,
-    "foreach_adam": lambda device: device.foreach_adam,
-    "capturable_adam": lambda device: device.capturable,
-    "graphs": lambda device: device.graphs,
-    "compile": lambda device: device.compile,
-    "pinned_transfers": lambda device: device.pinned_transfers,
-    "own_generator": lambda device: device.has_generator,
-    "genesis_backend": lambda device: device.genesis_backend,
-}
+# Attributes of an `Accelerator`.
+_CAPABILITIES: Final = (
+    "name",
+    "driver",
+    "total_memory",
+    "free_memory",
+    "float64",
+    "autocast_dtypes",
+    "tf32",
+    "fused_adam",
+    "foreach_adam",
+    "capturable_adam",
+    "graphs",
+    "compile",
+    "pinned_transfers",
+    "has_generator",
+    "genesis_backend",
+)
 
 
 class Absence(NamedTuple):
     """A kind of device that this machine does not have.
 
     Attributes:
-        reason: reason for its absence.
-        advice: command or step that would bring it; None where this machine cannot have it.
+        reason: reason why it is missing.
+        advice: command or step that installs it; None if this machine cannot have it.
     """
 
     reason: str
@@ -60,8 +62,8 @@ class Findings(NamedTuple):
     Attributes:
         system: versions and facts of the host, by name.
         devices: capabilities of each device, by its name for `device=`.
-        absent: kinds of devices that are not here.
-        unused: cards that no present kind of device can use.
+        absent: kinds of devices that this machine does not have.
+        unused: cards that no available kind of device can use.
     """
 
     system: dict[str, str]
@@ -71,7 +73,7 @@ class Findings(NamedTuple):
 
 
 def find() -> Findings:
-    """Examine this machine; takes seconds where torch-directml is installed."""
+    """Examine this machine; takes seconds if torch-directml is installed."""
     found = cards()
     devices: dict[str, dict[str, Any]] = {}
     absent: dict[str, Absence] = {}
@@ -102,7 +104,7 @@ def _system() -> dict[str, str]:
 
 
 def _build() -> str:
-    """Return the accelerators that torch is built for, with versions where torch states them."""
+    """Return the accelerators that torch is built for, with their versions if torch has them."""
     builds = {
         "CUDA": torch.version.cuda,
         "ROCm": torch.version.hip,
@@ -116,28 +118,30 @@ def _build() -> str:
 def _capabilities(
     accelerator: Accelerator, kind: type[Accelerator], found: Sequence[Card]
 ) -> dict[str, Any]:
-    """Return the capabilities of a device; a message where the device does not answer."""
+    """Return the capabilities of a device by name; an error message for one that fails."""
     facts: dict[str, Any] = {}
-    for name, ask in _CAPABILITIES.items():
+    for name in _CAPABILITIES:
         try:
-            facts[name] = ask(accelerator)
-        except Exception as error:  # a sick driver fails in its own way, and the rest is wanted
-            facts[name] = f"fails: {' '.join(str(error).split())}"
+            value = getattr(accelerator, name)
+        except Exception as error:  # a broken driver can raise anything; the other facts remain
+            value = f"failed: {' '.join(str(error).split())}"
+        is_dtypes = isinstance(value, tuple)
+        facts[name] = [str(d).removeprefix("torch.") for d in value] if is_dtypes else value
     drivers = [card.driver for card in found if card.vendor in kind.vendors and card.driver]
-    facts["driver"] = accelerator.driver or next(iter(drivers), None)
+    facts["driver"] = facts["driver"] or next(iter(drivers), None)
     return facts
 
 
 def _absence(kind: type[Accelerator], reason: str, found: Sequence[Card] | None) -> Absence:
-    """Return the reason why a kind of device is not here, and the step that would bring it."""
+    """Return why this machine lacks a kind of device, and the step that installs it."""
     system = operating_system()
     install = kind.installs.get(system)
     if install is None:
-        return Absence(f"{reason}; not for {system}", None)
+        return Absence(f"{reason}; not available on {system}", None)
     if found is None:
         return Absence(reason, install)
     names = [card.name for card in found if card.vendor in kind.vendors]
     if not names:
-        return Absence(f"{reason}; no GPU of {' or '.join(kind.vendors)} found", None)
+        return Absence(f"{reason}; no {' or '.join(kind.vendors)} GPU found", None)
     advice = "install its driver" if reason == NO_GPU else install
     return Absence(f"{reason}; found: {', '.join(names)}", advice)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.execution.adam import adam
 
 _MATRIX: Final = 2048  # rows and columns
-_OBSERVATION_DIM, _ACTION_DIM, _WIDTH = 21, 6, 256  # those of the environment fanuc
+_OBSERVATION_DIM, _ACTION_DIM, _WIDTH = 36, 6, 256  # those of the environment fanuc
 _OBSERVATIONS: Final = 1024  # of a policy step
 _BATCH: Final = 256  # of an update
 _COPY: Final = 2**26  # bytes
@@ -32,7 +33,7 @@ class Measured(NamedTuple):
         key: name in the JSON object, with the unit.
         title: name in the table.
         unit: unit of the speeds.
-        speeds: speed by name of the device for `device=`; a message instead where the work fails.
+        speeds: speed by name of the device for `device=`; an error message if the work failed.
     """
 
     key: str
@@ -42,7 +43,7 @@ class Measured(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """Speed of the last device over that of the first; None where there are not two."""
+        """Speed of the last of several devices over that of the first; None if one is missing."""
         first, *others = self.speeds.values()
         last = others[-1] if others else None
         return last / first if isinstance(first, float) and isinstance(last, float) else None
@@ -53,7 +54,7 @@ def measure(devices: Sequence[torch.device], seconds: float) -> list[Measured]:
 
     Args:
         devices: devices to measure; each is measured once.
-        seconds: shortest time of each measurement, above 0.
+        seconds: minimum duration of each measurement, above 0.
     """
     different = {accelerator_of(device).choice: device for device in devices}
     return [
@@ -73,7 +74,7 @@ def calls_per_second(call: Call, accelerator: Accelerator, seconds: float) -> fl
     Args:
         call: function to measure.
         accelerator: device of its work, which is synchronized at both ends of the measurement.
-        seconds: shortest time of the measurement, above 0.
+        seconds: minimum duration of the measurement, above 0.
     """
     call()  # the first call allocates memory and loads kernels
     accelerator.synchronize()
@@ -96,7 +97,7 @@ def _speed(
     try:
         return amount * calls_per_second(work(device), accelerator_of(device), seconds)
     except RuntimeError as error:  # of torch: no kernel, no memory, a lost device
-        return f"fails: {' '.join(str(error).split())}"
+        return f"failed: {' '.join(str(error).split())}"
 
 
 def _matrix_product(device: torch.device) -> Call:
@@ -132,21 +133,12 @@ def _update(device: torch.device) -> Call:
     return update
 
 
-def _copy_to(device: torch.device) -> Call:
-    host, there = _buffers(device)
-    return lambda: there.copy_(host, non_blocking=host.is_pinned())
-
-
-def _copy_from(device: torch.device) -> Call:
-    host, there = _buffers(device)
-    return lambda: host.copy_(there, non_blocking=host.is_pinned())
-
-
-def _buffers(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return a buffer on the host, pinned if the device reads such memory faster, and one on it."""
-    pinned = accelerator_of(device).pinned_transfers
-    host = torch.zeros(_COPY // 4, pin_memory=pinned)
-    return host, torch.zeros(_COPY // 4, device=device)
+def _copy(device: torch.device, to_device: bool) -> Call:
+    # Pinned, if the device reads such memory faster.
+    host = torch.zeros(_COPY // 4, pin_memory=accelerator_of(device).pinned_transfers)
+    remote = torch.zeros(_COPY // 4, device=device)
+    source, destination = (host, remote) if to_device else (remote, host)
+    return lambda: destination.copy_(source, non_blocking=host.is_pinned())
 
 
 def _network() -> nn.Module:
@@ -186,12 +178,18 @@ _WORK: Final[tuple[tuple[str, str, str, float, Callable[[torch.device], Call]], 
         _policy_step,
     ),
     ("updates_per_second", f"update, batch of {_BATCH}", "updates/s", 1, _update),
-    ("copy_to_device_gb_per_second", "copy to the device, 64 MiB", "GB/s", _COPY / 1e9, _copy_to),
+    (
+        "copy_to_device_gb_per_second",
+        "copy to the device, 64 MiB",
+        "GB/s",
+        _COPY / 1e9,
+        partial(_copy, to_device=True),
+    ),
     (
         "copy_from_device_gb_per_second",
         "copy from the device, 64 MiB",
         "GB/s",
         _COPY / 1e9,
-        _copy_from,
+        partial(_copy, to_device=False),
     ),
 )

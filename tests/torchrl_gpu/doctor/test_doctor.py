@@ -41,7 +41,7 @@ def test_the_last_line_is_a_json_object(capsys: pytest.CaptureFixture[str]) -> N
     assert all(speeds["cpu"] > 0 for speeds in figures["measured"].values())
     assert figures["devices"]["cpu"]["float64"] is True
     shown = "\n".join(text)
-    for expected in (torch.__version__, "float64", "not here", "GFLOP/s", "updates/s"):
+    for expected in (torch.__version__, "float64", "not available", "GFLOP/s", "updates/s"):
         assert expected in shown
 
 
@@ -85,5 +85,5 @@ def test_work_that_a_device_cannot_do_is_a_message(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(measurements, "_WORK", (("broken", "broken", "GB/s", 1.0, broken),))
     (figure,) = measure([CPU], 1e-4)
-    assert figure.speeds == {"cpu": "fails: no kernel for this"}
+    assert figure.speeds == {"cpu": "failed: no kernel for this"}
     assert figure.ratio is None

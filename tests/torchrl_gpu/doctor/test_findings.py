@@ -74,8 +74,8 @@ def test_a_card_without_driver_needs_its_driver(monkeypatch: pytest.MonkeyPatch)
 
 def test_nothing_is_advised_where_it_would_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
     found = machine(monkeypatch, "Linux", [])
-    assert found.absent["rocm"] == ("not in this torch; no GPU of AMD found", None)
-    assert found.absent["directml"] == ("not in this torch; not for Linux", None)
+    assert found.absent["rocm"] == ("not in this torch; no AMD GPU found", None)
+    assert found.absent["directml"] == ("not in this torch; not available on Linux", None)
 
 
 def test_everything_is_advised_where_the_cards_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_a_device_that_does_not_answer_is_shown(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(findings, "cards", lambda: [Card("NVIDIA", "the card", "575.57")])
     found = findings.find()
     device = found.devices["cuda:0"]
-    assert device["name"] == "fails: CUDA error: unknown error"
+    assert device["name"] == "failed: CUDA error: unknown error"
     assert device["pinned_transfers"] is True
     assert device["driver"] == "575.57"
     assert found.unused == []

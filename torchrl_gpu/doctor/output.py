@@ -1,44 +1,28 @@
-"""Report of an examination: tables for people, and a JSON object for programs."""
+"""Output of an examination: tables for people, and a JSON object for programs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
+from torchrl_gpu.devices.memory import human_bytes
 from torchrl_gpu.doctor.findings import Findings
 from torchrl_gpu.doctor.measurements import Measured
 from torchrl_gpu.tables import table
 
-_ROWS: Final = {
-    "name": "name",
-    "driver": "driver",
-    "total_memory": "memory",
-    "free_memory": "free memory",
-    "float64": "float64",
-    "autocast": "autocast",
-    "tf32": "tf32",
-    "fused_adam": "fused Adam",
-    "foreach_adam": "foreach Adam",
-    "capturable_adam": "Adam in a graph",
-    "graphs": "graphs",
-    "compile": "compile",
-    "pinned_transfers": "pinned transfers",
-    "own_generator": "own generator",
-    "genesis_backend": "Genesis backend",
-}
-
 
 def as_text(findings: Findings, measured: Sequence[Measured]) -> str:
-    """Return the report as tables."""
+    """Return the results as tables."""
     width = max(map(len, findings.system))
     parts = ["\n".join(f"{name:{width}}  {v}" for name, v in findings.system.items())]
-    names = list(findings.devices)
+    devices = findings.devices
+    capabilities = next(iter(devices.values()))
     rows = [
-        [title, *(_cell(key, findings.devices[name][key]) for name in names)]
-        for key, title in _ROWS.items()
+        [key.replace("_", " "), *(_cell(key, facts[key]) for facts in devices.values())]
+        for key in capabilities
     ]
-    parts.append(table(["device", *names], rows, left=1 + len(names)))
+    parts.append(table(["device", *devices], rows, left=1 + len(devices)))
     if findings.absent:
         parts.append(_absences(findings))
     if measured:
@@ -47,31 +31,31 @@ def as_text(findings: Findings, measured: Sequence[Measured]) -> str:
 
 
 def as_json(findings: Findings, measured: Sequence[Measured]) -> str:
-    """Return the report as one line of JSON."""
-    speeds = {
-        m.key: {**m.speeds, **({} if m.ratio is None else {"times": round(m.ratio, 2)})}
-        for m in measured
-    }
+    """Return the results as one line of JSON."""
+    speeds: dict[str, dict[str, float | str]] = {}
+    for figure in measured:
+        ratio = {} if figure.ratio is None else {"times": figure.ratio}
+        speeds[figure.key] = {
+            name: float(f"{value:.4g}") if isinstance(value, float) else value
+            for name, value in (figure.speeds | ratio).items()
+        }
     return json.dumps(
         {
             "system": findings.system,
             "devices": findings.devices,
             "absent": {name: absence._asdict() for name, absence in findings.absent.items()},
             "unused": [card._asdict() for card in findings.unused],
-            "measured": {
-                key: {n: float(f"{v:.4g}") if isinstance(v, float) else v for n, v in s.items()}
-                for key, s in speeds.items()
-            },
+            "measured": speeds,
         }
     )
 
 
 def _absences(findings: Findings) -> str:
-    lines = ["not here"]
+    lines = ["not available"]
     for name, (reason, advice) in findings.absent.items():
         lines.append(f"  {name:8}  {reason}")
         if advice is not None:
-            lines.append(f"  {'':8}  to get it: {advice}")
+            lines.append(f"  {'':8}  to install it: {advice}")
     for card in findings.unused:
         lines.append(f"unused: {card.name} ({card.vendor}, driver {card.driver or 'missing'})")
     return "\n".join(lines)
@@ -97,7 +81,7 @@ def _cell(key: str, value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value) or "no"
     if key.endswith("memory") and isinstance(value, int):
-        return f"{value / 2**30:.1f} GiB"
+        return human_bytes(value)
     return str(value)
 
 
