@@ -110,7 +110,7 @@ def test_help_works_without_the_extra(
         ("sizes=[]", "at least 1 item"),
         ("sizes=[0]", "greater than or equal to 1"),
         ("sizes=[1,", "JSON"),
-        ("--sizes", "no such argument"),
+        ("--sizes", "unknown argument"),
         ("device=gpu", "this machine has"),
     ],
 )

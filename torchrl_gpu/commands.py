@@ -47,16 +47,14 @@ def read_arguments(function: Callable[..., Any], arguments: Sequence[str]) -> di
         arguments: arguments as typed.
 
     Raises:
-        ConfigurationError: a name is unknown or missing, or a value is of another type or range.
+        ConfigurationError: a name is unknown or missing, or a value has the wrong type or range.
     """
     parameters = parameters_of(function)
     values: dict[str, Any] = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if name not in parameters:
-            raise ConfigurationError(
-                f"{name}: there is no such argument{suggest(name, parameters)}"
-            )
+            raise ConfigurationError(f"{name}: unknown argument{suggest(name, parameters)}")
         if not equals:
             raise ConfigurationError(f"{argument}: write {name}=...")
         values[name] = check_value(function, name, value)

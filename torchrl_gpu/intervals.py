@@ -9,8 +9,8 @@ from statistics import NormalDist
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """Return the Wilson score interval of a binomial proportion.
 
-    The interval stays inside [0, 1] and keeps a positive width at 0 and at `trials` successes,
-    where the normal approximation shrinks to a point. Source: E. B. Wilson, "Probable inference,
+    The interval stays inside [0, 1] and keeps a positive width at 0 and at `trials` successes; the
+    normal approximation shrinks to a point there. Source: E. B. Wilson, "Probable inference,
     the law of succession, and statistical inference", J. Am. Stat. Assoc. 22 (1927), 209-212.
 
     Args:

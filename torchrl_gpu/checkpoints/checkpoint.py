@@ -137,7 +137,7 @@ def find_checkpoint(path: Path | str, best: bool = False) -> Path:
             raise ConfigurationError(f"checkpoint={path} holds only the replay buffer; use {main}")
         return path
     if not path.is_dir():
-        raise ConfigurationError(f"checkpoint={path}: there is no such file or folder")
+        raise ConfigurationError(f"checkpoint={path}: file or folder not found")
     inside = path / "checkpoints"
     folder = CheckpointFolder(inside if inside.is_dir() else path)
     found = (folder.best() if best else None) or folder.latest()

@@ -52,7 +52,7 @@ def reason(error: OSError) -> str:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` durable across power cuts, where the system supports it."""
+    """Make a rename in `folder` durable across power cuts, if the system supports it."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -89,12 +89,12 @@ def load_state(path: Path) -> dict[Any, Any]:
         The state, with its tensors on the host.
 
     Raises:
-        ConfigurationError: the file is missing, truncated, damaged, a pickle, no checkpoint of
+        ConfigurationError: the file is missing, truncated, damaged, a pickle, not a checkpoint of
             this package, or in a newer format.
     """
     path = Path(path)
     if not path.is_file():
-        raise ConfigurationError(f"checkpoint {path}: there is no such file")
+        raise ConfigurationError(f"checkpoint {path}: file not found")
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             metadata = file.metadata() or {}
@@ -197,7 +197,9 @@ def _checksum(path: Path) -> str:
 
 def _check_format(path: Path, metadata: Mapping[str, str]) -> None:
     if metadata.get("format") != FORMAT:
-        raise ConfigurationError(f"{path} is a safetensors file, but no checkpoint of torchrl-gpu")
+        raise ConfigurationError(
+            f"{path} is a safetensors file, but not a checkpoint of torchrl-gpu"
+        )
     if int(metadata["version"]) > VERSION:
         raise ConfigurationError(
             f"checkpoint {path} has format {metadata['version']}; this torchrl-gpu reads up to "
@@ -210,4 +212,4 @@ def _why_unreadable(path: Path) -> str:
         start = file.read(8)
     if path.suffix.lower() in _PICKLE_SUFFIXES or _PICKLE_START.match(start):
         return f"{path} is a pickle, which can run code when loaded; use a .safetensors file"
-    return f"checkpoint {path} is cut short or damaged, or is no checkpoint of torchrl-gpu"
+    return f"checkpoint {path} is cut short or damaged, or is not a checkpoint of torchrl-gpu"

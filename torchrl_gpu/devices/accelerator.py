@@ -79,7 +79,7 @@ class Accelerator:
         vendors: makers of the hardware, as `torchrl_gpu.doctor` names them.
         installs: command that installs what the kind needs, by operating system (Linux, WSL,
             Windows, Darwin); a system that cannot have the kind is missing.
-        genesis_backend: backend of the simulator Genesis that runs on these devices; `cpu` where it
+        genesis_backend: backend of the simulator Genesis that runs on these devices; `cpu` if it
             has none.
         pinned_transfers: whether the device copies from pinned host memory asynchronously, without
             blocking the host.
@@ -131,28 +131,28 @@ class Accelerator:
 
     @property
     def name(self) -> str:
-        """Name of the hardware; name of the device where torch does not know the hardware."""
+        """Name of the hardware; name of the device if torch does not know the hardware."""
         return str(getattr(self.call("get_device_properties"), "name", self.device))
 
     @property
     def driver(self) -> str | None:
-        """Version of the driver; None where torch does not know it."""
+        """Version of the driver; None if torch does not know it."""
         return getattr(self.call("get_device_properties"), "driver_version", None)
 
     @property
     def total_memory(self) -> int | None:
-        """Total memory of the device in bytes; None where torch does not report it."""
+        """Total memory of the device in bytes; None if torch does not report it."""
         return getattr(self.call("get_device_properties"), "total_memory", None)
 
     @property
     def free_memory(self) -> int | None:
-        """Free memory of the device in bytes; None where torch does not report it."""
+        """Free memory of the device in bytes; None if torch does not report it."""
         free_and_total = self.call("mem_get_info")
         return None if free_and_total is None else int(free_and_total[0])
 
     @property
     def used_memory(self) -> int:
-        """Memory of the device in bytes that this process holds; 0 where torch does not know it."""
+        """Memory of the device in bytes that this process holds; 0 if torch does not know it."""
         return int(self.call("memory_reserved", default=0))
 
     def limit_memory(self, fraction: float) -> bool:
@@ -183,7 +183,7 @@ class Accelerator:
         """Whether a single fused kernel does a whole step of Adam."""
         return self.device.type in _get_fused_kernels_supported_devices() and (
             # Torch lists an out-of-tree backend whether or not it registered a fused kernel.
-            not self._is_out_of_tree
+            not self.is_out_of_tree
             or torch._C._dispatch_has_kernel_for_dispatch_key(
                 "aten::_fused_adam_.tensor_lr", "PrivateUse1"
             )
@@ -290,11 +290,12 @@ class Accelerator:
 
     @property
     def _module(self) -> Any:
-        """Torch's module for the device type, such as `torch.cuda`; None where it has none."""
+        """Torch's module for the device type, such as `torch.cuda`; None if torch has none."""
         return getattr(torch, self.device.type, None)
 
     @property
-    def _is_out_of_tree(self) -> bool:
+    def is_out_of_tree(self) -> bool:
+        """Whether torch knows the kind of device only by a package such as torch-directml."""
         return self.device.type == torch._C._get_privateuse1_backend_name()
 
     def _autocasts(self, dtype: torch.dtype) -> bool:

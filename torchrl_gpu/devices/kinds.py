@@ -165,7 +165,7 @@ class Xpu(Accelerator):
 
     @property
     def free_memory(self) -> int | None:
-        """Free memory of the device in bytes; None where the driver does not report it."""
+        """Free memory of the device in bytes; None if the driver does not report it."""
         try:
             return super().free_memory
         except RuntimeError:
@@ -193,7 +193,7 @@ class Mps(Accelerator):
 
     @property
     def total_memory(self) -> int | None:
-        """Recommended maximum of GPU memory in bytes; None where torch does not report it."""
+        """Recommended maximum of GPU memory in bytes; None if torch does not report it."""
         return self.call("recommended_max_memory")
 
     @property
@@ -227,7 +227,7 @@ class DirectML(Accelerator):
 
     @classmethod
     def look(cls) -> Presence:
-        """Return the number of GPUs; asks a child process where torch-directml is installed."""
+        """Return the number of GPUs; asks a child process if torch-directml is installed."""
         return probe_directml()
 
     @classmethod

@@ -25,8 +25,8 @@ class Card(NamedTuple):
 
     Attributes:
         vendor: NVIDIA, AMD, Intel or Apple.
-        name: name of the card, with its PCI ids where the system does not know the name.
-        driver: version of its driver, or its name where there is no version; None without driver.
+        name: name of the card, with its PCI ids if the system does not know the name.
+        driver: version of its driver, or its name if it has no version; None without driver.
     """
 
     vendor: str
@@ -41,7 +41,7 @@ def operating_system() -> str:
 
 
 def cards() -> list[Card] | None:
-    """Return the cards of this machine; None where the system does not tell."""
+    """Return the cards of this machine; None if the system does not list them."""
     system = operating_system()
     if system == "Linux":
         return linux_cards(Path("/"))
@@ -116,7 +116,7 @@ def _linux_driver(link: Path, root: Path) -> str | None:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a file; empty where it cannot be read."""
+    """Return the text of a file; empty if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

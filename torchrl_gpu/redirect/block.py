@@ -23,11 +23,11 @@ def redirect_cuda(device: str | torch.device = "auto") -> Iterator[torch.device]
 
     Every CUDA device, with any index, is the same device within the block, in the calling thread
     and in threads and processes that it starts, except processes by `spawn`, which begin anew.
-    Nothing is changed where the device is a CUDA device, and nothing remains changed after the
-    block. docs/redirect.md lists the limits.
+    Nothing is changed if the device is a CUDA device, and nothing remains changed after the block.
+    docs/redirect.md lists the limits.
 
     Args:
-        device: device that stands for `cuda`, as `resolve_device` takes it, or a torch device.
+        device: device that stands for `cuda`: a name for `resolve_device`, or a torch device.
 
     Yields:
         The device.
@@ -36,7 +36,7 @@ def redirect_cuda(device: str | torch.device = "auto") -> Iterator[torch.device]
         ConfigurationError: this machine has no such device.
         RuntimeError: the block is within another one.
     """
-    if isinstance(getattr(torch.cuda.is_available, "__self__", None), CudaFunctions):
+    if isinstance(getattr(torch.cuda.get_device_name, "__self__", None), CudaFunctions):
         raise RuntimeError("redirect_cuda: cuda is already redirected; blocks cannot be nested")
     target = device if isinstance(device, torch.device) else resolve_device(device)
     if target.type == "cuda":

@@ -33,7 +33,7 @@ _INTERRUPTED = 130
 
 
 def start(arguments: list[str]) -> int:
-    """Run the command in a new interpreter, which takes the place of this one where it can.
+    """Run the command in a new interpreter, which replaces this one if possible.
 
     The console script imports packages that change defaults of Python (torchrl makes `spawn` the
     way to start processes) or have names that a script may use for its own packages (`agents`).
@@ -63,8 +63,8 @@ def main(arguments: list[str]) -> int:
             own arguments.
 
     Returns:
-        Exit code: 0, 1 after an exception of the script, 2 where there is no such script or
-        device, 130 after Ctrl-C.
+        Exit code: 0, 1 after an exception of the script, 2 if the script or the device was not
+        found, 130 after Ctrl-C.
 
     Raises:
         SystemExit: the script raised it.
@@ -79,12 +79,12 @@ def main(arguments: list[str]) -> int:
         is_module = arguments[:1] == ["-m"]
         words = arguments[1:] if is_module else arguments
         if not words:
-            raise ConfigurationError("which script? as in: torchrl-gpu redirect script.py")
+            raise ConfigurationError("the script is missing, as in: torchrl-gpu redirect script.py")
         if not is_module and not Path(words[0]).exists():
-            raise ConfigurationError(f"{words[0]}: there is no such script")
+            raise ConfigurationError(f"{words[0]}: file not found")
         device = resolve_device(name)
         is_cuda = device.type == "cuda"
-        text = "cuda is here, nothing is redirected:" if is_cuda else "cuda is redirected to"
+        text = "cuda is available, nothing is redirected:" if is_cuda else "cuda is redirected to"
         print(f"{text} {device} ({describe_device(device)})", file=sys.stderr)  # noqa: T201
         with ExitStack() as stack:
             stack.enter_context(_command_line_of(words, is_module))
@@ -103,7 +103,7 @@ def main(arguments: list[str]) -> int:
 
 def _run(name: str, is_module: bool) -> int:
     if is_module and not _exists(name):
-        raise ConfigurationError(f"-m {name}: there is no such module")
+        raise ConfigurationError(f"-m {name}: module not found")
     try:
         if is_module:
             runpy.run_module(name, run_name="__main__", alter_sys=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,20 +12,31 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.redirect.names import names_cuda
 
+_CUDA = re.compile(r"cuda(:\d+)?$")
 _HOST = torch.device("cpu")
 
 
+def names_cuda(device: Any) -> bool:
+    """Return whether a value names a CUDA device, as `cuda`, `cuda:1` or a `torch.device` do.
+
+    Args:
+        device: any value.
+    """
+    if isinstance(device, str):
+        return _CUDA.match(device) is not None
+    return isinstance(device, torch.device) and device.type == "cuda"
+
+
 class CudaRedirection(TorchFunctionMode):
-    """Calls torch functions with `target` where their arguments name a CUDA device.
+    """Calls torch functions with `target` in place of CUDA devices in their arguments.
 
     Torch sends every function, method and attribute of a tensor through the modes of the calling
     thread, and the constructor of `torch.device` too, before it looks for the device.
 
-    Where the target is the CPU, two kinds of copies remain, because code for a GPU relies on them:
-    a tensor whose memory belongs to NumPy is copied to the target, and `cpu()` and `to("cpu")`
-    return a copy.
+    If the target is the CPU, two kinds of copies remain, because code for a GPU relies on them: a
+    tensor whose memory belongs to NumPy is copied to the target, and `cpu()` and `to("cpu")` return
+    a copy.
 
     Args:
         target: device to call functions with, of any type but cuda.
@@ -49,8 +62,8 @@ class CudaRedirection(TorchFunctionMode):
             self._special[Tensor.is_pinned] = _false
         if target == _HOST:
             self._special[Tensor.cpu] = _copied_to_host
-            self._special[torch.as_tensor] = self._as_tensor
-            self._special[torch.asarray] = self._asarray
+            for function in (torch.as_tensor, torch.asarray):
+                self._special[function] = functools.partial(self._as_tensor, function)
 
     def __torch_function__(
         self,
@@ -64,7 +77,7 @@ class CudaRedirection(TorchFunctionMode):
             special = self._special.get(func)
             if special is not None:
                 return special(*args, **kwargs or {})
-            # This runs at every call: arguments are copied only where one of them may change.
+            # This runs at every call: arguments are copied only if one of them may change.
             for argument in args:
                 if type(argument) is str or type(argument) is torch.device:
                     args = tuple(self._target if names_cuda(a) else a for a in args)
@@ -115,12 +128,8 @@ class CudaRedirection(TorchFunctionMode):
                 return _own(moved)
         return moved
 
-    def _as_tensor(self, data: Any, **kwargs: Any) -> Tensor:
-        result = torch.as_tensor(data, **self._redirected(kwargs))
-        return result if kwargs.get("device") is None else _own(result)
-
-    def _asarray(self, obj: Any, **kwargs: Any) -> Tensor:
-        result = torch.asarray(obj, **self._redirected(kwargs))
+    def _as_tensor(self, function: Callable[..., Tensor], data: Any, **kwargs: Any) -> Tensor:
+        result = function(data, **self._redirected(kwargs))
         return result if kwargs.get("device") is None else _own(result)
 
 

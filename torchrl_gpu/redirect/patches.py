@@ -17,8 +17,7 @@ from torch.utils._pytree import tree_map_only
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.redirect.cuda import CudaFunctions
-from torchrl_gpu.redirect.mode import CudaRedirection
-from torchrl_gpu.redirect.names import names_cuda
+from torchrl_gpu.redirect.mode import CudaRedirection, names_cuda
 
 _CUDA_MODULES = ("torch.cuda", "torch.cuda.memory", "torch.cuda.random")
 
@@ -54,7 +53,7 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
             _restore(serialization.default_restore_location, target),
         ),
     ]
-    if _is_out_of_tree(target):
+    if accelerator_of(target).is_out_of_tree:
         load, save = _load(torch.load, target), _save(torch.save)
         table += [(owner, "load", load) for owner in (torch, serialization)]
         table += [(owner, "save", save) for owner in (torch, serialization)]
@@ -79,10 +78,6 @@ def patched(table: list[Patch]) -> Iterator[None]:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
-
-
-def _is_out_of_tree(target: torch.device) -> bool:
-    return target.type == torch._C._get_privateuse1_backend_name()
 
 
 def _autocast_init(init: Callable[..., None], target: torch.device) -> Callable[..., None]:
@@ -183,7 +178,7 @@ def _with_mode(function: Callable[..., Any], mode: CudaRedirection) -> Callable[
 def _restore(restore: Callable[..., Any], target: torch.device) -> Callable[..., Any]:
     """Return a function that places a storage of a file; it decides for `map_location` too."""
     # Torch cannot make a bare storage on a device out of its tree: `_load` moves the tensors.
-    home = "cpu" if _is_out_of_tree(target) else str(target)
+    home = "cpu" if accelerator_of(target).is_out_of_tree else str(target)
 
     @functools.wraps(restore)
     def restore_redirected(storage: Any, location: str) -> Any:

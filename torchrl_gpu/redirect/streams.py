@@ -9,7 +9,7 @@ import torch
 
 
 class Stream:
-    """Stands for `torch.cuda.Stream`: work in any stream runs in the order of the calls."""
+    """Replaces `torch.cuda.Stream`: work in any stream runs in the order of the calls."""
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         self.priority = priority
@@ -24,8 +24,7 @@ class Stream:
     def wait_stream(self, stream: Any) -> None:
         """Do nothing: earlier work is done first."""
 
-    def wait_event(self, event: Any) -> None:
-        """Do nothing: earlier work is done first."""
+    wait_event = wait_stream
 
     def record_event(self, event: Event | None = None) -> Event:
         """Record and return an event."""
@@ -43,7 +42,7 @@ class Stream:
 
 
 class Event:
-    """Stands for `torch.cuda.Event`: its time is that of the host after the work before it.
+    """Replaces `torch.cuda.Event`: its time is that of the host after the work before it.
 
     Args:
         enable_timing: whether the event measures time.
@@ -54,7 +53,7 @@ class Event:
         self._seconds = 0.0
 
     def record(self, stream: Any = None) -> None:
-        """Record the time, where it is asked for, once earlier work is done."""
+        """Record the time, if the event measures time, once earlier work is done."""
         if self._enable_timing:
             torch.cuda.synchronize()
             self._seconds = time.perf_counter()

@@ -60,7 +60,7 @@ class ReplayBuffer:
         num_envs: number of environments that act in one step, at least 1.
         device: device of the stored and sampled transitions.
         n_step: number of environment steps that a sampled transition spans, at least 1; fewer
-            where the episode ends or the following steps are not stored.
+            if the episode ends or the following steps are not stored.
         gamma: discount factor per environment step in the sum of n-step rewards, 0 to 1.
         frame_stacks: number of frames of each observation that is a stack, by key, see
             `torchrl_gpu.environments.environment.Environment`; keys of other observations are

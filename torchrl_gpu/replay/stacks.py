@@ -22,7 +22,7 @@ class FrameStacks:
         stacks: number of frames of each observation that is a stack.
         rows: rows of each observation.
         steps: tensors per step: `slots` [steps, num_envs, 2] of the root and the next observation
-            and, where there are stacks, `age` [steps, num_envs].
+            and, if there are stacks, `age` [steps, num_envs].
 
     Attributes:
         history: number of frames before the newest one in the longest stack.

@@ -96,7 +96,7 @@ class SumTree:
         if count != self._strata[0].shape[1]:
             self._strata = self._strata_of(count)
         ends, lengths = self._strata
-        # Positions above 0 up to 1 in the cumulative sums. With one of its own, each level has the
+        # Positions above 0 up to 1 in the cumulative sums. Separate ones give each level the
         # full resolution of float32: probabilities are exact to about 1 part in 10,000.
         top, *lower = torch.addcmul(ends, torch.rand_like(ends), lengths, value=-1.0).unbind()
         ends = self._top.cumsum(1)[0]

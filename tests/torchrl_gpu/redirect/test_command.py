@@ -113,10 +113,10 @@ def test_a_traceback_shows_the_script_alone(
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ([], "which script?"),
-        (["-m"], "which script?"),
-        (["missing.py", "1"], "missing.py: there is no such script"),
-        (["-m", "missing.module"], "-m missing.module: there is no such module"),
+        ([], "the script is missing"),
+        (["-m"], "the script is missing"),
+        (["missing.py", "1"], "missing.py: file not found"),
+        (["-m", "missing.module"], "-m missing.module: module not found"),
         (["device=abacus", "scripts"], "device=abacus is not one of"),
     ],
 )

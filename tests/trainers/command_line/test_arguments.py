@@ -84,7 +84,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "mode=eval"], "mode=eval needs a trained policy: checkpoint="),
         ([*BASE, "agent._target_=nowhere.Agent"], "agent._target_=nowhere.Agent: No module named"),
         ([*BASE, "agent._target_=pathlib.Path"], "it has to be a subclass of agents.base.Agent"),
-        ([*BASE, "checkpoint=nowhere"], "checkpoint=nowhere: there is no such file or folder"),
+        ([*BASE, "checkpoint=nowhere"], "checkpoint=nowhere: file or folder not found"),
         ([*BASE, "env.urdf=nowhere.urdf"], "nowhere.urdf"),
         ([*BASE, "env.urdf=other.urdf"], "other.urdf"),
         ([*BASE, "runs=file/below"], "cannot write to"),
