@@ -15,161 +15,120 @@ Two comparisons, with the same arm and physics, in one run:
 from __future__ import annotations
 
 import pkgutil
-import statistics
 import sys
-import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 
-from benchmarks.extra import require
+from benchmarks.fixture import CPU, Count, Training, random_steps
+from benchmarks.measuring import Measurement, Samples, take_turns, timed, times
 from benchmarks.raw_pybullet import RawLoop
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import print_figures, print_machine, print_table, require
 from benchmarks.single_arm import SingleArm
 from envs.fanuc.env import SOLVER_ITERATIONS, FanucEnv
+from envs.fanuc.robot import load_robot
 from envs.fanuc.targets import HOME, load_targets
 from envs.fanuc.worker_pool import default_num_workers, group_sizes
-from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.commands import call_with_arguments
-from torchrl_gpu.environments.specs import observation_spec
-from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.environments.specs import action_spec, observation_spec
 from trainers.command_line.settings import Settings
 from trainers.run import settings_of
-from trainers.training.trainer import TorchRLTrainer
+from trainers.training.experience import ReplayExperience
 
-CPU = torch.device("cpu")
-NEVER = 10**9
+Key = tuple[str, int]  # name of a measurement, and number of arms
 
-
-def default_settings() -> Settings:
-    """Return the settings of `agent=sac env=fanuc`, with the actor in every update."""
-    return settings_of("agent=sac", "env=fanuc", "device=cpu", "agent.actor_period=1")
+WORDS = {
+    "raw": "PyBullet alone, all cores",
+    "env": "EnvBase, random actions",
+    "policy": "with SAC's policy acting",
+    "collect": "acting and storing",
+    "training": "with training at the default ratio",
+    "overlap": "with training during simulation",
+}
 
 
 class Ours:
-    """The training pipeline of the README's command, in parts that can be measured."""
+    """The training pipeline of the README's command in parts, and plain PyBullet beside it.
 
-    def __init__(self, settings: Settings, num_envs: int) -> None:
-        self.env = FanucEnv(num_envs=num_envs)
-        self.num_envs = num_envs
-        self.agent = settings.agent.build(observation_spec(self.env), self.env.action_spec, CPU)
-        self.collector = BatchCollector(self.env, CPU, self.agent.policy.in_keys)
-        self.replay = ReplayBuffer(
-            1_000_000, self.agent.observation_spec, self.agent.action_spec, num_envs, CPU
+    Args:
+        settings: settings of the command.
+        num_arms: number of arms.
+    """
+
+    def __init__(self, settings: Settings, num_arms: int) -> None:
+        self.num_arms = num_arms
+        sizes, workers = group_sizes(num_arms), default_num_workers(num_arms)
+        shares = [sizes[i::workers] for i in range(workers)]
+        self._raw = RawLoop(load_robot(), SOLVER_ITERATIONS["train"], HOME, shares)
+        self._apart, self._together = (self._build(settings, overlap) for overlap in (False, True))
+        self._collector = self._apart.trainer.collector
+        self._policy = self._apart.trainer.agent.policy
+        experience = self._apart.trainer.experience
+        assert isinstance(experience, ReplayExperience)
+        self._replay = experience.replay
+
+    def _build(self, settings: Settings, overlap: bool) -> Training:
+        env = FanucEnv(num_envs=self.num_arms)
+        agent = settings.agent.build(observation_spec(env), action_spec(env), CPU)
+        return Training(
+            env, agent, random_frames=10 * self.num_arms, save_replay=True, overlap=overlap
         )
-        self._actions = [self.env.action_spec.rand() for _ in range(100)]
-        self._folder = tempfile.TemporaryDirectory()
-        self._trainer = TorchRLTrainer(
-            self.env,
-            self.agent,
-            Path(self._folder.name),
-            total_frames=NEVER,
-            random_frames=num_envs * 10,
-            checkpoint_interval=NEVER,
-            show_progress=False,
-        )
 
-    def step_env(self, steps: int) -> None:
-        """Step the environment with random actions."""
-        state = self.env.reset()
-        for step in range(steps):
-            _, state = self.env.step_and_maybe_reset(
-                state.set("action", self._actions[step % len(self._actions)])
-            )
-
-    def act(self, steps: int) -> None:
-        """Step the environment with the policy's actions."""
-        self.collector.restart()
-        for _ in range(steps):
-            self.collector.step(self.agent.policy)
-
-    def act_and_store(self, steps: int) -> None:
-        """Step the environment with the policy's actions, and store every transition."""
-        self.collector.restart()
-        for _ in range(steps):
-            self.replay.extend(self.collector.step(self.agent.policy))
-
-    def train(self, steps: int, *, overlap: bool) -> None:
-        """Train with the default ratio of updates to frames."""
-        self._trainer.overlap = overlap
-        self._trainer.total_frames = self._trainer.frames + steps * self.num_envs
-        self._trainer.train()
+    def measurements(self, frames: int) -> dict[Key, Measurement]:
+        """Return the measurements of all parts, each of about `frames` arm-steps."""
+        arms, steps = self.num_arms, max(1, frames // self.num_arms)
+        trained = arms * max(1, steps // 4)
+        act = partial(self._collector.step, self._policy)
+        parts = {
+            "raw": timed(self._raw.step, steps, per_unit=arms),
+            "env": timed(random_steps(self._collector.env), steps, per_unit=arms),
+            "policy": timed(times(act), steps, per_unit=arms),
+            "collect": timed(times(lambda: self._replay.extend(act())), steps, per_unit=arms),
+            "training": timed(self._apart, trained),
+            "overlap": timed(self._together, trained),
+        }
+        return {(name, arms): measure for name, measure in parts.items()}
 
     def close(self) -> None:
-        """Close the environment and the trainer."""
-        self._trainer.close()
-        self.env.close()
-        self._folder.cleanup()
+        """End all processes."""
+        self._raw.close()
+        self._apart.close()
+        self._together.close()
 
 
-class Theirs:
-    """One arm in one Gymnasium environment, trained by Stable-Baselines3's SAC."""
-
-    def __init__(self, settings: Settings, env: FanucEnv) -> None:
-        agent = settings.agent.settings
-        bank = load_targets(env.robot)
-        arm = SingleArm(
-            env.robot, SOLVER_ITERATIONS["train"], bank.positions.numpy(), bank.starts.numpy()
-        )
-        common: dict[str, Any] = {
-            "policy": "MlpPolicy",
-            "env": arm,
-            "learning_rate": agent["learning_rate"],
-            "gamma": agent["gamma"],
-            "tau": agent["target_rate"],
-            "batch_size": agent["batch_size"],
-            "buffer_size": 1_000_000,
-            "learning_starts": 0,
-            "policy_kwargs": {"net_arch": agent["hidden_sizes"]},
-            "device": "cpu",
-        }
-        common["train_freq"] = round(1 / agent["utd_ratio"])
-        sac = pkgutil.resolve_name("stable_baselines3:SAC")
-        self._collector = sac(**common, gradient_steps=0)
-        self._learner = sac(**common, gradient_steps=1)
-        self._learner.learn(1_000)
-
-    def act_and_store(self, steps: int) -> None:
-        """Step with the policy's actions and store every transition, without updates."""
-        self._collector.learn(steps, reset_num_timesteps=True)
-
-    def train(self, steps: int) -> None:
-        """Train with the same ratio of updates to frames as `Ours`."""
-        self._learner.learn(steps, reset_num_timesteps=True)
-
-
-def rate(run: Callable[[int], object], steps: int, arms: int) -> float:
-    """Return the arm-steps per second of `run(steps)`."""
-    start = time.perf_counter()
-    run(steps)
-    return arms * steps / (time.perf_counter() - start)
-
-
-def measures_of(
-    ours: Ours, overlapping: Ours, raw: RawLoop, steps: int
-) -> dict[str, Callable[[], float]]:
-    """Return the measurements for one number of arms, by name."""
-    arms = ours.num_envs
+def theirs(settings: Settings, frames: int) -> dict[Key, Measurement]:
+    """Return the measurements of one Gymnasium environment with Stable-Baselines3's SAC."""
+    agent, robot = settings.agent.settings, load_robot()
+    bank = load_targets(robot)
+    arm = SingleArm(robot, SOLVER_ITERATIONS["train"], bank.positions.numpy(), bank.starts.numpy())
+    common: dict[str, Any] = {
+        "policy": "MlpPolicy",
+        "env": arm,
+        "learning_rate": agent["learning_rate"],
+        "gamma": agent["gamma"],
+        "tau": agent["target_rate"],
+        "batch_size": agent["batch_size"],
+        "buffer_size": 1_000_000,
+        "learning_starts": 0,
+        "train_freq": round(1 / agent["utd_ratio"]),
+        "policy_kwargs": {"net_arch": agent["hidden_sizes"]},
+        "device": "cpu",
+    }
+    sac = pkgutil.resolve_name("stable_baselines3:SAC")
+    collector, learner = (sac(**common, gradient_steps=updates) for updates in (0, 1))
     return {
-        "raw": lambda: raw.arm_steps_per_second(steps),
-        "env": lambda: rate(ours.step_env, steps, arms),
-        "policy": lambda: rate(ours.act, steps, arms),
-        "collect": lambda: rate(ours.act_and_store, steps, arms),
-        "training": lambda: rate(partial(ours.train, overlap=False), max(1, steps // 4), arms),
-        "overlap": lambda: rate(partial(overlapping.train, overlap=True), max(1, steps // 4), arms),
+        ("sb3_collect", 1): timed(collector.learn, frames),
+        ("sb3_training", 1): timed(learner.learn, frames),
     }
 
 
 def measure(
     *,
-    arms: Annotated[int, Field(ge=1)] = 64,
-    many: Annotated[int, Field(ge=1)] = 512,
-    rounds: Annotated[int, Field(ge=1)] = 3,
+    arms: Count = 64,
+    many: Count = 512,
+    rounds: Count = 3,
     frames: Annotated[int, Field(ge=10)] = 25_000,
 ) -> int:
     """Run all measurements in turns, for several rounds, and print the medians.
@@ -184,80 +143,40 @@ def measure(
         ConfigurationError: Stable-Baselines3 is not installed.
     """
     require("stable_baselines3")
-    settings = default_settings()
+    settings = settings_of("agent=sac", "env=fanuc", "device=cpu", "agent.actor_period=1")
     torch.set_num_threads(settings.threads or torch.get_num_threads())
     print_machine()
-    measures: dict[tuple[str, int], Callable[[], float]] = {}
-    teams: list[tuple[Ours, Ours, RawLoop]] = []
-    for number in (arms, many):
-        ours, overlapping = Ours(settings, number), Ours(settings, number)
-        sizes, workers = group_sizes(number), default_num_workers(number)
-        shares = [sizes[i::workers] for i in range(workers)]
-        raw = RawLoop(ours.env.robot, SOLVER_ITERATIONS["train"], HOME, shares)
-        teams.append((ours, overlapping, raw))
-        for name, run in measures_of(ours, overlapping, raw, max(1, frames // number)).items():
-            measures[name, number] = run
-    theirs = Theirs(settings, teams[0][0].env)
-    single = frames // 10
-    measures["sb3_collect", 1] = lambda: rate(theirs.act_and_store, single, 1)
-    measures["sb3_training", 1] = lambda: rate(theirs.train, single, 1)
-
-    samples: dict[tuple[str, int], list[float]] = {key: [] for key in measures}
-    for turn in range(rounds + 1):
-        for key, run in measures.items():
-            speed = run()
-            if turn > 0:  # the first round warms up
-                samples[key].append(speed)
-    for ours, overlapping, raw in teams:
-        raw.close()
-        ours.close()
-        overlapping.close()
-    report({key: statistics.median(s) for key, s in samples.items()}, arms, many)
+    teams = [Ours(settings, number) for number in (arms, many)]
+    sides = {key: side for team in teams for key, side in team.measurements(frames).items()}
+    samples = take_turns({**sides, **theirs(settings, frames // 10)}, rounds)
+    for team in teams:
+        team.close()
+    report(samples, arms, many)
     return 0
 
 
-def report(speeds: dict[tuple[str, int], float], arms: int, many: int) -> None:
+def report(samples: Samples[Key], arms: int, many: int) -> None:
     """Print both comparisons and a final JSON object."""
-    words = {
-        "raw": "PyBullet alone, all cores",
-        "env": "EnvBase, random actions",
-        "policy": "with SAC's policy acting",
-        "collect": "acting and storing",
-        "training": "with training at the default ratio",
-        "overlap": "with training during simulation",
-    }
-    print_table(
-        ["arm-steps/s", f"{arms} arms", "of raw", f"{many} arms", "of raw"],
-        [
-            [text]
-            + [
-                cell
-                for n in (arms, many)
-                for cell in (f"{speeds[k, n]:,.0f}", f"{speeds[k, n] / speeds['raw', n]:.0%}")
-            ]
-            for k, text in words.items()
-        ],
-    )
-    print()
     rows = []
-    for text, kind, way in (
+    for part, text in WORDS.items():
+        row = [text]
+        for number in (arms, many):
+            speed = samples.rate((part, number))
+            row += [f"{speed:,.0f}", f"{speed / samples.rate(('raw', number)):.0%}"]
+        rows.append(row)
+    print_table(["arm-steps/s", f"{arms} arms", "of raw", f"{many} arms", "of raw"], rows)
+    figures = {part: samples.rate((part, arms)) for part in WORDS}
+    figures |= {f"{part}_{many}": samples.rate((part, many)) for part in WORDS}
+    rows = []
+    for text, kind, part in (
         ("acting and storing", "collect", "collect"),
         ("training", "training", "overlap"),
     ):
-        sb3, own = speeds[f"sb3_{kind}", 1], speeds[way, many]
-        rows.append([text, f"{sb3:,.0f}", f"{own:,.0f}", f"{own / sb3:.1f} x"])
+        sb3, ours = samples.rate((f"sb3_{kind}", 1)), samples.rate((part, many))
+        rows.append([text, f"{sb3:,.0f}", f"{ours:,.0f}", f"{ours / sb3:.1f} x"])
+        figures |= {f"sb3_{kind}": sb3, f"ours_{kind}": ours}
     print_table(["arm-steps/s", "SB3, one arm", f"ours, {many} arms", "ratio"], rows)
-    print()
-    print_figures(
-        {
-            **{kind: round(speeds[kind, arms], 1) for kind in words},
-            **{f"{kind}_{many}": round(speeds[kind, many], 1) for kind in words},
-            "sb3_collect": round(speeds["sb3_collect", 1], 1),
-            "ours_collect": round(speeds["collect", many], 1),
-            "sb3_training": round(speeds["sb3_training", 1], 1),
-            "ours_training": round(speeds["overlap", many], 1),
-        }
-    )
+    print_figures({name: round(speed, 1) for name, speed in figures.items()})
 
 
 if __name__ == "__main__":

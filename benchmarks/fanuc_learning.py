@@ -20,10 +20,9 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from benchmarks.extra import require
 from benchmarks.learning.results import Run
 from benchmarks.learning.runs import OurJob, RunFailedError
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import print_figures, print_machine, print_table, require
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.intervals import wilson_interval
@@ -101,7 +100,7 @@ def learn(
             for run, *seconds in zip(timed, *reached.values(), strict=True)
         ],
     )
-    print(f"\nlearning curves: {picture}\n")
+    print(f"learning curves: {picture}\n")
     print_figures(
         {
             "success": [run.score for run in timed],

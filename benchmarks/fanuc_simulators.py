@@ -2,7 +2,7 @@
 
 Both sides step the environment `fanuc` with the same random actions, in turns, in one process.
 PyBullet simulates on the CPU with one worker process per core; Genesis simulates on the device. A
-client of PyBullet has eight arms and takes 35 MB, so that PyBullet gets at most `most_bullet_arms`;
+client of PyBullet has eight arms and takes 35 MB, so that PyBullet gets at most `max_bullet_arms`;
 its arm-steps per second hardly depend on the number of arms.
 
     python -m benchmarks.fanuc_simulators
@@ -10,53 +10,33 @@ its arm-steps per second hardly depend on the number of arms.
 
 from __future__ import annotations
 
-import statistics
 import sys
-import time
-from collections.abc import Sequence
-from typing import Annotated
 
 import psutil
-import torch
-from pydantic import Field, Json
-from torchrl.envs import EnvBase
+from pydantic import Json
 
+from benchmarks.fixture import Count, Sizes, random_steps
+from benchmarks.measuring import take_turns, timed
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.fanuc import FanucEnv
 from envs.genesis import start_genesis
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 
-Sizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
-_NAMES = ("pybullet", "genesis")
-
-
-def arm_steps_per_second(env: EnvBase, steps: int) -> float:
-    """Return the arm-steps per second over a number of steps with random actions and resets."""
-    root = env.reset()
-    shape = env.action_spec.shape
-    actions = 2.0 * torch.rand(steps, *shape, device=env.device) - 1.0
-    float(root["observation"].sum())  # waits for the device
-    start = time.perf_counter()
-    for action in actions:
-        _, root = env.step_and_maybe_reset(root.set("action", action))
-    float(root["observation"].sum())
-    return steps * shape[0] / (time.perf_counter() - start)
-
 
 def compare(
     *,
     sizes: Json[Sizes] = (1, 64, 1024, 4096),
-    most_bullet_arms: Annotated[int, Field(ge=1)] = 512,
+    max_bullet_arms: Count = 512,
     device: str = "auto",
-    steps: Annotated[int, Field(ge=1)] = 20,
-    rounds: Annotated[int, Field(ge=1)] = 3,
+    steps: Count = 20,
+    rounds: Count = 3,
 ) -> int:
     """Measure both simulators in turns and print the medians.
 
     Args:
         sizes: numbers of arms, each at least 1 ([1,64,1024,4096]).
-        most_bullet_arms: largest number of arms in PyBullet, at least 1 (512).
+        max_bullet_arms: maximum number of arms in PyBullet, at least 1 (512).
         device: compute device of Genesis: auto, cpu, cuda, ... (auto).
         steps: number of environment steps of one measurement, at least 1 (20).
         rounds: number of measurements of each side after a first one that warms up, at least 1 (3).
@@ -69,31 +49,31 @@ def compare(
     print_machine()
     print(f"Genesis on its backend {backend} of {describe_device(resolved)}, PyBullet on the CPU\n")
     rows: list[list[str]] = []
-    figures: dict[str, dict[str, float]] = {name: {} for name in _NAMES}
+    figures: dict[str, dict[str, float]] = {"pybullet": {}, "genesis": {}}
     for size in sizes:
-        envs: dict[str, FanucEnv] = {
-            "pybullet": FanucEnv(num_envs=min(size, most_bullet_arms)),
+        envs = {
+            "pybullet": FanucEnv(num_envs=min(size, max_bullet_arms)),
             "genesis": FanucEnv(num_envs=size, simulator="genesis", device=resolved),
         }
-        samples: dict[str, list[float]] = {name: [] for name in _NAMES}
-        for number in range(rounds + 1):
-            for simulator, env in envs.items():
-                rate = arm_steps_per_second(env, steps)
-                if number:  # the first round warms up
-                    samples[simulator].append(rate)
+        samples = take_turns(
+            {
+                name: timed(random_steps(env), steps, per_unit=env.num_envs, device=env.device)
+                for name, env in envs.items()
+            },
+            rounds,
+        )
         memory = psutil.Process().memory_info().rss / 2**30
         for env in envs.values():
             env.close()
-        rates = {name: statistics.median(values) for name, values in samples.items()}
+        rates = {name: samples.rate(name) for name in envs}
         for simulator, rate in rates.items():
             figures[simulator][str(size)] = round(rate, 1)
         ratio = rates["genesis"] / rates["pybullet"]
         speeds = [f"{rate:,.0f}" for rate in rates.values()]
-        arms = [f"{size:,}", f"{min(size, most_bullet_arms):,}"]
+        arms = [f"{size:,}", f"{min(size, max_bullet_arms):,}"]
         rows.append([*arms, *speeds, f"{ratio:.2f}", f"{memory:.1f}"])
     header = ["arms in Genesis", "in PyBullet", "PyBullet, arm-steps/s", "Genesis, arm-steps/s"]
     print_table([*header, "ratio", "memory, GiB"], rows)
-    print()
     print_figures({"arm_steps_per_second": figures, "backend": backend})
     return 0
 

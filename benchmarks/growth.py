@@ -11,123 +11,66 @@ curve show that the overhead of a call is spread over more work. All figures are
 
 from __future__ import annotations
 
-import importlib
-import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from pydantic import Field, Json
 
 from agents.sac import SAC
-from benchmarks.execution import build_agent, build_batch
-from benchmarks.extra import require
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.execution import Case
+from benchmarks.fixture import BATCH, HIDDEN, WIDTH, Count, Seconds, Sizes
+from benchmarks.measuring import Call, repeated, take_turns
+from benchmarks.report import picture as draw
+from benchmarks.report import print_figures, print_machine, print_table, require
 from envs.marinenav import MarineNavEnv
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.devices.host import keep_freed_memory
-from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.choices import learning_agents
 
-Sizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
 Batches = Annotated[Sequence[Annotated[int, Field(ge=8, multiple_of=8)]], Field(min_length=1)]
 
-BATCH, WIDTH = 256, 256
-_FEWEST_CALLS = 3
+_ROUNDS = 3  # minimum number of measurements of a point
 
 
 class Curve(NamedTuple):
-    """Seconds of one call over a size.
+    """A call over a size.
 
     Attributes:
         call: name of the call.
         size: name of the size.
         unit: name of one of `size`.
-        seconds: seconds of a call for each size.
+        sizes: sizes to measure.
+        build: builds the call of a size.
     """
 
     call: str
     size: str
     unit: str
-    seconds: dict[int, float]
+    sizes: Sequence[int]
+    build: Callable[[int], Call]
 
 
-def seconds_of(call: Callable[[], object], device: torch.device, seconds: float) -> float:
-    """Return the median seconds of a call, repeated for `seconds` in all."""
-    wait = accelerator_of(device).synchronize
-    call()
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(times) < _FEWEST_CALLS or time.perf_counter() < end:
-        wait()
-        start = time.perf_counter()
-        call()
-        wait()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
-def acting(seas: int, device: torch.device) -> Callable[[], object]:
+def acting(seas: int, device: torch.device) -> Call:
     """Return a function that acts once in every sea."""
     env = MarineNavEnv(num_envs=seas, device=device)
-    agent = SAC(observation_spec(env), action_spec(env), device, hidden_sizes=(WIDTH, WIDTH))
+    agent = SAC(observation_spec(env), action_spec(env), device, hidden_sizes=HIDDEN)
     collector = BatchCollector(env, device, agent.policy.in_keys)
     return lambda: collector.step(agent.policy)
-
-
-def learning(agent_name: str, width: int, rows: int, device: torch.device) -> Callable[[], object]:
-    """Return a function that takes one gradient step on `rows` transitions."""
-    agent = build_agent(learning_agents()[agent_name], width, rows, device)
-    batch = build_batch(agent, rows)
-    return lambda: agent.update(batch)
-
-
-def draw(curves: Sequence[Curve], path: Path) -> None:
-    """Draw a panel for each curve, with logarithmic axes."""
-    plt = importlib.import_module("matplotlib.pyplot")
-    figure, panels = plt.subplots(1, len(curves), figsize=(4.5 * len(curves), 3.6))
-    for panel, curve in zip(panels, curves, strict=True):
-        sizes = list(curve.seconds)
-        panel.loglog(sizes, [1e3 * s for s in curve.seconds.values()], marker="o")
-        first = 1e3 * curve.seconds[sizes[0]]
-        proportional = [first * size / sizes[0] for size in sizes]
-        panel.loglog(sizes, proportional, color="silver", label="proportional to the first")
-        panel.set(title=curve.call, xlabel=curve.size, ylabel="ms")
-        panel.legend()
-        panel.grid(alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
-def report(curves: Sequence[Curve]) -> None:
-    """Print a table for each curve, and all figures as one JSON object."""
-    figures: dict[str, Any] = {}
-    for curve in curves:
-        rows = [
-            [f"{size:,}", f"{1e3 * s:.2f}", f"{1e6 * s / size:.2f}"]
-            for size, s in curve.seconds.items()
-        ]
-        print(curve.call)
-        print_table([curve.size, "ms", f"us / {curve.unit}"], rows)
-        print()
-        figures[curve.size] = {size: round(1e3 * s, 3) for size, s in curve.seconds.items()}
-    print_figures(figures)
 
 
 def measure(
     *,
     agent: str = "sac",
     device: str = "auto",
-    threads: Annotated[int, Field(ge=1)] = 1,
-    seconds: Annotated[float, Field(gt=0.0)] = 3.0,
+    threads: Count = 1,
+    seconds: Seconds = 3.0,
     envs: Json[Sizes] = (1, 4, 16, 64, 256, 1024, 4096, 16384),
     batches: Json[Batches] = (64, 256, 1024, 4096, 16384, 32768),
     widths: Json[Sizes] = (64, 128, 256, 512, 1024),
@@ -146,14 +89,15 @@ def measure(
         picture: file of the curves, for instance growth.png (none).
 
     Raises:
-        ConfigurationError: there is no such agent or device, or matplotlib is not installed for the
-            picture.
+        ConfigurationError: the agent or the device does not exist, or matplotlib is not installed
+            for the picture.
     """
     if picture is not None:
         require("matplotlib")
-    if agent not in learning_agents():
+    agents = learning_agents()
+    if agent not in agents:
         raise ConfigurationError(
-            f"agent={agent}: there is no such agent; there are {', '.join(learning_agents())}"
+            f"agent={agent}: unknown agent; choose one of: {', '.join(agents)}"
         )
     resolved = resolve_device(device)
     torch.set_num_threads(threads)
@@ -161,35 +105,38 @@ def measure(
     print_machine()
     print(f"on {describe_device(resolved)}\n")
 
-    def curve(
-        call: str,
-        size: str,
-        unit: str,
-        sizes: Sequence[int],
-        build: Callable[[int], Callable[[], object]],
-    ) -> Curve:
-        return Curve(call, size, unit, {n: seconds_of(build(n), resolved, seconds) for n in sizes})
+    def learning(width: int, rows: int) -> Call:
+        return Case(agents[agent], width, rows, resolved).step()
 
-    curves = [
-        curve("a step of all seas, acting", "seas", "sea", envs, lambda n: acting(n, resolved)),
-        curve(
-            f"a gradient step of {agent}",
-            "transitions",
-            "transition",
-            batches,
-            lambda n: learning(agent, WIDTH, n, resolved),
-        ),
-        curve(
-            f"a gradient step of {agent}",
-            "width",
-            "neuron of a layer",
-            widths,
-            lambda n: learning(agent, n, BATCH, resolved),
-        ),
-    ]
+    gradient = f"a gradient step of {agent}"
+    curves = (
+        Curve("a step of all seas, acting", "seas", "sea", envs, lambda n: acting(n, resolved)),
+        Curve(gradient, "transitions", "transition", batches, lambda n: learning(WIDTH, n)),
+        Curve(gradient, "width", "neuron of a layer", widths, lambda n: learning(n, BATCH)),
+    )
+    figures: dict[str, dict[int, float]] = {}
+    for curve in curves:
+        milliseconds = {}
+        for size in curve.sizes:
+            point = {size: repeated(curve.build(size), device=resolved)}
+            milliseconds[size] = 1e3 / take_turns(point, _ROUNDS, seconds).rate(size)
+        print(curve.call)
+        print_table(
+            [curve.size, "ms", f"us / {curve.unit}"],
+            [[f"{n:,}", f"{ms:.2f}", f"{1e3 * ms / n:.2f}"] for n, ms in milliseconds.items()],
+        )
+        figures[curve.size] = {size: round(ms, 3) for size, ms in milliseconds.items()}
     if picture is not None:
-        draw(curves, picture)
-    report(curves)
+        with draw(picture, len(curves), size=(4.5, 3.6)) as panels:
+            for panel, curve in zip(panels, curves, strict=True):
+                sizes, costs = zip(*figures[curve.size].items(), strict=True)
+                panel.loglog(sizes, costs, marker="o")
+                proportional = [costs[0] * size / sizes[0] for size in sizes]
+                panel.loglog(sizes, proportional, color="silver", label="proportional to the first")
+                panel.set(title=curve.call, xlabel=curve.size, ylabel="ms")
+                panel.legend()
+                panel.grid(alpha=0.3)
+    print_figures(figures)
     return 0
 
 

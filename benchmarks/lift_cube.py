@@ -9,17 +9,17 @@ another, and the detailed meshes of the arm with its collision bodies.
 
 from __future__ import annotations
 
-import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from functools import partial
+from typing import Any
 
 import torch
-from pydantic import Field, Json
+from pydantic import Json
 from torch import Tensor
 
 from agents.sac import SAC
+from benchmarks.fixture import Count, Sizes, random_steps
+from benchmarks.measuring import Call, Samples, repeated, take_turns, timed, times
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.genesis import start_genesis
 from envs.lift_cube import LiftCubeEnv
@@ -29,7 +29,6 @@ from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 
-Sizes = Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
 _STEPS = 20  # of one measurement
 # Cameras that every machine can draw.
 _EVERYWHERE = {
@@ -63,35 +62,34 @@ class Recorder:
         self._simulation.step(joints, opening)
 
 
-def measure_overhead(num_envs: int, device: torch.device, rounds: int) -> tuple[float, float]:
-    """Return the median seconds of a step of the environment, and of Genesis alone."""
+def measure_overhead(num_envs: int, device: torch.device, rounds: int) -> Samples[str]:
+    """Return the environment steps per second of the environment, and of Genesis alone."""
     env = LiftCubeEnv(num_envs=num_envs, device=device, curriculum=0.0, max_episode_steps=_FOREVER)
-    simulation = env.simulation
-    root = env.reset()
-    shape = (_STEPS, num_envs, 4)
-    actions = 2.0 * torch.rand(shape, device=env.device) - 1.0
-    ours, alone = [], []
-    for number in range(rounds + 1):
+    simulation, step_env = env.simulation, random_steps(env)
+    commands: list[tuple[Tensor, Tensor]] = []
+    state = simulation.state_dict()
+
+    def through_the_environment() -> float:
+        nonlocal state
         state = simulation.state_dict()
         recorder = Recorder(simulation)
         env.simulation = recorder  # type: ignore[assignment]
-        start = time.perf_counter()
-        for action in actions:
-            _, root = env.step_and_maybe_reset(root.set("action", action))
-        middle = time.perf_counter()
+        rate = timed(step_env, _STEPS, per_unit=num_envs)()
         env.simulation = simulation
+        commands[:] = recorder.commands
+        return rate
+
+    def alone() -> float:
         after = simulation.state_dict()
         simulation.load_state_dict(state)
-        restart = time.perf_counter()
-        for joints, opening in recorder.commands:
-            simulation.step(joints, opening)
-        end = time.perf_counter()
+        repeat = (partial(simulation.step, *command) for command in commands)
+        rate = timed(times(lambda: next(repeat)()), _STEPS, per_unit=num_envs)()
         simulation.load_state_dict(after)
-        if number:  # the first round warms up
-            ours.append((middle - start) / _STEPS)
-            alone.append((end - restart) / _STEPS)
+        return rate
+
+    samples = take_turns({"environment": through_the_environment, "alone": alone}, rounds)
     env.close()
-    return statistics.median(ours), statistics.median(alone)
+    return samples
 
 
 def measure_parts(
@@ -107,32 +105,26 @@ def measure_parts(
     images = simulation.images(shift)
     opening = torch.ones(num_envs, 1, device=env.device)
     joints = scene.joints.clone()
+    parts: dict[str, Call] = {
+        "physics": lambda: simulation.step(joints, opening),
+        "read state": simulation.observe,
+        "inverse kinematics": lambda: simulation.joints_towards(scene, scene.grip),
+        "render": lambda: simulation.images(shift),
+        "copy": lambda: images.to(device),
+        "policy": lambda: agent.policy(root.to(device)),
+    }
     with torch.no_grad():
-        parts: dict[str, Callable[[], Any]] = {
-            "physics": lambda: simulation.step(joints, opening),
-            "read state": simulation.observe,
-            "inverse kinematics": lambda: simulation.joints_towards(scene, scene.grip),
-            "render": lambda: simulation.images(shift),
-            "copy": lambda: images.to(device),
-            "policy": lambda: agent.policy(root.to(device)),
-        }
-        seconds: dict[str, list[float]] = {name: [] for name in parts}
-        for number in range(rounds + 1):
-            for name, part in parts.items():
-                start = time.perf_counter()
-                part()
-                if number:
-                    seconds[name].append(time.perf_counter() - start)
+        samples = take_turns({name: repeated(part) for name, part in parts.items()}, rounds)
     env.close()
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return {name: 1.0 / samples.rate(name) for name in parts}
 
 
 def compare(
     *,
     sizes: Json[Sizes] = (1, 4, 8, 16),
-    overhead_envs: Annotated[int, Field(ge=1)] = 64,
+    overhead_envs: Count = 64,
     device: str = "auto",
-    rounds: Annotated[int, Field(ge=1)] = 20,
+    rounds: Count = 20,
 ) -> int:
     """Measure overhead and images and print the medians.
 
@@ -151,14 +143,13 @@ def compare(
     print_machine()
     print(f"policy on {describe_device(resolved)}, Genesis on its backend {backend}\n")
 
-    ours, alone = measure_overhead(overhead_envs, resolved, rounds)
-    overhead = ours / alone - 1.0
-    rates = [f"{overhead_envs / seconds:,.0f}" for seconds in (alone, ours)]
+    speeds = measure_overhead(overhead_envs, resolved, rounds)
+    alone, ours = speeds.rate("alone"), speeds.rate("environment")
+    overhead = alone / ours - 1.0
     print_table(
         ["environments", "Genesis alone, steps/s", "environment, steps/s", "overhead"],
-        [[str(overhead_envs), *rates, f"{overhead:.0%}"]],
+        [[str(overhead_envs), f"{alone:,.0f}", f"{ours:,.0f}", f"{overhead:.0%}"]],
     )
-    print()
 
     best = choose("auto", backend).way
     ways = _EVERYWHERE | {best: WristCamera(renderer=best)}
@@ -177,13 +168,12 @@ def compare(
             milliseconds = (f"{1e3 * value:.1f}" for value in parts.values())
             rows.append([way, str(num_envs), f"{rate:,.0f}", f"{gain:.1f}", *milliseconds])
     print_table([*header, *(f"{name}, ms" for name in names)], rows)
-    print()
     print_figures(
         {
             "samples_per_second": samples,
             f"overhead_{overhead_envs}": round(overhead, 3),
-            "genesis_steps_per_second": round(overhead_envs / alone),
-            "environment_steps_per_second": round(overhead_envs / ours),
+            "genesis_steps_per_second": round(alone),
+            "environment_steps_per_second": round(ours),
         }
     )
     return 0

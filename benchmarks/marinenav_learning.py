@@ -117,7 +117,7 @@ def learn(
     milestones = [f"min to {milestone:.0%}" for milestone in MILESTONES]
     print()
     print_table(["run", *milestones, "min to kept", "kept", "min to last", "last"], rows)
-    print(f"\nsuccess of checkpoints over {6 * EPISODES} unseen episodes, {EPISODES} per level\n")
+    print(f"success of checkpoints over {6 * EPISODES} unseen episodes, {EPISODES} per level\n")
     print_figures({"runs": figures})
     return 0
 

@@ -127,7 +127,7 @@ def scores(
         }
     print_table(HEADER, rows)
     print(
-        f"\nsuccess rate by level and overall with 95 % interval, {episodes} episodes per level; "
+        f"success rate by level and overall with 95 % interval, {episodes} episodes per level; "
         "frames are steps of single seas until the evaluated checkpoint"
     )
     print_figures(figures)

@@ -163,7 +163,6 @@ def measure(
         f"{name}_growth_percent": round(growth([getattr(s, name) for s in warm]), 2)
         for name in ("process", "workers", "device")
     }
-    print()
     print_figures({"agent": agent, "env": env, "minutes": minutes, **figures})
     return 0
 

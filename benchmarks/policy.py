@@ -10,40 +10,38 @@ epsilon is applied. Both use the same network and observations and are measured 
 from __future__ import annotations
 
 import random
-import statistics
 import sys
-import time
 from collections.abc import Callable
-from typing import Annotated, cast
+from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
-from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
 from agents.base import Agent
 from agents.dqn import DQN
 from agents.sac import SAC
+from benchmarks.fixture import (
+    ACTION_DIM,
+    NUM_ACTIONS,
+    OBSERVATION_DIM,
+    Seconds,
+    build_agent,
+    kind_of,
+    specs,
+)
+from benchmarks.measuring import repeated, take_turns
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 
 BATCHES = (1, 64, 1_024, 16_384)
-OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = 21, 6, 13  # those of the environment fanuc
 EPSILON, NOISE = 0.1, 0.1
 _SHORTEST_SECONDS = 0.02  # of one measurement, which repeats shorter calls
 
 Act = Callable[[Tensor], Tensor]
-
-
-def build_agents(device: torch.device) -> dict[str, Agent]:
-    """Return a continuous and a discrete agent with their default settings."""
-    see = Composite(observation=Unbounded((1, OBSERVATION_DIM)), shape=(1,), device=device)
-    move = Bounded(-1.0, 1.0, (1, ACTION_DIM), device=device)
-    choose = Categorical(NUM_ACTIONS, shape=(1,), dtype=torch.int64, device=device)
-    return {"sac": SAC(see, move, device), "dqn": DQN(see, choose, device)}
 
 
 def batched(agent: Agent) -> Act:
@@ -86,28 +84,13 @@ def one_by_one(agent: Agent) -> Act:
     return act
 
 
-def seconds_of(act: Act, observation: Tensor) -> float:
-    """Return the seconds of one call, including the copy of its actions to the host."""
-    calls, start, elapsed = 0, time.perf_counter(), 0.0
-    while elapsed < _SHORTEST_SECONDS:
-        act(observation).cpu()
-        calls += 1
-        elapsed = time.perf_counter() - start
-    return elapsed / calls
-
-
-def measure(ours: Act, theirs: Act, observation: Tensor, seconds: float) -> tuple[float, float]:
-    """Return the median seconds of one call of each, measured in turns for `seconds` in all."""
-    ours(observation), theirs(observation[:1])  # warms up
-    samples: list[tuple[float, float]] = []
-    end = time.perf_counter() + seconds
-    while not samples or time.perf_counter() < end:
-        samples.append((seconds_of(ours, observation), seconds_of(theirs, observation)))
-    return statistics.median(s[0] for s in samples), statistics.median(s[1] for s in samples)
+def on_host(act: Act, observation: Tensor) -> Tensor:
+    """Act, and copy the actions to the host."""
+    return act(observation).cpu()
 
 
 @torch.no_grad()
-def compare(*, device: str = "auto", seconds: Annotated[float, Field(gt=0.0)] = 3.0) -> int:
+def compare(*, device: str = "auto", seconds: Seconds = 3.0) -> int:
     """Measure batched and single acting at every batch size and print the medians.
 
     Args:
@@ -119,20 +102,23 @@ def compare(*, device: str = "auto", seconds: Annotated[float, Field(gt=0.0)] = 
     print(f"acting on {describe_device(resolved)}\n")
     rows: list[list[str]] = []
     figures: dict[str, float] = {}
-    for name, agent in build_agents(resolved).items():
-        ours, theirs = batched(agent), one_by_one(agent)
+    for name, agent_class in (("sac", SAC), ("dqn", DQN)):
+        agent = build_agent(agent_class, *specs(1, kind=kind_of(agent_class), device=resolved))
+        ways = {"wrapper": batched(agent), "loop": one_by_one(agent)}
         for batch in BATCHES:
             observation = torch.randn(batch, OBSERVATION_DIM, device=resolved)
-            times = measure(ours, theirs, observation, seconds)
-            wrapper, loop = (1e6 * t / batch for t in times)
-            rows.append(
-                [name, f"{batch:,}", f"{loop:.2f}", f"{wrapper:.3f}", f"{loop / wrapper:.1f}"]
-            )
+            sides = {
+                way: repeated(partial(on_host, act, observation), _SHORTEST_SECONDS)
+                for way, act in ways.items()
+            }
+            samples = take_turns(sides, seconds=seconds)
+            wrapper, loop = (1e6 / samples.rate(way) / batch for way in ways)
+            gain = loop / wrapper
+            rows.append([name, f"{batch:,}", f"{loop:.2f}", f"{wrapper:.3f}", f"{gain:.1f}"])
             figures[f"{name}_{batch}_loop_us"] = round(loop, 2)
             figures[f"{name}_{batch}_wrapper_us"] = round(wrapper, 4)
-            figures[f"{name}_{batch}_times_faster"] = round(loop / wrapper, 1)
+            figures[f"{name}_{batch}_times_faster"] = round(gain, 1)
     print_table(["agent", "batch", "loop, us/row", "PolicyWrapper, us/row", "times faster"], rows)
-    print()
     print_figures(figures)
     return 0
 

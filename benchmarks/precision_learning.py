@@ -114,7 +114,6 @@ def _report(gate: Gate, learned: list[Learned]) -> dict[str, list[list[float]]]:
     evaluated = [f"{point.frames:,}" for point in learned[0].run.curve]
     print(f"{gate.agent}, {gate.task.title}: {unit}, after frames")
     print_table(["precision", *evaluated, "best checkpoint"], rows)
-    print()
     return scores
 
 

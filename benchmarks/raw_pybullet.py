@@ -6,7 +6,6 @@ The module does not import torch, because each of its processes imports the modu
 from __future__ import annotations
 
 import multiprocessing
-import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
@@ -38,7 +37,6 @@ class RawLoop:
         shares: Sequence[Sequence[int]],
     ) -> None:
         context = multiprocessing.get_context("spawn")
-        self.num_arms = sum(map(sum, shares))
         self._pipes: list[Connection] = []
         for share in shares:
             here, there = context.Pipe()
@@ -48,14 +46,12 @@ class RawLoop:
         for pipe in self._pipes:
             pipe.recv()
 
-    def arm_steps_per_second(self, steps: int) -> float:
-        """Return the arm-steps per second of all processes in parallel over `steps` steps."""
-        start = time.perf_counter()
+    def step(self, steps: int) -> None:
+        """Step all arms a number of times, the processes in parallel."""
         for pipe in self._pipes:
             pipe.send(steps)
         for pipe in self._pipes:
             pipe.recv()
-        return self.num_arms * steps / (time.perf_counter() - start)
 
     def close(self) -> None:
         """End the processes."""

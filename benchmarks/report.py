@@ -1,32 +1,91 @@
-"""Output of benchmarks: a table for people and a JSON object for programs."""
+"""Output of benchmarks: tables and pictures for people, and a JSON object for programs."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.tables import table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def require(*packages: str) -> None:
+    """Check that packages of the extra `benchmark` are installed.
+
+    A benchmark calls this first and imports the packages where it uses them, so that its module can
+    be imported and its `--help` printed without them.
+
+    Args:
+        packages: import names of the packages.
+
+    Raises:
+        ConfigurationError: a package is not installed; the message names the extra.
+    """
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f'{", ".join(missing)} not installed: pip install "torchrl-gpu[benchmark]"'
+        )
+
+
+def machine() -> str:
+    """Return a description of the machine."""
+    return (
+        f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, "
+        f"Python {platform.python_version()}, torch {torch.__version__}"
+    )
+
+
+def print_machine() -> None:
+    """Print a description of the machine, and the number of threads."""
+    print(f"{machine()}, {torch.get_num_threads()} torch thread(s)\n", flush=True)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: the first column aligned to the left, the others to the right."""
-    print(table(header, rows), flush=True)
-
-
-def print_machine() -> None:
-    """Print a description of the machine."""
-    print(
-        f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, "
-        f"Python {platform.python_version()}, torch {torch.__version__}, "
-        f"{torch.get_num_threads()} torch thread(s)\n"
-    )
+    print(table(header, rows), end="\n\n", flush=True)
 
 
 def print_figures(figures: Mapping[str, Any]) -> None:
     """Print the last line: all figures as one JSON object."""
     print(json.dumps(figures), flush=True)
+
+
+@contextmanager
+def picture(
+    path: Path, panels: int, columns: int = 3, size: tuple[float, float] = (5.0, 4.0)
+) -> Iterator[Sequence[Axes]]:
+    """Give the panels of a picture to draw in, and write its file at the end.
+
+    Args:
+        path: file to write.
+        panels: number of panels.
+        columns: maximum number of panels side by side.
+        size: width and height of a panel in inches.
+    """
+    plt = importlib.import_module("matplotlib.pyplot")
+    columns = min(columns, panels)
+    rows = -(-panels // columns)
+    width, height = size
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(width * columns, height * rows), squeeze=False
+    )
+    for panel in axes.flat[panels:]:
+        panel.set_visible(False)
+    yield axes.flat[:panels]
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

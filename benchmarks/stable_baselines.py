@@ -22,8 +22,8 @@ import torch
 from pydantic import Field
 
 from benchmarks.atari_peer import Convolutions, make_atari_env
-from benchmarks.extra import require
 from benchmarks.learning.tasks import TASKS, Task
+from benchmarks.report import require
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.seeding import Stream, stream_seed
 from torchrl_gpu.errors import ConfigurationError

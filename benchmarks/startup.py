@@ -13,10 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Annotated
 
-from pydantic import Field
-
+from benchmarks.fixture import Count
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 
@@ -51,7 +49,7 @@ def seconds_to_first_update() -> float:
         return float(done.stdout.split()[-1]) - start
 
 
-def measure(*, starts: Annotated[int, Field(ge=1)] = 5) -> int:
+def measure(*, starts: Count = 5) -> int:
     """Measure several starts and print the median.
 
     Args:
@@ -64,7 +62,6 @@ def measure(*, starts: Annotated[int, Field(ge=1)] = 5) -> int:
         ["start", "seconds to the first update"],
         [[str(number), f"{seconds:.2f}"] for number, seconds in enumerate(measured, start=1)],
     )
-    print()
     print_figures({"seconds_to_first_update": round(statistics.median(measured), 2)})
     return 0
 

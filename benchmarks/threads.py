@@ -8,100 +8,60 @@ Both numbers of threads use the same agent and the same batches and are measured
 from __future__ import annotations
 
 import os
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator
-from typing import Annotated
+from collections.abc import Iterator
 
 import torch
-from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
-from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
+from torchrl.data import Bounded, Composite
 
 from agents.base import Agent
 from agents.dqn import DQN
 from agents.iqn import IQN
 from agents.sac import SAC
+from benchmarks.fixture import (
+    BATCH,
+    Count,
+    Seconds,
+    build_agent,
+    gradient_step,
+    kind_of,
+    random_batch,
+    specs,
+)
+from benchmarks.measuring import Call, Measurement, repeated, take_turns
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 
-CPU = torch.device("cpu")
-NUM_ENVS, BATCH = 64, 256
-OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = 21, 6, 13  # those of the environment fanuc
-PIXELS = (3, 64, 64)
+NUM_ENVS = 64
 WIDTHS = (128, 256, 1_024)
+IMAGES = Composite(pixels=Bounded(0, 255, (1, 3, 64, 64), dtype=torch.uint8), shape=(1,))
 _SHORTEST_SECONDS = 0.05  # of one measurement, which repeats shorter calls
-
-
-def vectors(size: int) -> Composite:
-    """Return the spec of `size` observations that are vectors."""
-    return Composite(observation=Unbounded((size, OBSERVATION_DIM)), shape=(size,))
-
-
-def images(size: int) -> Composite:
-    """Return the spec of `size` observations that are images."""
-    pixels = Bounded(0, 255, (size, *PIXELS), dtype=torch.uint8)
-    return Composite(pixels=pixels, shape=(size,))
-
-
-def moves(size: int) -> TensorSpec:
-    """Return the spec of `size` continuous actions."""
-    return Bounded(-1.0, 1.0, (size, ACTION_DIM))
-
-
-def choices(size: int) -> TensorSpec:
-    """Return the spec of `size` discrete actions."""
-    return Categorical(NUM_ACTIONS, shape=(size,), dtype=torch.int64)
 
 
 def build_cases() -> Iterator[tuple[str, Agent]]:
     """Yield each agent with the name of its case: agents by width of two layers, then on pixels."""
     for width in WIDTHS:
-        hidden = (width, width)
-        yield f"sac_{width}", SAC(vectors(1), moves(1), CPU, hidden_sizes=hidden)
-        yield f"dqn_{width}", DQN(vectors(1), choices(1), CPU, hidden_sizes=hidden)
-        yield f"iqn_{width}", IQN(vectors(1), choices(1), CPU, hidden_sizes=hidden)
-    yield "sac_pixels", SAC(images(1), moves(1), CPU)
-    yield "dqn_pixels", DQN(images(1), choices(1), CPU)
+        for agent_class in (SAC, DQN, IQN):
+            see, act = specs(1, kind=kind_of(agent_class))
+            agent = build_agent(agent_class, see, act, hidden_sizes=(width, width))
+            yield f"{agent_class.__name__.lower()}_{width}", agent
+    for agent_class in (SAC, DQN):
+        act = specs(1, kind=kind_of(agent_class))[1]
+        yield f"{agent_class.__name__.lower()}_pixels", build_agent(agent_class, IMAGES, act)
 
 
-def transitions(agent: Agent) -> TensorDictBase:
-    """Return `BATCH` random transitions."""
-    see = vectors if "observation" in agent.policy.in_keys else images
-    act = moves if agent.policy.is_continuous else choices
-    ends = torch.zeros(BATCH, 1, dtype=torch.bool)
-    after = see(BATCH).rand().update({"terminated": ends, "truncated": ends})
-    after["reward"] = torch.randn(BATCH, 1)
-    return see(BATCH).rand().update({"action": act(BATCH).rand(), "next": after})
+def on_threads(call: Call, threads: int) -> Measurement:
+    """Return the measurement of the calls per second with a number of threads."""
+    measure = repeated(call, _SHORTEST_SECONDS)
+
+    def on_as_many() -> float:
+        torch.set_num_threads(threads)
+        return measure()
+
+    return on_as_many
 
 
-def calls_per_second(call: Callable[[], object], threads: int) -> float:
-    """Return the calls per second with a number of threads."""
-    torch.set_num_threads(threads)
-    calls, start, elapsed = 0, time.perf_counter(), 0.0
-    while elapsed < _SHORTEST_SECONDS:
-        call()
-        calls += 1
-        elapsed = time.perf_counter() - start
-    return calls / elapsed
-
-
-def measure(call: Callable[[], object], threads: int, seconds: float) -> tuple[float, float]:
-    """Return the median calls per second with one thread and with several, measured in turns."""
-    call()  # warms up
-    samples: list[tuple[float, float]] = []
-    end = time.perf_counter() + seconds
-    while not samples or time.perf_counter() < end:
-        samples.append((calls_per_second(call, 1), calls_per_second(call, threads)))
-    return statistics.median(s[0] for s in samples), statistics.median(s[1] for s in samples)
-
-
-def compare(
-    *,
-    threads: Annotated[int, Field(ge=1)] | None = None,
-    seconds: Annotated[float, Field(gt=0.0)] = 3.0,
-) -> int:
+def compare(*, threads: Count | None = None, seconds: Seconds = 3.0) -> int:
     """Measure policy steps and gradient steps on one thread and on several, and print the medians.
 
     Args:
@@ -114,19 +74,19 @@ def compare(
     rows: list[list[str]] = []
     figures: dict[str, float] = {}
     for name, agent in build_cases():
-        batch = transitions(agent)
-        seen = TensorDict({key: batch[key][:NUM_ENVS] for key in agent.policy.in_keys}, NUM_ENVS)
+        seen = agent.observation_spec.expand(NUM_ENVS).rand()
         for kind, call in {
             "policy": torch.no_grad()(lambda agent=agent, seen=seen: agent.policy(seen)),
-            "gradient": lambda agent=agent, batch=batch: agent.update(batch),
+            "gradient": gradient_step(agent, random_batch(agent, BATCH)),
         }.items():
-            one, more = measure(call, several, seconds)
+            sides = {number: on_threads(call, number) for number in (1, several)}
+            samples = take_turns(sides, seconds=seconds)
+            one, more = samples.rate(1), samples.rate(several)
             rows.append([name, kind, f"{one:,.1f}", f"{more:,.1f}", f"{more / one:.2f}"])
             figures[f"{name}_{kind}_1"] = round(one, 1)
             figures[f"{name}_{kind}_{several}"] = round(more, 1)
     header = ["agent", "step", "1 thread, steps/s", f"{several} threads, steps/s", "times faster"]
     print_table(header, rows)
-    print()
     print_figures(figures)
     return 0
 

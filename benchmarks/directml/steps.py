@@ -9,22 +9,18 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-from tensordict import TensorDictBase
-from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 
 from agents.base import Agent
 from agents.modules import optimization
 from benchmarks.directml.operations import RecordedOperations
-from torchrl_gpu.arguments import parameters_of
+from benchmarks.fixture import build_agent, random_transitions, specs
 from torchrl_gpu.devices.kinds import DirectML
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution import adam
 from torchrl_gpu.replay import sum_tree
 from trainers.training.experience import experience_of
 
-CPU = torch.device("cpu")
 NUM_ENVS, CAPACITY = 4, 10_000
-OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = 21, 6, 13  # those of the environment fanuc
 
 # One update per batched step, or per rollout.
 _SETTINGS: dict[str, Any] = {"utd_ratio": 1 / NUM_ENVS, "rollout_length": 16, "epochs": 1}
@@ -65,15 +61,15 @@ def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any)
         **settings: settings of the agent; unknown ones are ignored.
     """
     with capabilities_of_directml():
-        agent = _build(agent_class, actions, settings)
+        specs_of_agent = specs(NUM_ENVS, kind=actions)
+        agent = build_agent(agent_class, *specs_of_agent, **{**_SETTINGS, **settings})
         experience = experience_of(agent, NUM_ENVS, CAPACITY, random_frames=0)
     updates = 0
     while True:
         steps = Steps(RecordedOperations(), RecordedOperations(), RecordedOperations())
-        transition = agent.observation_spec.rand()
+        transition = random_transitions(*specs_of_agent)
         with torch.no_grad(), steps.act:
             agent.policy(transition)
-        transition["next"] = _outcome(agent)
         with steps.store:
             experience.store(transition)
             batch = next(experience.batches(), None)
@@ -97,27 +93,3 @@ def capabilities_of_directml() -> Iterator[None]:
         patch.object(sum_tree, "accelerator_of", DirectML),
     ):
         yield
-
-
-def _build(agent_class: type[Agent], actions: ActionKind, settings: dict[str, Any]) -> Agent:
-    observation = Composite(observation=Unbounded((NUM_ENVS, OBSERVATION_DIM)), shape=(NUM_ENVS,))
-    known = parameters_of(agent_class)
-    fitting = {name: value for name, value in {**_SETTINGS, **settings}.items() if name in known}
-    constructor: Any = agent_class
-    agent: Agent = constructor(observation, _action_spec(actions), CPU, **fitting)
-    return agent
-
-
-def _action_spec(actions: ActionKind) -> TensorSpec:
-    if actions == "continuous":
-        return Bounded(-1.0, 1.0, (NUM_ENVS, ACTION_DIM))
-    return Categorical(NUM_ACTIONS, shape=(NUM_ENVS,))
-
-
-def _outcome(agent: Agent) -> TensorDictBase:
-    """Return the entries under `next` of a transition."""
-    ends = torch.zeros(NUM_ENVS, 1, dtype=torch.bool)
-    after: TensorDictBase = agent.observation_spec.rand()
-    return after.update(
-        {"reward": torch.rand(NUM_ENVS, 1), "terminated": ends, "truncated": ends, "done": ends}
-    )

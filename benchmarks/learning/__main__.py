@@ -25,12 +25,11 @@ from typing import Annotated, Literal
 import torch
 from pydantic import AfterValidator, Field
 
-from benchmarks.extra import require
 from benchmarks.learning.report import HEADER, RESULTS, render, row
 from benchmarks.learning.results import Result, Run, Series, read_result, write_result
 from benchmarks.learning.runs import Job, OurJob, PeerJob, RunFailedError
 from benchmarks.learning.tasks import GATES, PEERS, TASKS, Gate
-from benchmarks.report import print_figures, print_table
+from benchmarks.report import print_figures, print_table, require
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 
@@ -126,11 +125,9 @@ def learn(
     if done:
         print()
         print_table(HEADER, [row(result) for result in done])
-        print()
         render(results=folder)
     if failures:
         print(f"\n{failures} run(s) failed, see above", file=sys.stderr)
-    print()
     print_figures({f"{result.agent}_{result.task}": result.figures() for result in done})
     return 1 if failures else 0
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.extra import require
 from benchmarks.learning.results import Point, Result, Run, Series, read_results
 from benchmarks.learning.tasks import GATES, TASKS, Task
+from benchmarks.report import require
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 

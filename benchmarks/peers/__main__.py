@@ -38,13 +38,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from benchmarks.extra import require
 from benchmarks.peers.jobs import Side
 from benchmarks.peers.libraries import LIBRARIES, builders_of, missing_packages
 from benchmarks.peers.processes import Worker, measure
 from benchmarks.peers.report import draw, print_work
 from benchmarks.peers.works import WORKS, Job
-from benchmarks.report import print_figures, print_machine
+from benchmarks.report import print_figures, print_machine, require
 from torchrl_gpu.commands import call_with_arguments
 
 

@@ -30,7 +30,6 @@ def print_work(work: str, measurements: Sequence[Measurement]) -> None:
         for side in sides
     ]
     print_table([WORKS[work].title, *jobs], rows)
-    print()
     others = list(dict.fromkeys(side for m in measurements for side in m.others))
     rows = [
         [title(other), *(_ratios(m, other) if other in m.rates else "" for m in measurements)]
@@ -38,8 +37,7 @@ def print_work(work: str, measurements: Sequence[Measurement]) -> None:
     ]
     if rows:
         print_table(["ours over theirs: default, best", *jobs], rows)
-        print()
-
+    
 
 def _ratios(measurement: Measurement, other: Side) -> str:
     """Return the ratios of the first and, if there are several, the best side of this library."""

@@ -1,0 +1,155 @@
+"""What the benchmarks share: sizes, types of arguments, random data, agents and trainings."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import AfterValidator, Field
+from tensordict import TensorDict, TensorDictBase
+from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
+from torchrl.envs import EnvBase
+
+from agents.base import Agent, OnPolicyAgent
+from envs.fanuc.observation import OBSERVATION_SIZE
+from envs.fanuc.robot import NUM_JOINTS
+from torchrl_gpu.arguments import parameters_of
+from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.execution.execution import EAGER, Execution
+from trainers.training.trainer import TorchRLTrainer
+
+CPU = torch.device("cpu")
+NEVER = 10**9  # frames that no training reaches
+
+# Sizes of the environment fanuc: a discrete action holds still or moves one joint up or down.
+OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = OBSERVATION_SIZE, NUM_JOINTS, 1 + 2 * NUM_JOINTS
+
+BATCH = 256  # transitions of a gradient step
+WIDTH = 256
+HIDDEN = (WIDTH, WIDTH)
+HORIZON = 8  # steps of a rollout; a batch for an on-policy agent is one rollout
+
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0.0)]
+Sizes = Annotated[Sequence[Count], Field(min_length=1)]
+
+
+def one_of(what: str, names: Collection[str]) -> AfterValidator:
+    """Return a check that an argument is one of some names or `all`.
+
+    Args:
+        what: what the names stand for, as in `work`.
+        names: the names.
+    """
+
+    def check(name: str) -> str:
+        if name not in (*names, "all"):
+            raise ValueError(f"unknown {what}; choose one of: {', '.join(names)}, all")
+        return name
+
+    return AfterValidator(check)
+
+
+def kind_of(agent_class: type[Agent]) -> ActionKind:
+    """Return the kind of action that an agent is measured with: continuous if it has the choice."""
+    return "continuous" if "continuous" in agent_class.actions else "discrete"
+
+
+def specs(
+    *shape: int, kind: ActionKind = "continuous", device: torch.device = CPU
+) -> tuple[Composite, TensorSpec]:
+    """Return the specs of observations and actions of a batch, with the sizes of fanuc."""
+    see = Composite(
+        observation=Unbounded((*shape, OBSERVATION_DIM), device=device), shape=shape, device=device
+    )
+    act: TensorSpec = Bounded(-1.0, 1.0, (*shape, ACTION_DIM), device=device)
+    if kind == "discrete":
+        act = Categorical(NUM_ACTIONS, shape=shape, dtype=torch.int64, device=device)
+    return see, act
+
+
+def random_transitions(see: Composite, act: TensorSpec) -> TensorDict:
+    """Return a random transition for each row of the specs; no episode ends."""
+    no = torch.zeros(*see.shape, 1, dtype=torch.bool, device=act.device)
+    reward = torch.randn(no.shape, device=act.device)
+    ends = {"terminated": no, "truncated": no, "done": no}
+    after = see.rand().update({"reward": reward, **ends})
+    transitions: TensorDict = see.rand().update({"action": act.rand(), "next": after})
+    return transitions
+
+
+def random_steps(env: EnvBase) -> Callable[[int], None]:
+    """Return a function that steps an environment a number of times by random actions."""
+    spec = env.full_action_spec[env.action_keys[0]]
+    actions = [spec.rand() for _ in range(16)]
+    root = env.reset()
+
+    def run(steps: int) -> None:
+        nonlocal root
+        for step in range(steps):
+            root.set(env.action_keys[0], actions[step % len(actions)])
+            _, root = env.step_and_maybe_reset(root)
+
+    return run
+
+
+def build_agent(
+    agent_class: type[Agent], see: Composite, act: TensorSpec, **settings: Any
+) -> Agent:
+    """Return an agent for the specs; settings that it does not have are ignored."""
+    known = parameters_of(agent_class)
+    constructor: Callable[..., Agent] = agent_class
+    fitting = {name: value for name, value in settings.items() if name in known}
+    return constructor(see, act, act.device, **fitting)
+
+
+def random_batch(agent: Agent, rows: int) -> TensorDictBase:
+    """Return random transitions for a gradient step, prepared if the agent is on-policy.
+
+    Args:
+        agent: agent of one environment.
+        rows: number of transitions, a multiple of `HORIZON`.
+    """
+    shape = (HORIZON, rows // HORIZON)
+    see, act = agent.observation_spec, agent.action_spec
+    rollout = random_transitions(see.expand(shape), act.expand(*shape, *act.shape[1:]))
+    return (agent.prepare(rollout) if isinstance(agent, OnPolicyAgent) else rollout).reshape(-1)
+
+
+def gradient_step(
+    agent: Agent, batch: TensorDictBase, execution: Execution = EAGER
+) -> Callable[[], object]:
+    """Return a function that takes one gradient step from a batch."""
+    return partial(execution.update, agent, batch)
+
+
+class Training:
+    """A training in a temporary folder, continued by any number of frames.
+
+    Args:
+        env: environment to train in.
+        agent: agent to train.
+        settings: further arguments of the trainer.
+    """
+
+    def __init__(self, env: EnvBase, agent: Agent, **settings: Any) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        quiet = {"checkpoint_interval": NEVER, "save_replay": False, "show_progress": False}
+        self.trainer = TorchRLTrainer(
+            env, agent, Path(self._folder.name), total_frames=NEVER, **{**quiet, **settings}
+        )
+
+    def __call__(self, frames: int) -> None:
+        """Train for a number of frames, and write a checkpoint."""
+        self.trainer.total_frames = self.trainer.frames + frames
+        self.trainer.train()
+
+    def close(self) -> None:
+        """Close the trainer and the environment, and delete the folder."""
+        self.trainer.close()
+        self.trainer.env.close(raise_if_closed=False)
+        self._folder.cleanup()
