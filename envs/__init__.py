@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from torchrl_gpu.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from envs.fanuc import FanucEnv
-    from envs.gym import GymnasiumEnv
-    from envs.lift_cube import LiftCubeEnv
-    from envs.marinenav import MarineNavEnv
+    from envs.fanuc import FanucEnv as FanucEnv
+    from envs.gym import GymnasiumEnv as GymnasiumEnv
+    from envs.lift_cube import LiftCubeEnv as LiftCubeEnv
+    from envs.marinenav import MarineNavEnv as MarineNavEnv
 else:
-    __getattr__, __dir__ = lazy_exports(
+    __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
             "FanucEnv": "envs.fanuc",
@@ -21,10 +21,3 @@ else:
             "MarineNavEnv": "envs.marinenav",
         },
     )
-
-__all__ = [
-    "FanucEnv",
-    "GymnasiumEnv",
-    "LiftCubeEnv",
-    "MarineNavEnv",
-]

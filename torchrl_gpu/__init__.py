@@ -11,25 +11,28 @@ from typing import TYPE_CHECKING
 from torchrl_gpu.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from torchrl_gpu.acting.collector import BatchCollector
-    from torchrl_gpu.acting.exploration import EpsilonGreedy, GaussianNoise
-    from torchrl_gpu.acting.policy import PolicyWrapper
-    from torchrl_gpu.acting.schedules import LinearSchedule
-    from torchrl_gpu.arguments import checked
-    from torchrl_gpu.devices.device import resolve_device
-    from torchrl_gpu.environments.action_table import ActionTable, with_action_table
-    from torchrl_gpu.environments.adapter import as_environment
-    from torchrl_gpu.environments.environment import Environment
-    from torchrl_gpu.environments.robots import SharedPolicy
-    from torchrl_gpu.environments.specs import action_spec, observation_spec
-    from torchrl_gpu.errors import ConfigurationError
-    from torchrl_gpu.execution.execution import Execution
-    from torchrl_gpu.redirect.block import redirect_cuda
-    from torchrl_gpu.replay.buffer import ReplayBuffer
-    from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
-    from torchrl_gpu.replay.rollout import RolloutBuffer
+    from torchrl_gpu.acting.collector import BatchCollector as BatchCollector
+    from torchrl_gpu.acting.exploration import EpsilonGreedy as EpsilonGreedy
+    from torchrl_gpu.acting.exploration import GaussianNoise as GaussianNoise
+    from torchrl_gpu.acting.policy import PolicyWrapper as PolicyWrapper
+    from torchrl_gpu.acting.schedules import LinearSchedule as LinearSchedule
+    from torchrl_gpu.arguments import checked as checked
+    from torchrl_gpu.devices.device import resolve_device as resolve_device
+    from torchrl_gpu.environments.action_table import ActionTable as ActionTable
+    from torchrl_gpu.environments.action_table import with_action_table as with_action_table
+    from torchrl_gpu.environments.adapter import as_environment as as_environment
+    from torchrl_gpu.environments.environment import Environment as Environment
+    from torchrl_gpu.environments.robots import SharedPolicy as SharedPolicy
+    from torchrl_gpu.environments.specs import action_spec as action_spec
+    from torchrl_gpu.environments.specs import observation_spec as observation_spec
+    from torchrl_gpu.errors import ConfigurationError as ConfigurationError
+    from torchrl_gpu.execution.execution import Execution as Execution
+    from torchrl_gpu.redirect.block import redirect_cuda as redirect_cuda
+    from torchrl_gpu.replay.buffer import ReplayBuffer as ReplayBuffer
+    from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer as PrioritizedReplayBuffer
+    from torchrl_gpu.replay.rollout import RolloutBuffer as RolloutBuffer
 else:
-    __getattr__, __dir__ = lazy_exports(
+    __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
             "ActionTable": "torchrl_gpu.environments.action_table",
@@ -54,26 +57,3 @@ else:
             "with_action_table": "torchrl_gpu.environments.action_table",
         },
     )
-
-__all__ = [
-    "ActionTable",
-    "BatchCollector",
-    "ConfigurationError",
-    "Environment",
-    "EpsilonGreedy",
-    "Execution",
-    "GaussianNoise",
-    "LinearSchedule",
-    "PolicyWrapper",
-    "PrioritizedReplayBuffer",
-    "ReplayBuffer",
-    "RolloutBuffer",
-    "SharedPolicy",
-    "action_spec",
-    "as_environment",
-    "checked",
-    "observation_spec",
-    "redirect_cuda",
-    "resolve_device",
-    "with_action_table",
-]

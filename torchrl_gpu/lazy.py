@@ -9,8 +9,8 @@ from typing import Any
 
 def lazy_exports(
     package: str, modules: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package that imports its exports at first use.
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package that imports its names lazily.
 
     The packages of this library can therefore be imported without torch, which the worker processes
     of simulators rely on.
@@ -28,4 +28,4 @@ def lazy_exports(
     def names() -> list[str]:
         return sorted({*vars(importlib.import_module(package)), *modules})
 
-    return get, names
+    return get, names, list(modules)

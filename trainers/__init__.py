@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from torchrl_gpu.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from trainers.evaluation.evaluation import Evaluation, evaluate
-    from trainers.evaluation.evaluator import Evaluator
-    from trainers.evaluation.film import film
-    from trainers.runs.policy_files import save_policy, trained_agent
-    from trainers.training.trainer import TorchRLTrainer
+    from trainers.evaluation.evaluation import Evaluation as Evaluation
+    from trainers.evaluation.evaluation import evaluate as evaluate
+    from trainers.evaluation.evaluator import Evaluator as Evaluator
+    from trainers.evaluation.film import film as film
+    from trainers.runs.policy_files import save_policy as save_policy
+    from trainers.runs.policy_files import trained_agent as trained_agent
+    from trainers.training.trainer import TorchRLTrainer as TorchRLTrainer
 else:
-    __getattr__, __dir__ = lazy_exports(
+    __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
             "Evaluation": "trainers.evaluation.evaluation",
@@ -25,13 +27,3 @@ else:
             "trained_agent": "trainers.runs.policy_files",
         },
     )
-
-__all__ = [
-    "Evaluation",
-    "Evaluator",
-    "TorchRLTrainer",
-    "evaluate",
-    "film",
-    "save_policy",
-    "trained_agent",
-]

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from torchrl_gpu.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from envs.fanuc.env import FanucEnv
+    from envs.fanuc.env import FanucEnv as FanucEnv
 else:
-    __getattr__, __dir__ = lazy_exports(__name__, {"FanucEnv": "envs.fanuc.env"})
-
-__all__ = ["FanucEnv"]
+    __getattr__, __dir__, __all__ = lazy_exports(__name__, {"FanucEnv": "envs.fanuc.env"})

@@ -149,7 +149,9 @@ def test_find_checkpoint_returns_the_newest_without_scores(tmp_path: Path) -> No
 
 
 def test_find_checkpoint_names_the_missing_path(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"checkpoint=.*none: file or folder not found") as caught:
+    with pytest.raises(
+        ConfigurationError, match=r"checkpoint=.*none: file or folder not found"
+    ) as caught:
         find_checkpoint(tmp_path / "none")
     one_line(caught)
     (tmp_path / "checkpoints").mkdir()
