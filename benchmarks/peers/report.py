@@ -37,7 +37,7 @@ def print_work(work: str, measurements: Sequence[Measurement]) -> None:
     ]
     if rows:
         print_table(["ours over theirs: default, best", *jobs], rows)
-    
+
 
 def _ratios(measurement: Measurement, other: Side) -> str:
     """Return the ratios of the first and, if there are several, the best side of this library."""

@@ -230,12 +230,12 @@ def test_the_generator_is_apart_from_that_of_the_host() -> None:
 def test_pinned_memory_has_to_be_left_alone_until_the_device_has_read_it() -> None:
     with stand_in_accelerator(Abilities(pinned_memory=True)) as device:
         record = accelerator_of(device)
-        pinned, event = torch.zeros(3, pin_memory=True), record.event()
+        pinned, event = torch.zeros(3, pin_memory=True), record.module.Event()
         there = torch.empty(3, device=device)
 
         def copy() -> None:
             there.copy_(pinned, non_blocking=True)
-            event.record(record.current_stream())
+            event.record(record.module.current_stream())
 
         copy()
         event.synchronize()

@@ -7,7 +7,7 @@ import inspect
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypedDict
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -16,8 +16,6 @@ from torch.utils._foreach_utils import (
     _get_foreach_kernels_supported_devices,
     _get_fused_kernels_supported_devices,
 )
-
-from torchrl_gpu.devices.recorder import Recorder
 
 
 class Presence(NamedTuple):
@@ -38,16 +36,6 @@ class AdamOptions(TypedDict):
     fused: bool | None
     foreach: bool | None
     capturable: bool
-
-
-class Event(Protocol):
-    """Event in a device stream, such as `torch.cuda.Event`."""
-
-    def record(self, stream: Any) -> None:
-        """Record the event after all work that is queued in the stream so far."""
-
-    def synchronize(self) -> None:
-        """Block the host until the work before the event is done."""
 
 
 # Parts of the messages of allocators, in lower case: CUDA, ROCm, XPU and MPS; the CPU; DirectML;
@@ -165,7 +153,7 @@ class Accelerator:
             Whether torch enforces such a limit on this kind of device.
         """
         self.call("set_per_process_memory_fraction", fraction)
-        return hasattr(self._module, "set_per_process_memory_fraction")
+        return hasattr(self.module, "set_per_process_memory_fraction")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether an error of a computation on the device says that memory ran out."""
@@ -227,11 +215,7 @@ class Accelerator:
     @property
     def graphs(self) -> bool:
         """Whether torch can capture the device's work in a graph and replay it."""
-        return getattr(self._module, "graph", None) is not None
-
-    def recorder(self) -> Recorder:
-        """Return a new recorder of work; only for devices with `graphs`."""
-        return Recorder(self._module, self.device)
+        return getattr(self.module, "graph", None) is not None
 
     @property
     def is_capturing(self) -> bool:
@@ -248,7 +232,7 @@ class Accelerator:
     @property
     def has_generator(self) -> bool:
         """Whether the device has its own random number generator with a readable state."""
-        return getattr(self._module, "get_rng_state", None) is not None
+        return getattr(self.module, "get_rng_state", None) is not None
 
     def rng_state(self) -> Tensor:
         """Return the state of the device's random number generator, uint8 on the host."""
@@ -261,18 +245,10 @@ class Accelerator:
 
     def synchronize(self) -> None:
         """Block the host until all work queued on the device is done; for measurements only."""
-        if hasattr(self._module, "synchronize"):
+        if hasattr(self.module, "synchronize"):
             self.call("synchronize")
         else:
             torch.zeros((), device=self.device).cpu()  # waits for the work queued before it
-
-    def event(self) -> Event:
-        """Return a new event; only for devices with `pinned_transfers`."""
-        return self._module.Event()
-
-    def current_stream(self) -> Any:
-        """Return the current stream of the device; only for devices with `pinned_transfers`."""
-        return self._module.current_stream(self.device)
 
     def call(self, function: str, *arguments: Any, default: Any = None) -> Any:
         """Call a function of torch's module for the device, with the device if it takes one.
@@ -282,15 +258,18 @@ class Accelerator:
             *arguments: arguments of the function besides the device.
             default: result if this version of torch does not have the function.
         """
-        called = getattr(self._module, function, None)
+        called = getattr(self.module, function, None)
         if called is None:
             return default
         takes_device = "device" in inspect.signature(called).parameters
         return called(*arguments, **({"device": self.device} if takes_device else {}))
 
     @property
-    def _module(self) -> Any:
-        """Torch's module for the device type, such as `torch.cuda`; None if torch has none."""
+    def module(self) -> Any:
+        """Torch's module for the device type, such as `torch.cuda`; None if torch has none.
+
+        With `pinned_transfers` it has streams and events, with `graphs` also graphs.
+        """
         return getattr(torch, self.device.type, None)
 
     @property

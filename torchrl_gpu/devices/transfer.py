@@ -115,7 +115,7 @@ class _BufferPair:
             lambda key, leaf: incoming_leaves[key], nested_keys=True, device=destination
         )
         # Only copies from pinned memory are asynchronous; the event marks when one is done.
-        self._was_read = self._receiver.event() if is_pinned else None
+        self._was_read = self._receiver.module.Event() if is_pinned else None
 
     @torch.no_grad()
     def send(self, leaves: dict[Key, Tensor]) -> TensorDictBase:
@@ -127,7 +127,7 @@ class _BufferPair:
             incoming.copy_(outgoing, non_blocking=self._was_read is not None)
         if self._was_read is not None:
             # The copy runs on a stream of the receiving device, not of the current device.
-            self._was_read.record(self._receiver.current_stream())
+            self._was_read.record(self._receiver.module.current_stream(self._receiver.device))
         # A shallow copy, so that keys that the caller adds stay out of the next result.
         return self._result.clone(recurse=False)
 

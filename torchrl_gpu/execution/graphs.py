@@ -38,7 +38,11 @@ class CapturedFunction(Generic[Result]):
     ) -> None:
         self._function = function
         self._name = name
-        self._recorder = accelerator_of(device).recorder()
+        self._device = device
+        self._module = accelerator_of(device).module
+        # All work is done in one stream beside the current one: autograd remembers the stream of a
+        # parameter's first gradient, and a capture may not depend on the default stream.
+        self._stream = self._module.Stream(device=device)
         self._eager_calls = 0
         self._replay: Callable[[], Any] | None = None
         self._keys: list[NestedKey] = []
@@ -66,7 +70,7 @@ class CapturedFunction(Generic[Result]):
         """
         if self._replay is None and self._eager_calls < EAGER_CALLS:
             self._eager_calls += 1
-            return self._recorder.run(lambda: self._function(inputs))
+            return self._run_eagerly(inputs)
         if self._replay is None:
             self._replay = self._capture(inputs)
         else:
@@ -74,16 +78,27 @@ class CapturedFunction(Generic[Result]):
         self._replay()
         return self._result
 
+    def _run_eagerly(self, inputs: TensorDictBase) -> Result:
+        current = self._module.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with self._module.stream(self._stream):
+            result = self._function(inputs)
+        current.wait_stream(self._stream)
+        return result
+
     def _capture(self, inputs: TensorDictBase) -> Callable[[], Any]:
         """Record the function on a copy of its argument, and return the replay."""
         own = inputs.clone()
         self._keys = list(own.keys(include_nested=True, leaves_only=True))
         self._inputs = [own.get(key) for key in self._keys]
+        graph = getattr(self._module, f"{self._device.type.upper()}Graph")()
         try:
-            replay, self._result = self._recorder.capture(lambda: self._function(own))
+            with self._module.graph(graph, stream=self._stream):
+                self._result = self._function(own)  # its tensors have no values before a replay
         except RuntimeError as error:
             reason = str(error).strip().partition("\n")[0]
             raise ConfigurationError(
                 f"graphs=on: {self._name} cannot be captured ({reason}); use graphs=off"
             ) from error
+        replay: Callable[[], Any] = graph.replay
         return replay

@@ -214,22 +214,14 @@ class ReplayBuffer:
         Raises:
             ConfigurationError: the state was saved with another capacity or other specs.
         """
-        if state.keys() != self._tensors.keys():
-            names = ", ".join(sorted(state.keys() ^ self._tensors.keys()))
-            raise ConfigurationError(
-                f"the saved replay and this one differ in their tensors: {names}"
-            )
+        for name in sorted(self._tensors.keys() | state.keys()):
+            saved, own = (_describe(tensors.get(name)) for tensors in (state, self._tensors))
+            if saved != own:
+                raise ConfigurationError(f"the saved replay has {name}: {saved}; this one: {own}")
         if int(state["capacity"]) != self.capacity:
             raise ConfigurationError(
                 f"the saved replay has capacity={int(state['capacity'])}, this one {self.capacity}"
             )
-        for name, tensor in self._tensors.items():
-            saved = state[name]
-            if saved.shape[1:] != tensor.shape[1:] or saved.dtype != tensor.dtype:
-                raise ConfigurationError(
-                    f"the saved replay has {name} as {saved.dtype} {list(saved.shape[1:])}, "
-                    f"this one as {tensor.dtype} {list(tensor.shape[1:])}"
-                )
         for name, tensor in self._tensors.items():
             tensor[: len(state[name])].copy_(state[name])
         self._is_empty = int(self._next_step) == 0
@@ -350,3 +342,8 @@ class ReplayBuffer:
     def _refuse_if_empty(self) -> None:
         if self._is_empty:
             raise RuntimeError("the replay buffer is empty: extend it before sampling")
+
+
+def _describe(tensor: Tensor | None) -> str:
+    """Return dtype and shape of the entries of a tensor that is filled in the first dimension."""
+    return "missing" if tensor is None else f"{tensor.dtype} {list(tensor.shape[1:])}"

@@ -152,17 +152,6 @@ def test_xpu(has_fp64: bool, free: int | None, monkeypatch: pytest.MonkeyPatch) 
     assert "xpu:1" in available_devices()
 
 
-@pytest.mark.parametrize("kind", ["cuda", "xpu"])
-def test_the_current_stream_is_that_of_the_device(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, kind, SimpleNamespace(current_stream=str, Event=lambda: "event"))
-    accelerator = accelerator_of(torch.device(kind, 1))
-    assert accelerator.pinned_transfers
-    assert accelerator.current_stream() == f"{kind}:1"
-    assert str(accelerator.event()) == "event"
-
-
 def test_synchronizing_reaches_the_device(
     accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
