@@ -20,6 +20,8 @@ from envs.fanuc import FanucEnv
 from envs.gym import GymnasiumEnv
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import (
+    AGENTS,
+    CASES,
     OTHER_CHOICES,
     WITH_ALL_OPTIONS,
     Case,
@@ -89,7 +91,7 @@ def test_options_for_many_environments_solve_the_identity_task(
 def test_equal_seeds_give_equal_parameters(case: Case, tmp_path: Path) -> None:
     runs = []
     for run in range(2):
-        trainer = make_trainer(case, tmp_path / str(run), seed=7)
+        trainer = make_trainer(case, tmp_path / str(run), seed=7, total_frames=512)
         before = parameters(trainer.agent)
         trainer.train()
         runs.append(parameters(trainer.agent))
@@ -100,15 +102,16 @@ def test_equal_seeds_give_equal_parameters(case: Case, tmp_path: Path) -> None:
 @pytest.mark.directml
 @every_agent
 def test_resumed_run_equals_an_uninterrupted_run(case: Case, tmp_path: Path) -> None:
-    # 576 frames are no whole number of rollouts: the open rollout is resumed as well.
+    # 320 frames are not a whole number of rollouts: the open rollout is resumed as well.
     settings: dict[str, Any] = {
         "options": WITH_ALL_OPTIONS,
-        "evaluation_interval": 288,
-        "checkpoint_interval": 576,
+        "total_frames": 640,
+        "evaluation_interval": 160,
+        "checkpoint_interval": 320,
     }
     whole = make_trainer(case, tmp_path / "whole", **settings)
     whole.train()
-    first = make_trainer(case, tmp_path / "parts", total_frames=576, **settings)
+    first = make_trainer(case, tmp_path / "parts", **settings | {"total_frames": 320})
     first.train()
     second = make_trainer(case, tmp_path / "parts", seed=99, **settings)
     latest = second.checkpoints.latest()
@@ -120,17 +123,18 @@ def test_resumed_run_equals_an_uninterrupted_run(case: Case, tmp_path: Path) -> 
     assert second.evaluation == whole.evaluation
 
 
-@every_agent
-@pytest.mark.parametrize(
-    ("accelerator", "turned"),
-    [
-        pytest.param(Abilities(), False, id="any"),
-        pytest.param(MAKERS["mps"], True, id="mps-switches-turned"),
-        pytest.param(MAKERS["xpu"], False, id="xpu"),
-        pytest.param(MAKERS["directml"], True, id="directml-switches-turned"),
-    ],
-    indirect=["accelerator"],
-)
+def _pipelines() -> Iterator[Any]:
+    """Yield each case with its switches as they are and turned, on accelerators in turns."""
+    default, turned = {"any": Abilities(), "xpu": MAKERS["xpu"]}, ("mps", "directml")
+    for number, case in enumerate(CASES):
+        name = f"{case.agent_class.__name__}-{case.actions}"
+        maker = [*default][number % 2]
+        yield pytest.param(case, default[maker], False, id=f"{name}-{maker}")
+        maker = turned[number % 2]
+        yield pytest.param(case, MAKERS[maker], True, id=f"{name}-{maker}-switches-turned")
+
+
+@pytest.mark.parametrize(("case", "accelerator", "turned"), _pipelines(), indirect=["accelerator"])
 def test_pipeline_reads_nothing_back_to_the_host(
     case: Case, turned: bool, accelerator: torch.device
 ) -> None:
@@ -216,10 +220,18 @@ def test_agent_accepts_vectors_pixels_and_sets_together(case: Case) -> None:
         assert value.isfinite(), key
 
 
+def _gymnasium_tasks() -> Iterator[Any]:
+    """Yield each agent with each task that it can learn, in the two modes of autoreset in turns."""
+    modes = ("same_step", "next_step")
+    for number, agent_class in enumerate(AGENTS):
+        tasks = ["Pendulum-v1", "CartPole-v1"][: 1 + ("discrete" in agent_class.actions)]
+        for mode, task in enumerate(tasks, number):
+            case = agent_class, task, modes[mode % 2]
+            yield pytest.param(*case, id=f"{agent_class.__name__}-{task}-{case[-1]}")
+
+
 @pytest.mark.directml
-@every_agent_class
-@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
-@pytest.mark.parametrize("task", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize(("agent_class", "task", "autoreset"), _gymnasium_tasks())
 def test_agent_trains_in_a_gymnasium_environment(
     agent_class: type[Agent],
     task: str,
@@ -227,8 +239,6 @@ def test_agent_trains_in_a_gymnasium_environment(
     tmp_path: Path,
 ) -> None:
     env = GymnasiumEnv(name=task, num_envs=4, autoreset=autoreset)
-    if task == "CartPole-v1" and "discrete" not in agent_class.actions:
-        pytest.skip("continuous actions only")
     env = pair(env, agent_class)
     agent = build_for(env, agent_class, gamma=0.99)
     trainer = TorchRLTrainer(
