@@ -38,7 +38,7 @@ from tests.stand_in import MAKERS, Abilities, count_host_reads
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.devices.kinds import accelerator_of
 from trainers.components.pairing import pair
-from trainers.metrics import EpisodeStatistics, MetricAccumulator
+from trainers.metrics import EpisodeStatistics, MetricAccumulator, read
 from trainers.training.experience import experience_of
 from trainers.training.trainer import TorchRLTrainer
 
@@ -174,7 +174,7 @@ def test_pipeline_reads_nothing_back_to_the_host(
     assert counter.copies_to_host == 4, counter.report()
     assert counter.host_reads == 4, counter.report()
     with count_host_reads() as flushing:
-        metrics.flush()
+        read(metrics.take())
     assert flushing.host_reads == 1, flushing.report()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -53,7 +54,7 @@ class MetricAccumulator:
     def __init__(self) -> None:
         # One running sum per set of names: an agent may report some metrics only every few updates.
         self._sums: dict[tuple[str, ...], Tensor] = {}
-        self._counts: dict[tuple[str, ...], int] = {}
+        self._counts: Counter[tuple[str, ...]] = Counter()
 
     def add(self, metrics: Mapping[str, Tensor]) -> None:
         """Add the metrics of one update, without a transfer to the host.
@@ -64,29 +65,24 @@ class MetricAccumulator:
         """
         names = tuple(metrics)
         values = torch.stack(tuple(metrics.values())).to(torch.float32)
+        self._counts[names] += 1
         if names in self._sums:
             self._sums[names].add_(values)
-            self._counts[names] += 1
         else:
             self._sums[names] = values
-            self._counts[names] = 1
-
-    def flush(self) -> dict[str, float]:
-        """Return the mean of each metric over the updates that reported it, and reset all sums."""
-        return read(self.take())
 
     def take(self) -> Reading:
-        """Return what `flush` returns, still on the device, and reset all sums."""
+        """Return the mean of each metric over the updates that reported it; reset all sums."""
         keys = [(name, names) for names in self._sums for name in names]
-        counts, self._counts = self._counts, {}
+        counts, self._counts = self._counts, Counter()
         sums, self._sums = self._sums, {}
 
         def means(values: Sequence[float]) -> dict[str, float]:
-            totals: dict[str, float] = {}
-            updates: dict[str, int] = {}
+            totals: dict[str, float] = defaultdict(float)
+            updates: dict[str, int] = defaultdict(int)
             for (name, names), total in zip(keys, values, strict=True):
-                totals[name] = totals.get(name, 0.0) + total
-                updates[name] = updates.get(name, 0) + counts[names]
+                totals[name] += total
+                updates[name] += counts[names]
             return {name: total / updates[name] for name, total in totals.items()}
 
         return Reading(torch.cat(tuple(sums.values())) if sums else torch.empty(0), means)

@@ -41,13 +41,13 @@ def losses(**values: float) -> dict[str, torch.Tensor]:
 
 def test_metrics_are_averaged_over_updates() -> None:
     accumulator = MetricAccumulator()
-    assert accumulator.flush() == {}
+    assert read(accumulator.take()) == {}
     accumulator.add(losses(critic=1.0, actor=-2.0))
     accumulator.add(losses(critic=3.0, actor=-4.0))
-    assert accumulator.flush() == {"critic": 2.0, "actor": -3.0}
-    assert accumulator.flush() == {}
+    assert read(accumulator.take()) == {"critic": 2.0, "actor": -3.0}
+    assert read(accumulator.take()) == {}
     accumulator.add(losses(critic=5.0))
-    assert accumulator.flush() == {"critic": 5.0}
+    assert read(accumulator.take()) == {"critic": 5.0}
 
 
 def test_rarely_reported_metric_is_averaged_over_its_own_updates() -> None:
@@ -55,14 +55,14 @@ def test_rarely_reported_metric_is_averaged_over_its_own_updates() -> None:
     for value in (1.0, 2.0, 3.0):
         accumulator.add(losses(critic=value))
     accumulator.add(losses(critic=6.0, actor=10.0))
-    assert accumulator.flush() == {"critic": 3.0, "actor": 10.0}
+    assert read(accumulator.take()) == {"critic": 3.0, "actor": 10.0}
 
 
 def test_metrics_of_other_dtypes_are_summed_as_float32() -> None:
     accumulator = MetricAccumulator()
     for _ in range(1000):
         accumulator.add({"loss": torch.tensor(1.0).bfloat16(), "n": torch.tensor(3)})
-    assert accumulator.flush() == {"loss": 1.0, "n": 3.0}
+    assert read(accumulator.take()) == {"loss": 1.0, "n": 3.0}
 
 
 def test_next_update_may_overwrite_its_metrics() -> None:
@@ -72,7 +72,7 @@ def test_next_update_may_overwrite_its_metrics() -> None:
         metrics["critic"].fill_(value)
         accumulator.add(metrics)
     metrics["critic"].fill_(100.0)
-    assert accumulator.flush() == {"critic": 2.0}
+    assert read(accumulator.take()) == {"critic": 2.0}
 
 
 def test_adding_reads_nothing_back_and_flushing_reads_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_adding_reads_nothing_back_and_flushing_reads_once(monkeypatch: pytest.M
         for metrics in batches:
             accumulator.add(metrics)
         assert reads.count == 0
-        accumulator.flush()
+        read(accumulator.take())
         assert reads.count == 1
 
 

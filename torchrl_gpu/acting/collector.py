@@ -13,7 +13,7 @@ from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.adapter import AdaptedEnvironment, as_environment
 from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.execution.execution import EAGER, Execution
-from torchrl_gpu.timers import NO_TIMERS
+from torchrl_gpu.timers import NO_TIMERS, Timers
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 
@@ -63,7 +63,7 @@ class BatchCollector:
         self.to_device = PackedTransfer(device)
         self.to_host = PackedTransfer(self.env.device)
         self.steps = 0
-        self.timers = NO_TIMERS
+        self.timers: Timers = NO_TIMERS
         # The root that the next action belongs to, on the environment's device.
         self._root: TensorDictBase | None = None
         # Its observations on the policy's device; None before they are copied there.

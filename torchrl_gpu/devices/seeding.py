@@ -22,7 +22,7 @@ _STREAMS: tuple[Stream, ...] = get_args(Stream)
 # Each stream draws its seeds from a separate block. The end of a block stays free for batches that
 # seed environment i with seed + i, as Gymnasium does.
 _BLOCK = 2**31 // len(_STREAMS)
-_LARGEST_BATCH = 2**20
+_MAX_BATCH = 2**20
 
 
 @checked
@@ -64,7 +64,7 @@ def stream_seed(seed: int, stream: Stream, position: int = 0, rank: int = 0) -> 
     key = (number, position) if rank == 0 else (number, position, rank)
     sequence = np.random.SeedSequence(seed, spawn_key=key)
     word = int(sequence.generate_state(1, np.uint64)[0])
-    return number * _BLOCK + word % (_BLOCK - _LARGEST_BATCH)
+    return number * _BLOCK + word % (_BLOCK - _MAX_BATCH)
 
 
 def rng_state(device: torch.device) -> dict[str, Any]:

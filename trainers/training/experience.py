@@ -192,8 +192,7 @@ def experience_of(
 
     Args:
         agent: off-policy or on-policy agent.
-        frames_per_step: see `ReplayExperience`, as are the other arguments; an on-policy agent
-            needs none of them.
+        frames_per_step: see `ReplayExperience`, as the following; an on-policy agent needs none.
         capacity: see `ReplayExperience`.
         random_frames: see `ReplayExperience`.
         frame_stacks: see `ReplayExperience`.

@@ -23,7 +23,7 @@ from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
-from torchrl_gpu.timers import NO_TIMERS, SeveralTimers, Timers
+from torchrl_gpu.timers import NO_TIMERS, SeveralTimers
 from trainers.evaluation.evaluation import Evaluation
 from trainers.evaluation.evaluator import Evaluator, evaluator_of
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
@@ -62,8 +62,7 @@ class TorchRLTrainer:
         replay_capacity: maximum number of observations in the replay buffer, at least 1; without
             effect on on-policy agents (PPO).
         log_interval: environment steps between two rows of logged metrics, at least 1.
-        evaluation_interval: environment steps between two evaluations during training, at least
-            1.
+        evaluation_interval: environment steps between two evaluations in training, at least 1.
         evaluation_episodes: number of episodes of each evaluation during training, at least 1.
         evaluate_untrained: also evaluate the policy before the first step, at 0 frames, so that a
             learning curve shows where learning begins.
@@ -173,9 +172,8 @@ class TorchRLTrainer:
         self._logged_frames = 0
         self.profile = Profile(self, [agent.device, env.device]) if profile else None
         self.trace = Trace(self, trace, folder) if trace else None
-        observers = [timers for timers in (self.profile, self.trace) if timers is not None]
-        self.timers: Timers = SeveralTimers(observers) if observers else NO_TIMERS
-        self.collector.timers = self.timers
+        timers = [timers for timers in (self.profile, self.trace) if timers is not None]
+        self.timers = self.collector.timers = SeveralTimers(timers) if timers else NO_TIMERS
 
     def train(self) -> None:
         """Train until `total_frames` or until `stop_requested` is set; evaluate and save.
@@ -198,7 +196,9 @@ class TorchRLTrainer:
                     # The environment simulates while the agent learns from the steps before.
                     self.collector.begin(self._policy())
                     self._learn()
-                self._store(self.collect())
+                transition = self.collect()
+                with self.timers("store"):
+                    self.experience.store(transition)
                 if not self.overlap or self._pauses():
                     self._learn()
                 if self._passed(self.log_interval):
@@ -337,12 +337,8 @@ class TorchRLTrainer:
         is_random = self.frames < self.experience.random_frames
         return self.random_policy if is_random else self.agent.policy
 
-    def _store(self, transition: TensorDictBase) -> None:
-        with self.timers("store"):
-            self.experience.store(transition)
-
     def _learn(self) -> None:
-        """Do all updates that are due."""
+        """Take all gradient steps that are due."""
         batches = self.experience.batches()
         while True:
             with self.timers("sample"):
@@ -371,8 +367,7 @@ class TorchRLTrainer:
     def _begin_new_episodes(self) -> None:
         """Abandon the open episodes of an environment whose state cannot be restored.
 
-        The seed depends on the frames, so that the new episodes differ from the first episodes of
-        the run.
+        The seed depends on the frames, so that the new episodes differ from the first ones.
         """
         self.env.set_seed(stream_seed(self.seed, "training", self.frames, self.processes.rank))
         self.collector.restart()
