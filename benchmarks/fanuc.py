@@ -144,7 +144,7 @@ def measure(
     """
     require("stable_baselines3")
     settings = settings_of("agent=sac", "env=fanuc", "device=cpu", "agent.actor_period=1")
-    torch.set_num_threads(settings.threads or torch.get_num_threads())
+    torch.set_num_threads(settings.general.threads or torch.get_num_threads())
     print_machine()
     teams = [Ours(settings, number) for number in (arms, many)]
     sides = {key: side for team in teams for key, side in team.measurements(frames).items()}

@@ -12,7 +12,7 @@ import pytest
 
 from envs.lift_cube.task import TERMS
 from tests.helpers.agents import Case, every_agent, make_batch
-from trainers.command_line.arguments import MULTIRUN, help_text
+from trainers.command_line.help import help_text
 from trainers.run import settings_of
 
 REPOSITORY = Path(__file__).parent.parent
@@ -74,9 +74,9 @@ COMMANDS = [
 
 def first_run(arguments: list[str]) -> list[str]:
     """Return the arguments of the first run of a command that starts several."""
-    if not set(MULTIRUN) & set(arguments):
+    if "-m" not in arguments:
         return arguments
-    single = [argument for argument in arguments if argument not in MULTIRUN]
+    single = [argument for argument in arguments if argument != "-m"]
     return [re.sub(r"=(\w+),[\w,]+$", r"=\1", argument) for argument in single]
 
 
@@ -110,7 +110,7 @@ def test_every_command_passes_the_checks_of_the_program(
         assert (REPOSITORY / "configs" / "experiment" / f"{experiment}.yaml").exists()
     settings = settings_of(*first_run(arguments))
     typed = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
-    assert settings.mode == typed.get("mode", "train")
+    assert settings.general.mode == typed.get("mode", "train")
 
 
 def test_the_commands_of_the_docs_are_found() -> None:

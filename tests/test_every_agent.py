@@ -56,8 +56,7 @@ def solve_the_identity_task(case: Case, folder: Path, **options: Any) -> None:
         checkpoint_interval=frames,
     )
     trainer.train()
-    assert trainer.evaluation is not None
-    assert trainer.evaluation.mean_return > solved
+    assert trainer.evaluations[trainer.frames].mean_return > solved
 
 
 @every_agent
@@ -120,7 +119,7 @@ def test_resumed_run_equals_an_uninterrupted_run(case: Case, tmp_path: Path) -> 
     second.train()
     assert_equal(parameters(whole.agent), parameters(second.agent))
     assert second.updates == whole.updates
-    assert second.evaluation == whole.evaluation
+    assert second.evaluations[second.frames] == whole.evaluations[whole.frames]
 
 
 def _pipelines() -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Modes of the program: train, evaluate, demonstrate."""
+"""Modes of the program: train, evaluate, film."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import logging
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 from omegaconf import OmegaConf
 from torchrl.envs import EnvBase
 
@@ -22,12 +24,16 @@ from agents.untrained import UntrainedAgent
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.checkpoints.files import unused
 from torchrl_gpu.devices.device import describe_device
+from torchrl_gpu.devices.host import keep_freed_memory
+from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
-from trainers.command_line.settings import Mode, Settings
+from trainers.command_line.schema import Mode
+from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of, pair
+from trainers.evaluation.evaluation import Evaluation
 from trainers.evaluation.evaluator import Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.folders import check_writable, results_folder, run_folder, write
@@ -37,20 +43,54 @@ from trainers.training.progress import ProgressDisplay, human_time
 from trainers.training.trainer import TorchRLTrainer
 
 logger = logging.getLogger(__name__)
-COMMAND = "python -m trainers.run"
+_COMMAND = "python -m trainers.run"
 
 
-def train(settings: Settings) -> None:
-    """Train from scratch or resume; evaluate the best checkpoint and print a summary.
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a call of the program has reached.
+
+    Attributes:
+        folder: run folder, or folder of the evaluation or the film.
+        seconds: duration of the call in seconds.
+        evaluation: result of the best checkpoint after training, of the evaluated policy, or of
+            the filmed episodes.
+        report: result as lines of text.
+        evaluations: evaluations during the training, by number of frames.
+        newest: newest checkpoint of the run; None without training.
+        best: checkpoint of the best evaluation, or the newest one without evaluations; None without
+            training.
+        film: path of the film; None if none was made.
+    """
+
+    folder: Path
+    seconds: float
+    evaluation: Evaluation
+    report: str
+    evaluations: Mapping[int, Evaluation] = field(default_factory=dict)
+    newest: Path | None = None
+    best: Path | None = None
+    film: Path | None = None
+
+
+def run_mode(settings: Settings) -> RunOutcome:
+    """Train, evaluate or film with checked settings.
 
     Raises:
         ConfigurationError: a setting or a checkpoint does not fit.
-        KeyboardInterrupt: Ctrl-C or SIGTERM ended the run; its checkpoint is saved.
+        KeyboardInterrupt: Ctrl-C or SIGTERM ended the run; the message says how to continue it.
     """
+    keep_freed_memory()
+    with _threads(settings.general.threads), limited_memory(settings.device, settings.memory_limit):
+        return _MODES[settings.general.mode](settings)
+
+
+def _train(settings: Settings) -> RunOutcome:
+    """Train from scratch or resume; evaluate the best checkpoint and write a summary."""
     started = time.perf_counter()
-    folder = run_folder(settings)
+    folder = run_folder(settings.folder, settings.checkpoint)
     check_writable(folder)
-    seed_everything(settings.seed)
+    seed_everything(settings.general.seed)
     with (
         closing(_build_env(settings, "train")) as env,
         closing(_evaluator(settings)) as evaluator,
@@ -64,10 +104,10 @@ def train(settings: Settings) -> None:
             evaluation_env=evaluator,
             config=settings.config,
             execution=settings.execution,
-            seed=settings.seed,
+            seed=settings.general.seed,
         )
         if settings.checkpoint is not None:
-            trainer.load(settings.checkpoint)
+            trainer.load(settings.checkpoint, settings.state)
         logger.info(
             "%s on %s, into %s", type(agent).__name__, describe_device(settings.device), folder
         )
@@ -75,19 +115,21 @@ def train(settings: Settings) -> None:
         with _stop_on_signal(trainer):
             trainer.train()
         if trainer.stop_requested:
-            print(f"\nStopped at {trainer.frames:,} frames; saved. To resume:")
-            print(f"  {_command(f'checkpoint={folder}')}")
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(
+                f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
+                f"  {_command(f'checkpoint={folder}')}"
+            )
         best = trainer.checkpoints.best() or trainer.save()
         load_policy(best, agent)
         try:
             with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
                 result = trainer.evaluate(evaluator.episodes, progress=display.update)
         except KeyboardInterrupt:
-            print(f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:")
-            print(f"  {_command('mode=eval', f'checkpoint={folder}')}")
-            raise
-        filmed = env.capabilities.can_render
+            raise KeyboardInterrupt(
+                f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n"
+                f"  {_command('mode=eval', f'checkpoint={folder}')}"
+            ) from None
+        can_film = env.capabilities.can_render
     seconds = time.perf_counter() - started
     summary = {
         "frames": trainer.frames,
@@ -98,49 +140,65 @@ def train(settings: Settings) -> None:
     if trainer.profile is not None:
         summary["profile"] = trainer.profile.as_dict()
     write(folder / "summary.json", json.dumps(summary, indent=2))
-    print(f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}.")
-    print(f"  reached      {result}")
-    print(f"  lies in      {best}")
-    if filmed:
-        print(f"  watch it     {_command('mode=demo', f'checkpoint={folder}')}")
+    lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
+    lines += [f"  result       {result}", f"  checkpoint   {best}"]
+    if can_film:
+        lines.append(f"  watch it     {_command('mode=demo', f'checkpoint={folder}')}")
     if "tensorboard" in settings.trainer.settings["loggers"]:
-        print(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
-    print(f"  copies       {transfers_line(trainer.collector)}")
+        lines.append(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
+    lines.append(f"  copies       {transfers_line(trainer.collector)}")
     if trainer.trace is not None and trainer.trace.path is not None:
-        print(f"  trace        {trainer.trace.path}, for https://ui.perfetto.dev")
+        lines.append(f"  trace        {trainer.trace.path}, for https://ui.perfetto.dev")
     if trainer.profile is not None:
-        print("  time")
-        for line in profile_lines(trainer.profile):
-            print(f"    {line}")
+        lines += ["  time", *(f"    {line}" for line in profile_lines(trainer.profile))]
+    return RunOutcome(
+        folder,
+        seconds,
+        result,
+        "\n".join(lines),
+        evaluations=trainer.evaluations,
+        newest=trainer.checkpoints.latest(),
+        best=best,
+    )
 
 
-def evaluate_policy(settings: Settings) -> None:
+def _evaluate(settings: Settings) -> RunOutcome:
     """Evaluate a policy in the evaluation mode of its environment; write the result."""
+    started = time.perf_counter()
     folder = _prepared_folder(settings, "evaluations")
-    seed = stream_seed(settings.seed, "evaluation")
+    seed = stream_seed(settings.general.seed, "evaluation")
     with closing(_evaluator(settings)) as evaluator:
         policy = _policy(settings, evaluator.env)
         with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
             result = evaluator.evaluate(policy, settings.device, seed=seed, progress=display.update)
+    if settings.checkpoint is not None:
+        origin: dict[str, Any] = {"checkpoint": str(settings.checkpoint)}
+    else:  # all settings that count
+        config = settings.config
+        origin = {"agent": config["choices"]["agent"], "env": config["env"], "seed": config["seed"]}
     path = unused(folder / f"{time.strftime('%Y%m%d_%H%M%S')}.json")
-    write(path, json.dumps({**_origin(settings), **result.as_dict()}, indent=2))
-    print(f"{_title(settings)}\n  {result}\n  written to {path}")
+    write(path, json.dumps({**origin, **result.as_dict()}, indent=2))
+    report = f"{_title(settings)}\n  {result}\n  written to {path}"
+    return RunOutcome(folder, time.perf_counter() - started, result, report)
 
 
-def show_policy(settings: Settings) -> None:
+def _film(settings: Settings) -> RunOutcome:
     """Film a policy; an environment may also show it live if there is a display."""
+    started = time.perf_counter()
     folder = _prepared_folder(settings, "videos")
     with closing(_build_env(settings, "demo", settings.demo["num_envs"])) as env:
         policy = _policy(settings, env)
-        seed = stream_seed(settings.seed, "demo")
+        seed = stream_seed(settings.general.seed, "demo")
         made = film(env, policy, settings.device, folder, **settings.demo, seed=seed)
-    print(f"Filmed {_title(settings)}\n  {made}\n  {made.path}")
+    report = f"Filmed {_title(settings)}\n  {made}\n  {made.path}"
+    seconds = time.perf_counter() - started
+    return RunOutcome(folder, seconds, made.evaluation, report, film=made.path)
 
 
-MODES: dict[Mode, Callable[[Settings], None]] = {
-    "train": train,
-    "eval": evaluate_policy,
-    "demo": show_policy,
+_MODES: dict[Mode, Callable[[Settings], RunOutcome]] = {
+    "train": _train,
+    "eval": _evaluate,
+    "demo": _film,
 }
 
 _STREAMS: dict[Mode, Stream] = {"train": "training", "eval": "evaluation", "demo": "demo"}
@@ -148,9 +206,9 @@ _STREAMS: dict[Mode, Stream] = {"train": "training", "eval": "evaluation", "demo
 
 def _prepared_folder(settings: Settings, name: str) -> Path:
     """Seed all random numbers, and return a folder for results that is writable."""
-    folder = results_folder(settings) / name
+    folder = results_folder(settings.folder, settings.checkpoint) / name
     check_writable(folder)
-    seed_everything(settings.seed)
+    seed_everything(settings.general.seed)
     return folder
 
 
@@ -159,11 +217,11 @@ def _build_env(settings: Settings, mode: Mode, num_envs: int | None = None) -> E
     component = settings.env
     if num_envs is not None:
         component = component.replaced(num_envs=num_envs)
-    seed = stream_seed(settings.seed, _STREAMS[mode])
+    seed = stream_seed(settings.general.seed, _STREAMS[mode])
     env: EnvBase = component.build(mode=mode, device=settings.device, seed=seed)
     try:
         paired = pair(env, settings.agent.target)
-        observation_spec(paired, settings.observation_keys)
+        observation_spec(paired, settings.general.observation_keys)
     except ConfigurationError:
         env.close()
         raise
@@ -178,7 +236,7 @@ def _evaluator(settings: Settings) -> Evaluator:
 
 def _build_agent(settings: Settings, env: EnvBase) -> Agent | UntrainedAgent:
     agent: Agent | UntrainedAgent = settings.agent.build(
-        observation_spec(env, settings.observation_keys), action_spec(env), settings.device
+        observation_spec(env, settings.general.observation_keys), action_spec(env), settings.device
     )
     return agent
 
@@ -192,14 +250,6 @@ def _policy(settings: Settings, env: EnvBase) -> PolicyWrapper:
     return agent.policy
 
 
-def _origin(settings: Settings) -> dict[str, Any]:
-    """Return the origin of a result: the checkpoint, or without one all settings that count."""
-    if settings.checkpoint is not None:
-        return {"checkpoint": str(settings.checkpoint)}
-    agent = settings.config["choices"]["agent"]
-    return {"agent": agent, **{name: settings.config[name] for name in ("env", "seed")}}
-
-
 def _title(settings: Settings) -> str:
     """Return the checkpoint, or without one the names of agent and environment."""
     choices = settings.config["choices"]
@@ -207,7 +257,19 @@ def _title(settings: Settings) -> str:
 
 
 def _command(*arguments: str) -> str:
-    return f"{COMMAND} {shlex.join(arguments)}"
+    return f"{_COMMAND} {shlex.join(arguments)}"
+
+
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    """Give PyTorch a number of CPU threads within the block; None for its own number."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

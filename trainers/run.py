@@ -1,120 +1,147 @@
-"""The command line: `python -m trainers.run agent=sac env=fanuc`. See `--help`."""
+"""From arguments to a run: `settings_of`, `run`, and the command line with its `main`.
+
+Scripts and notebooks call `run("agent=sac", "env=fanuc")`, which returns what the run has reached.
+The command line is `python -m trainers.run agent=sac env=fanuc`; see `--help`.
+
+Both functions are imported from here, `from trainers.run import run, settings_of`: exported by the
+package, `run` would hide this module of the same name.
+
+Everything that needs torch is imported at first use, so that the mistyped name of an agent or an
+environment is refused at once.
+"""
 
 from __future__ import annotations
 
 import logging
-import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+import traceback
+from typing import TYPE_CHECKING
 
-import hydra
-import torch
-from hydra import compose, initialize_config_module
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
-
-from torchrl_gpu.devices.host import keep_freed_memory
-from torchrl_gpu.devices.memory import limited_memory
-from torchrl_gpu.doctor.__main__ import main as doctor
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.redirect import command as redirect
-from trainers import modes
-from trainers.command_line.arguments import complete, explain, help_text
-from trainers.command_line.settings import Settings, check
-from trainers.components.choices import CUSTOM, choices_of
+from trainers.command_line.flags import read_flags
+from trainers.components.choices import check_choices
 
+if TYPE_CHECKING:
+    from trainers.command_line.settings import Settings
+    from trainers.modes import RunOutcome
+
+_FAILED = 1
+_REFUSED = 2
 _INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
-
-# Commands beside training, by their name as the first argument.
-_COMMANDS: dict[str, Callable[[list[str]], int]] = {"doctor": doctor, "redirect": redirect.start}
-
-
-def main() -> int:
-    """Run the command line and return the exit code: 0, 2 after bad input, 130 after Ctrl-C."""
-    arguments = sys.argv[1:]
-    if arguments and arguments[0] in _COMMANDS:
-        return _COMMANDS[arguments[0]](arguments[1:])
-    # Hydra raises its errors instead of printing them, so that they can be shortened to one line.
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    try:
-        if "--help" in arguments or "-h" in arguments:
-            print(help_text(arguments))
-            return 0
-        sys.argv[1:] = complete(arguments)
-        run()
-    except ConfigurationError as error:
-        return refuse(str(error))
-    except (HydraException, OmegaConfBaseException) as error:
-        return refuse(explain(error))
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    return 0
 
 
 def settings_of(*arguments: str) -> Settings:
     """Return the checked settings of a command; nothing is built.
 
     Args:
-        arguments: arguments as typed, as in `settings_of("agent=sac", "env=fanuc")`.
+        arguments: settings as typed, as in `settings_of("agent=sac", "env=fanuc")`.
 
     Raises:
-        ConfigurationError: an argument is unknown, missing or out of range.
+        ConfigurationError: a setting is unknown, missing or out of range, or mode, agent and
+            checkpoint do not fit together.
     """
-    try:
-        with initialize_config_module("configs", version_base="1.3"):
-            config = compose("config", complete([*arguments]), return_hydra_config=True)
-        composed: Any = OmegaConf.to_container(config.hydra, resolve=False)
-        with open_dict(config):
-            del config["hydra"]
-        return _checked(config, composed["runtime"]["choices"], composed["overrides"]["task"])
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigurationError(explain(error)) from None
+    check_choices(arguments)
+    from trainers.command_line.arguments import read_settings
+    from trainers.command_line.settings import check
+
+    return check(read_settings(arguments))
 
 
-@hydra.main(version_base="1.3", config_path="pkg://configs", config_name="config")
-def run(config: DictConfig) -> None:
-    """Check the composed configuration and run its mode."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    composed = HydraConfig.get()
+def run(*arguments: str) -> RunOutcome:
+    """Train, evaluate or film, as `mode=` says, and return the outcome.
+
+    Args:
+        arguments: settings as typed, as in `run("agent=sac", "env=fanuc", "seed=3")`.
+
+    Raises:
+        ConfigurationError: a setting or a checkpoint does not fit.
+        KeyboardInterrupt: Ctrl-C or SIGTERM ended the run; the message says how to continue it.
+    """
+    return _run(settings_of(*arguments))
+
+
+def main() -> int:
+    """Run the command line and return the exit code.
+
+    It is 0 after success, 2 after bad input, 130 after Ctrl-C; a sweep ends with the code of the
+    last run that failed, 1 after an unexpected error.
+    """
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["doctor"]:
+        from torchrl_gpu.doctor.__main__ import main as doctor
+
+        return doctor(arguments[1:])
+    if arguments[:1] == ["redirect"]:
+        from torchrl_gpu.redirect import command as redirect
+
+        return redirect.start(arguments[1:])
     try:
-        settings = _checked(config, composed.runtime.choices, list(composed.overrides.task))
-        if settings.threads is not None:
-            torch.set_num_threads(settings.threads)
-        keep_freed_memory()
-        with limited_memory(settings.device, settings.device_memory_limit):
-            modes.MODES[settings.mode](settings)
+        return _main(arguments)
     except ConfigurationError as error:
-        # Hydra would add lines of its own to any other exception.
-        raise SystemExit(refuse(str(error))) from None
+        return _refuse(str(error))
+    except KeyboardInterrupt as stop:
+        if message := str(stop):
+            print(message)
+        return _INTERRUPTED
 
 
-def refuse(reason: str) -> int:
-    """Print an error as one line and return the exit code of bad input."""
+def _main(arguments: list[str]) -> int:
+    flags = read_flags(arguments)
+    if flags.help:
+        from trainers.command_line.help import help_text
+
+        print(help_text(flags.settings))
+        return 0
+    if flags.info is not None:
+        from trainers.command_line.arguments import read_settings
+        from trainers.command_line.composition import show_info
+
+        show_info(flags.info, read_settings(flags.settings))
+        return 0
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if flags.multirun:
+        return _sweep(flags.settings)
+    settings = settings_of(*flags.settings)
+    if flags.cfg is not None:
+        from omegaconf import OmegaConf
+
+        print(OmegaConf.to_yaml({**settings.general.plain(), **settings.config}), end="")
+    else:
+        print(_run(settings).report)
+    return 0
+
+
+def _sweep(arguments: list[str]) -> int:
+    """Run every combination of values, all checked first; a run that fails does not end others."""
+    from trainers.command_line.arguments import runs_of
+
+    code, checked = 0, []
+    for title, settings in runs_of(arguments):
+        try:
+            checked.append((title, settings_of(*settings)))
+        except ConfigurationError as error:
+            code = _refuse(f"{title}: {error}")
+    for title, ready in checked:
+        print(title, flush=True)
+        try:
+            print(_run(ready).report)
+        except ConfigurationError as error:
+            code = _refuse(f"{title}: {error}")
+        except Exception:
+            traceback.print_exc()
+            code = _FAILED
+    return code
+
+
+def _run(settings: Settings) -> RunOutcome:
+    from trainers.modes import run_mode
+
+    return run_mode(settings)
+
+
+def _refuse(reason: str) -> int:
     print(f"error: {reason}", file=sys.stderr)
-    return 2
-
-
-def _checked(
-    config: DictConfig, choices: Mapping[str, str | None], overrides: list[str]
-) -> Settings:
-    if HydraConfig.initialized():
-        _check_experiment(choices.get("experiment"), overrides)
-    return check(config, {g: None if c == CUSTOM else c for g, c in choices.items()}, overrides)
-
-
-def _check_experiment(choice: str | None, overrides: list[str]) -> None:
-    """Refuse an unknown experiment, which Hydra ignores because `experiment` is optional."""
-    group, _, name = f"experiment/{choice}".rpartition("/")
-    known = GlobalHydra.instance().config_loader().get_group_options(group)
-    if f"experiment={choice}" in overrides and name not in known:
-        there = ", ".join(choices_of("experiment"))
-        raise ConfigurationError(
-            f"experiment={choice}: there is no such experiment; there are: {there}"
-        )
+    return _REFUSED
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
     ("arguments", "code", "output"),
     [
         (["--help"], 0, "python -m trainers.run agent=AGENT env=ENV"),
-        (["agent=sac", "env=nowhere"], 2, "env=nowhere: there is no such env"),
+        (["agent=sac", "env=nowhere"], 2, "unknown env nowhere; choose one of: "),
         (["doctor", "--help"], 0, "torchrl-gpu doctor [setting=value ...]"),
         (["doctor", "seconds=0"], 2, "error: seconds=0"),
     ],

@@ -176,15 +176,15 @@ POLICY = REPOSITORY / "pretrained" / "marinenav" / "ddpg.safetensors"
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["agent={choice}"], "agent={choice} does not learn: mode=demo or mode=eval"),
-        (["agent._target_={path}"], "agent={name} does not learn: mode=demo or mode=eval"),
+        (["agent={choice}"], "agent={choice} does not learn; use mode=demo or mode=eval"),
+        (["agent._target_={path}"], "agent={name} does not learn; use mode=demo or mode=eval"),
         (
             ["agent={choice}", "mode=eval", f"checkpoint={POLICY}"],
             "agent={choice}: " + f"{POLICY} was trained with agent=ddpg",
         ),
         (
             ["agent._target_={path}", "mode=demo", f"checkpoint={POLICY}"],
-            "agent={name} does not learn: leave out checkpoint=" + str(POLICY),
+            "agent={name} does not learn; leave out checkpoint=" + str(POLICY),
         ),
         (
             ["agent={choice}", "mode=eval", "agent.gamma=0.9"],

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
+from torchrl.envs import EnvBase
+
+from agents.base import Agent
+from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import Configurable, check_settings, constructor_of, parameters_of
 from torchrl_gpu.errors import ConfigurationError
-from trainers.components.choices import find_class
 
 TARGET = "_target_"
+
+# Arguments that the program itself passes; settings must not contain them.
+PROVIDED = {
+    "agent": ("observation_spec", "action_spec", "device"),
+    "env": ("mode", "device", "seed"),
+    "trainer": ("env", "agent", "folder", "evaluation_env", "config", "seed", "execution"),
+    "evaluation": ("env", "limit"),
+    "demo": ("env", "policy", "device", "seed", "folder", "execution"),
+}
+
+_KINDS: dict[str, tuple[type, ...]] = {"agent": (Agent, UntrainedAgent), "env": (EnvBase,)}
 
 # An interpolation of a setting that is saved in the same checkpoint.
 _FOLLOWS = re.compile(r"\$\{(agent|env|trainer)\.")
@@ -75,16 +91,13 @@ class Component:
         return config
 
 
-def read_component(
-    group: str, section: Any, provided: Iterable[str] = (), kind: type | None = None
-) -> Component:
+def read_component(group: str, section: Any, kind: type | None = None) -> Component:
     """Import the class of a configuration section and check the settings against its constructor.
 
     Args:
-        group: name of the section, used in messages, as in `agent` or `agent.encoder`.
+        group: name of the section, as in `agent` or `agent.encoder`.
         section: mapping of `_target_` and the settings.
-        provided: names of arguments that the program passes and that settings must not contain.
-        kind: required base class; None for the base class of the config group.
+        kind: required base class; None for that of agents or environments.
 
     Raises:
         ConfigurationError: the class cannot be imported, or a setting is unknown, missing or out of
@@ -99,8 +112,36 @@ def read_component(
         name: _read_part(f"{group}.{name}", default, settings.pop(name, None), annotation)
         for name, (default, annotation) in parts_of(target).items()
     }
-    checked = check_settings(target, settings, group, provided, parts)
+    checked = check_settings(target, settings, group, PROVIDED.get(group, ()), parts)
     return Component(path, target, {**checked, **parts})
+
+
+def find_class(group: str, path: Any, kind: type | None = None) -> type:
+    """Import a class by its dotted path.
+
+    Args:
+        group: name of the section, as in `agent` or `agent.encoder`.
+        path: dotted path of the class, `package.Class`.
+        kind: required base class; None for that of agents or environments.
+
+    Raises:
+        ConfigurationError: the class cannot be imported, is abstract, or does not derive from the
+            base class.
+    """
+    module, _, name = str(path).rpartition(".")
+    try:
+        target = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"{group}._target_={path}: {error}") from None
+    kinds = _KINDS[group] if kind is None else (kind,)
+    if not (isinstance(target, type) and issubclass(target, kinds)):
+        bases = " or ".join(f"{base.__module__}.{base.__name__}" for base in kinds)
+        raise ConfigurationError(f"{group}._target_={path}: it has to be a subclass of {bases}")
+    if inspect.isabstract(target):
+        methods: frozenset[str] = target.__abstractmethods__  # type: ignore[attr-defined]
+        missing = ", ".join(sorted(methods))
+        raise ConfigurationError(f"{group}._target_={path}: the class lacks {missing}")
+    return target
 
 
 def parts_of(target: type) -> dict[str, tuple[type, type]]:
@@ -125,7 +166,7 @@ def _read_part(group: str, default: type, section: Any, kind: type) -> Component
             f"{group}._target_=package.Class"
         )
     path = f"{default.__module__}.{default.__qualname__}"
-    part = read_component(group, {TARGET: path, **(section or {})}, kind=kind)
+    part = read_component(group, {TARGET: path, **(section or {})}, kind)
     try:
         part.build()
     except (TypeError, ValueError) as error:  # a ConfigurationError is a ValueError

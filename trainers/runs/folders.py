@@ -10,35 +10,40 @@ from pathlib import Path
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.files import atomic_file, unused
 from torchrl_gpu.errors import ConfigurationError
-from trainers.command_line.settings import Settings
 
 
-def run_folder(settings: Settings) -> Path:
+def run_folder(runs: Path, checkpoint: Path | None) -> Path:
     """Return the folder of a run.
 
     It is the folder of `checkpoint` if that is the newest checkpoint there, otherwise a new one.
+
+    Args:
+        runs: folder of all runs of the agent in the environment.
+        checkpoint: checkpoint to resume; None for a run from scratch.
     """
-    checkpoint = settings.checkpoint
     if checkpoint is not None and checkpoint == CheckpointFolder(checkpoint.parent).latest():
         return checkpoint.parent.parent
-    return unused(_runs_of_pair(settings) / time.strftime("%Y%m%d_%H%M%S"))
+    return unused(runs / time.strftime("%Y%m%d_%H%M%S"))
 
 
-def results_folder(settings: Settings) -> Path:
+def results_folder(runs: Path, checkpoint: Path | None) -> Path:
     """Return the folder for evaluations and films.
 
     It is the run folder of the checkpoint. A policy file, which belongs to no run, and a read-only
-    run have a folder below `runs` instead: `<env>/<agent>/<name>`. An agent that does not learn,
-    and therefore has neither runs nor checkpoints, has `<env>/<agent>`.
+    run have a folder below `runs` instead. An agent that does not learn, and therefore has neither
+    runs nor checkpoints, has `runs` itself.
+
+    Args:
+        runs: folder of all runs of the agent in the environment.
+        checkpoint: checkpoint or policy file; None for an agent that does not learn.
     """
-    checkpoint = settings.checkpoint
     if checkpoint is None:
-        return _runs_of_pair(settings)
+        return runs
     run = checkpoint.parent.parent
     is_in_run = checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file()
     if is_in_run and os.access(run, os.W_OK):
         return run
-    return _runs_of_pair(settings) / (run.name if is_in_run else checkpoint.stem)
+    return runs / (run.name if is_in_run else checkpoint.stem)
 
 
 def check_writable(folder: Path) -> None:
@@ -67,8 +72,3 @@ def write(path: Path, text: str) -> None:
         raise ConfigurationError(f"cannot create {path.parent}: {error.strerror}") from None
     with atomic_file(path) as file:
         file.write(text.encode())
-
-
-def _runs_of_pair(settings: Settings) -> Path:
-    choices = settings.config["choices"]
-    return settings.runs / choices["env"] / choices["agent"]

@@ -19,7 +19,6 @@ from trainers.components.component import read_component
 from trainers.runs.identity import check_identity
 from trainers.runs.layout import load_checkpoint
 from trainers.components.pairing import pair
-from trainers.command_line.settings import PROVIDED
 
 # Entries of a checkpoint that a policy file keeps, besides the policy.
 _KEPT = ("layout", "agent_name", "spaces", "config", "frames", "seconds")
@@ -77,7 +76,7 @@ def trained_agent(path: Path, env: EnvBase, device: torch.device) -> tuple[Agent
     """
     resolved: Any = OmegaConf.create(load_checkpoint(path)["config"])
     config: Any = OmegaConf.to_container(resolved, resolve=True)
-    component = read_component("agent", config["agent"], PROVIDED["agent"])
+    component = read_component("agent", config["agent"])
     paired = pair(env, component.target)
     observed = observation_spec(paired, config.get("observation_keys"))
     agent: Agent = component.build(observed, action_spec(paired), device)

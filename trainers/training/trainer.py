@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -88,6 +88,7 @@ class TorchRLTrainer:
         updates: gradient steps so far.
         stop_requested: set it to end the training after the current step.
         timers: timers around the parts of the training: profile and trace, if there are any.
+        evaluations: evaluations during the training so far, by number of frames.
         profile: time of each part so far; None without `profile`.
         trace: the recorder of the trace; None without `trace`.
 
@@ -166,8 +167,7 @@ class TorchRLTrainer:
         self.frames = 0
         self.updates = 0
         self.stop_requested = False
-        self.evaluation: Evaluation | None = None
-        self._evaluated_at: int | None = None
+        self.evaluations: dict[int, Evaluation] = {}
         self._started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
         self.profile = Profile(self, [agent.device, env.device]) if profile else None
@@ -208,7 +208,7 @@ class TorchRLTrainer:
                 if self._passed(self.checkpoint_interval):
                     self.save()
                 display.update(self.frames)
-            if self._evaluated_at != self.frames and not self.stop_requested:
+            if self.frames not in self.evaluations and not self.stop_requested:
                 self._evaluate(display)
         self.save()
 
@@ -274,8 +274,8 @@ class TorchRLTrainer:
         path = self.checkpoints.path(self.frames)
         if self.processes.is_writer:
             score = None
-            if self.evaluation is not None and self._evaluated_at == self.frames:
-                score = self.evaluation.score
+            if (evaluation := self.evaluations.get(self.frames)) is not None:
+                score = evaluation.score
             with self.timers("save"):
                 stored = self.experience.stored() if self.save_replay else None
                 self.checkpoints.save(self.frames, self._state(), stored, score)
@@ -297,7 +297,7 @@ class TorchRLTrainer:
             "execution": self.execution.state_dict(),
         }
 
-    def load(self, checkpoint: Path) -> None:
+    def load(self, checkpoint: Path, state: Mapping[str, Any] | None = None) -> None:
         """Resume from a checkpoint.
 
         It restores frames, networks, optimizers, replay buffer, environment and random state.
@@ -306,12 +306,13 @@ class TorchRLTrainer:
 
         Args:
             checkpoint: path of a checkpoint file.
+            state: content of the file if it has been read already, see `load_checkpoint`.
 
         Raises:
             ConfigurationError: the file cannot be read, or belongs to another agent or
                 environment.
         """
-        state = load_checkpoint(checkpoint)
+        state = load_checkpoint(checkpoint) if state is None else state
         check_identity(state, self.agent, checkpoint)
         check_trainable(state, checkpoint)
         self.frames = state["frames"]
@@ -406,17 +407,17 @@ class TorchRLTrainer:
 
         with self.timers("evaluate"):
             try:
-                self.evaluation = self.evaluate(episodes, "selection", show)
+                evaluation = self.evaluate(episodes, "selection", show)
             except _StopError:
                 return
             finally:
                 display.update(self.frames, stage="")
-            self._evaluated_at = self.frames
+            self.evaluations[self.frames] = evaluation
             seconds = time.perf_counter() - self._started
-            metrics = {"seconds": seconds, **self.evaluation.as_metrics()}
+            metrics = {"seconds": seconds, **evaluation.as_metrics()}
             self.metric_logger.log(self.frames, metrics)
             if self.processes.is_writer:
-                display.message(f"{self.frames:,} frames: {self.evaluation}")
+                display.message(f"{self.frames:,} frames: {evaluation}")
 
     def _passed(self, interval: int) -> bool:
         """Return whether the last step reached or passed a multiple of `interval`."""

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints.state_file import save_state
+from trainers.command_line.schema import GeneralSettings
 from trainers.components.choices import choices_of
 
 pytestmark = pytest.mark.directml
@@ -37,24 +38,24 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["agent=foo", "env=fanuc"], f"agent=foo: there is no such agent; there are: {AGENTS}"),
-        (["agent=sac", "env=foo"], f"env=foo: there is no such env; there are: {ENVS}"),
-        (["env=fanuc"], f"agent= is missing; there are: {AGENTS}"),
-        (["agent=custom", "env=fanuc"], "agent: it needs a class, agent._target_=package.Class"),
+        (["agent=foo", "env=fanuc"], f"unknown agent foo; choose one of: {AGENTS}"),
+        (["agent=sac", "env=foo"], f"unknown env foo; choose one of: {ENVS}"),
+        (["env=fanuc"], f"agent= is missing; choose one of: {AGENTS}"),
+        ([*BASE, "trainer=foo"], "unknown trainer foo; choose one of: default"),
+        ([*BASE, "--foo"], "unrecognized arguments: --foo; see --help"),
+        ([*BASE, "--cfg", "foo"], "invalid choice: 'foo'"),
+        ([*BASE, "seed"], "seed: write NAME=VALUE"),
+        ([*BASE, "seed=1,2"], "seed=1,2: several values need -m"),
+        ([*BASE, "-m", "seed=interval(0,1)"], "seed=interval(0,1): an interval has no list"),
+        ([*BASE, "agent.gamma=${env.foo}"], "agent.gamma: Interpolation key 'env.foo' not found"),
         (["agent._target_=nowhere.Agent", "env=fanuc"], "agent._target_=nowhere.Agent: No module"),
         (["agent=sac", "env=gym", "env.name=CartPole-v1"], "agents that do: dqn, iqn, ppo"),
-        (
-            ["agent=foo/bar", "env=fanuc"],
-            f"agent=foo/bar: there is no such agent; there are: {AGENTS}",
-        ),
-        ([*BASE, "experiment=foo"], "experiment=foo: there is no such experiment"),
-        ([*BASE, "experiment=fanuc/foo"], "experiment=fanuc/foo: there is no such experiment"),
-        ([*BASE, "hydra/launcher=foo"], "Could not find 'hydra/launcher/foo'"),
-        (
-            ["-m", "agent=dqn", "env=gym", "env.name=CartPole-v1,Foo-v0"],
-            "env.name=CartPole-v1,Foo-v0: CartPole-v1 has presets of its own; start one command",
-        ),
-        ([*BASE, "colour=red"], "colour: there is no such setting"),
+        (["agent=foo/bar", "env=fanuc"], "unknown agent foo/bar; choose one of: ac_iqn, ddpg"),
+        ([*BASE, "experiment=foo"], "unknown experiment foo; choose one of: ALE/Pong-v5/dqn"),
+        ([*BASE, "experiment=fanuc/_base"], "unknown experiment fanuc/_base"),
+        ([*BASE, "hydra/launcher=foo"], "hydra/launcher: unknown setting"),
+        ([*BASE, "colour=red"], "colour: unknown setting"),
+        ([*BASE, "sed=1"], "sed: unknown setting; did you mean seed?"),
         ([*BASE, "env.colour=red"], "env.colour: FanucEnv has no such setting"),
         ([*BASE, "agent.learnig_rate=1"], "did you mean learning_rate?"),
         ([*BASE, "trainer.frames=1"], "trainer.frames: TorchRLTrainer has no such setting"),
@@ -141,18 +142,6 @@ def test_help_lists_the_settings_of_an_encoder(capsys: pytest.CaptureFixture[str
     assert any(line.startswith("  agent.encoder.channels ") for line in lines)
 
 
-def test_several_seeds_make_several_runs_and_leave_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "-m", "seed=1,2"]
-    quick = ["trainer.total_frames=64", "trainer.evaluation_episodes=2", "evaluation.episodes=2"]
-    assert call(monkeypatch, tmp_path, *arguments, *quick) == 0
-    runs = list((tmp_path / "runs" / "gym" / "dqn").iterdir())
-    seeds = {OmegaConf.select(OmegaConf.load(run / "config.yaml"), "seed") for run in runs}
-    assert seeds == {1, 2}
-    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a short training run."""
@@ -192,7 +181,7 @@ def test_eval_needs_only_a_checkpoint(
 def test_printed_commands_run_as_they_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Also in a folder whose name contains special characters of the shell and of Hydra."""
+    """Also in a folder whose name contains special characters of the shell and of lists."""
     short = [*SHORT, "trainer.loggers=[csv]", "env.max_episode_steps=3", "trainer.profile=true"]
     assert call(monkeypatch, tmp_path, *short, "runs=my runs, (old)") == 0
     output = capfd.readouterr().out
@@ -278,6 +267,19 @@ def test_help_lists_choices_and_describes_settings(
     for setting in ("agent.learning_rate", "env.num_envs", "trainer.total_frames", "demo.video"):
         assert setting in text
     assert "environment steps to train for, at least 1 (1000000)" in text
+
+
+def test_help_lists_every_general_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert call(monkeypatch, Path.cwd(), "--help") == 0
+    text = capsys.readouterr().out
+    section = text[text.index("General settings") : text.index("Settings of agent")]
+    assert [line.split()[0] for line in section.splitlines()[1:] if line[2:3].strip()] == (
+        GeneralSettings.names()
+    )
+    words = " ".join(section.split())
+    assert "seed of all random numbers, 0 to 2,147,483,647 (0)" in words
+    assert "number of CPU threads of PyTorch, at least 1; null for one per core" in words
 
 
 def test_help_marks_required_settings(

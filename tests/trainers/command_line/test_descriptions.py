@@ -10,14 +10,16 @@ import pytest
 
 from agents.modules.encoders import ObservationEncoderFactory
 from torchrl_gpu.arguments import descriptions_of, parameters_of
-from trainers.command_line.arguments import SECTIONS
-from trainers.command_line.settings import PROVIDED
-from trainers.components.choices import CUSTOM, GROUPS, choices_of, class_of
+from trainers.command_line.schema import GeneralSettings
+from trainers.command_line.settings import SECTIONS
+from trainers.components.choices import GROUPS, choices_of, class_of
+from trainers.components.component import PROVIDED
 
-CHOICES = [(group, name) for group in GROUPS for name in choices_of(group) if name != CUSTOM]
+CHOICES = [(group, name) for group in GROUPS for name in choices_of(group)]
 COMPONENTS: dict[str, tuple[str, Callable[..., Any]]] = {
     **{f"{group}={name}": (group, class_of(group, name)) for group, name in CHOICES},
     **{name: (name, function) for name, function in SECTIONS.items()},
+    "general": ("", GeneralSettings),
     "agent.encoder": ("agent.encoder", ObservationEncoderFactory),
 }
 

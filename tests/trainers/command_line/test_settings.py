@@ -6,8 +6,7 @@ import torch
 from envs.fanuc import FanucEnv
 from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.errors import ConfigurationError
-from trainers.components.choices import find_class
-from trainers.components.component import Component
+from trainers.components.component import Component, find_class
 
 
 def test_component_receives_only_arguments_of_its_constructor() -> None:

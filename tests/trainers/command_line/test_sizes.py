@@ -13,7 +13,6 @@ from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.devices.host import usable_cores
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line import sizes
-from trainers.command_line.settings import PROVIDED
 from trainers.command_line.sizes import resolve_sizes
 from trainers.components.component import Component, read_component
 from trainers.run import settings_of
@@ -34,7 +33,7 @@ def resolved(
 ) -> tuple[int, int]:
     """Return the numbers for sections of the configuration; `auto` where they have none."""
     sections = {"env": env, "agent": agent}
-    components = {g: read_component(g, section, PROVIDED[g]) for g, section in sections.items()}
+    components = {g: read_component(g, section) for g, section in sections.items()}
     automatic = {g for g, name in sizes.AUTOMATIC.items() if name not in sections[g]}
     found = resolve_sizes(components, automatic, device, limit)
     return found["env"].settings["num_envs"], found["agent"].settings["batch_size"]

@@ -160,8 +160,7 @@ def test_evaluation_in_the_training_environment_does_not_change_training(
     evaluated.train()
     assert not build.built
     assert env.modes == ["eval", "train"] * 5
-    assert evaluated.evaluation is not None
-    assert evaluated.evaluation.mean_length < env.max_episode_steps
+    assert evaluated.evaluations[evaluated.frames].mean_length < env.max_episode_steps
     plain = switching_trainer(tmp_path / "b", IdentityEnv())
     plain.train()
     for name, value in plain.agent.state_dict().items():
@@ -206,7 +205,7 @@ def test_stop_request_ends_an_evaluation_during_training(tmp_path: Path) -> None
     env.set_mode = stop  # type: ignore[method-assign]
     trainer.train()
     assert trainer.frames == 208
-    assert trainer.evaluation is None
+    assert not trainer.evaluations
     latest = trainer.checkpoints.latest()
     assert latest is not None
     assert latest.stem == f"frames_{208:012d}"

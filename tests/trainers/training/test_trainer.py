@@ -63,9 +63,8 @@ def make_trainer(folder: Path, seed: int = 0, **settings: Any) -> TorchRLTrainer
 def test_sac_solves_the_identity_task(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, total_frames=8000, evaluation_interval=8000)
     trainer.train()
-    assert trainer.evaluation is not None
     # A random policy returns -8 * 4/3.
-    assert trainer.evaluation.mean_return > -0.2
+    assert trainer.evaluations[trainer.frames].mean_return > -0.2
 
 
 def test_run_writes_metrics_and_checkpoints(tmp_path: Path) -> None:
@@ -129,7 +128,7 @@ def test_resumed_run_equals_an_uninterrupted_run(tmp_path: Path, precision: Prec
     second.train()
     for name, value in whole.agent.state_dict().items():
         assert torch.equal(value, second.agent.state_dict()[name]), name
-    assert second.evaluation == whole.evaluation
+    assert second.evaluations[second.frames] == whole.evaluations[whole.frames]
     assert second.execution.state_dict() == whole.execution.state_dict()
 
 

@@ -1,0 +1,138 @@
+"""Runs from Python, and sweeps."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from tests.helpers.program import call
+from torchrl_gpu.checkpoints import state_file
+from torchrl_gpu.errors import ConfigurationError
+from trainers.run import run, settings_of
+
+CARTPOLE = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"]
+QUICK = [
+    *CARTPOLE,
+    "trainer.total_frames=64",
+    "trainer.evaluation_interval=32",
+    "trainer.evaluation_episodes=2",
+    "trainer.checkpoint_interval=32",
+    "evaluation.episodes=2",
+]
+
+
+def test_run_returns_its_outcome_and_goes_on_where_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = f"runs={tmp_path}"
+    outcome = run(*QUICK, runs, "threads=2")
+    assert torch.get_num_threads() == 1, "the threads of the caller"
+    assert outcome.folder.parent == tmp_path / "gym" / "dqn"
+    assert list(outcome.evaluations) == [32, 64]
+    assert outcome.newest == outcome.folder / "checkpoints" / "frames_000000000064.safetensors"
+    assert outcome.best is not None
+    assert outcome.best.is_file()
+    assert outcome.evaluation.episodes == 2
+    assert outcome.seconds > 0.0
+    assert "checkpoint   " in outcome.report
+    assert capsys.readouterr().out == ""
+
+    read: list[Path] = []
+    load = state_file.load_state
+
+    def load_state(path: Path) -> object:
+        read.append(path)
+        return load(path)
+
+    monkeypatch.setattr("trainers.runs.layout.load_state", load_state)
+    resumed = run(f"checkpoint={outcome.folder}", "trainer.total_frames=96", "device=cpu", runs)
+    assert resumed.folder == outcome.folder
+    assert list(resumed.evaluations) == [96]
+    assert read == [outcome.newest, resumed.best], "each checkpoint is read once"
+
+    evaluated = run("mode=eval", f"checkpoint={resumed.best}", "device=cpu", runs)
+    assert evaluated.evaluation == resumed.evaluation
+    filmed = run("mode=demo", f"checkpoint={resumed.best}", "demo.episodes=1", "device=cpu", runs)
+    assert filmed.film is not None
+    assert filmed.film.is_file()
+
+
+@pytest.mark.parametrize("function", [run, settings_of])
+def test_bad_settings_are_raised(function: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"^unknown agent sacc; choose one of: ac_iqn"):
+        function("agent=sacc", "env=fanuc")  # type: ignore[operator]
+
+
+def test_mistyped_choice_is_refused_without_torch() -> None:
+    code = (
+        "import sys; from trainers.run import main; sys.argv[1:] = ['agent=sacc', 'env=fanuc']; "
+        "assert main() == 2; assert 'torch' not in sys.modules and 'hydra' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_values_have_the_types_that_were_typed() -> None:
+    settings = settings_of(
+        *("agent=sac", "env=fanuc", "device=cpu", "agent.hidden_sizes=[64,32]"),
+        *("agent.learning_rate=1e-4", "trainer.total_frames=1_000", "runs=my runs, (old)"),
+        *("agent.learning_rate_end=0.0", "agent.learning_rate_frames=${trainer.total_frames}"),
+        "observation_keys=[observation]",
+    )
+    assert settings.agent.settings["hidden_sizes"] == [64, 32]
+    assert settings.agent.settings["learning_rate"] == 1e-4
+    assert settings.agent.settings["learning_rate_frames"] == 1_000
+    assert settings.config["agent"]["learning_rate_frames"] == "${trainer.total_frames}"
+    assert settings.general.runs == Path("my runs, (old)")
+    assert settings.config["observation_keys"] == ["observation"]
+
+
+def test_failed_run_of_a_sweep_does_not_end_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    varied = ["seed=range(1,4)", "agent.gamma=0.9,1.7", "-m"]
+    assert call(monkeypatch, tmp_path, *QUICK, *varied) == 2
+    output, errors = capfd.readouterr()
+    titles = [line for line in output.splitlines() if line.startswith("run ")]
+    assert titles == [f"run {2 * seed - 1} of 6: seed={seed} agent.gamma=0.9" for seed in (1, 2, 3)]
+    refused = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert [line.partition("agent.gamma=1.7: input")[0] for line in refused] == [
+        f"error: run {2 * seed} of 6: seed={seed} agent.gamma=1.7: " for seed in (1, 2, 3)
+    ]
+    runs = list((tmp_path / "runs" / "gym" / "dqn").iterdir())
+    seeds = {OmegaConf.select(OmegaConf.load(run / "config.yaml"), "seed") for run in runs}
+    assert seeds == {1, 2, 3}
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_each_environment_of_a_sweep_has_its_own_preset(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = "env.name=CartPole-v1,Acrobot-v1,MountainCar-v0"
+    arguments = ["agent=dqn", "env=gym", names, "trainer.total_frames=none", "-m"]
+    assert call(monkeypatch, tmp_path, *arguments) == 2
+    assert capfd.readouterr().err.count("trainer.total_frames=none: input should be") == 3
+    presets = [
+        settings_of("agent=dqn", "env=gym", f"env.name={n}").experiment
+        for n in ("CartPole-v1", "Acrobot-v1", "MountainCar-v0")
+    ]
+    assert presets == ["CartPole-v1/dqn", "Acrobot-v1/dqn", None]
+
+
+def test_configuration_of_a_command_is_printed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, tmp_path, *CARTPOLE, "seed=3", "--cfg", "job") == 0
+    printed = OmegaConf.create(capsys.readouterr().out)
+    assert (printed.seed, printed.mode, printed.device) == (3, "train", "cpu")
+    assert printed.agent.n_step == 20
+    root = logging.getLogger()  # Hydra prints by a handler that stays
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    assert call(monkeypatch, tmp_path, *CARTPOLE, "--info", "defaults-tree") == 0
+    assert "CartPole-v1/_replay" in capsys.readouterr().out
