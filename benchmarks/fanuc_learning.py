@@ -12,16 +12,14 @@ time, so the table does not use the curve run. The picture shows both.
 
 from __future__ import annotations
 
-import pkgutil
 import sys
-import time
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from pydantic import Field
-
-from benchmarks.learning.results import Run
-from benchmarks.learning.runs import OurJob, RunFailedError
+from benchmarks.fixture import Count
+from benchmarks.learning.results import Run, first_reaching
+from benchmarks.learning.runs import OurJob, new_folder
+from benchmarks.report import picture as picture_of
 from benchmarks.report import print_figures, print_machine, print_table, require
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
@@ -47,8 +45,8 @@ class Seed(NamedTuple):
 
 def learn(
     *,
-    seeds: Annotated[int, Field(ge=1)] = 3,
-    frames: Annotated[int, Field(ge=1)] | None = None,
+    seeds: Count = 3,
+    frames: Count | None = None,
     runs: Path = Path("runs/benchmark"),
     picture: Path | None = None,
 ) -> int:
@@ -61,11 +59,9 @@ def learn(
         runs: folder of the runs (runs/benchmark).
         picture: file of the learning curves (docs/results/fanuc_learning.png).
 
-    Returns:
-        0, or 1 if a run failed.
-
     Raises:
-        ConfigurationError: matplotlib is not installed, or `frames` is given without `picture`.
+        ConfigurationError: matplotlib is not installed, `frames` is given without `picture`, or a
+            run failed.
     """
     require("matplotlib")
     if frames is not None and picture is None:
@@ -74,12 +70,8 @@ def learn(
         )
     picture = picture or PICTURE
     print_machine()
-    folder = runs / time.strftime("%Y%m%d_%H%M%S")
-    try:
-        results = [_train(seed, folder / f"seed_{seed}", frames) for seed in range(seeds)]
-    except RunFailedError as error:
-        print(f"a run failed: {error}", file=sys.stderr)
-        return 1
+    folder = new_folder(runs)
+    results = [_train(seed, folder / f"seed_{seed}", frames) for seed in range(seeds)]
     draw(results, picture)
 
     timed = [result.timed for result in results]
@@ -135,28 +127,29 @@ def _interval(run: Run) -> str:
 
 def _seconds_to(success: float, run: Run) -> float | None:
     """Return the time of the first evaluation with at least that success rate, if any."""
-    return next((point.seconds for point in run.curve if point.score >= success), None)
+    point = first_reaching(success, run.curve)
+    return point and point.seconds
 
 
 def draw(results: list[Seed], path: Path) -> None:
     """Draw success rate over frames, a line for each seed: curve runs left, timed runs right."""
-    plt = pkgutil.resolve_name("matplotlib.pyplot")
-    figure, panels = plt.subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
-    titles = ("from the untrained policy on", "the whole command")
-    for panel, title, runs in zip(panels, titles, zip(*results, strict=True), strict=True):
-        for run in runs:
-            thousands = [point.frames / 1000 for point in run.curve]
-            success = [100 * point.score for point in run.curve]
-            panel.plot(thousands, success, marker=".", label=f"seed {run.seed}")
-        panel.axhline(98, color="grey", linewidth=0.8, linestyle="--")
-        panel.set(title=title, xlabel="environment steps, thousands", xlim=(0, None))
-        panel.grid(alpha=0.3)
-    panels[0].set(ylabel="targets reached within 15 mm, %", ylim=(-2, 102))
-    panels[1].legend(loc="lower right")
-    figure.suptitle("agent=sac env=fanuc")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    titles = ("agent=sac env=fanuc, from the untrained policy on", "the whole command")
+    with picture_of(path, panels=2) as panels:
+        for panel, title, runs in zip(panels, titles, zip(*results, strict=True), strict=True):
+            for run in runs:
+                thousands = [point.frames / 1000 for point in run.curve]
+                success = [100 * point.score for point in run.curve]
+                panel.plot(thousands, success, marker=".", label=f"seed {run.seed}")
+            panel.axhline(98, color="grey", linewidth=0.8, linestyle="--")
+            panel.set(
+                title=title,
+                xlabel="environment steps, thousands",
+                ylabel="targets reached within 15 mm, %",
+                xlim=(0, None),
+                ylim=(-2, 102),
+            )
+            panel.grid(alpha=0.3)
+            panel.legend(loc="lower right")
 
 
 if __name__ == "__main__":

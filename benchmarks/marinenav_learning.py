@@ -15,14 +15,12 @@ highest success of all checkpoints on the judging episodes would flatter the age
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Final, Literal
 
-import torch
-from pydantic import Field
-
-from benchmarks.learning.runs import OurJob, RunFailedError
+from benchmarks.fixture import CPU, Count
+from benchmarks.learning.results import Point, first_reaching
+from benchmarks.learning.runs import OurJob, new_folder
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.curriculum import PAPER_STAGES
@@ -38,31 +36,14 @@ EXECUTIONS: Final = {"fp32": (), "bf16 compiled": ("precision=bf16", "compile=de
 MILESTONES: Final = (0.90, 0.95)
 EPISODES: Final = 100  # at each level
 UNSEEN: Final = 1  # seed of the episodes that judge; runs draw theirs from other streams
-CPU: Final = torch.device("cpu")
-
-
-class Point(NamedTuple):
-    """A judged checkpoint.
-
-    Attributes:
-        frames: steps of single seas so far.
-        minutes: minutes of training so far.
-        success: success rate over all levels, 0 to 1.
-        is_kept: whether the run keeps this checkpoint as its best.
-    """
-
-    frames: int
-    minutes: float
-    success: float
-    is_kept: bool
 
 
 def learn(
     *,
     agent: Literal["ac_iqn", "sac", "ddpg", "all"] = "all",
     execution: Literal["fp32", "bf16 compiled", "all"] = "all",
-    seeds: Annotated[int, Field(ge=1)] = 1,
-    frames: Annotated[int, Field(ge=1)] | None = None,
+    seeds: Count = 1,
+    frames: Count | None = None,
     runs: Path = Path("runs/benchmark"),
 ) -> int:
     """Train agents in both executions, judge all checkpoints, and print minutes and success.
@@ -74,46 +55,40 @@ def learn(
         frames: environment steps of each run, at least 1, instead of those of the presets.
         runs: folder of the runs (runs/benchmark).
 
-    Returns:
-        0, or 1 if a run failed.
+    Raises:
+        RunFailedError: a run failed.
     """
     print_machine()
-    folder = runs / f"marinenav_{time.strftime('%Y%m%d_%H%M%S')}"
+    folder = new_folder(runs, "marinenav_")
     budget = () if frames is None else (f"trainer.total_frames={frames}",)
+    cases = [
+        (name, mode, seed)
+        for name in (AGENTS if agent == "all" else (agent,))
+        for mode in (EXECUTIONS if execution == "all" else (execution,))
+        for seed in range(seeds)
+    ]
     rows, figures = [], []
-    for name in AGENTS if agent == "all" else (agent,):
-        for mode in EXECUTIONS if execution == "all" else (execution,):
-            for seed in range(seeds):
-                home = folder / f"{name}_{mode.replace(' ', '_')}_{seed}"
-                try:
-                    points = _train(name, seed, home, (*EXECUTIONS[mode], *budget))
-                except RunFailedError as error:
-                    print(f"a run failed: {error}", file=sys.stderr)
-                    return 1
-                (kept,) = (point for point in points if point.is_kept)
-                reached = [_first(points, milestone) for milestone in MILESTONES]
-                rows.append(
-                    [
-                        f"{name}, {mode}, seed {seed}",
-                        *("-" if point is None else f"{point.minutes:.1f}" for point in reached),
-                        f"{kept.minutes:.1f}",
-                        f"{kept.success:.3f}",
-                        f"{points[-1].minutes:.1f}",
-                        f"{points[-1].success:.3f}",
-                    ]
-                )
-                figures.append(
-                    {
-                        "agent": name,
-                        "execution": mode,
-                        "seed": seed,
-                        "kept": kept.frames,
-                        "frames": [point.frames for point in points],
-                        "minutes": [round(point.minutes, 2) for point in points],
-                        "success": [round(point.success, 4) for point in points],
-                    }
-                )
-                print(f"{rows[-1][0]}: {kept.success:.1%} after {kept.minutes:.1f} min", flush=True)
+    for name, mode, seed in cases:
+        home = folder / f"{name}_{mode.replace(' ', '_')}_{seed}"
+        points, kept = _train(name, seed, home, (*EXECUTIONS[mode], *budget))
+        reached = [first_reaching(milestone, points) for milestone in MILESTONES]
+        row = [f"{name}, {mode}, seed {seed}"]
+        row += ["-" if point is None else f"{point.seconds / 60:.1f}" for point in reached]
+        for point in (kept, points[-1]):
+            row += [f"{point.seconds / 60:.1f}", f"{point.score:.3f}"]
+        rows.append(row)
+        figures.append(
+            {
+                "agent": name,
+                "execution": mode,
+                "seed": seed,
+                "kept": kept.frames,
+                "frames": [point.frames for point in points],
+                "minutes": [round(point.seconds / 60, 2) for point in points],
+                "success": [round(point.score, 4) for point in points],
+            }
+        )
+        print(f"{row[0]}: {kept.score:.1%} after {kept.seconds / 60:.1f} min", flush=True)
     milestones = [f"min to {milestone:.0%}" for milestone in MILESTONES]
     print()
     print_table(["run", *milestones, "min to kept", "kept", "min to last", "last"], rows)
@@ -122,8 +97,10 @@ def learn(
     return 0
 
 
-def _train(agent: str, seed: int, home: Path, settings: tuple[str, ...]) -> list[Point]:
-    """Train an agent with its preset, and judge its checkpoints in their order."""
+def _train(
+    agent: str, seed: int, home: Path, settings: tuple[str, ...]
+) -> tuple[list[Point], Point]:
+    """Train an agent with its preset, and judge all checkpoints in order, and the kept one."""
     arguments = (
         *("-m", "trainers.run", f"agent={agent}", "env=marinenav", f"seed={seed}"),
         *("device=cpu", "threads=1", "trainer.checkpoints_kept=1000", "trainer.save_replay=false"),
@@ -133,22 +110,19 @@ def _train(agent: str, seed: int, home: Path, settings: tuple[str, ...]) -> list
     OurJob(agent, seed, arguments, home).run()
     (folder,) = home.rglob("checkpoints")
     checkpoints = CheckpointFolder(folder)
+    points = {checkpoint: _judge(checkpoint) for checkpoint in checkpoints.paths()}
     best = checkpoints.best()
-    return [_judge(checkpoint, checkpoint == best) for checkpoint in checkpoints.paths()]
+    assert best is not None, "every run ends with an evaluation"
+    return list(points.values()), points[best]
 
 
-def _judge(checkpoint: Path, is_kept: bool) -> Point:
+def _judge(checkpoint: Path) -> Point:
     """Play the unseen episodes with the greedy policy of a checkpoint."""
     agent, _ = trained_agent(checkpoint, MarineNavEnv(num_envs=1), CPU)
     state = load_checkpoint(checkpoint)
     scenarios = draw_scenarios(PAPER_STAGES, EPISODES, seed=UNSEEN)
     found = evaluate(agent.policy, scenarios=scenarios, device=CPU, seed=UNSEEN)
-    return Point(state["frames"], state["seconds"] / 60.0, found.overall.success.mean, is_kept)
-
-
-def _first(points: list[Point], success: float) -> Point | None:
-    """Return the first checkpoint with at least that success rate, if any."""
-    return next((point for point in points if point.success >= success), None)
+    return Point(state["frames"], state["seconds"], found.overall.success.mean)
 
 
 if __name__ == "__main__":

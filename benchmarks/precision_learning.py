@@ -11,46 +11,35 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from benchmarks.fixture import Count
 from benchmarks.learning.results import Run
-from benchmarks.learning.runs import OurJob, RunFailedError
+from benchmarks.learning.runs import OurJob, new_folder
 from benchmarks.learning.tasks import TASKS, Gate
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.execution.precision import PrecisionName
 
-# Agents, tasks, budgets in environment steps, and numbers of evaluations.
+_PENDULUM = replace(TASKS["pendulum"], evaluations=5, closing_episodes=200)
+_FANUC = replace(TASKS["fanuc"], evaluations=4, evaluation_episodes=100, closing_episodes=300)
+
+# Agents, tasks and budgets in environment steps.
 GATES: Final = (
-    Gate(
-        "sac", replace(TASKS["pendulum"], evaluations=5, closing_episodes=200), 10_000, target=None
-    ),
-    Gate(
-        "sac",
-        replace(TASKS["fanuc"], evaluations=4, evaluation_episodes=100, closing_episodes=300),
-        50_000,
-        target=None,
-    ),
+    Gate("sac", _PENDULUM, 10_000, target=None),
+    Gate("sac", _FANUC, 50_000, target=None),
 )
-
-
-class Learned(NamedTuple):
-    """A run in a precision."""
-
-    precision: PrecisionName
-    run: Run
 
 
 def learn(
     *,
     task: Literal["pendulum", "fanuc", "all"] = "all",
     precision: PrecisionName = "bf16",
-    seeds: Annotated[int, Field(ge=1)] = 3,
+    seeds: Count = 3,
     frames: Annotated[int, Field(ge=10)] | None = None,
     runs: Path = Path("runs/precision_learning"),
 ) -> int:
@@ -63,41 +52,35 @@ def learn(
         frames: environment steps of each run, at least 10, instead of the tasks' own budgets.
         runs: folder of the runs (runs/precision_learning).
 
-    Returns:
-        0, or 1 if a run failed.
+    Raises:
+        RunFailedError: a run failed.
     """
     print_machine()
-    folder = runs / time.strftime("%Y%m%d_%H%M%S")
+    folder = new_folder(runs)
     figures = {}
     for gate in GATES:
-        if task not in (gate.task.name, "all"):
-            continue
-        gate = replace(gate, frames=frames or gate.frames)
-        try:
-            learned = [
-                Learned(name, _train(gate, name, seed, folder))
-                for seed in range(seeds)
-                for name in ("fp32", precision)
-            ]
-        except RunFailedError as error:
-            print(f"a run failed: {error}", file=sys.stderr)
-            return 1
-        figures[gate.name] = _report(gate, learned)
+        if task in (gate.task.name, "all"):
+            gate = replace(gate, frames=frames or gate.frames)
+            learned = []
+            for seed in range(seeds):
+                for name in ("fp32", precision):
+                    home = folder / gate.name / f"{name}_{seed}"
+                    job = OurJob.of(gate, seed, home, f"precision={name}")
+                    learned.append((name, job.run()))
+            figures[gate.name] = _report(gate, learned)
     print_figures(figures)
     return 0
 
 
-def _train(gate: Gate, precision: PrecisionName, seed: int, folder: Path) -> Run:
-    """Train an agent in a precision."""
-    home = folder / gate.name / f"{precision}_{seed}"
-    return OurJob.of(gate, seed, home, f"precision={precision}").run()
-
-
-def _report(gate: Gate, learned: list[Learned]) -> dict[str, list[list[float]]]:
+def _report(gate: Gate, learned: list[tuple[str, Run]]) -> dict[str, list[list[float]]]:
     """Print the table of a task, and return the curve and closing score of each run.
 
     The last rows are the mean of each precision, and in brackets the standard deviation between
     its seeds.
+
+    Args:
+        gate: agent and task.
+        learned: all runs, each with its precision.
     """
     percent = gate.task.measure == "success"
     unit = "success, %" if percent else "mean return"
@@ -111,7 +94,7 @@ def _report(gate: Gate, learned: list[Learned]) -> dict[str, list[list[float]]]:
     for name, curves in scores.items():
         columns = zip(*curves, strict=True)
         rows.append([f"{name}, mean (deviation)", *map(_spread, columns)])
-    evaluated = [f"{point.frames:,}" for point in learned[0].run.curve]
+    evaluated = [f"{point.frames:,}" for point in learned[0][1].curve]
     print(f"{gate.agent}, {gate.task.title}: {unit}, after frames")
     print_table(["precision", *evaluated, "best checkpoint"], rows)
     return scores

@@ -1,20 +1,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 import torch
 from torchrl.envs.utils import check_env_specs
 
+from benchmarks.fixture import ACTION_DIM
+from benchmarks.measuring import Run, Samples
 from benchmarks.peers import __main__ as command
 from benchmarks.peers.collection import build_collector, build_loop, build_ours
 from benchmarks.peers.drift import DriftEnv
-from benchmarks.peers.jobs import ACTION_DIM, UPDATES_A_ROLLOUT, Run, Side
+from benchmarks.peers.jobs import CARTPOLE_PPO, RANDOM_PPO, SEAS_PPO, PPOTask, Side
 from benchmarks.peers.libraries import LIBRARIES, builders_of
 from benchmarks.peers.plain_agents import PPO, SAC, Rollout
 from benchmarks.peers.processes import Worker
 from benchmarks.peers.report import print_work
-from benchmarks.peers.works import WORKS, Job, Measurement
+from benchmarks.peers.works import WORKS, Job, Result
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 
@@ -38,7 +41,7 @@ def test_drift_follows_its_specs() -> None:
 
 
 def test_plain_advantages_stop_at_the_end_of_an_episode() -> None:
-    learner = PPO(1, 1, is_discrete=False, gamma=0.5, gae_lambda=0.5)
+    learner = PPO(1, 1, is_discrete=False, task=PPOTask(1, 3, 1, gamma=0.5, gae_lambda=0.5))
     reward, value = torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([[1.0], [3.0], [2.0]])
     done = torch.tensor([[0.0], [1.0], [0.0]])
     no = torch.zeros(3, 1)
@@ -76,16 +79,18 @@ def test_every_job_is_done_by_this_library_and_another() -> None:
 
 def test_units_are_whole_rollouts() -> None:
     units = {job.name: job.units for work in WORKS.values() for job in work.jobs}
-    assert units["updates_ppo"] % UPDATES_A_ROLLOUT == 0
-    assert units["training_ppo"] % 256 == 0
+    assert units["updates_ppo"] % RANDOM_PPO.updates == 0
+    assert units["training_ppo"] % CARTPOLE_PPO.frames == 0
+    assert units["seas_ppo"] % SEAS_PPO.frames == 0
 
 
 def test_ratio_is_the_median_over_the_rounds() -> None:
     ours, other, own = Side("ours"), Side("plain"), Side("ours", "uniform")
     rates = {ours: [2.0, 6.0, 9.0], other: [1.0, 2.0, 9.0], own: [1.0, 1.0, 1.0]}
-    measurement = Measurement("sampling", Job("sampling", "sampling", 1, variants=("",)), rates)
-    assert measurement.ratio(ours, other) == 2.0
-    assert measurement.entries() == [
+    job = Job("sampling", "sampling", 1, variants=("",))
+    result = Result("sampling", job, Samples(rates))
+    assert result.samples.ratio(ours, other) == 2.0
+    assert result.entries() == [
         {
             "work": "sampling",
             "side": "ours",
@@ -108,7 +113,7 @@ def test_ratio_is_the_median_over_the_rounds() -> None:
 @pytest.mark.parametrize(
     ("argument", "problem"),
     [
-        ("work=update", "there are updates, training, collection, sampling, seas and all"),
+        ("work=update", "choose one of: updates, training, collection, sampling, seas, all"),
         ("threads=0", "greater than or equal to 1"),
     ],
 )
@@ -131,16 +136,15 @@ def test_missing_package_is_named_with_the_command_that_brings_it(
         builders_of("sbx")
 
 
-def test_child_process_answers_with_seconds() -> None:
-    with Worker("plain", threads=1) as worker:
-        assert worker.seconds("updates_dqn", "", 0) == 0.0
-        assert worker.seconds("updates_dqn", "", 2) > 0.0
+def test_child_process_measures_a_job() -> None:
+    with closing(Worker("plain", threads=1)) as worker:
+        assert worker.measurement("updates_dqn", "", 2)() > 0.0
 
 
 def test_work_is_printed_as_rates_and_ratios(capsys: pytest.CaptureFixture[str]) -> None:
     job = WORKS["collection"].jobs[0]
     rates = {Side("ours"): [200.0], Side("ours", "bf16"): [300.0], Side("plain"): [100.0]}
-    print_work("collection", [Measurement("collection", job, rates)])
+    print_work("collection", [Result("collection", job, Samples(rates))])
     said = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["ours", "bf16", "300.0"] in said
     assert ["plain", "PyTorch", "2.00,", "3.00"] in said

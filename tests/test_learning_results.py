@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import fanuc_learning, marinenav_learning, precision_learning
 from benchmarks.learning.results import Point, Result, Run, Series, read_results, write_result
-from benchmarks.learning.runs import OurJob
+from benchmarks.learning.runs import OurJob, RunFailedError
 
 
 def series(algorithm: str, score: float) -> Series:
@@ -77,17 +77,15 @@ def test_fanuc_learning_prints_a_table_and_a_json_line(
 
 
 def test_fanuc_learning_says_which_run_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\necho out of memory; exit 3")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    assert fanuc_learning.learn(seeds=1, runs=tmp_path / "runs") == 1
-    said = capsys.readouterr().err
-    assert "exit code 3" in said
-    assert "out of memory" in said
+    with pytest.raises(RunFailedError, match="exit code 3: out of memory; full output: "):
+        fanuc_learning.learn(seeds=1, runs=tmp_path / "runs")
 
 
 def test_precision_learning_compares_seeds_that_differ_in_precision_alone(

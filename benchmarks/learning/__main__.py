@@ -11,53 +11,41 @@ writes docs/results/learning/dqn_cartpole.json and renders docs/results/learning
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 from pydantic import AfterValidator, Field
 
+from benchmarks.fixture import Count, one_of
 from benchmarks.learning.report import HEADER, RESULTS, render, row
 from benchmarks.learning.results import Result, Run, Series, read_result, write_result
-from benchmarks.learning.runs import Job, OurJob, PeerJob, RunFailedError
+from benchmarks.learning.runs import Job, OurJob, PeerJob, RunFailedError, new_folder
 from benchmarks.learning.tasks import GATES, PEERS, TASKS, Gate
-from benchmarks.report import print_figures, print_table, require
+from benchmarks.report import machine, print_figures, print_table, require
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 
 Peers = Literal["true", "false", "only"]
 
 
-def _agent(name: str) -> str:
-    if name not in (*PEERS, "all"):
-        raise ValueError(f"there are {', '.join(PEERS)} and all")
-    return name
-
-
-def _task(name: str) -> str:
+def _named(name: str) -> str:
     """Return the name of a task, given its name or the id of its Gymnasium environment."""
-    titles = {task.title: task.name for task in TASKS.values()}
-    name = titles.get(name, name)
-    if name not in (*TASKS, "all"):
-        raise ValueError(f"there are {', '.join(TASKS)} and all")
-    return name
+    return {task.title: task.name for task in TASKS.values()}.get(name, name)
 
 
 def learn(
     *,
-    agent: Annotated[str, AfterValidator(_agent)],
-    task: Annotated[str, AfterValidator(_task)],
-    seeds: Annotated[int, Field(ge=1)] | None = None,
+    agent: Annotated[str, one_of("agent", PEERS)],
+    task: Annotated[str, AfterValidator(_named), one_of("task", TASKS)],
+    seeds: Count | None = None,
     peers: Peers = "true",
-    jobs: Annotated[int, Field(ge=1)] = 2,
+    jobs: Count = 2,
     frames: Annotated[int, Field(ge=10)] | None = None,
     results: Path | None = None,
     runs: Path = Path("runs/learning"),
@@ -104,21 +92,25 @@ def learn(
     if peers != "false" and any(gate.peer for gate in gates):
         require("stable_baselines3", "sb3_contrib")
     folder = results or RESULTS
-    started = runs / time.strftime("%Y%m%d_%H%M%S")
-    print(f"{_machine()}\nruns: {started}\n", flush=True)
+    started = new_folder(runs)
+    print(f"{machine()}\nruns: {started}\n", flush=True)
 
     done: list[Result] = []
     failures = 0
     for alone, group in groupby(gates, key=lambda gate: gate.task.alone):
         at_a_time = 1 if alone else jobs
-        machine = f"{_machine()}, {at_a_time} run(s) at a time with one torch thread each"
+        described = f"{machine()}, {at_a_time} run(s) at a time with one torch thread each"
+        planned = [(gate, _jobs(gate, seeds, peers, started)) for gate in group]
         with ThreadPoolExecutor(at_a_time) as pool:
+            # Two agents can have the same peer, whose runs are shared.
+            unique = dict.fromkeys(job for _, each in planned for job in each)
+            futures = {job: pool.submit(job.run) for job in unique}
             try:
-                for queued in _queue(pool, group, seeds, peers, started):
-                    failed = _print_scores(queued)
-                    failures += failed
-                    if not failed:
-                        done.append(_keep(queued, machine, folder))
+                for gate, each in planned:
+                    finished = _finished(gate, {job: futures[job] for job in each})
+                    failures += len(each) - len(finished)
+                    if len(finished) == len(each):
+                        done.append(_keep(gate, finished, described, folder))
             except BaseException:  # above all Ctrl-C: queued runs must not start
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -127,7 +119,8 @@ def learn(
         print_table(HEADER, [row(result) for result in done])
         render(results=folder)
     if failures:
-        print(f"\n{failures} run(s) failed, see above", file=sys.stderr)
+        print(f"{failures} run(s) failed, see above", file=sys.stderr)
+    print()
     print_figures({f"{result.agent}_{result.task}": result.figures() for result in done})
     return 1 if failures else 0
 
@@ -141,85 +134,56 @@ def _gates(agent: str, task: str) -> list[Gate]:
     return gates
 
 
-def _machine() -> str:
-    return (
-        f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, "
-        f"Python {platform.python_version()}, torch {torch.__version__}"
-    )
+def _jobs(gate: Gate, seeds: int | None, peers: Peers, folder: Path) -> list[Job]:
+    """Return the runs of an agent on a task, seed by seed, our runs and the peer's in turns."""
+    jobs: list[Job] = []
+    for seed in range(seeds or gate.task.seeds):
+        if peers != "only":
+            jobs.append(OurJob.of(gate, seed, folder / gate.name / f"seed_{seed}"))
+        if peers != "false" and gate.peer is not None:
+            name = f"sb3_{gate.peer}_{gate.task.name}_{gate.frames}"
+            jobs.append(PeerJob.of(gate, seed, folder / name / f"seed_{seed}"))
+    return jobs
 
 
-@dataclass
-class _Queued:
-    """The runs of an agent on a task, and the runs of its peer."""
-
-    gate: Gate
-    ours: dict[Job, Future[Run]] = field(default_factory=dict)
-    peer: dict[Job, Future[Run]] = field(default_factory=dict)
-
-
-def _queue(
-    pool: ThreadPoolExecutor, gates: Iterable[Gate], seeds: int | None, peers: Peers, folder: Path
-) -> list[_Queued]:
-    """Queue all runs, seed by seed, our runs and the peer's in turns."""
-    of_peers: dict[Path, tuple[Job, Future[Run]]] = {}
-    everything = []
-    for gate in gates:
-        queued = _Queued(gate)
-        for seed in range(seeds or gate.task.seeds):
-            if peers != "only":
-                our_job = OurJob.of(gate, seed, folder / gate.name / f"seed_{seed}")
-                queued.ours[our_job] = pool.submit(our_job.run)
-            if peers != "false" and gate.peer is not None:
-                # Two agents can have the same peer, whose runs are shared.
-                name = f"sb3_{gate.peer}_{gate.task.name}_{gate.frames}"
-                home = folder / name / f"seed_{seed}"
-                if home not in of_peers:
-                    job = PeerJob.of(gate, seed, home)
-                    of_peers[home] = job, pool.submit(job.run)
-                job_of_peer, future = of_peers[home]
-                queued.peer[job_of_peer] = future
-        everything.append(queued)
-    return everything
+def _finished(gate: Gate, futures: Mapping[Job, Future[Run]]) -> dict[Job, Run]:
+    """Wait for runs, print the score of each, and return those that did not fail."""
+    finished = {}
+    for job, future in sorted(futures.items(), key=lambda item: isinstance(item[0], PeerJob)):
+        whose = "SB3 " if isinstance(job, PeerJob) else ""
+        name = f"{whose}{job.algorithm} {gate.task.name} seed {job.seed}"
+        try:
+            finished[job] = run = future.result()
+        except RunFailedError as error:
+            print(f"{name} FAILED: {error}\n", file=sys.stderr, flush=True)
+        else:
+            print(f"{name}: {run.score:.2f} in {run.seconds:.0f} s", flush=True)
+    return finished
 
 
-def _print_scores(queued: _Queued) -> int:
-    """Wait for the runs, print the score of each, and return the number of failed runs."""
-    failures = 0
-    for whose, jobs in (("", queued.ours), ("SB3 ", queued.peer)):
-        for job, future in jobs.items():
-            name = f"{whose}{job.algorithm} {queued.gate.task.name} seed {job.seed}"
-            try:
-                run = future.result()
-            except RunFailedError as error:
-                failures += 1
-                print(f"{name} FAILED: {error}\n", file=sys.stderr, flush=True)
-            else:
-                print(f"{name}: {run.score:.2f} in {run.seconds:.0f} s", flush=True)
-    return failures
-
-
-def _keep(queued: _Queued, machine: str, folder: Path) -> Result:
+def _keep(gate: Gate, finished: Mapping[Job, Run], machine: str, folder: Path) -> Result:
     """Write the result of the runs; a series that was not run keeps its earlier values."""
-    gate = queued.gate
     result = read_result(folder, gate.agent, gate.task.name)
     if result is None or result.frames != gate.frames:
         result = Result(gate.agent, gate.task.name, gate.task.measure, gate.frames, gate.target)
     result = replace(
         result,
         target=gate.target,
-        ours=_series(queued.ours, machine) or result.ours,
-        peer=_series(queued.peer, machine) or result.peer,
+        ours=_series(OurJob, finished, machine) or result.ours,
+        peer=_series(PeerJob, finished, machine) or result.peer,
     )
     write_result(result, folder)
     return result
 
 
-def _series(jobs: dict[Job, Future[Run]], machine: str) -> Series | None:
+def _series(kind: type[Job], finished: Mapping[Job, Run], machine: str) -> Series | None:
+    """Return the runs of one side, if there are any."""
+    jobs = [job for job in finished if isinstance(job, kind)]
     if not jobs:
         return None
-    first = next(iter(jobs))
-    runs = [future.result() for future in jobs.values()]
-    return Series(first.algorithm, first.command, machine, time.strftime("%Y-%m-%d"), runs)
+    runs = [finished[job] for job in jobs]
+    date = time.strftime("%Y-%m-%d")
+    return Series(jobs[0].algorithm, jobs[0].command, machine, date, runs)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ writes `docs/results/learning.md` and `docs/results/learning.png` from `docs/res
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.learning.results import Point, Result, Run, Series, read_results
 from benchmarks.learning.tasks import GATES, TASKS, Task
-from benchmarks.report import require
+from benchmarks.report import picture, require
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RESULTS = Path("docs/results/learning")
-_COLUMNS = 3
 _COLORS = {agent: f"C{index}" for index, agent in enumerate(dict.fromkeys(g.agent for g in GATES))}
 
 HEADER = (
@@ -46,10 +44,10 @@ def render(*, results: Path = RESULTS) -> int:
     found = read_results(results)
     if not found:
         raise ConfigurationError(f"{results} holds no results: python -m benchmarks.learning ...")
-    table, picture = results.with_suffix(".md"), results.with_suffix(".png")
-    draw(found, picture)
-    table.write_text(markdown(found, picture), encoding="utf-8")
-    print(f"table: {table}\ncurves: {picture}")
+    table, curves = results.with_suffix(".md"), results.with_suffix(".png")
+    draw(found, curves)
+    table.write_text(markdown(found, curves), encoding="utf-8")
+    print(f"table: {table}\ncurves: {curves}")
     return 0
 
 
@@ -86,7 +84,7 @@ def _score(result: Result, score: float | None) -> str:
     return f"{score:.1%}" if result.measure == "success" else f"{score:.1f}"
 
 
-def markdown(results: Sequence[Result], picture: Path) -> str:
+def markdown(results: Sequence[Result], curves: Path) -> str:
     """Return the page: method, table, picture, machines and commands."""
     series = list(_all_series(results))
     machines = dict.fromkeys(f"{s.machine} ({s.date})" for s in series)
@@ -99,7 +97,7 @@ def markdown(results: Sequence[Result], picture: Path) -> str:
         "# Learning curves, compared with Stable-Baselines3",
         "",
         "Written by `python -m benchmarks.learning.report` from the files in"
-        f" [{picture.stem}/]({picture.stem}/).",
+        f" [{curves.stem}/]({curves.stem}/).",
         "",
         "Score: mean return (fanuc, lift_cube: success rate) over 100 deterministic episodes of"
         f" the best policy ({exceptions}), selected by the evaluations during training; averaged"
@@ -114,7 +112,7 @@ def markdown(results: Sequence[Result], picture: Path) -> str:
         _markdown_row(["---"] * len(HEADER)),
         *(_markdown_row(row(result)) for result in results),
         "",
-        f"![Learning curves: mean, lowest and highest score of the seeds]({picture.name})",
+        f"![Learning curves: mean, lowest and highest score of the seeds]({curves.name})",
         "",
         "Measured on:",
         "",
@@ -139,18 +137,10 @@ def _all_series(results: Sequence[Result]) -> Iterator[Series]:
 
 def draw(results: Sequence[Result], path: Path) -> None:
     """Draw a panel for each task: score over frames, one line per agent, dashed for SB3."""
-    plt = importlib.import_module("matplotlib.pyplot")
     tasks = list(dict.fromkeys(result.task for result in results))
-    columns = min(_COLUMNS, len(tasks))
-    rows = -(-len(tasks) // columns)
-    figure, panels = plt.subplots(rows, columns, figsize=(5 * columns, 4 * rows), squeeze=False)
-    for panel in panels.flat[len(tasks) :]:
-        panel.set_visible(False)
-    for task, panel in zip(tasks, panels.flat, strict=False):
-        _draw_task(panel, [result for result in results if result.task == task])
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    with picture(path, len(tasks)) as panels:
+        for task, panel in zip(tasks, panels, strict=True):
+            _draw_task(panel, [result for result in results if result.task == task])
 
 
 def _draw_task(panel: Axes, results: Sequence[Result]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,11 @@ class Point:
     frames: int
     seconds: float
     score: float
+
+
+def first_reaching(score: float, curve: Sequence[Point]) -> Point | None:
+    """Return the first evaluation with at least a score, if any."""
+    return next((point for point in curve if point.score >= score), None)
 
 
 @dataclass(frozen=True)

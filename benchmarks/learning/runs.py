@@ -14,12 +14,16 @@ from pathlib import Path
 
 from benchmarks.learning.results import Point, Run
 from benchmarks.learning.tasks import Gate
+from torchrl_gpu.errors import ConfigurationError
 
-_TAIL_LINES = 20
+
+class RunFailedError(ConfigurationError):
+    """A run ended with an error; the message holds the last line of its output."""
 
 
-class RunFailedError(Exception):
-    """A run ended with an error; the message holds the last lines of its output."""
+def new_folder(runs: Path, prefix: str = "") -> Path:
+    """Return a folder in `runs` named after the time."""
+    return runs / f"{prefix}{time.strftime('%Y%m%d_%H%M%S')}"
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,8 @@ class Job:
             ).returncode
         seconds = time.perf_counter() - start
         if code != 0:
-            tail = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
-            raise RunFailedError("\n".join([f"exit code {code}; full output: {log}", *tail]))
+            last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+            raise RunFailedError(f"exit code {code}: {last}; full output: {log}")
         return self._read(seconds)
 
     def _read(self, seconds: float) -> Run:

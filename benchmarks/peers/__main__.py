@@ -5,12 +5,12 @@ and replay, and plain PyTorch. Each library runs in a child process with the sam
 the sides of a job take turns, round by round, and the figures are medians. A ratio is the median
 over the rounds of the ratio within a round.
 
-* `updates`: one gradient step with 256 transitions, two hidden layers of 256, 21 observed numbers,
-  6 dimensions of the action or 13 discrete actions, by the library's own code for training. Each
-  step includes drawing its batch from a replay of 20,480 transitions; for PPO the advantages of
-  a rollout of 2,048 steps, divided over its 80 minibatches. DQN is not double; its target network
-  and that of IQN and QR-DQN are copied every 10,000 updates. SBX is measured one update a call, as
-  at one update per frame, and 10 a call, which it compiles as one loop.
+* `updates`: one gradient step with 256 transitions, two hidden layers of 256, and the observations
+  and actions of fanuc: 36 numbers; 6 dimensions, or 13 discrete actions. It runs the library's own
+  code for training. Each step includes drawing its batch from a replay of 20,480 transitions; for
+  PPO the advantages of a rollout of 2,048 steps, divided over its 80 minibatches. DQN is not
+  double; its target network and that of IQN and QR-DQN are copied every 10,000 updates. SBX is
+  measured one update a call, as at one update per frame, and 10 a call, compiled as one loop.
   IQN (8 quantiles, and 8 for the target) stands beside QR-DQN, another algorithm for quantiles:
   with its default of 200 and with 8. IQN evaluates its network once for each quantile, QR-DQN once
   for all. DQN minimizes the Huber loss and clips the gradient; SBX's and skrl's have no option to
@@ -32,12 +32,11 @@ over the rounds of the ratio within a round.
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
-
+from benchmarks.fixture import Count, one_of
 from benchmarks.peers.jobs import Side
 from benchmarks.peers.libraries import LIBRARIES, builders_of, missing_packages
 from benchmarks.peers.processes import Worker, measure
@@ -47,17 +46,11 @@ from benchmarks.report import print_figures, print_machine, require
 from torchrl_gpu.commands import call_with_arguments
 
 
-def _work(name: str) -> str:
-    if name not in (*WORKS, "all"):
-        raise ValueError(f"there are {', '.join(WORKS)} and all")
-    return name
-
-
 def compare(
     *,
-    work: Annotated[str, AfterValidator(_work)] = "all",
-    threads: Annotated[int, Field(ge=1)] = 1,
-    rounds: Annotated[int, Field(ge=1)] = 5,
+    work: Annotated[str, one_of("work", WORKS)] = "all",
+    threads: Count = 1,
+    rounds: Count = 5,
     compile: bool = True,
     picture: Path | None = None,
 ) -> int:
@@ -75,23 +68,23 @@ def compare(
     if picture is not None:
         require("matplotlib")
     print_machine()
-    present = [name for name in LIBRARIES if not missing_packages(name)]
-    for name in [name for name in LIBRARIES if name not in present]:
+    installed = [name for name in LIBRARIES if not missing_packages(name)]
+    for name in [name for name in LIBRARIES if name not in installed]:
         print(f"{LIBRARIES[name].title} is left out: pip install {LIBRARIES[name].install}\n")
-    measurements = []
+    results = []
     with ExitStack() as opened:
         workers: dict[str, Worker] = {}
         for name in WORKS if work == "all" else (work,):
-            sides = {job: sides_of(job, present, compile) for job in WORKS[name].jobs}
+            sides = {job: sides_of(job, installed, compile) for job in WORKS[name].jobs}
             for library in {side.library for each in sides.values() for side in each}:
                 if library not in workers:
-                    workers[library] = opened.enter_context(Worker(library, threads))
+                    workers[library] = opened.enter_context(closing(Worker(library, threads)))
             done = [measure(name, job, sides[job], workers, rounds) for job in sides]
             print_work(name, done)
-            measurements += done
+            results += done
     if picture is not None:
-        draw(measurements, picture)
-    print_figures({"comparisons": [entry for m in measurements for entry in m.entries()]})
+        draw(results, picture)
+    print_figures({"comparisons": [entry for result in results for entry in result.entries()]})
     return 0
 
 

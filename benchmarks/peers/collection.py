@@ -9,8 +9,10 @@ from torchrl.collectors import Collector
 from torchrl.modules import TanhNormal
 
 from agents.sac import SAC
+from benchmarks.fixture import ACTION_DIM, CPU, OBSERVATION_DIM
+from benchmarks.measuring import Run
 from benchmarks.peers.drift import Drift, DriftEnv
-from benchmarks.peers.jobs import ACTION_DIM, OBSERVATION_DIM, Build, Run
+from benchmarks.peers.jobs import Build, every
 from benchmarks.peers.plain_agents import mlp
 from benchmarks.peers.torchrl_losses import gaussian_actor
 from torchrl_gpu.acting.collector import BatchCollector
@@ -19,8 +21,6 @@ from torchrl_gpu.environments.specs import action_spec, observation_spec
 SIZES = (1, 64, 1_024)
 _BATCH_STEPS = 20  # steps of every environment in each batch of TorchRL's collector
 
-CPU = torch.device("cpu")
-
 
 def build_ours(num_envs: int) -> Run:
     """Return a run of frames of this library's collector."""
@@ -28,29 +28,20 @@ def build_ours(num_envs: int) -> Run:
     agent = SAC(observation_spec(env), action_spec(env), CPU)
     collector = BatchCollector(env, CPU, agent.policy.in_keys)
 
-    def run(frames: int) -> None:
-        for _ in range(frames // num_envs):
-            collector.step(agent.policy)
-
-    return run
+    return every(num_envs, partial(collector.step, agent.policy))
 
 
 def build_loop(num_envs: int) -> Run:
     """Return a run of frames of a loop of tensors; it keeps no transition."""
     drift, actor = Drift(num_envs), mlp(OBSERVATION_DIM, 2 * ACTION_DIM)
-    place = [drift.starts, drift.ages]
 
     @torch.no_grad()
-    def run(frames: int) -> None:
-        state, age = place
-        for _ in range(frames // num_envs):
-            mean, log_std = actor(state).chunk(2, -1)
-            std = log_std.clamp(-20.0, 2.0).exp()
-            action = (mean + std * torch.randn_like(mean)).tanh()
-            _, _, _, state, age = drift.step(state, age, action)
-        place[:] = state, age
+    def step() -> None:
+        mean, log_std = actor(drift.state).chunk(2, -1)
+        std = log_std.clamp(-20.0, 2.0).exp()
+        drift.step((mean + std * torch.randn_like(mean)).tanh())
 
-    return run
+    return every(num_envs, step)
 
 
 def build_collector(num_envs: int, track_traj_ids: bool = True) -> Run:
@@ -67,13 +58,7 @@ def build_collector(num_envs: int, track_traj_ids: bool = True) -> Run:
         total_frames=-1,
         track_traj_ids=track_traj_ids,
     )
-    batches = iter(collector)
-
-    def run(frames: int) -> None:
-        for _ in range(frames // (_BATCH_STEPS * num_envs)):
-            next(batches)
-
-    return run
+    return every(_BATCH_STEPS * num_envs, partial(next, iter(collector)))
 
 
 OURS: dict[str, dict[str, Build]] = {

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Binary, Bounded, Composite, Unbounded
+from torchrl.data import Binary, Composite, Unbounded
 
-from benchmarks.peers.jobs import ACTION_DIM, OBSERVATION_DIM
+from benchmarks.fixture import ACTION_DIM, OBSERVATION_DIM, specs
 from torchrl_gpu.environments.environment import Environment
 
 _EPISODE_STEPS = 200
-
-
-class Step(NamedTuple):
-    """Result of a step: `after` is the last observation, `state` that of the next step."""
-
-    after: Tensor
-    reward: Tensor
-    truncated: Tensor
-    state: Tensor
-    age: Tensor
 
 
 class Drift:
@@ -30,34 +20,32 @@ class Drift:
 
     Args:
         num_envs: number of points.
+
+    Attributes:
+        state: observations `[num_envs, D]`.
     """
 
     def __init__(self, num_envs: int) -> None:
         numbers = torch.Generator().manual_seed(0)
         self._push = torch.randn(ACTION_DIM, OBSERVATION_DIM, generator=numbers)
-        self.starts = torch.randn(num_envs, OBSERVATION_DIM, generator=numbers)
-        self.ages = torch.arange(num_envs).unsqueeze(1) % _EPISODE_STEPS
+        self._starts = torch.randn(num_envs, OBSERVATION_DIM, generator=numbers)
         self._zero = torch.zeros((), dtype=torch.int64)
+        self._age = torch.arange(num_envs).unsqueeze(1) % _EPISODE_STEPS
+        self.state = self._starts
 
-    def step(self, state: Tensor, age: Tensor, action: Tensor) -> Step:
-        """Step all points, and begin new episodes where episodes end.
+    def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Step all points by actions `[num_envs, A]`, and begin new episodes where episodes end.
 
-        Args:
-            state: observations `[num_envs, D]`.
-            age: number of steps of each episode so far, `[num_envs, 1]`.
-            action: actions `[num_envs, A]`.
+        Returns:
+            The last observations `[num_envs, D]`, rewards and truncations, each `[num_envs, 1]`.
         """
-        after = torch.addmm(state, action, self._push, beta=0.9, alpha=0.1)
+        after = torch.addmm(self.state, action, self._push, beta=0.9, alpha=0.1)
         reward = -after.square().mean(1, keepdim=True)
-        age = age + 1
+        age = self._age + 1
         truncated = age >= _EPISODE_STEPS
-        return Step(
-            after,
-            reward,
-            truncated,
-            torch.where(truncated, self.starts, after),
-            torch.where(truncated, self._zero, age),
-        )
+        self.state = torch.where(truncated, self._starts, after)
+        self._age = torch.where(truncated, self._zero, age)
+        return after, reward, truncated
 
 
 class DriftEnv(Environment):
@@ -70,31 +58,19 @@ class DriftEnv(Environment):
     def __init__(self, num_envs: int) -> None:
         super().__init__(device="cpu", batch_size=[num_envs])
         self._drift = Drift(num_envs)
-        self._state, self._age = self._drift.starts, self._drift.ages
         self._no = torch.zeros(num_envs, 1, dtype=torch.bool)
-        shape = (num_envs,)
-        self.observation_spec = Composite(
-            observation=Unbounded((num_envs, OBSERVATION_DIM)), shape=shape
-        )
-        self.action_spec = Bounded(-1.0, 1.0, (num_envs, ACTION_DIM))
+        self.observation_spec, self.action_spec = specs(num_envs)
         self.reward_spec = Unbounded((num_envs, 1))
-        flag = Binary(1, shape=(num_envs, 1), dtype=torch.bool)
-        self.full_done_spec = Composite(
-            done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=shape
-        )
+        flags = {
+            name: Binary(1, shape=(num_envs, 1), dtype=torch.bool)
+            for name in ("done", "terminated", "truncated")
+        }
+        self.full_done_spec = Composite(flags, shape=(num_envs,))
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        step = self._drift.step(self._state, self._age, tensordict.get("action"))
-        self._state, self._age = step.state, step.age
-        return self._batch(
-            {
-                "observation": step.after,
-                "reward": step.reward,
-                "done": step.truncated,
-                "terminated": self._no,
-                "truncated": step.truncated,
-            }
-        )
+        after, reward, truncated = self._drift.step(tensordict.get("action"))
+        flags = {"done": truncated, "terminated": self._no, "truncated": truncated}
+        return self._batch({"observation": after, "reward": reward, **flags})
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Begin new episodes where episodes ended, without reading `done` on the host."""
@@ -108,7 +84,7 @@ class DriftEnv(Environment):
 
     def _root(self) -> TensorDict:
         flags = {"done": self._no, "terminated": self._no, "truncated": self._no}
-        return self._batch({"observation": self._state, **flags})
+        return self._batch({"observation": self._drift.state, **flags})
 
     def _set_seed(self, seed: int | None) -> None:
         del seed

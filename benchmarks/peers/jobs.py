@@ -1,4 +1,4 @@
-"""Jobs that are measured, and the sizes that all sides share."""
+"""What the sides of a job share: sizes, settings of the trainings, and types."""
 
 from __future__ import annotations
 
@@ -8,25 +8,58 @@ from typing import NamedTuple
 import gymnasium as gym
 import numpy as np
 
-OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = 21, 6, 13  # those of the environment fanuc
-BATCH = 256
-HIDDEN = (256, 256)
+from benchmarks.fixture import ACTION_DIM, BATCH, NUM_ACTIONS, OBSERVATION_DIM
+from benchmarks.measuring import Call, Run
+
 GAMMA = 0.99
 STORED = 20_480  # transitions in the replay of the jobs `updates_*`, written by
 WRITERS = 64  # environments at a time
 TARGET_PERIOD = 10_000  # updates between two copies into the target network of DQN, IQN and QR-DQN
 FRACTIONS = 8  # quantiles that IQN draws for a transition, and as many for its target
 
-# PPO in the job `updates_ppo`: one rollout gives 10 epochs of 8 minibatches.
-ROLLOUT_ENVS, ROLLOUT_STEPS, EPOCHS = 8, 256, 10
-UPDATES_A_ROLLOUT = EPOCHS * ROLLOUT_ENVS * ROLLOUT_STEPS // BATCH
+# SAC on Pendulum-v1, with one environment and one update per frame.
+PENDULUM, CARTPOLE = "Pendulum-v1", "CartPole-v1"
+LEARNING_RATE, RANDOM_FRAMES, CAPACITY = 1e-3, 100, 100_000
 
-Run = Callable[[int], object]  # does a number of units of a job: updates, frames, steps or samples
+
+class PPOTask(NamedTuple):
+    """Settings of PPO, the same on all sides; `batch_size` is that of a minibatch."""
+
+    num_envs: int
+    rollout_length: int
+    epochs: int
+    batch_size: int = BATCH
+    learning_rate: float = 3e-4
+    gamma: float = GAMMA
+    gae_lambda: float = 0.95
+
+    @property
+    def frames(self) -> int:
+        """Number of frames of a rollout."""
+        return self.num_envs * self.rollout_length
+
+    @property
+    def minibatches(self) -> int:
+        """Number of minibatches of an epoch."""
+        return self.frames // self.batch_size
+
+    @property
+    def updates(self) -> int:
+        """Number of updates from a rollout."""
+        return self.epochs * self.minibatches
+
+
+RANDOM_PPO = PPOTask(8, 256, 10)  # of the job `updates_ppo`, which learns from one rollout
+# RL Zoo's settings without schedules, and networks of the common size.
+CARTPOLE_PPO = PPOTask(8, 32, 20, learning_rate=1e-3, gamma=0.98, gae_lambda=0.8)
+# On 1,024 seas of marinenav: length of rollouts, epochs and minibatches of rsl_rl.
+SEAS_PPO = PPOTask(1_024, 24, 5, batch_size=1_024 * 24 // 4)
+
 Build = Callable[[], Run]  # prepares a job of one side, which includes filling its replay
 
 
 class Side(NamedTuple):
-    """One way to do a job: a library, and a variant of it that has a name of its own."""
+    """One way to do a job: a library, and the name of a variant of it."""
 
     library: str
     variant: str = ""
@@ -37,6 +70,16 @@ class Side(NamedTuple):
 
 # Builders of one library: those of each job, by variant; the default variant is "".
 Builders = Mapping[str, Mapping[str, Build]]
+
+
+def every(units: int, call: Call) -> Run:
+    """Return a run that makes one call for every number of units."""
+
+    def run(total: int) -> None:
+        for _ in range(total // units):
+            call()
+
+    return run
 
 
 class RandomEnv(gym.Env):

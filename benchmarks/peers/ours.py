@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-import torch
+from tensordict import TensorDictBase
+from torchrl.data import Composite, TensorSpec
+from torchrl.envs import EnvBase
 
 from agents.base import Agent, OffPolicyAgent
 from agents.ddpg import DDPG
@@ -16,149 +16,131 @@ from agents.dqn import DQN
 from agents.iqn import IQN
 from agents.ppo import PPO
 from agents.sac import SAC
-from benchmarks.peers.jobs import (
+from benchmarks.fixture import (
     BATCH,
-    EPOCHS,
-    FRACTIONS,
-    GAMMA,
+    CPU,
     HIDDEN,
-    ROLLOUT_ENVS,
-    ROLLOUT_STEPS,
-    STORED,
-    TARGET_PERIOD,
-    UPDATES_A_ROLLOUT,
-    WRITERS,
-    Build,
-    Builders,
-    Run,
+    Training,
+    build_agent,
+    kind_of,
+    random_transitions,
+    specs,
 )
-from benchmarks.peers.random_data import random_step, specs
-from benchmarks.peers.tasks import CARTPOLE, PENDULUM, PPO_TASK, SAC_TASK
+from benchmarks.measuring import Run, times
+from benchmarks.peers import jobs
+from benchmarks.peers.jobs import CARTPOLE_PPO, GAMMA, RANDOM_PPO, Build, Builders, PPOTask, every
 from envs.gym import GymnasiumEnv
-from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.execution.execution import CompileMode, Execution
 from torchrl_gpu.execution.precision import PrecisionName
 from trainers.metrics import MetricAccumulator
 from trainers.training.experience import RolloutExperience
-from trainers.training.trainer import TorchRLTrainer
-
-CPU = torch.device("cpu")
-_NEVER = 10**9
 
 _COMMON: dict[str, Any] = {"hidden_sizes": HIDDEN, "batch_size": BATCH, "gamma": GAMMA}
-_HARD_TARGET: dict[str, Any] = {"target_rate": 1.0, "target_period": TARGET_PERIOD, "double": False}
+_HARD_TARGET: dict[str, Any] = {
+    "target_rate": 1.0,
+    "target_period": jobs.TARGET_PERIOD,
+    "double": False,
+}
+_FRACTIONS = {"fractions": jobs.FRACTIONS, "target_fractions": jobs.FRACTIONS}
 AGENTS: dict[str, tuple[type[OffPolicyAgent], dict[str, Any]]] = {
     "sac": (SAC, {}),
     "ddpg": (DDPG, {}),
     "dqn": (DQN, _HARD_TARGET),
-    "iqn": (IQN, {**_HARD_TARGET, "fractions": FRACTIONS, "target_fractions": FRACTIONS}),
+    "iqn": (IQN, {**_HARD_TARGET, **_FRACTIONS}),
 }
+
+
+class Learner:
+    """Gradient steps of an agent, with the metrics that a trainer keeps.
+
+    Args:
+        agent: agent to update.
+        precision: number format of the updates.
+        compile: compiler mode of the updates.
+    """
+
+    def __init__(self, agent: Agent, precision: PrecisionName, compile: CompileMode) -> None:
+        self._agent, self._execution = agent, Execution(CPU, precision, compile)
+        self._metrics = MetricAccumulator()
+
+    def __call__(self, batch: TensorDictBase) -> None:
+        """Take one gradient step."""
+        self._metrics.add(self._execution.update(self._agent, batch).metrics)
 
 
 def build_off_policy(
     algorithm: str, precision: PrecisionName = "fp32", compile: CompileMode = "off"
 ) -> Run:
     """Return a run of updates with batches from a filled replay, as the trainer does them."""
-    build, settings = AGENTS[algorithm]
-    constructor: Any = build
-    see, act = specs(WRITERS, "continuous" not in build.actions)
-    agent: OffPolicyAgent = constructor(see, act, CPU, **_COMMON, **settings)
+    agent_class, settings = AGENTS[algorithm]
+    see, act = specs(jobs.WRITERS, kind=kind_of(agent_class))
+    agent = build_agent(agent_class, see, act, **_COMMON, **settings)
+    assert isinstance(agent, OffPolicyAgent)
     # Random observations never follow one another, so that each transition takes two rows.
-    replay = agent.build_replay(2 * STORED, WRITERS)
-    for _ in range(STORED // WRITERS):
-        replay.extend(random_step(WRITERS, act))
-    execution, metrics = Execution(CPU, precision, compile), MetricAccumulator()
+    replay = agent.build_replay(2 * jobs.STORED, jobs.WRITERS)
+    for _ in range(jobs.STORED // jobs.WRITERS):
+        replay.extend(random_transitions(see, act))
+    learn = Learner(agent, precision, compile)
+    return times(lambda: learn(replay.sample(BATCH)))
 
-    def run(updates: int) -> None:
-        for _ in range(updates):
-            metrics.add(execution.update(agent, replay.sample(BATCH)).metrics)
 
-    run(3)
-    return run
+def make_ppo(see: Composite, act: TensorSpec, task: PPOTask) -> PPO:
+    """Return PPO for the specs of observations and actions."""
+    return PPO(
+        see,
+        act,
+        CPU,
+        hidden_sizes=HIDDEN,
+        batch_size=task.batch_size,
+        rollout_length=task.rollout_length,
+        epochs=task.epochs,
+        learning_rate=task.learning_rate,
+        gamma=task.gamma,
+        gae_lambda=task.gae_lambda,
+    )
 
 
 def build_ppo(precision: PrecisionName = "fp32", compile: CompileMode = "off") -> Run:
     """Return a run of PPO's updates, all epochs of one rollout at a time."""
-    see, act = specs(ROLLOUT_ENVS, is_discrete=False)
-    agent = PPO(see, act, CPU, **_COMMON, rollout_length=ROLLOUT_STEPS, epochs=EPOCHS)
+    see, act = specs(RANDOM_PPO.num_envs)
+    agent = make_ppo(see, act, RANDOM_PPO)
     experience = RolloutExperience(agent)
-    for _ in range(ROLLOUT_STEPS):
-        experience.store(random_step(ROLLOUT_ENVS, act))
-    execution, metrics = Execution(CPU, precision, compile), MetricAccumulator()
+    for _ in range(RANDOM_PPO.rollout_length):
+        experience.store(random_transitions(see, act))
+    learn = Learner(agent, precision, compile)
 
-    def run(updates: int) -> None:
-        for _ in range(updates // UPDATES_A_ROLLOUT):
-            for batch in experience.batches():
-                metrics.add(execution.update(agent, batch).metrics)
+    def learn_from_the_rollout() -> None:
+        for batch in experience.batches():
+            learn(batch)
 
-    run(UPDATES_A_ROLLOUT)
-    return run
-
-
-class Training:
-    """A training of this library, continued at each call.
-
-    Args:
-        env: environment to train in.
-        agent: agent to train.
-        settings: further arguments of the trainer.
-    """
-
-    def __init__(self, env: Environment, agent: Agent, **settings: Any) -> None:
-        self._folder = tempfile.TemporaryDirectory()
-        self._trainer = TorchRLTrainer(
-            env,
-            agent,
-            Path(self._folder.name),
-            total_frames=_NEVER,
-            save_replay=False,
-            show_progress=False,
-            **settings,
-        )
-
-    def __call__(self, frames: int) -> None:
-        """Train for a number of frames, and write a checkpoint."""
-        self._trainer.total_frames = self._trainer.frames + frames
-        self._trainer.train()
+    return every(RANDOM_PPO.updates, learn_from_the_rollout)
 
 
 def build_training_sac(precision: PrecisionName = "fp32", compile: CompileMode = "off") -> Run:
     """Return a run of frames of SAC on Pendulum-v1."""
-    env = GymnasiumEnv(name=PENDULUM, num_envs=1)
-    agent = SAC(
-        observation_spec(env),
-        action_spec(env),
-        CPU,
-        **_COMMON,
-        learning_rate=SAC_TASK.learning_rate,
-        utd_ratio=1.0,
-    )
+    env = GymnasiumEnv(name=jobs.PENDULUM, num_envs=1)
+    settings = {**_COMMON, "learning_rate": jobs.LEARNING_RATE, "utd_ratio": 1.0}
+    agent = build_agent(SAC, observation_spec(env), action_spec(env), **settings)
     return Training(
         env,
         agent,
-        random_frames=SAC_TASK.random_frames,
-        replay_capacity=SAC_TASK.capacity,
+        random_frames=jobs.RANDOM_FRAMES,
+        replay_capacity=jobs.CAPACITY,
         execution=Execution(CPU, precision, compile),
     )
 
 
+def train_ppo(env: EnvBase, task: PPOTask, execution: Execution) -> Run:
+    """Return a run of frames of PPO on the vectors that an environment shows."""
+    agent = make_ppo(observation_spec(env, ["observation"]), action_spec(env), task)
+    return Training(env, agent, execution=execution)
+
+
 def build_training_ppo(precision: PrecisionName = "fp32", compile: CompileMode = "off") -> Run:
     """Return a run of frames of PPO on CartPole-v1."""
-    env = GymnasiumEnv(name=CARTPOLE, num_envs=PPO_TASK.num_envs)
-    agent = PPO(
-        observation_spec(env),
-        action_spec(env),
-        CPU,
-        hidden_sizes=HIDDEN,
-        batch_size=BATCH,
-        rollout_length=PPO_TASK.rollout_length,
-        epochs=PPO_TASK.epochs,
-        learning_rate=PPO_TASK.learning_rate,
-        gamma=PPO_TASK.gamma,
-        gae_lambda=PPO_TASK.gae_lambda,
-    )
-    return Training(env, agent, execution=Execution(CPU, precision, compile))
+    env = GymnasiumEnv(name=jobs.CARTPOLE, num_envs=CARTPOLE_PPO.num_envs)
+    return train_ppo(env, CARTPOLE_PPO, Execution(CPU, precision, compile))
 
 
 _PRECISIONS: tuple[PrecisionName, ...] = ("fp32", "bf16")

@@ -9,19 +9,14 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from benchmarks.peers.jobs import (
-    ACTION_DIM,
-    NUM_ACTIONS,
-    OBSERVATION_DIM,
-    ROLLOUT_ENVS,
-    ROLLOUT_STEPS,
-    STORED,
-    UPDATES_A_ROLLOUT,
-    Builders,
-    Run,
-)
+from benchmarks.fixture import ACTION_DIM, NUM_ACTIONS, OBSERVATION_DIM
+from benchmarks.measuring import Run, times
+from benchmarks.peers import jobs
+from benchmarks.peers.jobs import CARTPOLE_PPO, RANDOM_PPO, Builders, PPOTask, every
 from benchmarks.peers.plain_agents import DDPG, DQN, PPO, SAC, Batch, Replay, Rollout
-from benchmarks.peers.tasks import CARTPOLE, PENDULUM, PPO_TASK, SAC_TASK
+
+# The next observations `[N, D]`, rewards `[N]`, and 1 for each episode that ended `[N]`.
+Step = tuple[Tensor, Tensor, Tensor]
 
 
 def random_batch(count: int, is_discrete: bool) -> Batch:
@@ -41,48 +36,29 @@ def random_batch(count: int, is_discrete: bool) -> Batch:
 def build_off_policy(build: Callable[[], SAC | DDPG | DQN], is_discrete: bool = False) -> Run:
     """Return a run of updates with batches from a filled replay."""
     learner = build()
-    replay = Replay(STORED, random_batch(1, is_discrete))
-    replay.add(random_batch(STORED, is_discrete))
+    replay = Replay(jobs.STORED, random_batch(1, is_discrete))
+    replay.add(random_batch(jobs.STORED, is_discrete))
 
-    def run(updates: int) -> None:
-        for _ in range(updates):
-            learner.update(replay.sample())
-
-    run(3)
-    return run
+    return times(lambda: learner.update(replay.sample()))
 
 
 def build_ppo() -> Run:
     """Return a run of PPO's updates, all epochs of one rollout at a time."""
-    learner = PPO(OBSERVATION_DIM, ACTION_DIM, is_discrete=False)
-    observation = torch.randn(ROLLOUT_STEPS, ROLLOUT_ENVS, OBSERVATION_DIM)
+    learner = PPO(OBSERVATION_DIM, ACTION_DIM, is_discrete=False, task=RANDOM_PPO)
+    shape = (RANDOM_PPO.rollout_length, RANDOM_PPO.num_envs)
     with torch.no_grad():
-        distribution = learner.distribution(observation)
-        action = distribution.sample()
-        rollout = Rollout(
-            observation,
-            action,
-            learner.log_prob(distribution, action),
-            learner.critic(observation).squeeze(-1),
-            torch.randn(ROLLOUT_STEPS, ROLLOUT_ENVS),
-            torch.zeros(ROLLOUT_STEPS, ROLLOUT_ENVS),
-        )
-
-    def run(updates: int) -> None:
-        for _ in range(updates // UPDATES_A_ROLLOUT):
-            learner.update(rollout, rollout.value[-1])
-
-    run(UPDATES_A_ROLLOUT)
-    return run
+        chosen = learner.choose(torch.randn(*shape, OBSERVATION_DIM))
+    rollout = Rollout(*chosen, torch.randn(shape), torch.zeros(shape))
+    return every(RANDOM_PPO.updates, lambda: learner.update(rollout, rollout.value[-1]))
 
 
 def build_training_sac() -> Run:
     """Return a run of frames of SAC on Pendulum-v1."""
-    env = gym.make(PENDULUM)
-    learner = SAC(3, 1, SAC_TASK.learning_rate)
+    env = gym.make(jobs.PENDULUM)
+    learner = SAC(3, 1, jobs.LEARNING_RATE)
     bound = float(env.action_space.high[0])
     one = torch.zeros(1, 1)
-    replay = Replay(SAC_TASK.capacity, Batch(torch.zeros(1, 3), one, one, one, torch.zeros(1, 3)))
+    replay = Replay(jobs.CAPACITY, Batch(torch.zeros(1, 3), one, one, one, torch.zeros(1, 3)))
     state: dict[str, Tensor] = {"observation": torch.as_tensor(env.reset(seed=0)[0])}
 
     def step(is_random: bool) -> None:
@@ -104,53 +80,58 @@ def build_training_sac() -> Run:
         ended = terminated or truncated
         state["observation"] = torch.as_tensor(env.reset()[0]) if ended else after
 
-    def run(frames: int) -> None:
-        for _ in range(frames):
-            step(is_random=False)
-            learner.update(replay.sample())
+    def step_and_learn() -> None:
+        step(is_random=False)
+        learner.update(replay.sample())
 
-    for _ in range(SAC_TASK.random_frames):
+    for _ in range(jobs.RANDOM_FRAMES):
         step(is_random=True)
-    return run
+    return times(step_and_learn)
+
+
+def train_ppo(
+    learner: PPO, task: PPOTask, observation: Tensor, step: Callable[[Tensor], Step]
+) -> Run:
+    """Return a run of frames of PPO; a time limit ends an episode like a termination.
+
+    Args:
+        learner: algorithm.
+        task: settings of the training.
+        observation: first observations `[num_envs, D]`.
+        step: steps all environments by actions, and returns the next observations, rewards and
+            ends of episodes.
+    """
+
+    def collect_and_learn() -> None:
+        nonlocal observation
+        steps = []
+        with torch.no_grad():
+            for _ in range(task.rollout_length):
+                chosen = learner.choose(observation)
+                observation, reward, done = step(chosen.action)
+                steps.append(Rollout(*chosen, reward, done))
+            last_value = learner.critic(observation).squeeze(-1)
+        learner.update(Rollout(*map(torch.stack, zip(*steps, strict=True))), last_value)
+
+    return every(task.frames, collect_and_learn)
 
 
 def build_training_ppo() -> Run:
-    """Return a run of frames of PPO on CartPole-v1; a time limit ends an episode like a fall."""
+    """Return a run of frames of PPO on CartPole-v1."""
     envs = gym.make_vec(
-        CARTPOLE,
-        PPO_TASK.num_envs,
+        jobs.CARTPOLE,
+        CARTPOLE_PPO.num_envs,
         vectorization_mode="sync",
         vector_kwargs={"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP},
     )
-    task = PPO_TASK
-    learner = PPO(4, 2, True, task.learning_rate, task.epochs, task.gamma, task.gae_lambda)
-    state: dict[str, Tensor] = {"observation": torch.as_tensor(envs.reset(seed=0)[0])}
 
-    @torch.no_grad()
-    def step() -> Rollout:
-        observation = state["observation"]
-        distribution = learner.distribution(observation)
-        action = distribution.sample()
+    def step(action: Tensor) -> Step:
         numbers, reward, terminated, truncated, _ = envs.step(action.numpy())
-        state["observation"] = torch.as_tensor(numbers)
-        return Rollout(
-            observation,
-            action,
-            learner.log_prob(distribution, action),
-            learner.critic(observation).squeeze(-1),
-            torch.as_tensor(reward, dtype=torch.float32),
-            torch.as_tensor(terminated | truncated, dtype=torch.float32),
-        )
+        ends = torch.as_tensor(terminated | truncated, dtype=torch.float32)
+        return torch.as_tensor(numbers), torch.as_tensor(reward, dtype=torch.float32), ends
 
-    def run(frames: int) -> None:
-        for _ in range(frames // (task.num_envs * task.rollout_length)):
-            steps = [step() for _ in range(task.rollout_length)]
-            rollout = Rollout(*(torch.stack(entries) for entries in zip(*steps, strict=True)))
-            with torch.no_grad():
-                last_value = learner.critic(state["observation"]).squeeze(-1)
-            learner.update(rollout, last_value)
-
-    return run
+    learner = PPO(4, 2, is_discrete=True, task=CARTPOLE_PPO)
+    return train_ppo(learner, CARTPOLE_PPO, torch.as_tensor(envs.reset(seed=0)[0]), step)
 
 
 BUILDERS: Builders = {

@@ -16,16 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
-from benchmarks.peers.jobs import (
-    ACTION_DIM,
-    BATCH,
-    EPOCHS,
-    GAMMA,
-    HIDDEN,
-    NUM_ACTIONS,
-    OBSERVATION_DIM,
-    TARGET_PERIOD,
-)
+from benchmarks.fixture import ACTION_DIM, BATCH, HIDDEN, NUM_ACTIONS, OBSERVATION_DIM
+from benchmarks.peers.jobs import GAMMA, TARGET_PERIOD, PPOTask
 
 _TAU = 0.005
 _LOG_STD = (-20.0, 2.0)
@@ -192,6 +184,15 @@ class DQN:
             follow(self.target, self.network, 1.0)
 
 
+class Choice(NamedTuple):
+    """Observations `[..., D]`, actions, their log-probabilities `[...]`, and values `[...]`."""
+
+    observation: Tensor
+    action: Tensor
+    log_prob: Tensor
+    value: Tensor
+
+
 class Rollout(NamedTuple):
     """Steps `[T, num_envs, ...]` of a policy; `done` is 1 where an episode ended."""
 
@@ -210,32 +211,26 @@ class PPO:
         observation_dim: number of observed numbers.
         actions: number of discrete actions, or of dimensions of a continuous one.
         is_discrete: whether actions are numbers or vectors.
-        rate: learning rate.
-        epochs: number of passes over a rollout.
-        gamma: discount factor.
-        gae_lambda: lambda of generalized advantage estimation.
-        batch_size: number of transitions of a gradient step.
+        task: settings.
     """
 
     def __init__(
-        self,
-        observation_dim: int,
-        actions: int,
-        is_discrete: bool,
-        rate: float = 3e-4,
-        epochs: int = EPOCHS,
-        gamma: float = GAMMA,
-        gae_lambda: float = 0.95,
-        batch_size: int = BATCH,
+        self, observation_dim: int, actions: int, is_discrete: bool, task: PPOTask
     ) -> None:
         self.actor = mlp(observation_dim, actions)
         self.critic = mlp(observation_dim, 1)
         self.log_std = nn.Parameter(torch.zeros(actions))
         self.is_discrete = is_discrete
-        self.epochs, self.gamma, self.gae_lambda = epochs, gamma, gae_lambda
-        self.batch_size = batch_size
+        self.task = task
         learned = [*self.actor.parameters(), *self.critic.parameters(), self.log_std]
-        self.optimizer = torch.optim.Adam(learned, rate, eps=1e-5)
+        self.optimizer = torch.optim.Adam(learned, task.learning_rate, eps=1e-5)
+
+    def choose(self, observation: Tensor) -> Choice:
+        """Draw actions, and return all that a rollout keeps of them."""
+        distribution = self.distribution(observation)
+        action = distribution.sample()
+        value = self.critic(observation).squeeze(-1)
+        return Choice(observation, action, self.log_prob(distribution, action), value)
 
     def distribution(self, observation: Tensor) -> Categorical | Normal:
         """Return the distribution of the actions."""
@@ -252,11 +247,12 @@ class PPO:
     def advantages(self, rollout: Rollout, last_value: Tensor) -> Tensor:
         """Return the advantages `[T, num_envs]` by generalized advantage estimation."""
         advantages = torch.zeros_like(rollout.reward)
+        gamma = self.task.gamma
         following, advantage = last_value, torch.zeros_like(last_value)
         for step in reversed(range(len(rollout.reward))):
             goes_on = 1.0 - rollout.done[step]
-            error = rollout.reward[step] + self.gamma * goes_on * following - rollout.value[step]
-            advantage = error + self.gamma * self.gae_lambda * goes_on * advantage
+            error = rollout.reward[step] + gamma * goes_on * following - rollout.value[step]
+            advantage = error + gamma * self.task.gae_lambda * goes_on * advantage
             advantages[step], following = advantage, rollout.value[step]
         return advantages
 
@@ -266,8 +262,8 @@ class PPO:
         returns = (advantages + rollout.value).flatten()
         advantages = advantages.flatten()
         observation, action, old_log_prob = (x.flatten(0, 1) for x in rollout[:3])
-        for _ in range(self.epochs):
-            for index in torch.randperm(len(returns)).split(self.batch_size):
+        for _ in range(self.task.epochs):
+            for index in torch.randperm(len(returns)).split(self.task.batch_size):
                 distribution = self.distribution(observation[index])
                 ratio = (self.log_prob(distribution, action[index]) - old_log_prob[index]).exp()
                 advantage = advantages[index]

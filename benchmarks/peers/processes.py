@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import logging
+import multiprocessing
 import os
-import subprocess
 import sys
-from types import TracebackType
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from unittest.mock import patch
 
+import torch
+
+from benchmarks.measuring import Measurement, Run, take_turns
 from benchmarks.peers.jobs import Side
-from benchmarks.peers.works import Job, Measurement
+from benchmarks.peers.libraries import LIBRARIES, builders_of
+from benchmarks.peers.works import Job, Result
+from torchrl_gpu.devices.host import keep_freed_memory
 
 
 class Worker:
     """Child process of one library; it waits without work between two requests.
+
+    With one thread its clock is CPU time, which other programs on the machine do not lengthen.
 
     Args:
         library: name of the library.
@@ -21,9 +33,7 @@ class Worker:
     """
 
     def __init__(self, library: str, threads: int) -> None:
-        self.library = library
-        count = str(threads)
-        several = "true" if threads > 1 else "false"
+        count, several = str(threads), json.dumps(threads > 1)
         environment = {
             "OMP_NUM_THREADS": count,
             "MKL_NUM_THREADS": count,
@@ -31,68 +41,64 @@ class Worker:
             "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={several} "
             f"intra_op_parallelism_threads={count}",
         }
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "benchmarks.peers.worker",
-                f"library={library}",
-                f"threads={threads}",
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment},
+        self._library = library
+        self._process = ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn"), _start, (library, threads)
         )
+        with patch.dict(os.environ, environment):
+            self._process.submit(os.getpid).result()  # starts the process
 
-    def seconds(self, job: str, variant: str, units: int) -> float:
-        """Return the seconds that a number of units of a job take.
+    def measurement(self, job: str, variant: str, units: int) -> Measurement:
+        """Return the measurement of a number of units of a job, in units per second."""
+        request = (self._library, job, variant, units)
+        return lambda: units / self._process.submit(_seconds, *request).result()
 
-        Raises:
-            RuntimeError: the process has failed; its traceback went to the error output.
-        """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([job, variant, units]) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"{self.library} failed at {job} {variant}".rstrip())
-        seconds: float = json.loads(answer)
-        return seconds
+    def close(self) -> None:
+        """End the process."""
+        self._process.shutdown(cancel_futures=True)
 
-    def __enter__(self) -> Worker:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self._process.kill()
-        self._process.communicate()
+def _start(library: str, threads: int) -> None:
+    """Prepare the child process."""
+    sys.stdout = sys.stderr  # libraries print messages of their own
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    if LIBRARIES[library].is_pinned and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
+    torch.set_num_threads(threads)
+    keep_freed_memory()  # as a training of this library does; here every library has it
+
+
+_runs: dict[tuple[str, str], Run] = {}  # in the child process, those of the current job
+
+
+def _seconds(library: str, job: str, variant: str, units: int) -> float:
+    """Return the seconds that units of a job take, which is built at its first request."""
+    if any(name != job for name, _ in _runs):
+        _runs.clear()
+        gc.collect()
+    if (job, variant) not in _runs:
+        torch.manual_seed(0)
+        _runs[job, variant] = builders_of(library)[job][variant]()
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    start = clock()
+    _runs[job, variant](units)
+    return clock() - start
 
 
 def measure(
     work: str, job: Job, sides: list[Side], workers: dict[str, Worker], rounds: int
-) -> Measurement:
-    """Measure a job of several sides in turns.
+) -> Result:
+    """Measure a job of several sides in turns; the round that warms up builds and compiles.
 
     Args:
         work: name of the work.
         job: the job.
         sides: sides to measure.
         workers: the process of each library.
-        rounds: number of rounds after a first one that warms up.
+        rounds: number of rounds after the one that warms up.
     """
-    rates: dict[Side, list[float]] = {side: [] for side in sides}
-    for side in sides:  # each fills its replay and compiles while no other is measured
-        workers[side.library].seconds(job.name, side.variant, 0)
-    for turn in range(rounds + 1):
-        for side in sides:
-            seconds = workers[side.library].seconds(job.name, side.variant, job.units)
-            if turn > 0:
-                rates[side].append(job.units / seconds)
-    return Measurement(work, job, rates)
+    measurements = {
+        side: workers[side.library].measurement(job.name, side.variant, job.units) for side in sides
+    }
+    return Result(work, job, take_turns(measurements, rounds))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from benchmarks.peers.jobs import Side
 from benchmarks.peers.libraries import LIBRARIES
-from benchmarks.peers.works import WORKS, Measurement
-from benchmarks.report import print_table
+from benchmarks.peers.works import WORKS, Result
+from benchmarks.report import picture, print_table
 
-_COLUMNS = 3
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 _OURS, _THEIRS = "tab:blue", "silver"
 
 
@@ -21,27 +22,27 @@ def title(side: Side) -> str:
     return f"{LIBRARIES[side.library].title} {side.variant}".rstrip()
 
 
-def print_work(work: str, measurements: Sequence[Measurement]) -> None:
+def print_work(work: str, results: Sequence[Result]) -> None:
     """Print the rates of a work, and those of this library over those of every other side."""
-    jobs = [m.job.title for m in measurements]
-    sides = list(dict.fromkeys(side for m in measurements for side in m.rates))
+    jobs = [r.job.title for r in results]
+    sides = list(dict.fromkeys(side for r in results for side in r.sides))
     rows = [
-        [title(side), *(_number(m.rate(side)) if side in m.rates else "" for m in measurements)]
+        [title(side), *(_number(r.samples.rate(side)) if side in r.sides else "" for r in results)]
         for side in sides
     ]
     print_table([WORKS[work].title, *jobs], rows)
-    others = list(dict.fromkeys(side for m in measurements for side in m.others))
+    others = list(dict.fromkeys(side for r in results for side in r.others))
     rows = [
-        [title(other), *(_ratios(m, other) if other in m.rates else "" for m in measurements)]
+        [title(other), *(_ratios(r, other) if other in r.others else "" for r in results)]
         for other in others
     ]
     if rows:
         print_table(["ours over theirs: default, best", *jobs], rows)
 
 
-def _ratios(measurement: Measurement, other: Side) -> str:
+def _ratios(result: Result, other: Side) -> str:
     """Return the ratios of the first and, if there are several, the best side of this library."""
-    ratios = [measurement.ratio(side, other) for side in measurement.ours]
+    ratios = [result.samples.ratio(side, other) for side in result.ours]
     return ", ".join(f"{ratio:.2f}" for ratio in dict.fromkeys((ratios[0], max(ratios))))
 
 
@@ -49,29 +50,21 @@ def _number(rate: float) -> str:
     return f"{rate:,.1f}" if rate < 1_000 else f"{rate:,.0f}"
 
 
-def draw(measurements: Sequence[Measurement], path: Path) -> None:
+def draw(results: Sequence[Result], path: Path) -> None:
     """Draw one panel for each job that several libraries do: a bar for the rate of each side."""
-    measurements = [m for m in measurements if m.others]
-    plt = importlib.import_module("matplotlib.pyplot")
-    columns = min(_COLUMNS, len(measurements))
-    rows = -(-len(measurements) // columns)
-    figure, panels = plt.subplots(rows, columns, figsize=(5 * columns, 3 * rows), squeeze=False)
-    for panel in panels.flat[len(measurements) :]:
-        panel.set_visible(False)
-    for measurement, panel in zip(measurements, panels.flat, strict=False):
-        _draw_job(panel, measurement)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    results = [result for result in results if result.others]
+    with picture(path, len(results), size=(5.0, 3.0)) as panels:
+        for result, panel in zip(results, panels, strict=True):
+            _draw_job(panel, result)
 
 
-def _draw_job(panel: Any, measurement: Measurement) -> None:
-    sides = sorted(measurement.rates, key=measurement.rate)
-    rates = [measurement.rate(side) for side in sides]
-    colors = [_OURS if measurement.job.is_ours(side) else _THEIRS for side in sides]
+def _draw_job(panel: Axes, result: Result) -> None:
+    sides = sorted(result.sides, key=result.samples.rate)
+    rates = [result.samples.rate(side) for side in sides]
+    colors = [_OURS if result.job.is_ours(side) else _THEIRS for side in sides]
     bars = panel.barh([title(side) for side in sides], rates, color=colors)
     panel.bar_label(bars, [_number(rate) for rate in rates], padding=3, fontsize="small")
-    panel.set(title=measurement.job.title, xlabel=WORKS[measurement.work].title)
+    panel.set(title=result.job.title, xlabel=WORKS[result.work].title)
     panel.margins(x=0.2)
     panel.locator_params(axis="x", nbins=4)
     panel.spines[["top", "right"]].set_visible(False)

@@ -8,32 +8,21 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from benchmarks.peers.jobs import (
-    ACTION_DIM,
-    BATCH,
-    EPOCHS,
-    GAMMA,
-    HIDDEN,
-    OBSERVATION_DIM,
-    ROLLOUT_ENVS,
-    ROLLOUT_STEPS,
-    UPDATES_A_ROLLOUT,
-    Builders,
-    Run,
-)
+from benchmarks.fixture import ACTION_DIM, HIDDEN, OBSERVATION_DIM
+from benchmarks.measuring import Run
+from benchmarks.peers.jobs import RANDOM_PPO, Builders, PPOTask, every
 
 _GROUPS = {"actor": ["policy"], "critic": ["policy"]}
 _DISTRIBUTION = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": "log"}
 
 
-def make_ppo(observation: TensorDict, actions: int, steps: int, **settings: Any) -> Any:
+def make_ppo(observation: TensorDict, actions: int, task: PPOTask) -> Any:
     """Return PPO with its storage.
 
     Args:
         observation: example of the observations `[num_envs]`, with the entry `policy`.
         actions: number of dimensions of the action.
-        steps: number of steps of a rollout.
-        settings: further arguments of PPO.
+        task: settings.
     """
     network = pkgutil.resolve_name("rsl_rl.models:MLPModel")
     common: dict[str, Any] = {"hidden_dims": list(HIDDEN), "activation": "relu"}
@@ -42,52 +31,47 @@ def make_ppo(observation: TensorDict, actions: int, steps: int, **settings: Any)
     )
     critic = network(observation, _GROUPS, "critic", 1, **common)
     storage = pkgutil.resolve_name("rsl_rl.storage:RolloutStorage")(
-        "rl", len(observation), steps, observation, [actions]
+        "rl", task.num_envs, task.rollout_length, observation, [actions]
     )
     return pkgutil.resolve_name("rsl_rl.algorithms:PPO")(
         actor,
         critic,
         storage,
-        gamma=GAMMA,
+        num_learning_epochs=task.epochs,
+        num_mini_batches=task.minibatches,
+        gamma=task.gamma,
+        lam=task.gae_lambda,
         value_loss_coef=0.5,
         entropy_coef=0.0,
-        learning_rate=3e-4,
+        learning_rate=task.learning_rate,
         max_grad_norm=0.5,
         use_clipped_value_loss=False,
         schedule="fixed",
         normalize_advantage_per_mini_batch=True,
-        **settings,
     )
 
 
 def build_ppo() -> Run:
     """Return a run of PPO's updates, all epochs of one rollout at a time."""
+    num_envs = RANDOM_PPO.num_envs
 
     def observe() -> TensorDict:
-        return TensorDict({"policy": torch.randn(ROLLOUT_ENVS, OBSERVATION_DIM)}, [ROLLOUT_ENVS])
+        return TensorDict({"policy": torch.randn(num_envs, OBSERVATION_DIM)}, [num_envs])
 
-    ppo = make_ppo(
-        observe(),
-        ACTION_DIM,
-        ROLLOUT_STEPS,
-        num_learning_epochs=EPOCHS,
-        num_mini_batches=ROLLOUT_ENVS * ROLLOUT_STEPS // BATCH,
-    )
+    ppo = make_ppo(observe(), ACTION_DIM, RANDOM_PPO)
+    no = torch.zeros(num_envs)
     with torch.inference_mode():
-        for _ in range(ROLLOUT_STEPS):
+        for _ in range(RANDOM_PPO.rollout_length):
             ppo.act(observe())
-            no = torch.zeros(ROLLOUT_ENVS)
-            ppo.process_env_step(observe(), torch.randn(ROLLOUT_ENVS), no, {})
+            ppo.process_env_step(observe(), torch.randn(num_envs), no, {})
     last = observe()
 
-    def run(updates: int) -> None:
-        for _ in range(updates // UPDATES_A_ROLLOUT):
-            with torch.inference_mode():
-                ppo.compute_returns(last)
-            ppo.update()
+    def learn_from_the_rollout() -> None:
+        with torch.inference_mode():
+            ppo.compute_returns(last)
+        ppo.update()
 
-    run(UPDATES_A_ROLLOUT)
-    return run
+    return every(RANDOM_PPO.updates, learn_from_the_rollout)
 
 
 BUILDERS: Builders = {"updates_ppo": {"": build_ppo}}

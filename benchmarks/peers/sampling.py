@@ -14,17 +14,18 @@ from torchrl.data import (
 )
 from torchrl.data.replay_buffers import samplers
 
-from benchmarks.peers.jobs import (
+from benchmarks.fixture import (
     ACTION_DIM,
     BATCH,
+    CPU,
     OBSERVATION_DIM,
-    Builders,
-    RandomEnv,
-    Run,
+    random_transitions,
+    specs,
 )
+from benchmarks.measuring import Run, times
+from benchmarks.peers.jobs import Builders, RandomEnv
 from benchmarks.peers.plain import random_batch
 from benchmarks.peers.plain_agents import Replay
-from benchmarks.peers.random_data import random_step, specs
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
@@ -40,23 +41,19 @@ def build_ours(prioritized: bool, updates: bool = False) -> Run:
         updates: also write new priorities of each batch.
     """
     build = PrioritizedReplayBuffer if prioritized else ReplayBuffer
-    see, act = specs(_WRITERS, is_discrete=False)
+    see, act = specs(_WRITERS)
     # Random observations never follow one another, so that each transition takes two rows.
-    replay = build(2 * ENTRIES, see, act, _WRITERS, torch.device("cpu"))
+    replay = build(2 * ENTRIES, see, act, _WRITERS, CPU)
     for _ in range(ENTRIES // _WRITERS):
-        replay.extend(random_step(_WRITERS, act))
+        replay.extend(random_transitions(see, act))
     priorities = torch.rand(BATCH)
 
-    def run(batches: int) -> None:
-        for _ in range(batches):
-            batch = replay.sample(BATCH)
-            if updates:
-                replay.update_priorities(batch, priorities)
+    def sample_and_update() -> None:
+        replay.update_priorities(replay.sample(BATCH), priorities)
 
     if prioritized:  # gives priorities to a part of the entries, so that they differ
-        for _ in range(100):
-            replay.update_priorities(replay.sample(BATCH), priorities)
-    return run
+        times(sample_and_update)(100)
+    return times(sample_and_update if updates else partial(replay.sample, BATCH))
 
 
 def build_torchrl(prioritized: bool, updates: bool = False) -> Run:
@@ -68,16 +65,13 @@ def build_torchrl(prioritized: bool, updates: bool = False) -> Run:
         )
     else:
         replay = TensorDictReplayBuffer(storage=storage, batch_size=BATCH)
-    replay.extend(random_step(ENTRIES, specs(ENTRIES, is_discrete=False)[1]))
+    replay.extend(random_transitions(*specs(ENTRIES)))
     priorities = torch.rand(BATCH)
 
-    def run(batches: int) -> None:
-        for _ in range(batches):
-            batch = replay.sample()
-            if updates:
-                replay.update_tensordict_priority(batch.set("td_error", priorities))
+    def sample_and_update() -> None:
+        replay.update_tensordict_priority(replay.sample().set("td_error", priorities))
 
-    return run
+    return times(sample_and_update if updates else replay.sample)
 
 
 def build_sb3() -> Run:
@@ -90,24 +84,14 @@ def build_sb3() -> Run:
     replay.next_observations = numbers.random((ENTRIES, 1, OBSERVATION_DIM), full)
     replay.actions = numbers.random((ENTRIES, 1, ACTION_DIM), full)
     replay.full = True
-
-    def run(batches: int) -> None:
-        for _ in range(batches):
-            replay.sample(BATCH)
-
-    return run
+    return times(partial(replay.sample, BATCH))
 
 
 def build_plain() -> Run:
     """Return a run of batches from a ring of tensors, uniformly."""
     replay = Replay(ENTRIES, random_batch(1, is_discrete=False))
     replay.add(random_batch(ENTRIES, is_discrete=False))
-
-    def run(batches: int) -> None:
-        for _ in range(batches):
-            replay.sample()
-
-    return run
+    return times(replay.sample)
 
 
 # Without its compiled extension, which is for other releases of torch, TorchRL samples uniformly.

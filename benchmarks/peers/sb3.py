@@ -11,44 +11,38 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from benchmarks.fixture import ACTION_DIM, BATCH, HIDDEN, NUM_ACTIONS, OBSERVATION_DIM
+from benchmarks.measuring import Run
+from benchmarks.peers import jobs
 from benchmarks.peers.jobs import (
-    ACTION_DIM,
-    BATCH,
-    EPOCHS,
-    FRACTIONS,
+    CARTPOLE_PPO,
     GAMMA,
-    HIDDEN,
-    NUM_ACTIONS,
-    OBSERVATION_DIM,
-    ROLLOUT_ENVS,
-    ROLLOUT_STEPS,
-    STORED,
-    TARGET_PERIOD,
-    UPDATES_A_ROLLOUT,
+    RANDOM_PPO,
     Build,
     Builders,
+    PPOTask,
     RandomEnv,
-    Run,
+    every,
 )
-from benchmarks.peers.tasks import CARTPOLE, PENDULUM, PPO_TASK, SAC_TASK
 
 _OFF_POLICY: dict[str, Any] = {
     "batch_size": BATCH,
-    "buffer_size": STORED,
+    "buffer_size": jobs.STORED,
     "gamma": GAMMA,
     "policy_kwargs": {"net_arch": list(HIDDEN)},
 }
-_DISCRETE = {**_OFF_POLICY, "tau": 1.0, "target_update_interval": TARGET_PERIOD}
+_DISCRETE = {**_OFF_POLICY, "tau": 1.0, "target_update_interval": jobs.TARGET_PERIOD}
+_SAC: dict[str, Any] = {
+    "learning_rate": jobs.LEARNING_RATE,
+    "learning_starts": jobs.RANDOM_FRAMES,
+    "buffer_size": jobs.CAPACITY,
+    "batch_size": BATCH,
+    "train_freq": 1,
+    "gradient_steps": 1,
+    "policy_kwargs": {"net_arch": list(HIDDEN)},
+}
 _NO_LOGGER = "stable_baselines3.common.logger:Logger"
 _MAKE_ENV = "stable_baselines3.common.env_util:make_vec_env"
-
-
-def _networks(name: str) -> dict[str, Any]:
-    """Return the settings of the networks of an algorithm, `package:Class`."""
-    relu = "jax.nn:relu" if name.startswith("sbx") else "torch.nn:ReLU"
-    # PPO alone has tanh by default.
-    activation = {"activation_fn": pkgutil.resolve_name(relu)} if name.endswith(":PPO") else {}
-    return {"net_arch": list(HIDDEN), **activation}
 
 
 def _model(name: str, env: Any, **settings: Any) -> Any:
@@ -64,7 +58,7 @@ def _model(name: str, env: Any, **settings: Any) -> Any:
 def fill(replay: Any, is_discrete: bool) -> None:
     """Fill a replay of Stable-Baselines3 with random transitions."""
     numbers = np.random.default_rng(0)
-    for _ in range(STORED):
+    for _ in range(jobs.STORED):
         action: Any = numbers.uniform(-1.0, 1.0, (1, ACTION_DIM))
         if is_discrete:
             action = numbers.integers(NUM_ACTIONS, size=(1, 1))
@@ -91,71 +85,64 @@ def build_off_policy(name: str, is_discrete: bool, at_once: int = 1, **settings:
     model = _model(name, RandomEnv(is_discrete), **{**common, **settings})
     fill(model.replay_buffer, is_discrete)
 
-    def run(updates: int) -> None:
-        for _ in range(updates // at_once):
-            model.train(gradient_steps=at_once, batch_size=BATCH)
+    return every(at_once, partial(model.train, gradient_steps=at_once, batch_size=BATCH))
 
-    run(3 * at_once)
-    return run
+
+def ppo_settings(name: str, task: PPOTask) -> dict[str, Any]:
+    """Return the arguments of PPO, `package:Class`."""
+    relu = "jax.nn:relu" if name.startswith("sbx") else "torch.nn:ReLU"  # tanh by default
+    activation = pkgutil.resolve_name(relu)
+    return {
+        "learning_rate": task.learning_rate,
+        "n_steps": task.rollout_length,
+        "batch_size": task.batch_size,
+        "n_epochs": task.epochs,
+        "gamma": task.gamma,
+        "gae_lambda": task.gae_lambda,
+        "policy_kwargs": {"net_arch": list(HIDDEN), "activation_fn": activation},
+    }
 
 
 def build_ppo(name: str) -> Run:
     """Return a run of PPO's updates, all epochs of one rollout at a time."""
-    env = pkgutil.resolve_name(_MAKE_ENV)(lambda: RandomEnv(is_discrete=False), ROLLOUT_ENVS)
-    model = _model(
-        name,
-        env,
-        n_steps=ROLLOUT_STEPS,
-        batch_size=BATCH,
-        n_epochs=EPOCHS,
-        gamma=GAMMA,
-        policy_kwargs=_networks(name),
-    )
+    task = RANDOM_PPO
+    env = pkgutil.resolve_name(_MAKE_ENV)(lambda: RandomEnv(is_discrete=False), task.num_envs)
+    model = _model(name, env, **ppo_settings(name, task))
     rollout = model.rollout_buffer
-    _, callback = model._setup_learn(ROLLOUT_ENVS * ROLLOUT_STEPS, None)
-    model.collect_rollouts(model.env, callback, rollout, ROLLOUT_STEPS)
+    _, callback = model._setup_learn(task.frames, None)
+    model.collect_rollouts(model.env, callback, rollout, task.rollout_length)
     collected = {k: v.copy() for k, v in vars(rollout).items() if isinstance(v, np.ndarray)}
-    last_values, ends = torch.zeros(ROLLOUT_ENVS), np.zeros(ROLLOUT_ENVS)
+    last_values, ends = torch.zeros(task.num_envs), np.zeros(task.num_envs)
 
-    def run(updates: int) -> None:
-        for _ in range(updates // UPDATES_A_ROLLOUT):
-            for key, array in collected.items():  # `train` changes the shapes of the arrays
-                setattr(rollout, key, array)
-            rollout.generator_ready = False
-            rollout.compute_returns_and_advantage(last_values, ends)
-            model.train()
+    def learn_from_the_rollout() -> None:
+        for key, array in collected.items():  # `train` changes the shapes of the arrays
+            setattr(rollout, key, array)
+        rollout.generator_ready = False
+        rollout.compute_returns_and_advantage(last_values, ends)
+        model.train()
 
-    run(UPDATES_A_ROLLOUT)
-    return run
+    return every(task.updates, learn_from_the_rollout)
 
 
 def build_training(name: str, task: str, num_envs: int, settings: dict[str, Any]) -> Run:
     """Return a run of frames of training in a Gymnasium environment."""
     env = pkgutil.resolve_name(_MAKE_ENV)(lambda: gym.make(task), num_envs)
-    model = _model(name, env, **settings, policy_kwargs=_networks(name))
-
-    def run(frames: int) -> None:
-        model.learn(frames, reset_num_timesteps=False)
-
-    return run
+    return partial(_model(name, env, **settings).learn, reset_num_timesteps=False)
 
 
-SAC_SETTINGS: dict[str, Any] = {
-    "learning_rate": SAC_TASK.learning_rate,
-    "learning_starts": SAC_TASK.random_frames,
-    "buffer_size": SAC_TASK.capacity,
-    "batch_size": BATCH,
-    "train_freq": 1,
-    "gradient_steps": 1,
-}
-PPO_SETTINGS: dict[str, Any] = {
-    "learning_rate": PPO_TASK.learning_rate,
-    "n_steps": PPO_TASK.rollout_length,
-    "batch_size": BATCH,
-    "n_epochs": PPO_TASK.epochs,
-    "gamma": PPO_TASK.gamma,
-    "gae_lambda": PPO_TASK.gae_lambda,
-}
+def trainings(package: str) -> dict[str, dict[str, Build]]:
+    """Return the builders of both training jobs in a package."""
+    sac, ppo = f"{package}:SAC", f"{package}:PPO"
+    return {
+        "training_sac": {"": partial(build_training, sac, jobs.PENDULUM, 1, _SAC)},
+        "training_ppo": {"": partial(train_ppo, ppo)},
+    }
+
+
+def train_ppo(name: str) -> Run:
+    """Return a run of frames of PPO on CartPole-v1."""
+    settings = ppo_settings(name, CARTPOLE_PPO)
+    return build_training(name, jobs.CARTPOLE, CARTPOLE_PPO.num_envs, settings)
 
 
 def _off_policy(name: str, is_discrete: bool = False, **settings: Any) -> Build:
@@ -173,15 +160,8 @@ BUILDERS: Builders = {
     "updates_dqn": {"": _off_policy("DQN", is_discrete=True)},
     # 200 quantiles are the default, FRACTIONS as many as IQN draws here.
     "updates_iqn": {
-        f"QR-DQN {number} quantiles": _quantiles(number) for number in (200, FRACTIONS)
+        f"QR-DQN {number} quantiles": _quantiles(number) for number in (200, jobs.FRACTIONS)
     },
     "updates_ppo": {"": partial(build_ppo, "stable_baselines3:PPO")},
-    "training_sac": {
-        "": partial(build_training, "stable_baselines3:SAC", PENDULUM, 1, SAC_SETTINGS)
-    },
-    "training_ppo": {
-        "": partial(
-            build_training, "stable_baselines3:PPO", CARTPOLE, PPO_TASK.num_envs, PPO_SETTINGS
-        )
-    },
+    **trainings("stable_baselines3"),
 }

@@ -5,14 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from benchmarks.peers.jobs import Build, Builders
-from benchmarks.peers.sb3 import (
-    PPO_SETTINGS,
-    SAC_SETTINGS,
-    build_off_policy,
-    build_ppo,
-    build_training,
-)
-from benchmarks.peers.tasks import CARTPOLE, PENDULUM, PPO_TASK
+from benchmarks.peers.sb3 import build_off_policy, build_ppo, trainings
 
 _AT_ONCE = 10
 
@@ -28,8 +21,5 @@ BUILDERS: Builders = {
     "updates_ddpg": _variants("DDPG"),
     "updates_dqn": _variants("DQN", is_discrete=True),
     "updates_ppo": {"": partial(build_ppo, "sbx:PPO")},
-    "training_sac": {"": partial(build_training, "sbx:SAC", PENDULUM, 1, SAC_SETTINGS)},
-    "training_ppo": {
-        "": partial(build_training, "sbx:PPO", CARTPOLE, PPO_TASK.num_envs, PPO_SETTINGS)
-    },
+    **trainings("sbx"),
 }

@@ -13,23 +13,20 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from agents.ppo import PPO
-from benchmarks.peers import plain_agents, rsl_rl, skrl
-from benchmarks.peers.jobs import HIDDEN, Builders, Run
-from benchmarks.peers.ours import Training, extremes
-from benchmarks.peers.plain_agents import Rollout
-from benchmarks.peers.tasks import SEAS_TASK
+from benchmarks.fixture import CPU
+from benchmarks.measuring import Run
+from benchmarks.peers import ours, plain, plain_agents, rsl_rl, skrl
+from benchmarks.peers.jobs import SEAS_PPO, Builders, every
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.specs import GROUP
-from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.execution.execution import CompileMode, Execution
 from torchrl_gpu.execution.precision import PrecisionName
 
-_TASK = SEAS_TASK
+_ACTIONS = 2  # dimensions of a vessel's action
 
 
 class Outcome(NamedTuple):
-    """Result of a step of all vessels: observations `[N, D]`, all else `[N]`."""
+    """Result of a step of all vessels: observations `[N, D]`, all else `[N, 1]`."""
 
     observation: Tensor  # of the next step
     reward: Tensor
@@ -37,20 +34,25 @@ class Outcome(NamedTuple):
     truncated: Tensor
 
 
+def make_env() -> MarineNavEnv:
+    """Return the seas."""
+    return MarineNavEnv(num_envs=SEAS_PPO.num_envs, num_robots=1)
+
+
 class Vessels:
     """The environment as tensors, without TensorDict.
 
     Attributes:
-        observation: present observations `[N, D]`.
+        observation: current observations `[N, D]`.
     """
 
     def __init__(self) -> None:
-        self._env = MarineNavEnv(num_envs=_TASK.num_envs, num_robots=1)
+        self._env = make_env()
         self._root = self._env.reset()
 
     @property
     def observation(self) -> Tensor:
-        """Present observations `[N, D]`."""
+        """Current observations `[N, D]`."""
         observation: Tensor = self._root[GROUP, "observation"][:, 0]
         return observation
 
@@ -59,66 +61,26 @@ class Vessels:
         self._root[GROUP, "action"] = action.clamp(-1.0, 1.0).unsqueeze(1)
         transition, self._root = self._env.step_and_maybe_reset(self._root)
         after = transition["next", GROUP]
-        return Outcome(
-            self.observation,
-            after["reward"][:, 0, 0],
-            after["terminated"][:, 0, 0],
-            after["truncated"][:, 0, 0],
-        )
-
-
-def _dimensions(vessels: Vessels) -> tuple[int, int]:
-    """Return the numbers of observed quantities and of dimensions of the action."""
-    return vessels.observation.shape[1], 2
+        ends = (after[key][:, 0] for key in ("reward", "terminated", "truncated"))
+        return Outcome(self.observation, *ends)
 
 
 def build_ours(precision: PrecisionName = "fp32", compile: CompileMode = "off") -> Run:
     """Return a run of frames of this library."""
-    env = MarineNavEnv(num_envs=_TASK.num_envs, num_robots=1)
-    agent = PPO(
-        observation_spec(env, ["observation"]),
-        action_spec(env),
-        torch.device("cpu"),
-        hidden_sizes=HIDDEN,
-        batch_size=_TASK.batch_size,
-        rollout_length=_TASK.rollout_length,
-        epochs=_TASK.epochs,
-    )
-    return Training(env, agent, execution=Execution(agent.device, precision, compile))
+    return ours.train_ppo(make_env(), SEAS_PPO, Execution(CPU, precision, compile))
 
 
 def build_plain() -> Run:
     """Return a run of frames in plain PyTorch."""
     vessels = Vessels()
-    observed, actions = _dimensions(vessels)
-    learner = plain_agents.PPO(
-        observed, actions, False, epochs=_TASK.epochs, batch_size=_TASK.batch_size
-    )
 
-    @torch.no_grad()
-    def step() -> Rollout:
-        observation = vessels.observation
-        distribution = learner.distribution(observation)
-        action = distribution.sample()
-        outcome = vessels.step(action)
-        return Rollout(
-            observation,
-            action,
-            learner.log_prob(distribution, action),
-            learner.critic(observation).squeeze(-1),
-            outcome.reward,
-            (outcome.terminated | outcome.truncated).float(),
-        )
+    def step(action: Tensor) -> plain.Step:
+        after, reward, terminated, truncated = vessels.step(action)
+        return after, reward.squeeze(1), (terminated | truncated).squeeze(1).float()
 
-    def run(frames: int) -> None:
-        for _ in range(frames // _TASK.frames):
-            steps = [step() for _ in range(_TASK.rollout_length)]
-            rollout = Rollout(*(torch.stack(entries) for entries in zip(*steps, strict=True)))
-            with torch.no_grad():
-                last_value = learner.critic(vessels.observation).squeeze(-1)
-            learner.update(rollout, last_value)
-
-    return run
+    first = vessels.observation
+    learner = plain_agents.PPO(first.shape[1], _ACTIONS, is_discrete=False, task=SEAS_PPO)
+    return plain.train_ppo(learner, SEAS_PPO, first, step)
 
 
 def build_rsl_rl() -> Run:
@@ -126,76 +88,35 @@ def build_rsl_rl() -> Run:
     vessels = Vessels()
 
     def observe() -> TensorDict:
-        return TensorDict({"policy": vessels.observation}, [_TASK.num_envs])
+        return TensorDict({"policy": vessels.observation}, [SEAS_PPO.num_envs])
 
-    ppo = rsl_rl.make_ppo(
-        observe(),
-        _dimensions(vessels)[1],
-        _TASK.rollout_length,
-        num_learning_epochs=_TASK.epochs,
-        num_mini_batches=_TASK.minibatches,
-    )
+    ppo = rsl_rl.make_ppo(observe(), _ACTIONS, SEAS_PPO)
 
-    def run(frames: int) -> None:
-        for _ in range(frames // _TASK.frames):
-            with torch.inference_mode():
-                for _ in range(_TASK.rollout_length):
-                    outcome = vessels.step(ppo.act(observe()))
-                    done = (outcome.terminated | outcome.truncated).long()
-                    time_outs = {"time_outs": outcome.truncated.float()}
-                    ppo.process_env_step(observe(), outcome.reward, done, time_outs)
-                ppo.compute_returns(observe())
-            ppo.update()
+    def collect_and_learn() -> None:
+        with torch.inference_mode():
+            for _ in range(SEAS_PPO.rollout_length):
+                _, reward, terminated, truncated = vessels.step(ppo.act(observe()))
+                done = (terminated | truncated).squeeze(1).long()
+                time_outs = {"time_outs": truncated.squeeze(1).float()}
+                ppo.process_env_step(observe(), reward.squeeze(1), done, time_outs)
+            ppo.compute_returns(observe())
+        ppo.update()
 
-    return run
+    return every(SEAS_PPO.frames, collect_and_learn)
 
 
 def build_skrl() -> Run:
     """Return a run of frames of skrl."""
     vessels = Vessels()
-    observed, actions = _dimensions(vessels)
+    first = vessels.observation
     spaces = {
-        "observation_space": gym.spaces.Box(-float("inf"), float("inf"), (observed,)),
-        "action_space": gym.spaces.Box(-1.0, 1.0, (actions,)),
+        "observation_space": gym.spaces.Box(-float("inf"), float("inf"), first.shape[1:]),
+        "action_space": gym.spaces.Box(-1.0, 1.0, (_ACTIONS,)),
     }
-    learner = skrl.agent(
-        "PPO",
-        skrl.ppo_models(spaces),
-        skrl.memory_of(_TASK.rollout_length, _TASK.num_envs),
-        spaces,
-        rollouts=_TASK.rollout_length,
-        learning_epochs=_TASK.epochs,
-        mini_batches=_TASK.minibatches,
-        value_clip=0.0,
-        value_loss_scale=0.5,
-    )
-    learner.enable_training_mode(True)
-
-    def run(frames: int) -> None:
-        for _ in range(frames // _TASK.num_envs):
-            step = {"timestep": 1, "timesteps": 1}
-            with torch.no_grad():
-                observation = vessels.observation
-                action, _ = learner.act(observation, None, **step)
-                outcome = vessels.step(action)
-                learner.record_transition(
-                    observations=observation,
-                    states=None,
-                    actions=action,
-                    rewards=outcome.reward.unsqueeze(1),
-                    next_observations=outcome.observation,
-                    next_states=None,
-                    terminated=outcome.terminated.unsqueeze(1),
-                    truncated=outcome.truncated.unsqueeze(1),
-                    infos={},
-                    **step,
-                )
-            learner.post_interaction(**step)
-
-    return run
+    return skrl.train_ppo(skrl.make_ppo(spaces, SEAS_PPO), first, vessels.step)
 
 
-OURS: Builders = {"seas_ppo": extremes(build_ours)}
+OURS: Builders = {"seas_ppo": ours.extremes(build_ours)}
 PLAIN: Builders = {"seas_ppo": {"": build_plain}}
 RSL_RL: Builders = {"seas_ppo": {"": build_rsl_rl}}
 SKRL: Builders = {"seas_ppo": {"": build_skrl}}

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from benchmarks.fixture import ACTION_DIM, BATCH, HIDDEN, NUM_ACTIONS, OBSERVATION_DIM
+from benchmarks.measuring import Run, times
 from benchmarks.peers.jobs import (
-    ACTION_DIM,
-    BATCH,
-    EPOCHS,
     GAMMA,
-    HIDDEN,
-    NUM_ACTIONS,
-    OBSERVATION_DIM,
-    ROLLOUT_ENVS,
-    ROLLOUT_STEPS,
+    RANDOM_PPO,
     STORED,
     TARGET_PERIOD,
-    UPDATES_A_ROLLOUT,
     WRITERS,
     Build,
     Builders,
+    PPOTask,
     RandomEnv,
-    Run,
+    every,
 )
 
 _MODELS = "skrl.utils.model_instantiators.torch"
@@ -120,61 +116,86 @@ def build_off_policy(name: str, is_discrete: bool = False) -> Run:
             terminated=torch.zeros(WRITERS, 1, dtype=torch.bool),
         )
 
-    def run(updates: int) -> None:
-        for _ in range(updates):
-            learner.update(**_STEP)
-
-    run(3)
-    return run
+    return times(partial(learner.update, **_STEP))
 
 
-def ppo_models(spaces: Mapping[str, Any]) -> dict[str, Any]:
-    """Return actor and critic of PPO."""
-    return {
+def make_ppo(spaces: Mapping[str, Any], task: PPOTask) -> Any:
+    """Return PPO with its memory."""
+    models = {
         "policy": model("gaussian", spaces, "ACTIONS", "OBSERVATIONS"),
         "value": model("deterministic", spaces, "ONE", "OBSERVATIONS"),
     }
-
-
-def build_ppo() -> Run:
-    """Return a run of PPO's updates, all epochs of one rollout at a time."""
-    spaces = spaces_of(is_discrete=False)
     learner = agent(
         "PPO",
-        ppo_models(spaces),
-        memory_of(ROLLOUT_STEPS, ROLLOUT_ENVS),
+        models,
+        memory_of(task.rollout_length, task.num_envs),
         spaces,
-        rollouts=ROLLOUT_STEPS,
-        learning_epochs=EPOCHS,
-        mini_batches=ROLLOUT_ENVS * ROLLOUT_STEPS // BATCH,
+        rollouts=task.rollout_length,
+        learning_epochs=task.epochs,
+        mini_batches=task.minibatches,
         value_clip=0.0,
         value_loss_scale=0.5,
     )
     learner.enable_training_mode(True)
-    no = torch.zeros(ROLLOUT_ENVS, 1, dtype=torch.bool)
+    return learner
+
+
+# The next observations `[N, D]`; rewards, terminations and truncations, each `[N, 1]`.
+Step = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def record(learner: Any, observation: Tensor, step: Callable[[Tensor], Step]) -> Tensor:
+    """Act in all environments, keep the transitions for PPO, and return the next observations.
+
+    Args:
+        learner: PPO.
+        observation: observations `[N, D]`.
+        step: steps all environments by actions.
+    """
     with torch.no_grad():
-        for _ in range(ROLLOUT_STEPS):
-            observation = torch.randn(ROLLOUT_ENVS, OBSERVATION_DIM)
-            action, _ = learner.act(observation, None, **_STEP)
-            learner.record_transition(
-                observations=observation,
-                states=None,
-                actions=action,
-                rewards=torch.randn(ROLLOUT_ENVS, 1),
-                next_observations=observation,
-                next_states=None,
-                terminated=no,
-                truncated=no,
-                infos={},
-                **_STEP,
-            )
+        action, _ = learner.act(observation, None, **_STEP)
+        after, reward, terminated, truncated = step(action)
+        learner.record_transition(
+            observations=observation,
+            states=None,
+            actions=action,
+            rewards=reward,
+            next_observations=after,
+            next_states=None,
+            terminated=terminated,
+            truncated=truncated,
+            infos={},
+            **_STEP,
+        )
+    return after
 
-    def run(updates: int) -> None:
-        for _ in range(updates // UPDATES_A_ROLLOUT):
-            learner.update(**_STEP)
 
-    run(UPDATES_A_ROLLOUT)
-    return run
+def train_ppo(learner: Any, observation: Tensor, step: Callable[[Tensor], Step]) -> Run:
+    """Return a run of frames of PPO, see `record`."""
+
+    def step_and_learn() -> None:
+        nonlocal observation
+        observation = record(learner, observation, step)
+        learner.post_interaction(**_STEP)
+
+    return every(len(observation), step_and_learn)
+
+
+def build_ppo() -> Run:
+    """Return a run of PPO's updates, all epochs of one rollout at a time."""
+    learner = make_ppo(spaces_of(is_discrete=False), RANDOM_PPO)
+    shape = (RANDOM_PPO.num_envs, 1)
+    no = torch.zeros(shape, dtype=torch.bool)
+
+    def observe() -> Tensor:
+        return torch.randn(RANDOM_PPO.num_envs, OBSERVATION_DIM)
+
+    observation = observe()
+    for _ in range(RANDOM_PPO.rollout_length):
+        observation = record(
+            learner, observation, lambda _: (observe(), torch.randn(shape), no, no)
+        )
+    return every(RANDOM_PPO.updates, partial(learner.update, **_STEP))
 
 
 def _off_policy(name: str, is_discrete: bool = False) -> dict[str, Build]:

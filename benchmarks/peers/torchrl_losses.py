@@ -31,23 +31,18 @@ from torchrl.objectives import (
 )
 from torchrl.objectives.value import GAE
 
-from benchmarks.peers.jobs import (
+from benchmarks.fixture import (
     ACTION_DIM,
     BATCH,
-    EPOCHS,
-    GAMMA,
     HIDDEN,
     NUM_ACTIONS,
     OBSERVATION_DIM,
-    ROLLOUT_ENVS,
-    ROLLOUT_STEPS,
-    STORED,
-    TARGET_PERIOD,
-    UPDATES_A_ROLLOUT,
-    Builders,
-    Run,
+    random_transitions,
+    specs,
 )
-from benchmarks.peers.random_data import random_step, specs
+from benchmarks.measuring import Run, times
+from benchmarks.peers.jobs import GAMMA, RANDOM_PPO, STORED, TARGET_PERIOD, Builders, every
+from torchrl_gpu.environments.specs import ActionKind
 
 _MAX_NORM = 10.0
 
@@ -98,7 +93,7 @@ def sac() -> Parts:
         gaussian_actor(TanhNormal, return_log_prob=True),
         ValueOperator(_Critic(), in_keys=["observation", "action"]),
         loss_function="l2",
-        action_spec=specs(1, is_discrete=False)[1],
+        action_spec=specs(1)[1],
     )
     loss.make_value_estimator(gamma=GAMMA)
     optimizers: list[torch.optim.Optimizer] = [
@@ -135,34 +130,33 @@ def dqn() -> Parts:
     return loss, targets, [_adam(loss.parameters(), 1e-3)], True
 
 
-def build_off_policy(build: Callable[[], Parts], is_discrete: bool = False) -> Run:
+def build_off_policy(build: Callable[[], Parts], kind: ActionKind = "continuous") -> Run:
     """Return a run of updates with batches from a filled replay."""
     loss, targets, optimizers, is_clipped = build()
     replay = TensorDictReplayBuffer(storage=LazyTensorStorage(STORED), batch_size=BATCH)
-    replay.extend(random_step(STORED, specs(STORED, is_discrete)[1]))
+    replay.extend(random_transitions(*specs(STORED, kind=kind)))
 
-    def run(updates: int) -> None:
-        for _ in range(updates):
-            losses = loss(replay.sample())
-            total = sum(value for name, value in losses.items() if name.startswith("loss"))
-            assert isinstance(total, torch.Tensor)
-            total.backward()
-            for optimizer in optimizers:
-                if is_clipped:
-                    nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], _MAX_NORM)
-                optimizer.step()
-                optimizer.zero_grad()
-            targets.step()
+    def update() -> None:
+        losses = loss(replay.sample())
+        total = sum(value for name, value in losses.items() if name.startswith("loss"))
+        assert isinstance(total, torch.Tensor)
+        total.backward()
+        for optimizer in optimizers:
+            if is_clipped:
+                nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], _MAX_NORM)
+            optimizer.step()
+            optimizer.zero_grad()
+        targets.step()
 
-    run(3)
-    return run
+    return times(update)
 
 
 def build_ppo() -> Run:
     """Return a run of PPO's updates, all epochs of one rollout at a time."""
+    task = RANDOM_PPO
     actor = gaussian_actor(IndependentNormal, return_log_prob=True)
     critic = ValueOperator(_mlp(OBSERVATION_DIM, 1), in_keys=["observation"])
-    advantage = GAE(gamma=GAMMA, lmbda=0.95, value_network=critic)
+    advantage = GAE(gamma=task.gamma, lmbda=task.gae_lambda, value_network=critic)
     loss = ClipPPOLoss(
         actor,
         critic,
@@ -171,36 +165,35 @@ def build_ppo() -> Run:
         loss_critic_type="l2",
         normalize_advantage=True,
     )
-    optimizer = _adam(loss.parameters(), 3e-4)
-    size = ROLLOUT_ENVS * ROLLOUT_STEPS
-    rollout = random_step(size, specs(size, is_discrete=False)[1])
+    optimizer = _adam(loss.parameters(), task.learning_rate)
+    rollout = random_transitions(*specs(task.frames))
     with torch.no_grad():
         actor(rollout)
-    rollout = rollout.reshape(ROLLOUT_ENVS, ROLLOUT_STEPS)
+    rollout = rollout.reshape(task.num_envs, task.rollout_length)
     replay = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(size), sampler=SamplerWithoutReplacement(), batch_size=BATCH
+        storage=LazyTensorStorage(task.frames),
+        sampler=SamplerWithoutReplacement(),
+        batch_size=task.batch_size,
     )
 
-    def run(updates: int) -> None:
-        for _ in range(updates // UPDATES_A_ROLLOUT):
-            with torch.no_grad():
-                advantage(rollout)
-            for _ in range(EPOCHS):
-                replay.extend(rollout.reshape(-1))
-                for batch in replay:
-                    losses = loss(batch)
-                    (losses["loss_objective"] + losses["loss_critic"]).backward()
-                    nn.utils.clip_grad_norm_(loss.parameters(), 0.5)
-                    optimizer.step()
-                    optimizer.zero_grad()
+    def learn_from_the_rollout() -> None:
+        with torch.no_grad():
+            advantage(rollout)
+        for _ in range(task.epochs):
+            replay.extend(rollout.reshape(-1))
+            for batch in replay:
+                losses = loss(batch)
+                (losses["loss_objective"] + losses["loss_critic"]).backward()
+                nn.utils.clip_grad_norm_(loss.parameters(), 0.5)
+                optimizer.step()
+                optimizer.zero_grad()
 
-    run(UPDATES_A_ROLLOUT)
-    return run
+    return every(task.updates, learn_from_the_rollout)
 
 
 BUILDERS: Builders = {
     "updates_sac": {"": partial(build_off_policy, sac)},
     "updates_ddpg": {"": partial(build_off_policy, ddpg)},
-    "updates_dqn": {"": partial(build_off_policy, dqn, is_discrete=True)},
+    "updates_dqn": {"": partial(build_off_policy, dqn, kind="discrete")},
     "updates_ppo": {"": build_ppo},
 }

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from benchmarks.peers.jobs import UPDATES_A_ROLLOUT, Side
-from benchmarks.peers.tasks import CARTPOLE, PENDULUM, PPO_TASK, SEAS_TASK
+from benchmarks.measuring import Samples
+from benchmarks.peers.jobs import (
+    CARTPOLE,
+    CARTPOLE_PPO,
+    PENDULUM,
+    RANDOM_PPO,
+    SEAS_PPO,
+    Side,
+)
 
 
 class Job(NamedTuple):
@@ -52,14 +57,14 @@ WORKS = {
             Job("updates_ddpg", "DDPG", 40),
             Job("updates_dqn", "DQN", 60),
             Job("updates_iqn", "IQN", 6),
-            Job("updates_ppo", "PPO", UPDATES_A_ROLLOUT),
+            Job("updates_ppo", "PPO", RANDOM_PPO.updates),
         ),
     ),
     "training": Work(
         "frames/s of training",
         (
             Job("training_sac", f"SAC {PENDULUM}", 150),
-            Job("training_ppo", f"PPO {CARTPOLE}", 8 * PPO_TASK.num_envs * PPO_TASK.rollout_length),
+            Job("training_ppo", f"PPO {CARTPOLE}", 8 * CARTPOLE_PPO.frames),
         ),
     ),
     "collection": Work(
@@ -82,45 +87,40 @@ WORKS = {
     ),
     "seas": Work(
         "frames/s of training",
-        # As many frames as lie between two checkpoints by default: this library writes one a round.
-        (Job("seas_ppo", "PPO marinenav, 1,024 seas", 4 * SEAS_TASK.frames),),
+        # As many frames as lie between two checkpoints of this library, which writes one a round.
+        (Job("seas_ppo", "PPO marinenav, 1,024 seas", 4 * SEAS_PPO.frames),),
     ),
 }
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Result:
     """Rates of all sides of one job.
 
     Attributes:
         work: name of the work.
         job: the job.
-        rates: units per second of each side, one value for each round; the values of one round were
-            measured one after the other.
+        samples: units per second of each side.
     """
 
     work: str
     job: Job
-    rates: Mapping[Side, Sequence[float]]
+    samples: Samples[Side]
 
-    def rate(self, side: Side) -> float:
-        """Return the median rate of a side."""
-        return statistics.median(self.rates[side])
-
-    def ratio(self, side: Side, other: Side) -> float:
-        """Return the median over the rounds of a side's rate over that of another side."""
-        pairs = zip(self.rates[side], self.rates[other], strict=True)
-        return statistics.median(one / two for one, two in pairs)
+    @property
+    def sides(self) -> list[Side]:
+        """All sides."""
+        return list(self.samples.rates)
 
     @property
     def ours(self) -> list[Side]:
         """The sides that stand for this library."""
-        return [side for side in self.rates if self.job.is_ours(side)]
+        return [side for side in self.sides if self.job.is_ours(side)]
 
     @property
     def others(self) -> list[Side]:
         """The sides that this library is compared with."""
-        return [side for side in self.rates if not self.job.is_ours(side)]
+        return [side for side in self.sides if not self.job.is_ours(side)]
 
     def entries(self) -> list[dict[str, Any]]:
         """Return one entry for each pair of a side of this library and another side."""
@@ -129,9 +129,9 @@ class Measurement:
                 "work": self.job.name,
                 "side": str(side),
                 "against": str(other),
-                "ours": round(self.rate(side), 2),
-                "peer": round(self.rate(other), 2),
-                "ratio": round(self.ratio(side, other), 3),
+                "ours": round(self.samples.rate(side), 2),
+                "peer": round(self.samples.rate(other), 2),
+                "ratio": round(self.samples.ratio(side, other), 3),
             }
             for other in self.others
             for side in self.ours
