@@ -1,0 +1,1 @@
+"""What a run leaves: folders, loggers, summary, identity of checkpoints, policy files."""
