@@ -13,10 +13,18 @@ from typing import Annotated, Any, Final
 
 import torch
 from pydantic import BaseModel, Field, ValidationError, model_validator
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from envs.marinenav.curriculum import Stage
 from envs.marinenav.noise import seed_streams, split_streams
-from envs.marinenav.physics import CORE_RADIUS, current
+from envs.marinenav.physics import (
+    CORE_RADIUS,
+    GROUND_VELOCITY,
+    MOTION_ROWS,
+    POSITION,
+    current,
+)
 from envs.marinenav.placement import Contents, Size, begin_drafts, complete_drafts
 from envs.marinenav.sea import Sea, put_to_sea
 from torchrl_gpu.checkpoints.files import atomic_file, reason
@@ -118,59 +126,45 @@ def check_scenarios(episodes: Sequence[Mapping[str, Any] | Scenario]) -> list[Sc
     return checked
 
 
-def size_of(scenarios: Sequence[Scenario]) -> Size:
-    """Return the smallest size that fits all scenarios."""
-    return Size(
-        max(scenario.num_robots for scenario in scenarios),
-        max(len(scenario.vortices.position) for scenario in scenarios),
-        max(len(scenario.obstacles.position) for scenario in scenarios),
-    )
-
-
 def to_sea(scenarios: Sequence[Scenario], dtype: torch.dtype, device: torch.device) -> Sea:
     """Return the initial states of scenarios as seas, padded to a common size."""
-    size, seas = size_of(scenarios), len(scenarios)
-    # Filled on the host and copied to the device once.
-    motion = torch.zeros(seas, size.robots, 11, dtype=dtype)
-    goal = torch.zeros(seas, size.robots, 2, dtype=dtype)
-    exists = torch.zeros(seas, size.robots, dtype=torch.bool)
-    vortices = torch.zeros(seas, size.vortices, 4, dtype=dtype)
-    vortices[..., 3] = CORE_RADIUS
-    obstacles = torch.zeros(seas, size.obstacles, 3, dtype=dtype)
-    for number, scenario in enumerate(scenarios):
-        rows = zip(
-            scenario.start,
-            scenario.theta0,
-            scenario.velocity_r0,
-            scenario.left_thrust0,
-            scenario.right_thrust0,
-            strict=True,
-        )
-        robots = slice(0, scenario.num_robots)
-        motion[number, robots] = torch.tensor(
-            [[*at, theta, *v, *v, left, right] for at, theta, v, left, right in rows], dtype=dtype
-        )
-        goal[number, robots] = torch.tensor(scenario.goal, dtype=dtype)
-        exists[number, robots] = True
-        whirls = scenario.vortices
-        for slot, (centre, clockwise, circulation) in enumerate(
-            zip(whirls.position, whirls.clockwise, whirls.circulation, strict=True)
-        ):
-            signed = circulation if clockwise else -circulation
-            values = [*centre, signed, whirls.core_radius]
-            vortices[number, slot] = torch.tensor(values, dtype=dtype)
-        buoys = zip(scenario.obstacles.position, scenario.obstacles.radius, strict=True)
-        for slot, (centre, radius) in enumerate(buoys):
-            obstacles[number, slot] = torch.tensor([*centre, radius], dtype=dtype)
-    motion, goal, exists, vortices, obstacles = (
-        tensor.transpose(0, -1).contiguous().to(device)
-        for tensor in (motion, goal, exists, vortices, obstacles)
+
+    def stack(rows: Sequence[Sequence[Sequence[float]]], width: int) -> Tensor:
+        """Return rows of numbers of each sea as `[width, slots, N]`; missing rows are 0."""
+        # Stacked on the host and copied to the device once.
+        seas = [torch.tensor(row, dtype=dtype).reshape(-1, width) for row in rows]
+        return pad_sequence(seas).permute(2, 0, 1).contiguous().to(device)
+
+    motion = stack([_motion_rows(scenario) for scenario in scenarios], MOTION_ROWS)
+    goal = stack([scenario.goal for scenario in scenarios], 2)
+    vortices = stack([_vortex_rows(scenario.vortices) for scenario in scenarios], 4)
+    vortices[3, vortices[3] == 0.0] = CORE_RADIUS  # of missing vortices
+    buoys = [scenario.obstacles for scenario in scenarios]
+    obstacles = stack(
+        [[(x, y, r) for (x, y), r in zip(b.position, b.radius, strict=True)] for b in buoys], 3
     )
+    counts = torch.tensor([scenario.num_robots for scenario in scenarios], device=device)
+    exists = torch.arange(motion.shape[1], device=device)[:, None] < counts
     # V = velocity_r + [current at the start, 0]
-    motion[6:8] += current(motion[:2], vortices)
-    steps = torch.zeros(seas, dtype=torch.int64, device=device)
-    nobody = torch.zeros_like(exists)
-    return Sea(motion, goal, exists, exists, nobody, obstacles, vortices, steps)
+    motion[GROUND_VELOCITY][:2] += current(motion[POSITION], vortices)
+    steps = torch.zeros_like(counts)
+    return Sea(motion, goal, exists, exists, torch.zeros_like(exists), obstacles, vortices, steps)
+
+
+def _motion_rows(scenario: Scenario) -> list[tuple[float, ...]]:
+    """Return the motion of each robot in still water, see `physics`."""
+    thrusts = zip(scenario.left_thrust0, scenario.right_thrust0, strict=True)
+    rows = zip(scenario.start, scenario.theta0, scenario.velocity_r0, thrusts, strict=True)
+    return [(*place, theta, *v, *v, *thrust) for place, theta, v, thrust in rows]
+
+
+def _vortex_rows(vortices: Vortices) -> list[tuple[float, ...]]:
+    """Return x, y, signed circulation and core radius of each vortex."""
+    rows = zip(vortices.position, vortices.clockwise, vortices.circulation, strict=True)
+    return [
+        (*place, circulation if clockwise else -circulation, vortices.core_radius)
+        for place, clockwise, circulation in rows
+    ]
 
 
 def from_sea(sea: Sea) -> list[Scenario]:
