@@ -151,7 +151,7 @@ def compare(
         [[str(overhead_envs), f"{alone:,.0f}", f"{ours:,.0f}", f"{overhead:.0%}"]],
     )
 
-    best = choose("auto", backend).way
+    best = choose("auto", backend)
     ways = _EVERYWHERE | {best: WristCamera(renderer=best)}
     rows: list[list[str]] = []
     samples: dict[str, dict[str, float]] = {way: {} for way in ways}

@@ -32,7 +32,15 @@ class Configurable:
 
     A constructor that takes such a component has an instance as the default of the argument. The
     settings apply to the class of that instance unless `_target_` names another class.
+
+    The constructor of a component that is a frozen dataclass checks its arguments as `checked` does.
     """
+
+    def __post_init__(self) -> None:
+        """Check the fields of a dataclass against their annotations, and convert them."""
+        for name, value in list(vars(self).items()):
+            checked_value = check_value(constructor_of(type(self)), name, value)
+            object.__setattr__(self, name, checked_value)
 
 
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

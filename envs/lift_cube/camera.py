@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
-from typing import Annotated, Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from torchrl_gpu.arguments import Configurable, checked
+from torchrl_gpu.arguments import Configurable
 from torchrl_gpu.errors import ConfigurationError
-
-logger = logging.getLogger(__name__)
 
 
 def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
@@ -28,7 +26,6 @@ def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
 Range = Annotated[tuple[float, float], AfterValidator(_ascending)]
 Renderer = Literal["auto", "batched", "sequential", "madrona"]
 Way = Literal["batched", "sequential", "madrona"]
-Geometry = Literal["visual", "collision"]
 
 # Distance of the environments in metres where they share one scene: beyond `_FAR`, so that no
 # camera sees another environment, and a multiple of the tiles of the floor.
@@ -39,13 +36,14 @@ _OVERVIEW_SIZE = (640, 480)
 _OVERVIEW = {"pos": (1.3, -0.9, 0.8), "lookat": (0.4, 0.0, 0.2), "fov": 40}
 
 
+@dataclass(frozen=True, kw_only=True)
 class WristCamera(Configurable):
     """Camera mounted on the hand, looking at the finger tips.
 
     Args:
         renderer: way to draw the images. `batched` draws all environments in one call of the
             rasterizer, `sequential` one environment after another, `madrona` on an NVIDIA GPU;
-            `auto` takes the fastest that works on the machine.
+            `auto` picks the fastest one that works on the machine.
         size: height and width of the images in pixels, 8 to 1024.
         geometry: shapes of the arm that are drawn: `visual`, its detailed meshes, or `collision`,
             the simple bodies of its collision model, which a machine without GPU draws several
@@ -61,27 +59,14 @@ class WristCamera(Configurable):
         ConfigurationError: a setting is out of range.
     """
 
-    @checked
-    def __init__(
-        self,
-        *,
-        renderer: Renderer = "auto",
-        size: Annotated[int, Field(ge=8, le=1024)] = 84,
-        geometry: Geometry = "visual",
-        fov: Annotated[float, Field(ge=10, le=150)] = 88.0,
-        position: tuple[float, float, float] = (0.07, 0.0, 0.03),
-        tilt: Annotated[float, Field(ge=-90, le=90)] = 25.0,
-        shift: Annotated[float, Field(ge=0)] = 0.0,
-        brightness: Range = (1.0, 1.0),
-    ) -> None:
-        self.renderer = renderer
-        self.size = size
-        self.geometry = geometry
-        self.fov = fov
-        self.position = position
-        self.tilt = tilt
-        self.shift = shift
-        self.brightness = brightness
+    renderer: Renderer = "auto"
+    size: Annotated[int, Field(ge=8, le=1024)] = 84
+    geometry: Literal["visual", "collision"] = "visual"
+    fov: Annotated[float, Field(ge=10, le=150)] = 88.0
+    position: tuple[float, float, float] = (0.07, 0.0, 0.03)
+    tilt: Annotated[float, Field(ge=-90, le=90)] = 25.0
+    shift: Annotated[float, Field(ge=0)] = 0.0
+    brightness: Range = (1.0, 1.0)
 
     def mounting(self) -> Tensor:
         """Return the pose of the camera in the frame of the hand `[4, 4]`, float64.
@@ -98,19 +83,7 @@ class WristCamera(Configurable):
         return pose
 
 
-class Choice(NamedTuple):
-    """A way to draw, and the reason for it.
-
-    Attributes:
-        way: way to draw.
-        reason: reason in words.
-    """
-
-    way: Way
-    reason: str
-
-
-def choose(renderer: Renderer, backend: str) -> Choice:
+def choose(renderer: Renderer, backend: str) -> Way:
     """Return the way to draw on this machine.
 
     Args:
@@ -118,23 +91,21 @@ def choose(renderer: Renderer, backend: str) -> Choice:
         backend: backend of Genesis.
 
     Raises:
-        ConfigurationError: the machine cannot draw in the way that the user has chosen.
+        ConfigurationError: the machine cannot draw in the way that the user set.
     """
     has_madrona = importlib.util.find_spec("gs_madrona") is not None
     if renderer == "madrona":
         if backend != "cuda":
             raise ConfigurationError(
-                "env.camera.renderer=madrona: it needs an NVIDIA GPU; batched works everywhere"
+                "env.camera.renderer=madrona: this needs an NVIDIA GPU; batched works everywhere"
             )
         if not has_madrona:
             raise ConfigurationError(
-                "env.camera.renderer=madrona: it is not installed: pip install gs-madrona"
+                "env.camera.renderer=madrona: not installed; pip install gs-madrona"
             )
     if renderer != "auto":
-        return Choice(renderer, "as set")
-    if backend == "cuda" and has_madrona:
-        return Choice("madrona", "the GPU draws all environments itself")
-    return Choice("batched", "one call of the rasterizer draws all environments")
+        return renderer
+    return "madrona" if backend == "cuda" and has_madrona else "batched"
 
 
 class Cameras:

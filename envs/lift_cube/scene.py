@@ -2,15 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from envs.lift_cube.arm import Arm
 from envs.lift_cube.control import comparison, rotate, tilt
+from torchrl_gpu.errors import ConfigurationError
 
-Indices = slice | list[int]
+
+def as_slice(indices: list[int]) -> slice | list[int]:
+    """Return consecutive indices as a slice, which reads a view instead of a copy."""
+    first, last = indices[0], indices[-1]
+    return slice(first, last + 1) if indices == [*range(first, last + 1)] else indices
+
+
+class ArmParts(NamedTuple):
+    """Joints and links of the arm in Genesis, see `Arm`."""
+
+    joints: list[Any]
+    fingers: list[Any]
+    hand: Any
+    pads: list[Any]
+
+
+def find_parts(arm: Arm, robot: Any) -> ArmParts:
+    """Return the parts of the arm that its description names.
+
+    Args:
+        arm: description of the arm.
+        robot: the arm in Genesis.
+
+    Raises:
+        ConfigurationError: the arm lacks a named part.
+    """
+    joints = {joint.name: joint for joint in robot.joints if joint.n_dofs == 1}
+    links = {link.name: link for link in robot.links}
+
+    def named(kind: str, parts: Mapping[str, Any], setting: str, *names: str) -> list[Any]:
+        for name in names:
+            if name not in parts:
+                raise ConfigurationError(
+                    f"env.arm.{setting}: {arm.file} has no {kind} {name}; "
+                    f"it has: {', '.join(parts)}"
+                )
+        return [parts[name] for name in names]
+
+    return ArmParts(
+        named("joint", joints, "joints", *arm.joints),
+        named("joint", joints, "fingers", *arm.fingers),
+        named("link", links, "hand", arm.hand)[0],
+        named("link", links, "pads", *arm.pads),
+    )
 
 
 class Scene(NamedTuple):
@@ -48,51 +93,38 @@ class SceneReader:
     Args:
         gs: the package `genesis`.
         solver: rigid solver of the scene.
-        joints: indices of the degrees of freedom of the joints.
-        fingers: indices of the degrees of freedom of the fingers.
-        axes: indices of the joints.
-        hand: index of the hand's link.
-        pads: indices of the links of the two pads.
+        arm: parts of the arm.
         cube: index of the cube's link.
         grip_point: point in the frame of the hand `[3]`, m.
     """
 
-    def __init__(
-        self,
-        gs: Any,
-        solver: Any,
-        *,
-        joints: Indices,
-        fingers: Indices,
-        axes: Indices,
-        hand: int,
-        pads: Sequence[int],
-        cube: int,
-        grip_point: Tensor,
-    ) -> None:
+    def __init__(self, gs: Any, solver: Any, arm: ArmParts, cube: int, grip_point: Tensor) -> None:
         self._to_torch = gs.utils.misc.qd_to_torch
         self._state = solver.dyn_state
         self._contacts = solver.collider.collider_state
-        self._joints, self._fingers, self._axes = joints, fingers, axes
-        self._hand, self._cube = hand, cube
+        self._joints = as_slice([joint.dofs_idx[0] for joint in arm.joints])
+        self._fingers = as_slice([joint.dofs_idx[0] for joint in arm.fingers])
+        self._axes = as_slice([joint.idx for joint in arm.joints])
+        self._hand, self._cube = arm.hand.idx, cube
         self._grip_point = grip_point
         # Pairs of touching links in both orders, each as one number.
         self._num_links: int = solver.n_links
+        pads = [pad.idx for pad in arm.pads]
         pairs = [[pad, cube] for pad in pads] + [[cube, pad] for pad in pads]
         order = torch.tensor([self._num_links, 1], device=grip_point.device)
         self._pairs = (torch.tensor(pairs, device=grip_point.device) * order).sum(-1)
         self._slots = torch.arange(
             self._field(self._contacts.contact_sort_idx).shape[1], device=grip_point.device
         )
-        self._down = comparison(self._field(self._state.links.quat)[0, hand].clone())
+        self._down = comparison(self._field(self._state.links.quat)[0, self._hand].clone())
 
     def _field(self, field: Any) -> Tensor:
-        """Return present values `[N, ...]`, a view where Genesis shares memory with torch."""
+        """Return current values `[N, ...]`, a view where Genesis shares memory with torch."""
         values: Tensor = self._to_torch(field, transpose=True)
         return values
 
     def scene(self) -> Scene:
-        """Return the present positions and speeds."""
+        """Return the current positions and speeds."""
         dofs, links = self._state.dofs, self._state.links
         position, speed = self._field(dofs.pos), self._field(dofs.vel)
         places, rotation = self._field(links.pos), self._field(links.quat)[:, self._hand]

@@ -19,9 +19,9 @@ from envs.genesis import (
     start_genesis,
 )
 from envs.lift_cube.arm import Arm
-from envs.lift_cube.camera import SPACING, Cameras, Choice, WristCamera, choose
+from envs.lift_cube.camera import SPACING, Cameras, WristCamera, choose
 from envs.lift_cube.control import damping_matrix, jacobian, joint_changes
-from envs.lift_cube.scene import Scene, SceneReader
+from envs.lift_cube.scene import Scene, SceneReader, as_slice, find_parts
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError
 
@@ -33,12 +33,7 @@ FRICTION: Final = 0.5
 STEP_SECONDS: Final = 0.02
 PHYSICS_STEPS: Final = 2  # of the simulator in one step of the environment
 SUBSTEPS: Final = 2
-_BODY_COLOR: Final = (
-    0.8,
-    0.8,
-    0.8,
-    1.0,
-)  # of the collision bodies of the arm, where they are drawn
+_BODY_COLOR: Final = (0.8, 0.8, 0.8, 1.0)  # of the collision bodies of the arm
 
 # Bytes that a scene takes beside Genesis itself, measured on the CPU with 16 to 4096 environments
 # and with images of 84 and 168 pixels: each environment, each further size of the cube in an
@@ -57,7 +52,7 @@ class Simulation:
         cube_sizes: edge lengths of the cubes in metres, each given to a block of environments.
         wrist: description of the wrist camera; None for a scene without cameras.
         overview: also add the camera that overlooks the scene; needs `wrist`.
-        own_mass: give each environment a mass of the cube of its own, for `set_mass`; slower.
+        own_mass: give each environment a separate mass of the cube, for `set_mass`; slower.
         show_viewer: open a window that shows all environments.
 
     Attributes:
@@ -92,12 +87,14 @@ class Simulation:
         )
         gs = self._gs = start_genesis(device)
         if show_viewer and not gs.utils.misc.has_display():
-            raise ConfigurationError("env.show_viewer=true: there is no display; mode=demo films")
-        choice = None if wrist is None else choose(wrist.renderer, gs.backend.name)
-        if choice is not None:
-            logger.info("wrist camera: %s rendering: %s", choice.way, choice.reason)
+            raise ConfigurationError(
+                "env.show_viewer=true: there is no display; film with mode=demo"
+            )
+        way = None if wrist is None else choose(wrist.renderer, gs.backend.name)
+        if way is not None:
+            logger.info("wrist camera: %s rendering", way)
         # Each environment is drawn alone, except one after another, where distance separates them.
-        self._spacing = SPACING if choice is not None and choice.way == "sequential" else 0.0
+        self._spacing = SPACING if way == "sequential" else 0.0
         self.device: torch.device = gs.device
         self.num_envs = num_envs
         self.arm = arm
@@ -108,54 +105,54 @@ class Simulation:
                 enable_self_collision=False, batch_links_info=own_mass
             ),
             vis_options=gs.options.VisOptions(split_envs=not self._spacing, shadow=False),
-            **({"renderer": gs.renderers.BatchRenderer()} if _uses_madrona(choice) else {}),
+            **({"renderer": gs.renderers.BatchRenderer()} if way == "madrona" else {}),
         )
         self.scene.add_entity(gs.morphs.Plane())
         self._sizes = tuple(cube_sizes)
-        boxes = [gs.morphs.Box(size=(size,) * 3, pos=(0.5, 0.0, size / 2)) for size in cube_sizes]
-        self.cube = self.scene.add_entity(
+        self.cube = self._add_cube()
+        self.robot = self._add_arm("visual" if wrist is None else wrist.geometry)
+        self._parts = find_parts(arm, self.robot)
+        self.hand = self._parts.hand
+        joints = [joint.dofs_idx_local[0] for joint in self._parts.joints]
+        fingers = [joint.dofs_idx_local[0] for joint in self._parts.fingers]
+        self._joints, self._actuators = as_slice(joints), as_slice(joints + fingers)
+        turns = [[float(joint.type == gs.JOINT_TYPE.REVOLUTE)] for joint in self._parts.joints]
+        self._turns = torch.tensor(turns, device=self.device)
+        self._damping = damping_matrix(self.device)
+        self.opened = torch.tensor([arm.open_position] * 2, device=self.device)
+        self.closed = torch.tensor([arm.closed_position] * 2, device=self.device)
+        self.cameras: Cameras | None = None
+        if wrist is not None and way is not None:
+            self.cameras = Cameras(gs, self.scene, wrist, way, overview=overview)
+
+    def _add_cube(self) -> Any:
+        gs, sizes = self._gs, self._sizes
+        boxes = [gs.morphs.Box(size=(size,) * 3, pos=(0.5, 0.0, size / 2)) for size in sizes]
+        return self.scene.add_entity(
             boxes if len(boxes) > 1 else boxes[0],
             material=gs.materials.Rigid(
-                rho=CUBE_MASS / cube_sizes[0] ** 3, friction=FRICTION, gravity_compensation=0.0
+                rho=CUBE_MASS / sizes[0] ** 3, friction=FRICTION, gravity_compensation=0.0
             ),
             surface=gs.surfaces.Default(color=(0.9, 0.15, 0.1)),
         )
-        path = _find(arm.file, Path(gs.utils.misc.get_assets_dir()))
+
+    def _add_arm(self, geometry: str) -> Any:
+        gs = self._gs
+        path = _find(self.arm.file, Path(gs.utils.misc.get_assets_dir()))
         morph = (
             gs.morphs.MJCF(file=path)
             if path.endswith(".xml")
             else gs.morphs.URDF(file=path, fixed=True)
         )
         # Without gravity compensation, the position controller would sag by centimetres.
-        self.robot = self.scene.add_entity(
+        robot = self.scene.add_entity(
             morph,
             material=gs.materials.Rigid(gravity_compensation=1.0, friction=1.0),
-            vis_mode="visual" if wrist is None else wrist.geometry,
+            vis_mode=geometry,
         )
-        for geom in self.robot.geoms:
+        for geom in robot.geoms:
             geom.mesh.set_color(_BODY_COLOR)  # instead of a random one
-        moving = self._movable(arm.joints, "joints")
-        closing = self._movable(arm.fingers, "fingers")
-        joints = [joint.dofs_idx_local[0] for joint in moving]
-        self._joints = _as_slice(joints)
-        self._actuators = _as_slice([*joints, *(joint.dofs_idx_local[0] for joint in closing)])
-        turns = [[float(joint.type == gs.JOINT_TYPE.REVOLUTE)] for joint in moving]
-        self._turns = torch.tensor(turns, device=self.device)
-        self.hand = self._link(arm.hand, "hand")
-        self._parts = {
-            "joints": _as_slice([joint.dofs_idx[0] for joint in moving]),
-            "fingers": _as_slice([joint.dofs_idx[0] for joint in closing]),
-            "axes": _as_slice([joint.idx for joint in moving]),
-            "hand": self.hand.idx,
-            "pads": [self._link(name, "pads").idx for name in arm.pads],
-            "grip_point": torch.tensor(arm.grip_point, device=self.device),
-        }
-        self._damping = damping_matrix(self.device)
-        self.opened = torch.tensor([arm.open_position] * 2, device=self.device)
-        self.closed = torch.tensor([arm.closed_position] * 2, device=self.device)
-        self.cameras: Cameras | None = None
-        if wrist is not None and choice is not None:
-            self.cameras = Cameras(gs, self.scene, wrist, choice.way, overview=overview)
+        return robot
 
     def build(self) -> None:
         """Build the scene; takes about a minute in the first process that builds such a scene.
@@ -185,7 +182,11 @@ class Simulation:
         home = torch.tensor(self.arm.home, device=self.device)
         self.robot.set_dofs_position(home.expand(self.num_envs, -1), self._joints)
         self._reader = SceneReader(
-            self._gs, self.scene.rigid_solver, cube=self.cube.base_link_idx, **self._parts
+            self._gs,
+            self.scene.rigid_solver,
+            self._parts,
+            self.cube.base_link_idx,
+            torch.tensor(self.arm.grip_point, device=self.device),
         )
         self.cube_size = torch.full((self.num_envs,), self._sizes[0], device=self.device)
         if len(self._sizes) > 1:
@@ -244,7 +245,7 @@ class Simulation:
         self.cube.set_mass(CUBE_MASS * factor, rows)
 
     def observe(self) -> Scene:
-        """Return the present positions and speeds; the next step may overwrite them."""
+        """Return the current positions and speeds; the next step may overwrite them."""
         return self._reader.scene()
 
     def images(self, shift: Tensor) -> Tensor:
@@ -277,24 +278,6 @@ class Simulation:
         """Release the scene."""
         self.scene.destroy()
 
-    def _movable(self, names: tuple[str, ...], setting: str) -> list[Any]:
-        joints = {joint.name: joint for joint in self.robot.joints}
-        for name in names:
-            if name not in joints or joints[name].n_dofs != 1:
-                movable = ", ".join(n for n, joint in joints.items() if joint.n_dofs == 1)
-                raise ConfigurationError(
-                    f"env.arm.{setting}: {self.arm.file} has no joint {name}; it has: {movable}"
-                )
-        return [joints[name] for name in names]
-
-    def _link(self, name: str, setting: str) -> Any:
-        links = {link.name: link for link in self.robot.links}
-        if name not in links:
-            raise ConfigurationError(
-                f"env.arm.{setting}: {self.arm.file} has no link {name}; it has: {', '.join(links)}"
-            )
-        return links[name]
-
 
 def environment_memory(sizes: int, wrist: WristCamera | None) -> int:
     """Return an estimate of the memory of one environment, in bytes.
@@ -307,18 +290,8 @@ def environment_memory(sizes: int, wrist: WristCamera | None) -> int:
     return _ENVIRONMENT_MEMORY + (sizes - 1) * _SIZE_MEMORY + _IMAGES * image
 
 
-def _as_slice(indices: list[int]) -> slice | list[int]:
-    """Return consecutive indices as a slice, which reads a view instead of a copy."""
-    first, last = indices[0], indices[-1]
-    return slice(first, last + 1) if indices == [*range(first, last + 1)] else indices
-
-
-def _uses_madrona(choice: Choice | None) -> bool:
-    return choice is not None and choice.way == "madrona"
-
-
 def _find(file: str, assets: Path) -> str:
     for path in (Path(file), assets / file):
         if path.is_file():
             return str(path)
-    raise ConfigurationError(f"env.arm.file={file}: there is no such file, nor below {assets}")
+    raise ConfigurationError(f"env.arm.file={file}: not found, nor below {assets}")

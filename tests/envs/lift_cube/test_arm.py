@@ -26,7 +26,7 @@ def test_wrong_description_is_refused(settings: dict[str, Any], words: str) -> N
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"file": "nowhere/arm.xml"}, "there is no such file"),
+        ({"file": "nowhere/arm.xml"}, "not found"),
         ({"hand": "palm"}, "no link palm; it has: .*hand"),
         ({"pads": ("left", "right")}, "no link left"),
         ({"fingers": ("thumb", "finger_joint2")}, "no joint thumb; it has: .*finger_joint1"),

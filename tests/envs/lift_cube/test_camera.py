@@ -90,7 +90,7 @@ def test_auto_takes_the_fastest_way_of_the_machine(
     renderer: Any, backend: str, has_madrona: bool, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: "found" if has_madrona else None)
-    assert choose(renderer, backend).way == way
+    assert choose(renderer, backend) == way
 
 
 @pytest.mark.parametrize(("backend", "words"), [("cpu", "NVIDIA"), ("cuda", "gs-madrona")])

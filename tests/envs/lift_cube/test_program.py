@@ -68,7 +68,7 @@ def test_film_shows_the_scene_and_the_wrist(
         (("env.friction=[2,1]",), "lowest, highest"),
         (("env.size=[0,1]",), "lowest, highest"),
         (("env.task=throw",), "lift"),
-        (("env.arm.file=nowhere.xml",), "no such file"),
+        (("env.arm.file=nowhere.xml",), "not found"),
         (("env.num_envs=10000000",), "would fit"),
         (("env.camera.renderer=madrona", "env.pixels=true", "device=cpu"), "NVIDIA"),
     ],
