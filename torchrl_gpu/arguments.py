@@ -33,7 +33,7 @@ class Configurable:
     A constructor that takes such a component has an instance as the default of the argument. The
     settings apply to the class of that instance unless `_target_` names another class.
 
-    The constructor of a component that is a frozen dataclass checks its arguments as `checked` does.
+    A component that is a frozen dataclass checks its fields as `checked` checks arguments.
     """
 
     def __post_init__(self) -> None:

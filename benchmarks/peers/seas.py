@@ -18,7 +18,7 @@ from benchmarks.measuring import Run
 from benchmarks.peers import ours, plain, plain_agents, rsl_rl, skrl
 from benchmarks.peers.jobs import SEAS_PPO, Builders, every
 from envs.marinenav import MarineNavEnv
-from envs.marinenav.specs import GROUP
+from envs.marinenav.sea_env import GROUP
 from torchrl_gpu.execution.execution import CompileMode, Execution
 from torchrl_gpu.execution.precision import PrecisionName
 

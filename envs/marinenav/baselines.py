@@ -17,9 +17,9 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
-from envs.marinenav.actions import DISCRETE_ACTIONS
 from envs.marinenav.perception import MAX_OBJECTS, OBJECT_ROWS, SELF_ROWS, View
 from envs.marinenav.physics import (
+    DISCRETE_ACTIONS,
     GROUND_VELOCITY,
     HEADING,
     MAX_THRUST,

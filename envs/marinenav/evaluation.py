@@ -18,7 +18,7 @@ from envs.marinenav.curriculum import PAPER_STAGES
 from envs.marinenav.env import MarineNavEnv
 from envs.marinenav.physics import STEP_SECONDS, THRUST
 from envs.marinenav.scenario import Scenario, draw_scenarios
-from envs.marinenav.specs import GROUP
+from envs.marinenav.sea_env import GROUP, SeaEnv
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.intervals import wilson_interval
 
@@ -120,7 +120,7 @@ def evaluate(
     if scenarios is None:
         scenarios = draw_scenarios(PAPER_STAGES, episodes, seed)
     env = MarineNavEnv.from_scenarios(
-        scenarios, torch.float32, noise, normalize=normalize, device=device, seed=seed
+        scenarios, "float32", noise, normalize=normalize, device=device, seed=seed
     )
     module = policy if isinstance(policy, nn.Module) and policy.training else None
     if module is not None:
@@ -135,7 +135,7 @@ def evaluate(
     )
 
 
-def _play(env: MarineNavEnv, policy: Policy) -> Tensor:
+def _play(env: SeaEnv, policy: Policy) -> Tensor:
     """Return success, collision, time, energy and return of each episode, `[5, N]`."""
     table = env.discrete_actions
     state = env.reset()

@@ -13,7 +13,7 @@ from torchrl.envs.utils import step_mdp
 
 from envs.marinenav.env import MarineNavEnv
 from envs.marinenav.physics import STEP_SECONDS
-from envs.marinenav.specs import GROUP
+from envs.marinenav.sea_env import GROUP
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.captions import write_captions
 

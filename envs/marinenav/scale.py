@@ -102,13 +102,19 @@ def given_limits(sea: Sea) -> Limits:
     )
 
 
-def own_bounds(limits: Limits, max_steps: int) -> tuple[float, ...]:
-    """Return the maximum magnitudes of `perception.View.own`, SI units."""
-    goal = limits.distance + max_steps * STEP_SECONDS * limits.speed
-    return (goal, goal, limits.speed, limits.speed, limits.yaw_rate, MAX_THRUST, MAX_THRUST)
+def observation_bounds(
+    limits: Limits, max_steps: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the maximum magnitudes of `View.own` and `View.objects`, SI units.
 
-
-def object_bounds(limits: Limits) -> tuple[float, ...]:
-    """Return the maximum magnitudes of `perception.View.objects`, SI units."""
-    far, fast = SENSING_RANGE + limits.radius, limits.speed + MAX_ERROR
-    return (far, far, fast, fast, limits.radius)
+    Args:
+        limits: maximum magnitudes in the seas.
+        max_steps: maximum number of steps of an episode.
+    """
+    _, speed, yaw_rate, radius = limits
+    goal = limits.distance + max_steps * STEP_SECONDS * speed
+    far, fast = SENSING_RANGE + radius, speed + MAX_ERROR
+    return (
+        (goal, goal, speed, speed, yaw_rate, MAX_THRUST, MAX_THRUST),
+        (far, far, fast, fast, radius),
+    )

@@ -52,7 +52,7 @@ class Sea(NamedTuple):
     steps: Tensor
 
 
-class Outcome(NamedTuple):
+class Transition(NamedTuple):
     """Result of one action per robot.
 
     Attributes:
@@ -75,7 +75,7 @@ class Outcome(NamedTuple):
 
 def advance(
     sea: Sea, action: Tensor, streams: Tensor, noise: Noise | None, max_steps: int
-) -> tuple[Outcome, Tensor]:
+) -> tuple[Transition, Tensor]:
     """Apply the actions of all active robots for 0.5 s.
 
     Args:
@@ -86,7 +86,7 @@ def advance(
         max_steps: time limit of an episode, in steps.
 
     Returns:
-        The outcome, and the advanced states of the generators.
+        The transition, and the advanced states of the generators.
     """
     # Inactive robots stay in place: `lerp` is exact at 0 and 1, and much faster than `where`.
     moves = sea.active.to(sea.motion)
@@ -106,7 +106,7 @@ def advance(
         steps=sea.steps + 1,
     )
     is_late = afterwards.steps >= max_steps
-    return Outcome(afterwards, view, reward * sea.active, is_late), streams
+    return Transition(afterwards, view, reward * sea.active, is_late), streams
 
 
 def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> tuple[Sea, View]:

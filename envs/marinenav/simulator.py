@@ -26,7 +26,7 @@ from envs.marinenav.placement import (
     complete_drafts,
     try_candidates,
 )
-from envs.marinenav.sea import Outcome, Sea, advance, look, put_to_sea
+from envs.marinenav.sea import Sea, Transition, advance, look, put_to_sea
 
 CANDIDATES: Final = 4  # layout candidates per sea and step
 TURNS: Final = 16  # steps in which each sea once can turn a complete draft into its next episode
@@ -107,7 +107,7 @@ class Simulator:
         is_ready = torch.ones_like(streams, dtype=torch.bool)
         return SimulationState(now, following, is_ready, empty, streams, frames)
 
-    def step(self, state: SimulationState, action: Tensor) -> tuple[SimulationState, Outcome]:
+    def step(self, state: SimulationState, action: Tensor) -> tuple[SimulationState, Transition]:
         """Apply one action per active robot.
 
         Args:
@@ -115,15 +115,17 @@ class Simulator:
             action: thrust rates, `[2, R, N]` in [-1, 1].
 
         Returns:
-            The next simulation state, and the outcome of the actions.
+            The next simulation state, and the transition.
         """
-        outcome, streams = advance(state.now.sea, action, state.streams, self.noise, self.max_steps)
+        transition, streams = advance(
+            state.now.sea, action, state.streams, self.noise, self.max_steps
+        )
         state = state._replace(
-            now=Episode(outcome.sea, outcome.view),
+            now=Episode(transition.sea, transition.view),
             streams=streams,
             frames=state.frames + len(streams),
         )
-        return self._prepare(state), outcome
+        return self._prepare(state), transition
 
     def renew(self, state: SimulationState, is_over: Tensor) -> SimulationState:
         """Start the next episode in some seas.

@@ -49,7 +49,7 @@ def _compare(seen: Any, recorded: list[Any], tolerance: float) -> None:
 
 def test_every_step_equals_the_reference() -> None:
     episodes = _episodes()
-    env = MarineNavEnv.from_scenarios(episodes, dtype=torch.float64, noise=False)
+    env = MarineNavEnv.from_scenarios(episodes, dtype="float64", noise=False)
     now = env.reset()
     for sea, episode in enumerate(episodes):
         _compare(now["robots"][sea], episode["observations"][0], 1e-9)
@@ -73,7 +73,7 @@ def test_every_step_equals_the_reference() -> None:
 
 def test_float32_stays_close_to_the_reference() -> None:
     episodes = _episodes()[:2]
-    env = MarineNavEnv.from_scenarios(episodes, dtype=torch.float32, noise=False)
+    env = MarineNavEnv.from_scenarios(episodes, dtype="float32", noise=False)
     now = env.reset()
     for step in range(20):
         now["robots", "action"] = _actions(env, episodes, step)

@@ -1,0 +1,292 @@
+"""Seas in TorchRL: specs, steps, resets, states and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
+
+from envs.marinenav.noise import seed_streams
+from envs.marinenav.perception import MAX_OBJECTS, View
+from envs.marinenav.physics import DISCRETE_ACTIONS, STEP_SECONDS
+from envs.marinenav.placement import Size
+from envs.marinenav.render import SeaRenderer
+from envs.marinenav.scale import Limits, Units, observation_bounds
+from envs.marinenav.sea import Sea, Transition
+from envs.marinenav.simulator import SimulationState, Simulator, flatten, unflatten
+from torchrl_gpu.environments.capabilities import Capabilities
+from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.errors import ConfigurationError
+
+GROUP: Final = "robots"
+DONES: Final = ("done", "terminated", "truncated")
+
+# Bytes that each pair of a robot and another object takes in a step, measured on the CPU with 4096
+# and 32768 seas of the default size: 330, rounded up.
+_PAIR_MEMORY: Final = 512
+
+TensorStep = Callable[[SimulationState, Tensor], tuple[SimulationState, Transition, View]]
+
+
+def sea_capabilities(size: Size, device: torch.device) -> Capabilities:
+    """Return the capabilities of an environment of seas of a size on a device."""
+    objects = size.robots + size.obstacles + size.vortices
+    return Capabilities(
+        discrete_actions=DISCRETE_ACTIONS,
+        step_seconds=STEP_SECONDS,
+        can_render=True,
+        renders_several=True,
+        has_state=True,
+        simulator_device=device,
+        env_memory=size.robots * objects * _PAIR_MEMORY,
+    )
+
+
+class SeaEnv(Environment):
+    """Seas of a simulator; `MarineNavEnv` documents the keys.
+
+    Args:
+        simulator: simulator of the seas.
+        limits: maximum magnitudes in the seas, which bound the observations.
+        units: scale of the observations; its dtype and device are those of all seas.
+        num_envs: number of seas.
+        seed: random seed.
+        compile_step: compile the step with `torch.compile`.
+    """
+
+    def __init__(
+        self,
+        simulator: Simulator,
+        limits: Limits,
+        units: Units,
+        *,
+        num_envs: int,
+        seed: int,
+        compile_step: bool = False,
+    ) -> None:
+        super().__init__(device=units.own.device, batch_size=[num_envs])
+        self.capabilities = sea_capabilities(simulator.size, self.device)
+        self.dtype = units.own.dtype
+        self._simulator = simulator
+        self._advance = (
+            torch.compile(simulator.step, fullgraph=True) if compile_step else simulator.step
+        )
+        self._state = simulator.blank(
+            seed_streams(seed, num_envs, self.device),
+            torch.zeros((), dtype=torch.int64, device=self.device),
+        )
+        self._has_begun = False
+        self._renderer: SeaRenderer | None = None
+        self._own_factor = 1.0 / units.own[:, None, None]
+        self._object_factor = 1.0 / units.objects[:, None, None, None]
+        self._make_specs(limits, units)
+
+    def _make_specs(self, limits: Limits, units: Units) -> None:
+        shape = (self.num_envs, self._simulator.size.robots)
+        own, objects = observation_bounds(limits, self._simulator.max_steps)
+
+        def within(bound: Sequence[float], unit: Tensor, *places: int) -> Bounded:
+            high = (unit.new_tensor(bound) / unit).expand(*shape, *places, len(unit))
+            return Bounded(-high, high, device=self.device, dtype=self.dtype)
+
+        def flag(*shape: int) -> Categorical:
+            return Categorical(2, shape=shape, dtype=torch.bool, device=self.device)
+
+        def composite(of_group: dict[str, Any], **of_sea: Any) -> Composite:
+            group = Composite(of_group, shape=shape, device=self.device)
+            return Composite({GROUP: group, **of_sea}, shape=shape[:1], device=self.device)
+
+        self.observation_spec = composite(
+            {
+                "observation": within(own, units.own),
+                "objects": within(objects, units.objects, MAX_OBJECTS),
+                "objects_mask": flag(*shape, MAX_OBJECTS),
+                "active": flag(*shape, 1),
+                "success": flag(*shape, 1),
+            },
+            success=flag(self.num_envs, 1),
+        )
+        action = Bounded(-1.0, 1.0, shape=(*shape, 2), dtype=self.dtype, device=self.device)
+        self.action_spec = composite({"action": action})
+        # TorchRL's transforms of rewards ask for a spec without bounds.
+        reward = Unbounded((*shape, 1), dtype=self.dtype, device=self.device)
+        self.reward_spec = composite({"reward": reward})
+        self.full_done_spec = composite(
+            {key: flag(*shape, 1) for key in DONES},
+            **{key: flag(self.num_envs, 1) for key in DONES},
+        )
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = tensordict.get((GROUP, "action")).permute(2, 1, 0)
+        self._state, transition = self._advance(self._state, action)
+        sea = transition.sea
+        # Termination is per robot; the time limit of a sea truncates all robots that still move.
+        terminated, truncated = ~sea.active, sea.active & transition.is_late
+        all_ended, out_of_time = terminated.all(0), truncated.any(0)
+        of_group, of_sea = self._observations(sea, transition.view)
+        of_group["reward"] = _last(transition.reward)
+        of_group["terminated"] = _last(terminated)
+        of_group["truncated"] = _last(truncated)
+        of_group["done"] = _last(terminated | truncated)
+        of_sea["terminated"] = all_ended.unsqueeze(-1)
+        of_sea["truncated"] = out_of_time.unsqueeze(-1)
+        of_sea["done"] = (all_ended | out_of_time).unsqueeze(-1)
+        return self._gather(of_group, of_sea)
+
+    def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Start new episodes in the seas that are done, without reading `done` on the host.
+
+        Args:
+            tensordict: `done` `[num_envs, 1]` and the current observations; updated in place.
+        """
+        return tensordict.update(self._root_after(tensordict))
+
+    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
+        self._state = self._simulator.renew(self._state, after.get("done")[:, 0])
+        return self.observe()
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        if mask is None or not self._has_begun:
+            # The first reset starts all seas, whatever the mask selects.
+            self._state = self._simulator.begin(self._state.streams, self._state.frames)
+            self._has_begun = True
+        else:
+            self._state = self._simulator.renew(self._state, mask[:, 0])
+        return self.observe()
+
+    def observe(self) -> TensorDict:
+        """Return the current observations as a reset would, for instance after loading a state."""
+        of_group, of_sea = self._observations(*self._state.now)
+        for key in DONES:
+            of_group[key] = torch.zeros_like(of_group["success"])
+            of_sea[key] = torch.zeros_like(of_sea["success"])
+        return self._gather(of_group, of_sea)
+
+    def _observations(self, sea: Sea, view: View) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the observations of the robots, and those of the seas as a whole."""
+        view = self._scaled(view)
+        of_group = {
+            "observation": view.own.permute(2, 1, 0),
+            "objects": view.objects.permute(3, 2, 1, 0),
+            "objects_mask": view.mask.permute(2, 1, 0),
+            "active": _last(sea.active),
+            "success": _last(sea.reached),
+        }
+        return of_group, {"success": (sea.reached | ~sea.exists).all(0).unsqueeze(-1)}
+
+    def _scaled(self, view: View) -> View:
+        """Return views in SI units as views in the units of the environment."""
+        return View(view.own * self._own_factor, view.objects * self._object_factor, view.mask)
+
+    def _gather(self, of_group: dict[str, Any], of_sea: dict[str, Any]) -> TensorDict:
+        group = self._batch(of_group, self._simulator.size.robots)
+        return self._batch({GROUP: group, **of_sea})
+
+    def _set_seed(self, seed: int | None) -> None:
+        streams = seed_streams(seed or 0, self.num_envs, self.device)
+        self._state = self._state._replace(streams=streams)
+
+    @property
+    def num_envs(self) -> int:
+        """Number of seas."""
+        return self.batch_size[0]
+
+    def state(self) -> Tensor:
+        """Return the motion of the robots, `[num_envs, num_robots, 11]`, SI units.
+
+        The columns are x, y, heading; velocity through the water x, y, yaw, in the world frame;
+        velocity over ground x, y, yaw; left and right thrust.
+        """
+        return self._state.now.sea.motion.permute(2, 1, 0).clone()
+
+    @property
+    def sea(self) -> Sea:
+        """State of all seas, read-only; the last dimension is the sea."""
+        return self._state.now.sea
+
+    def tensor_loop(self) -> tuple[TensorStep, SimulationState]:
+        """Return a pure step function and the current simulation state, to step without TorchRL.
+
+        The function takes the simulation state and actions `[2, num_robots, num_envs]`. It returns
+        the next state, in which seas whose episode ended have started the next one; the transition
+        in SI units; and the observations in the units of the environment.
+        """
+
+        def step(
+            state: SimulationState, action: Tensor
+        ) -> tuple[SimulationState, Transition, View]:
+            state, transition = self._advance(state, action)
+            state = self._simulator.renew(state, transition.is_over)
+            return state, transition, self._scaled(state.now.view)
+
+        return step, self._state
+
+    def metrics(self) -> dict[str, Tensor]:
+        """Return the index of the current curriculum stage as `curriculum/stage`, int64 `[]`.
+
+        A mixture of stages has no metrics.
+        """
+        return self._simulator.difficulty.metrics(self._state.frames)
+
+    def render(self, index: int | Sequence[int] = 0) -> Tensor:
+        """Draw seas from above, north up; see `SeaRenderer`.
+
+        Args:
+            index: index of the sea, or indices of several seas that are drawn in a grid.
+
+        Returns:
+            Image `[720, 720, 3]`, uint8; less high for a grid with empty rows.
+        """
+        if self._renderer is None:
+            self._renderer = SeaRenderer()
+        return self._renderer.draw(self._state.now, index)
+
+    def caption(self, index: int) -> str:
+        """Return the time since the start of the episode, and the number of arrived vessels."""
+        steps, arrived, vessels = self._progress(index)
+        return f"{steps * STEP_SECONDS:.1f} s, {arrived} of {vessels} vessels arrived"
+
+    def measurements(self, index: int) -> dict[str, float]:
+        """Return the percentage of the vessels that have reached their goals."""
+        _, arrived, vessels = self._progress(index)
+        return {"vessels arrived [%]": 100 * arrived / vessels}
+
+    def _progress(self, index: int) -> list[int]:
+        """Return the steps of the episode, the arrived robots and all robots of one sea."""
+        sea = self.sea
+        reached, exists = sea.reached[:, index].sum(), sea.exists[:, index].sum()
+        return torch.stack([sea.steps[index], reached, exists]).tolist()
+
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:
+        """Return the complete state of the simulation as tensors, random generators included."""
+        return {name: tensor.clone() for name, tensor in flatten(self._state).items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor], *_: Any, **__: Any) -> None:
+        """Restore a state; `observe()` then returns the current observations.
+
+        Args:
+            state_dict: result of `state_dict()` of an environment with the same sizes.
+
+        Raises:
+            ConfigurationError: a tensor is missing or has another shape.
+        """
+        for name, tensor in flatten(self._state).items():
+            other = state_dict.get(name)
+            if other is None or other.shape != tensor.shape:
+                shape = None if other is None else list(other.shape)
+                raise ConfigurationError(
+                    f"the saved state does not fit this environment: {name} has shape {shape}, "
+                    f"not {list(tensor.shape)}"
+                )
+        self._state = unflatten(self._state, state_dict)
+        self._has_begun = True
+
+
+def _last(values: Tensor) -> Tensor:
+    """Return `[R, N]` as `[N, R, 1]`."""
+    return values.T.unsqueeze(-1)
