@@ -32,14 +32,14 @@ def start_genesis(device: torch.device) -> Any:
         device: compute device of the policy.
 
     Raises:
-        ConfigurationError: Genesis is not installed, cannot run on this device, or runs on another
-            backend in this process already.
+        ConfigurationError: Genesis is not installed, cannot run on this device, or already runs on
+            another backend in this process.
     """
     if importlib.util.find_spec("genesis") is None:
         raise ConfigurationError('Genesis is not installed: pip install -e ".[genesis]"')
     logging.getLogger("OpenGL").setLevel(logging.WARNING)
-    # Genesis imports distutils of Python, after which setuptools cannot be imported any more:
-    # torch.compile needs it.
+    # torch.compile needs setuptools, which cannot be imported once Genesis has imported Python's
+    # distutils.
     if importlib.util.find_spec("setuptools") is not None:
         importlib.import_module("setuptools")
     try:
@@ -61,7 +61,7 @@ def start_genesis(device: torch.device) -> Any:
         torch.set_flush_denormal(False)
     elif gs.backend != backend:
         raise ConfigurationError(
-            f"Genesis already simulates on {gs.backend.name} in this process, which has one backend"
+            f"Genesis already simulates on {gs.backend.name} in this process; restart to change it"
         )
     return gs
 
@@ -89,8 +89,8 @@ def restore_scene(scene: Any, state: Mapping[str, Any], device: torch.device) ->
     Raises:
         ConfigurationError: the state belongs to another scene.
     """
-    present = scene.__getstate__()
-    for solver, record in present.sim.solvers.items():
+    current = scene.__getstate__()
+    for solver, record in current.sim.solvers.items():
         saved = state["solvers"].get(solver, {})
         if {n: tuple(a.shape) for n, a in saved.items()} != {
             n: tuple(a.shape) for n, a in record.arrays.items()
@@ -102,8 +102,8 @@ def restore_scene(scene: Any, state: Mapping[str, Any], device: torch.device) ->
         for name, array in record.arrays.items():
             on_device = torch.is_tensor(array)
             record.arrays[name] = saved[name].to(device) if on_device else saved[name].numpy()
-    sim = dataclasses.replace(present.sim, steps=state["steps"].to(device))
-    scene.__setstate__(dataclasses.replace(present, sim=sim))
+    sim = dataclasses.replace(current.sim, steps=state["steps"].to(device))
+    scene.__setstate__(dataclasses.replace(current, sim=sim))
 
 
 def _one_line(error: Exception) -> str:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 # Damping of the least squares: the larger, the slower and smoother near singular postures.
 _DAMPING = 0.05
-# Longest change of a joint angle in one step, rad.
+# Maximum change of a joint angle in one step, rad.
 _MAX_CHANGE = 0.2
 
 
@@ -58,16 +58,16 @@ def comparison(desired: Tensor) -> Tensor:
     return torch.stack([torch.stack(column) for column in columns], dim=-1)
 
 
-def tilt(present: Tensor, compared: Tensor) -> Tensor:
-    """Return the rotation vectors `[N, 3]` in rad from present orientations to the desired one.
+def tilt(current: Tensor, compared: Tensor) -> Tensor:
+    """Return the rotation vectors `[N, 3]` in rad from current orientations to the desired one.
 
     They are 2 sin(angle / 2) long, which is the angle for small ones.
 
     Args:
-        present: unit quaternions w, x, y, z `[N, 4]`.
+        current: unit quaternions w, x, y, z `[N, 4]`.
         compared: `comparison` of the desired orientation.
     """
-    difference = present @ compared
+    difference = current @ compared
     # q and -q are the same rotation: choose the shorter way.
     return difference[:, 1:] * torch.copysign(difference.new_full((), 2.0), difference[:, :1])
 

@@ -16,7 +16,7 @@ from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.lift_cube.arm import PANDA, Arm
 from envs.lift_cube.camera import Range, WristCamera
 from envs.lift_cube.images import WristImages
-from envs.lift_cube.observation import ObservationEncoder
+from envs.lift_cube.observation import SceneEncoder
 from envs.lift_cube.scene import Scene
 from envs.lift_cube.simulation import STEP_SECONDS, Simulation, environment_memory
 from envs.lift_cube.starts import Draws, Starts, draw_sizes
@@ -27,7 +27,7 @@ from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
-STEP_LENGTH: Final = 0.02  # m, longest move of the target of the grip point in one step
+STEP_LENGTH: Final = 0.02  # m, maximum move of the target of the grip point in one step
 WRIST_CAMERA = WristCamera()
 _UNCHANGED = (1.0, 1.0)
 
@@ -104,12 +104,13 @@ class LiftCubeEnv(Environment):
         }
         self.capabilities = self.capabilities_of(settings, torch.device(device))
         filmed = mode == "demo"
+        wrist = camera if pixels or filmed else None
         self.simulation = Simulation(
             arm,
             num_envs,
             torch.device(device),
             cube_sizes=draw_sizes(size, num_envs, seed),
-            wrist=camera if pixels or filmed else None,
+            wrist=wrist,
             overview=filmed,
             own_mass=mass != _UNCHANGED,
             show_viewer=show_viewer,
@@ -127,7 +128,7 @@ class LiftCubeEnv(Environment):
         self.simulation.build()
         self._draws = Draws(self.device, seed)
         self._starts = Starts(self.simulation, arm, self._draws, cube_range, joint_noise)
-        self._encode = ObservationEncoder(
+        self._encode = SceneEncoder(
             self.simulation, self._row(arm.home), self._starts.center, with_cube=not pixels
         )
         self._low, self._high = self._row(arm.workspace_low), self._row(arm.workspace_high)
@@ -138,9 +139,7 @@ class LiftCubeEnv(Environment):
         self._last_action = torch.zeros(num_envs, 4, device=self.device)
         self._was_lifted = torch.zeros(num_envs, dtype=torch.bool, device=self.device)
         self._images = (
-            WristImages(self.simulation, camera, frame_stack, self.device)
-            if pixels or filmed
-            else None
+            None if wrist is None else WristImages(self.simulation, wrist, frame_stack, self.device)
         )
         self._term_sums = torch.zeros(len(TERMS[task]), num_envs, device=self.device)
         self._term_count = 0
@@ -244,7 +243,7 @@ class LiftCubeEnv(Environment):
             self.simulation.set_mass(rows, draws.uniform(*self.mass, count))
 
     def observe(self) -> TensorDict:
-        """Return the present observations as a reset does, for instance after loading a state.
+        """Return the current observations as a reset does, for instance after loading a state.
 
         Returns:
             TensorDict `[num_envs]` with `observation`; `success` and the done keys are false.
@@ -287,21 +286,13 @@ class LiftCubeEnv(Environment):
         return torch.cat([overview.cpu(), wrist.cpu()], dim=1)  # Madrona draws on the GPU
 
     def caption(self, index: int) -> str:
-        """Return the height of the cube or the distance to it, and whether the gripper touches it.
-
-        Args:
-            index: index of the environment.
-        """
+        """Return the height of the cube or the distance to it, and whether it is touched."""
         name, lengths = measure(self.task, self._scene, self._resting)
         touches = ("", ", touched", ", grasped")[int(self._scene.touches[index].sum())]
         return f"{name} {1000 * float(lengths[index]):.0f} mm{touches}"
 
     def measurements(self, index: int) -> dict[str, float]:
-        """Return the height of the cube above the floor, or the distance to it, in millimetres.
-
-        Args:
-            index: index of the environment.
-        """
+        """Return the height of the cube above the floor, or the distance to it, in millimetres."""
         name, lengths = measure(self.task, self._scene, self._resting)
         return {f"{name} [mm]": 1000 * float(lengths[index])}
 
@@ -359,7 +350,7 @@ class LiftCubeEnv(Environment):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
-        """Restore a state; `observe()` then returns the present observations.
+        """Restore a state; `observe()` then returns the current observations.
 
         Args:
             state_dict: result of `state_dict()` of an environment with the same scene.

@@ -12,7 +12,7 @@ from envs.lift_cube.simulation import Simulation
 
 
 class WristImages:
-    """Draws the images, and keeps the last ones of each environment.
+    """Draws the images and keeps the last ones of each environment.
 
     Args:
         simulation: simulated scene with wrist cameras.
@@ -48,16 +48,16 @@ class WristImages:
         self._shift[rows] = shift
         self._brightness[rows] = brightness.reshape(-1, 1, 1, 1)
 
-    def newest(self) -> Tensor:
-        """Draw the present images `[N, 3, H, W]`, uint8."""
+    def _newest(self) -> Tensor:
+        """Draw the current images `[N, 3, H, W]`, uint8."""
         images = self._simulation.images(self._shift).to(self._device)
         if self._camera.brightness == (1.0, 1.0):
             return images
         return (images * self._brightness).clamp(max=255).to(torch.uint8)
 
     def advance(self) -> None:
-        """Append the present images to all stacks, after a step."""
-        self.stacks = torch.cat([self.stacks[:, 3:], self.newest()], dim=1)
+        """Append the current images to all stacks, after a step."""
+        self.stacks = torch.cat([self.stacks[:, 3:], self._newest()], dim=1)
 
     def restart(self, rows: Tensor) -> None:
         """Fill the stacks of new episodes with their first image.
@@ -65,7 +65,7 @@ class WristImages:
         Args:
             rows: indices of the environments, int64 `[K]`.
         """
-        first = self.newest()[rows].repeat(1, self._frames, 1, 1)
+        first = self._newest()[rows].repeat(1, self._frames, 1, 1)
         self.stacks = self.stacks.index_copy(0, rows, first)
 
     def state_dict(self) -> dict[str, Any]:

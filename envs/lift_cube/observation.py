@@ -15,7 +15,7 @@ _SPEED: Final = 2.0
 _LENGTH: Final = 0.25
 
 
-class ObservationEncoder:
+class SceneEncoder:
     """Encodes the positions and speeds of a scene.
 
     Args:

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from envs.lift_cube.arm import Arm
 from envs.lift_cube.simulation import CUBE_SIZE, Simulation
 
-# Least number of postures of the curriculum, and iterations of inverse kinematics to find them.
-_GRASPS, _ITERATIONS = 32, 60
-# Largest number of different sizes of the cube in one scene. Genesis keeps a cube of every size in
+# Minimum number of postures of the curriculum, and iterations of inverse kinematics to find them.
+_MIN_GRASPS, _ITERATIONS = 32, 60
+# Maximum number of different sizes of the cube in one scene. Genesis keeps a cube of every size in
 # every environment, so that each size costs memory.
-_SIZES = 8
+_MAX_SIZES = 8
 
 
-def draw_sizes(factors: tuple[float, float], num_envs: int, seed: int) -> list[float]:
+def draw_sizes(limits: tuple[float, float], num_envs: int, seed: int) -> list[float]:
     """Return the edge lengths of the cubes of a scene in metres, at most 8 different ones.
 
     Args:
-        factors: lowest and highest multiple of 3 cm.
+        limits: lowest and highest multiple of 3 cm.
         num_envs: number of environments.
         seed: random seed.
     """
-    low, high = factors
+    low, high = limits
     if low == high:
         return [CUBE_SIZE * low]
     draws = Draws(torch.device("cpu"), seed)
-    return [
-        CUBE_SIZE * factor for factor in draws.uniform(low, high, min(num_envs, _SIZES)).tolist()
-    ]
+    factors = draws.uniform(low, high, min(num_envs, _MAX_SIZES)).tolist()
+    return [CUBE_SIZE * factor for factor in factors]
 
 
 class Draws:
@@ -56,26 +53,11 @@ class Draws:
         return torch.randint(below, (count,), generator=self.generator, device=self.device)
 
 
-class Start(NamedTuple):
-    """Positions at the start of K episodes.
-
-    Attributes:
-        joints: joint angles `[K, J]`, rad.
-        cube: positions of the cube's centre `[K, 3]`, m.
-        cube_yaw: rotation of the cube about the vertical `[K]`, rad.
-    """
-
-    joints: Tensor
-    cube: Tensor
-    cube_yaw: Tensor
-
-
 class Starts:
     """Draws the starts of episodes.
 
     Args:
-        simulation: simulator, built; its environments are moved about to find the postures of the
-            curriculum.
+        simulation: simulator, built; it is used to find the postures of the curriculum.
         arm: description of the arm.
         draws: random numbers of the episodes.
         cube_range: longest distance of the cube from the centre, along x and along y, in metres.
@@ -103,12 +85,16 @@ class Starts:
         self._heights = simulation.cube_size / 2
         self._cubes, self._grasps = self._find_grasps(simulation)
 
-    def draw(self, rows: Tensor, curriculum: float) -> Start:
+    def draw(self, rows: Tensor, curriculum: float) -> tuple[Tensor, Tensor, Tensor]:
         """Return the starts of episodes in some environments.
 
         Args:
             rows: indices of the environments, int64 `[K]`.
             curriculum: share of the episodes that start with the open gripper around the cube.
+
+        Returns:
+            Joint angles `[K, J]`, rad; positions of the cube's centre `[K, 3]`, m; and its rotation
+            about the vertical `[K]`, rad.
         """
         draws, noise, count = self._draws, self._joint_noise, len(rows)
         joints = self._home + draws.uniform(-noise, noise, count, len(self._home))
@@ -119,7 +105,7 @@ class Starts:
             cube = torch.where(eased, self._cubes[grasp], cube)
             joints = torch.where(eased, self._grasps[grasp], joints)
         cube[:, 2] = self._heights[rows]  # the postures are those of a cube of 3 cm
-        return Start(joints, cube, draws.uniform(-torch.pi / 4, torch.pi / 4, count))
+        return joints, cube, draws.uniform(-torch.pi / 4, torch.pi / 4, count)
 
     def _draw_cubes(self, count: int) -> Tensor:
         shift = self._draws.uniform(-self._cube_range, self._cube_range, count, 3)
@@ -130,11 +116,11 @@ class Starts:
         """Return positions of the cube `[K, 3]` and joint angles `[K, J]` to grasp it."""
         count = simulation.num_envs
         rows = torch.arange(count, device=self._draws.device)
-        # The cube waits out of the way of the hand.
+        # The cube is out of the way of the hand.
         away = torch.tensor([0.0, 0.0, 1.0], device=self._draws.device)
         no_yaw = torch.zeros(count, device=self._draws.device)
         cubes, postures = [], []
-        for _ in range(-(-_GRASPS // count)):
+        for _ in range(-(-_MIN_GRASPS // count)):
             cube = self._draw_cubes(count)
             joints = self._home.expand(count, -1)
             for _ in range(_ITERATIONS):

@@ -19,9 +19,9 @@ TERMS: Final[dict[Task, tuple[str, ...]]] = {
     "lift": ("reach", "floor", "grasp", "lifted", "high", "drop", "smooth"),
     "reach": ("reach", "floor"),
 }
-# Sum of all terms that a policy can hold without success. Less this sum, every step costs, and no
-# policy gains by delaying success.
-_MOST: Final[dict[Task, float]] = {"lift": 5.25, "reach": 1.0}
+# Maximum sum of the terms without success. It is subtracted, so that every step costs and no policy
+# gains by delaying success.
+_MAX_TERMS: Final[dict[Task, float]] = {"lift": 5.25, "reach": 1.0}
 
 
 class Progress(NamedTuple):
@@ -83,7 +83,7 @@ def judge(
         drop = -2.0 * (was_lifted > grasped)
         smooth = -0.01 * lifted * action_change
         terms = torch.stack([reach, floor, grasp, lifted, success, drop, smooth])
-    reward = terms.sum(0) / _MOST[task] - 1.0
+    reward = terms.sum(0) / _MAX_TERMS[task] - 1.0
     reward = torch.add(reward, success, alpha=SUCCESS_REWARD)
     return Progress(lifted, success, reward, terms)
 
@@ -93,7 +93,7 @@ def measure(task: Task, scene: Scene, resting: Tensor) -> tuple[str, Tensor]:
 
     Args:
         task: `lift` or `reach`.
-        scene: present positions.
+        scene: current positions.
         resting: height of the centre of each cube on the floor `[N]`, m.
 
     Returns:
