@@ -100,7 +100,7 @@ def perceive(
         motion: motion of the robots, `[11, R, N]`, see `physics`.
         goal: goals of the robots, `[2, R, N]`, m.
         around: objects around the robots.
-        streams: states of the random number generators, `[N]`, see `random_words`.
+        streams: states of the random number generators, `[N]`.
         noise: sensor noise; None for exact sensing.
 
     Returns:
@@ -142,7 +142,7 @@ def _clearance(offset: tuple[Tensor, Tensor], radius: Tensor) -> Tensor:
 
 
 def _nearest(clearance: Tensor, places: int) -> tuple[Tensor, Tensor]:
-    """Return the nearest objects; several times faster than `topk` over a short first dimension.
+    """Return the objects of lowest clearance, several times faster than `topk`.
 
     Args:
         clearance: clearance of each pair, `[K, R, N]`, m.

@@ -17,7 +17,7 @@ from envs.marinenav.perception import SENSING_RANGE
 from envs.marinenav.physics import VESSEL_LENGTH, VESSEL_WIDTH, current
 from envs.marinenav.placement import MAP_SIZE
 from envs.marinenav.sea import GOAL_RADIUS
-from envs.marinenav.simulator import Episode, pick, to_device
+from envs.marinenav.simulator import Episode, pick, to_host
 from torchrl_gpu.environments.captions import grid
 
 Colour = tuple[int, int, int]
@@ -76,7 +76,7 @@ class SeaRenderer:
         """
         seas = [index] if isinstance(index, int) else list(index)
         chosen = torch.tensor(seas, device=episode.sea.steps.device)
-        shown = to_device(pick(episode, chosen), torch.device("cpu"))
+        shown = to_host(pick(episode, chosen))
         rows, columns = grid(len(seas))
         size = self.size // columns
         picture = Image.new("RGB", (size * columns, size * rows), DEEP)

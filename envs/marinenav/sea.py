@@ -1,4 +1,8 @@
-"""State of the seas and its transition by one action per robot."""
+"""State of the seas and its transition by one action per robot.
+
+`streams` are the states of the random number generators, one per sea, and `noise` is the sensor
+noise, None for exact sensing; see the module `noise`.
+"""
 
 from __future__ import annotations
 
@@ -76,14 +80,7 @@ class Transition(NamedTuple):
 def advance(
     sea: Sea, action: Tensor, streams: Tensor, noise: Noise | None, max_steps: int
 ) -> tuple[Transition, Tensor]:
-    """Apply the actions of all active robots for 0.5 s.
-
-    Args:
-        sea: current state.
-        action: thrust rates, `[2, R, N]` in [-1, 1], see `physics.sail`.
-        streams: states of the random number generators, `[N]`.
-        noise: sensor noise; None for exact sensing.
-        max_steps: time limit of an episode, in steps.
+    """Apply the actions `[2, R, N]` of all active robots for 0.5 s, see `physics.sail`.
 
     Returns:
         The transition, and the advanced states of the generators.
@@ -110,12 +107,9 @@ def advance(
 
 
 def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> tuple[Sea, View]:
-    """Return the initial states of drafted episodes: robots at rest with random headings.
+    """Return the initial states of complete drafts: robots at rest with random headings.
 
-    Args:
-        draft: complete layouts of N seas.
-        streams: states of random number generators for this call only, `[N]`.
-        noise: sensor noise; None for exact sensing.
+    The streams are for this call only.
     """
     exists = draft.ends[0, 0].isfinite()
     start, goal = torch.where(exists, draft.ends, 0.0).unbind(0)
@@ -145,13 +139,7 @@ def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> tuple[Sea,
 
 
 def look(sea: Sea, streams: Tensor, noise: Noise | None) -> View:
-    """Return the views of the robots.
-
-    Args:
-        sea: current state.
-        streams: states of random number generators for this call only, `[N]`.
-        noise: sensor noise; None for exact sensing.
-    """
+    """Return the views of the robots; the streams are for this call only."""
     around = surroundings(sea.motion, sea.active, sea.obstacles)
     return perceive(sea.motion, sea.goal, around, streams, noise)[0]
 

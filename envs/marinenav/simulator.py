@@ -92,12 +92,7 @@ class Simulator:
         return SimulationState(nothing, nothing, is_ready, empty, streams, frames)
 
     def begin(self, streams: Tensor, frames: Tensor) -> SimulationState:
-        """Return a simulation state in which all seas start an episode.
-
-        Args:
-            streams: states of the random number generators, `[N]`.
-            frames: number of steps of all seas, int64 `[]`.
-        """
+        """Return a simulation state in which all seas start an episode."""
         empty = begin_drafts(self.difficulty.contents(frames), self.size, len(streams))
         episodes = []
         for _ in range(2):
@@ -108,11 +103,7 @@ class Simulator:
         return SimulationState(now, following, is_ready, empty, streams, frames)
 
     def step(self, state: SimulationState, action: Tensor) -> tuple[SimulationState, Transition]:
-        """Apply one action per active robot.
-
-        Args:
-            state: current simulation state.
-            action: thrust rates, `[2, R, N]` in [-1, 1].
+        """Apply one action `[2, R, N]` per active robot, see `physics.sail`.
 
         Returns:
             The next simulation state, and the transition.
@@ -128,12 +119,7 @@ class Simulator:
         return self._prepare(state), transition
 
     def renew(self, state: SimulationState, is_over: Tensor) -> SimulationState:
-        """Start the next episode in some seas.
-
-        Args:
-            state: current simulation state, originally from `begin`.
-            is_over: mask of the seas to reset, bool `[N]`.
-        """
+        """Start the next episode in the seas of a mask, bool `[N]`."""
         return state._replace(
             now=_begin_anew(is_over, state.next, state.now),
             is_ready=state.is_ready & ~is_over,
@@ -163,13 +149,7 @@ class Simulator:
 
 
 class ScenarioSimulator(Simulator):
-    """Steps seas with given initial states; every reset returns to these states.
-
-    Args:
-        first: initial states.
-        noise: sensor noise; None for exact sensing.
-        max_steps: time limit of an episode, in steps.
-    """
+    """Steps seas with given initial states, to which every reset returns; see `Simulator`."""
 
     def __init__(self, first: Sea, noise: Noise | None, max_steps: int) -> None:
         size = Size(len(first.active), first.vortices.shape[1], first.obstacles.shape[1])
@@ -197,7 +177,7 @@ def choose(condition: Tensor, this: Tensors, other: Tensors) -> Tensors:
 
 
 def _begin_anew(is_over: Tensor, following: Episode, now: Episode) -> Episode:
-    """Equal `choose` for finite values: `lerp` is exact at 0 and 1, and faster than `where`."""
+    """Like `choose`, for finite values: `lerp` is exact at 0 and 1, and faster than `where`."""
     weight = is_over.to(now.sea.motion)
 
     def one(new: Tensor, old: Tensor) -> Tensor:
@@ -218,9 +198,9 @@ def put(tensors: Tensors, seas: Tensor, values: Tensors) -> Tensors:
     return _map(lambda a, b: a.index_copy(-1, seas, b), tensors, values)
 
 
-def to_device(tensors: Tensors, device: torch.device) -> Tensors:
-    """Return the tensors on the given device."""
-    return _map(lambda a: a.to(device), tensors)
+def to_host(tensors: Tensors) -> Tensors:
+    """Return the tensors on the CPU."""
+    return _map(lambda a: a.cpu(), tensors)
 
 
 def flatten(tensors: Any, name: str = "") -> dict[str, Tensor]:
