@@ -56,7 +56,7 @@ class Agent(nn.Module, ABC):
         max_gradient_norm: maximum norm of the gradient of each parameter group of an optimizer; a
             larger gradient is scaled down to it; None for no limit.
         rate_schedule: learning rate of all optimizers over the frames of the policy, set before
-            each gradient step; None for rates that nobody changes. See `schedule_learning_rate`.
+            each gradient step; None for no schedule. See `schedule_learning_rate`.
         phase: index of the kind of update that comes next, from 0; always 0 for an agent whose
             updates are all of one kind. Each phase is compiled and captured separately.
         processes: processes that train the agent together, see `join`.

@@ -94,7 +94,7 @@ class EpisodeStatistics:
     Args:
         num_envs: number N of environments (or robots) in the batch, at least 1.
         device: device of rewards and done flags.
-        processes: processes whose episodes count as well, with as many environments each.
+        processes: processes whose episodes count too, each with as many environments.
     """
 
     def __init__(

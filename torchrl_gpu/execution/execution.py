@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from tensordict import TensorDictBase
@@ -23,6 +23,7 @@ from torchrl_gpu.execution.step import gradient_step
 
 CompileMode = Literal["off", "default", "max-autotune"]
 GraphMode = Literal["off", "on"]
+Result = TypeVar("Result")
 
 # Torch's name of each mode. Its own `max-autotune` would also capture graphs, as `graphs` does.
 _TORCH_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
@@ -89,7 +90,8 @@ class Execution:
             )
         self.graph_mode = graphs
         self._device = device
-        self._graphs: dict[Hashable, CapturedFunction[Any]] = {}
+        self._captured_policies: dict[Hashable, CapturedFunction[list[Tensor]]] = {}
+        self._captured_updates: dict[Hashable, CapturedFunction[Update]] = {}
         self.compile_mode = compile
         if compile != "off" and not accelerator_of(device).compile:
             _logger.warning(
@@ -122,9 +124,8 @@ class Execution:
                 acted = self._call(policy, inputs)
             return [acted.get(key) for key in policy.out_keys]
 
-        captured = self._captured(
-            (policy, policy.training, observation.batch_size), outputs, type(policy).__name__
-        )
+        key = policy, policy.training, observation.batch_size
+        captured = self._captured(self._captured_policies, key, outputs, type(policy).__name__)
         results = captured(observation.select(*policy.in_keys))
         for key, result in zip(policy.out_keys, results, strict=True):
             observation.set(key, result.clone())
@@ -152,11 +153,9 @@ class Execution:
         """
         if self.graph_mode == "off":
             return self._step(learner, batch)
-        update = self._captured(
-            (learner, learner.phase, batch.batch_size, tuple(batch.keys())),
-            partial(self._step, learner),
-            f"the update of {type(learner).__name__}",
-        )
+        key = learner, learner.phase, batch.batch_size, tuple(batch.keys())
+        step, name = partial(self._step, learner), f"the update of {type(learner).__name__}"
+        update = self._captured(self._captured_updates, key, step, name)
         only_replays = update.is_captured
         result = update(batch)
         if only_replays:
@@ -184,13 +183,16 @@ class Execution:
         return torch.compile(loss, mode=_TORCH_MODES[self.compile_mode])
 
     def _captured(
-        self, key: Hashable, function: Callable[[TensorDictBase], Any], name: str
-    ) -> CapturedFunction[Any]:
+        self,
+        known: dict[Hashable, CapturedFunction[Result]],
+        key: Hashable,
+        function: Callable[[TensorDictBase], Result],
+        name: str,
+    ) -> CapturedFunction[Result]:
         """Return the captured form of the first function that was given with a key."""
-        captured = self._graphs.get(key)
-        if captured is None:
-            captured = self._graphs[key] = CapturedFunction(function, name, self._device)
-        return captured
+        if key not in known:
+            known[key] = CapturedFunction(function, name, self._device)
+        return known[key]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a resumed run needs: that of the precision."""
@@ -201,7 +203,8 @@ class Execution:
 
         All graphs are dropped, because loaded optimizers keep their state in other tensors.
         """
-        self._graphs.clear()
+        self._captured_policies.clear()
+        self._captured_updates.clear()
         self.precision.load_state_dict(state.get("precision", {}))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, get_args
 
 import torch
@@ -26,15 +26,15 @@ class Precision:
     * `fp16`: autocast to float16. Losses are scaled up, so that small gradients do not vanish; a
       step whose gradients overflow is skipped, and the scale is halved.
 
-    The context manager `active` puts it into force; `backward`, `unscale` and `step` replace the
-    parts of a gradient step. No value is read back to the host where Adam is fused.
+    Networks compute in it within the context manager `active`; `backward`, `unscale` and `step`
+    replace the parts of a gradient step. A fused Adam reads no value back to the host.
 
     Args:
         name: number format.
         device: device of the networks.
 
     Raises:
-        ConfigurationError: the device does not have the format.
+        ConfigurationError: the format is not available on the device.
     """
 
     def __init__(self, name: PrecisionName, device: torch.device) -> None:
@@ -50,17 +50,17 @@ class Precision:
 
     @property
     def casts(self) -> bool:
-        """Whether inputs and weights are converted for each product, which costs time as well."""
+        """Whether inputs and weights are converted for each product, which takes time."""
         return self._dtype is not None
 
-    def active(self) -> Any:
+    def active(self) -> AbstractContextManager[object]:
         """Return a context manager within which networks compute in this precision."""
         if self._dtype is not None:
             return torch.autocast(self._device_type, self._dtype)
         return _tensor_float32() if self.name == "tf32" else nullcontext()
 
     def backward(self, losses: list[Tensor]) -> None:
-        """Add the gradients of losses `[]`, scaled if the format demands it."""
+        """Add the gradients of losses `[]`, multiplied by the scale in fp16."""
         if self._scaler is not None:
             losses = [self._scaler.scale(loss) for loss in losses]
         # Autocast is for the losses alone: gradients have the dtypes of what they belong to.
@@ -94,7 +94,7 @@ class Precision:
 
 
 def precisions_of(device: torch.device) -> list[PrecisionName]:
-    """Return the precisions that a device has."""
+    """Return the precisions that are available on a device."""
     accelerator = accelerator_of(device)
     dtypes = accelerator.autocast_dtypes
     has = {"fp32": True, "tf32": accelerator.tf32}
