@@ -11,17 +11,16 @@ successful if all robots have reached their goals. All policies play the same ep
 from __future__ import annotations
 
 import math
-import shlex
-import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 from tensordict import TensorDictBase
 
+from benchmarks.fixture import Count
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import (
@@ -33,10 +32,10 @@ from envs.marinenav.baselines import (
 from envs.marinenav.curriculum import PAPER_STAGES
 from envs.marinenav.evaluation import Results, evaluate
 from envs.marinenav.scenario import draw_scenarios
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
+from trainers.run import run
 from trainers.runs.layout import load_checkpoint
 from trainers.runs.policy_files import save_policy, trained_agent
 
@@ -64,7 +63,7 @@ def scores(
     *,
     agent: Literal["ac_iqn", "sac", "iqn", "ddpg", "dqn", "ppo", "rainbow", "all"] = "all",
     train: bool = False,
-    episodes: Annotated[int, Field(ge=1)] = 100,
+    episodes: Count = 100,
     device: str = "auto",
     seed: Annotated[int, Field(ge=0)] = 0,
 ) -> int:
@@ -72,17 +71,14 @@ def scores(
 
     Args:
         agent: agent to evaluate: ac_iqn, sac, iqn, ddpg, dqn, ppo, rainbow or all (all).
-        train: first train by `python -m trainers.run agent=... env=marinenav` with its tuned
-            settings, and save the policy of the best checkpoint in pretrained/marinenav (false).
+        train: first train as `python -m trainers.run agent=... env=marinenav` does, and save the
+            policy of the best checkpoint in pretrained/marinenav (false).
         episodes: number of episodes at each of the six levels, at least 1 (100).
         device: compute device: auto, cpu, cuda, ... (auto).
         seed: seed of the episodes, at least 0 (0).
 
-    Returns:
-        0.
-
     Raises:
-        ConfigurationError: there is no policy file of the agent, or the device is not available.
+        ConfigurationError: the agent has no policy file, or the device is not available.
     """
     names = AGENTS if agent == "all" else (agent,)
     place = resolve_device(device)
@@ -90,7 +86,7 @@ def scores(
         for name in names:
             _train(name, device)
     elif agent != "all" and not _file(agent).is_file():
-        raise ConfigurationError(f"agent={agent}: there is no {_file(agent)}; add train=true")
+        raise ConfigurationError(f"agent={agent}: {_file(agent)} not found; add train=true")
     print_machine()
     training: dict[str, tuple[int, float]] = {}
     policies: dict[str, Policy] = {
@@ -113,10 +109,10 @@ def scores(
         found_scores = evaluate(policy, scenarios=scenarios, device=place, seed=seed)
         frames, minutes = training.get(name, (0, math.nan))
         rows.append(
-            [name, *_ours(found_scores), f"{frames:,}" if frames else "", _number(minutes, 0)]
+            [name, *_cells(found_scores), f"{frames:,}" if frames else "", _number(minutes, 0)]
         )
         if name in REFERENCE:
-            rows.append([f"{name}, authors", *_theirs(REFERENCE[name]), "", ""])
+            rows.append([f"{name}, authors", *_row(REFERENCE[name]), "", ""])
         figures[name] = {
             "levels": [round(level.success.mean, 4) for level in found_scores.levels],
             "success": round(found_scores.overall.success.mean, 4),
@@ -139,38 +135,29 @@ def _file(agent: str) -> Path:
 
 
 def _train(agent: str, device: str) -> None:
-    """Train by the command of a user, and save the policy of the best checkpoint."""
-    runs = Path("runs") / f"marinenav_{time.strftime('%Y%m%d_%H%M%S')}"
-    arguments = ("-m", "trainers.run", f"agent={agent}", "env=marinenav", f"device={device}")
-    command = ("python", *arguments)
-    print(shlex.join(command), flush=True)
-    subprocess.run([sys.executable, *arguments, f"runs={runs}"], check=True)
-    (folder,) = (runs / "marinenav" / agent).iterdir()
-    best = CheckpointFolder(folder / "checkpoints").best()
+    """Train with the agent's preset, and save the policy of the best checkpoint."""
+    best = run(f"agent={agent}", "env=marinenav", f"device={device}").best
     assert best is not None, "every run ends with an evaluation"
     save_policy(best, _file(agent))
     print(f"kept as {_file(agent)}\n", flush=True)
 
 
-def _ours(found: Results) -> list[str]:
+def _cells(found: Results) -> list[str]:
+    """Return the cells of a policy that was evaluated here."""
     overall = found.overall
     interval = f"{overall.success.low:.3f} to {overall.success.high:.3f}"
-    return [
-        *(f"{level.success.mean:.2f}" for level in found.levels),
-        f"{overall.success.mean:.3f}",
-        interval,
-        f"{overall.discounted_return.mean:.2f}",
-        _number(overall.time.mean, 1),
-        _number(overall.energy.mean, 0),
-    ]
+    measured = (overall.discounted_return, overall.time, overall.energy)
+    levels = [level.success.mean for level in found.levels]
+    return _row((*levels, overall.success.mean, *(each.mean for each in measured)), interval)
 
 
-def _theirs(reference: tuple[float, ...]) -> list[str]:
-    *levels, success, discounted_return, seconds, energy = reference
+def _row(figures: Sequence[float], interval: str = "") -> list[str]:
+    """Return the cells of figures in the order of `REFERENCE`."""
+    *levels, success, discounted_return, seconds, energy = figures
     return [
         *(f"{level:.2f}" for level in levels),
         f"{success:.3f}",
-        "",
+        interval,
         f"{discounted_return:.2f}",
         _number(seconds, 1),
         _number(energy, 0),

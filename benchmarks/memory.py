@@ -10,7 +10,6 @@ the first third, by their 90th percentiles.
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import statistics
@@ -19,23 +18,21 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Annotated, NamedTuple
 
 import psutil
 import torch
 from pydantic import Field
 
+from benchmarks.fixture import Seconds
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.kinds import accelerator_of
-from trainers import run
+from trainers.run import run
 
-_MIB = 2**20
 _ROWS = 12
-_INTERRUPTED = 130  # exit code of a training that was stopped and saved
 
 # The replay fills during the warm-up: its pages become resident as they are written.
 _SETTINGS = (
@@ -50,50 +47,36 @@ _SETTINGS = (
 
 
 class Sample(NamedTuple):
-    """Memory at one moment, in bytes.
+    """Memory at one moment.
 
     Attributes:
-        seconds: time since the start of the training.
-        process: resident memory of the process that trains.
-        workers: resident memory of its child processes.
-        device: memory that torch holds on the device; 0 on the CPU, where it is part of `process`.
+        minutes: time since the start of the training.
+        process: resident memory of the process that trains, MiB.
+        workers: resident memory of its child processes, MiB.
+        device: memory that torch holds on the device, MiB; 0 on the CPU, where it is part of
+            `process`.
     """
 
-    seconds: float
-    process: int
-    workers: int
-    device: int
+    minutes: float
+    process: float
+    workers: float
+    device: float
 
 
-@dataclass
-class Sampler:
-    """Takes samples in a thread beside the training, and stops the training at the end.
-
-    Attributes:
-        device: device of the training.
-        seconds: duration of the training.
-        interval: seconds from one sample to the next.
-        samples: samples taken so far.
-    """
-
-    device: torch.device
-    seconds: float
-    interval: float
-    samples: list[Sample]
-
-    def __call__(self) -> None:
-        """Take samples until the time is over, then end the training as Ctrl-C does."""
-        process, start = psutil.Process(), time.perf_counter()
-        accelerator = accelerator_of(self.device)
-        while (now := time.perf_counter() - start) < self.seconds:
-            workers = 0
-            for child in process.children(recursive=True):
-                with suppress(psutil.Error):  # it has ended
-                    workers += child.memory_info().rss
-            on_device = 0 if accelerator.kind == "cpu" else accelerator.used_memory
-            self.samples.append(Sample(now, process.memory_info().rss, workers, on_device))
-            time.sleep(self.interval)
-        os.kill(os.getpid(), signal.SIGINT)
+def take_samples(device: torch.device, seconds: float, samples: list[Sample]) -> None:
+    """Take samples for a number of seconds, and then end the training as Ctrl-C does."""
+    process, start = psutil.Process(), time.perf_counter()
+    accelerator = accelerator_of(device)
+    while (now := time.perf_counter() - start) < seconds:
+        workers = 0
+        for child in process.children(recursive=True):
+            with suppress(psutil.Error):  # it has ended
+                workers += child.memory_info().rss
+        on_device = 0 if accelerator.kind == "cpu" else accelerator.used_memory
+        memory = (process.memory_info().rss, workers, on_device)
+        samples.append(Sample(now / 60.0, *(size / 2**20 for size in memory)))
+        time.sleep(min(5.0, seconds / 200))
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def growth(values: Sequence[float]) -> float:
@@ -111,7 +94,7 @@ def measure(
     *,
     agent: str = "sac",
     env: str = "fanuc",
-    minutes: Annotated[float, Field(gt=0.0)] = 30.0,
+    minutes: Seconds = 30.0,
     warm_up: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2,
     device: str = "auto",
     settings: str = "",
@@ -126,39 +109,24 @@ def measure(
         device: compute device, as in the main program (auto).
         settings: further settings of the main program, separated by spaces (none).
     """
-    seconds = 60.0 * minutes
     resolved = resolve_device(device)
     print_machine()
-    sampler = Sampler(resolved, seconds, min(5.0, seconds / 200), [])
-    with tempfile.TemporaryDirectory() as runs:
-        sys.argv[1:] = [
-            *(f"agent={agent}", f"env={env}", f"device={device}", f"runs={runs}"),
-            *(*_SETTINGS, *settings.split()),
-        ]
-        threading.Thread(target=sampler, daemon=True).start()
-        try:
-            # The training prints how to go on, but its folder is deleted here.
-            with redirect_stdout(io.StringIO()):
-                code = run.main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-    if code != _INTERRUPTED:
-        return code
-    samples = sampler.samples
+    samples: list[Sample] = []
+    sampler = threading.Thread(
+        target=take_samples, args=(resolved, 60.0 * minutes, samples), daemon=True
+    )
+    with tempfile.TemporaryDirectory() as runs, suppress(KeyboardInterrupt):
+        chosen = (f"agent={agent}", f"env={env}", f"device={device}", f"runs={runs}")
+        sampler.start()
+        run(*chosen, *_SETTINGS, *settings.split())
     size = max(1, len(samples) // _ROWS)
-    groups = [samples[i : i + size] for i in range(0, len(samples), size)]
-    rows = [
-        [
-            f"{group[-1].seconds / 60:.1f}",
-            *(
-                f"{statistics.mean(column) / _MIB:,.1f}"
-                for column in list(zip(*group, strict=True))[1:]
-            ),
-        ]
-        for group in groups
-    ]
+    rows = []
+    for first in range(0, len(samples), size):
+        group = samples[first : first + size]
+        means = (statistics.mean(column) for column in list(zip(*group, strict=True))[1:])
+        rows.append([f"{group[-1].minutes:.1f}", *(f"{mean:,.1f}" for mean in means)])
     print_table(["minutes", "process, MiB", "workers, MiB", "device, MiB"], rows)
-    warm = [sample for sample in samples if sample.seconds >= warm_up * seconds]
+    warm = [sample for sample in samples if sample.minutes >= warm_up * minutes]
     figures = {
         f"{name}_growth_percent": round(growth([getattr(s, name) for s in warm]), 2)
         for name in ("process", "workers", "device")
