@@ -228,7 +228,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message on an unknown `name`: the closest known name, or all."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; it has: {', '.join(known)}"
+    return f"; did you mean {close[0]}?" if close else f"; choose one of: {', '.join(known)}"
 
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

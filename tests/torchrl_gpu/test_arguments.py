@@ -164,7 +164,7 @@ def test_an_unknown_setting_suggests_the_closest_one() -> None:
 
 
 def test_a_setting_without_a_close_match_lists_all_settings() -> None:
-    with pytest.raises(ConfigurationError, match="it has: limits, num_envs, path") as caught:
+    with pytest.raises(ConfigurationError, match="choose one of: limits, num_envs, path") as caught:
         check_settings(Simulator, {"zzz": 3}, "env")
     message(caught)
 
@@ -194,7 +194,7 @@ def test_missing_settings_are_returned_with_their_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("fanoc", "; did you mean fanuc?"), ("xyz", "; it has: cartpole, fanuc")],
+    [("fanoc", "; did you mean fanuc?"), ("xyz", "; choose one of: cartpole, fanuc")],
 )
 def test_suggest(name: str, expected: str) -> None:
     assert suggest(name, ["fanuc", "cartpole"]) == expected

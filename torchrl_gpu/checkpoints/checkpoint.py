@@ -60,7 +60,7 @@ class CheckpointFolder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigurationError(f"cannot make {self.folder}: {reason(error)}") from error
+            raise ConfigurationError(f"cannot create {self.folder}: {reason(error)}") from error
         for leftover in self.folder.glob(f".*{PARTIAL_SUFFIX}"):
             discard(leftover)
         path = self.path(frames)

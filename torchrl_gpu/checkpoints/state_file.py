@@ -212,4 +212,4 @@ def _why_unreadable(path: Path) -> str:
         start = file.read(8)
     if path.suffix.lower() in _PICKLE_SUFFIXES or _PICKLE_START.match(start):
         return f"{path} is a pickle, which can run code when loaded; use a .safetensors file"
-    return f"checkpoint {path} is cut short or damaged, or is not a checkpoint of torchrl-gpu"
+    return f"checkpoint {path} is truncated or damaged, or is not a checkpoint of torchrl-gpu"

@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Bounded, Composite, Unbounded
+from torchrl.modules import MLP
 
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.devices.accelerator import Accelerator
@@ -87,7 +88,7 @@ def calls_per_second(call: Call, accelerator: Accelerator, seconds: float) -> fl
         elapsed = time.perf_counter() - start
         if elapsed >= seconds:
             return calls / elapsed
-        calls = int(calls * min(10.0, 1.0 + 1.2 * seconds / max(elapsed, 1e-6)))
+        calls *= 2
 
 
 def _speed(
@@ -141,14 +142,8 @@ def _copy(device: torch.device, to_device: bool) -> Call:
     return lambda: destination.copy_(source, non_blocking=host.is_pinned())
 
 
-def _network() -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(_OBSERVATION_DIM, _WIDTH),
-        nn.ReLU(),
-        nn.Linear(_WIDTH, _WIDTH),
-        nn.ReLU(),
-        nn.Linear(_WIDTH, _ACTION_DIM),
-    )
+def _network() -> MLP:
+    return MLP(_OBSERVATION_DIM, _ACTION_DIM, num_cells=[_WIDTH] * 2, activation_class=nn.ReLU)
 
 
 class _Actor(nn.Module):

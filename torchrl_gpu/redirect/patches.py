@@ -177,7 +177,7 @@ def _with_mode(function: Callable[..., Any], mode: CudaRedirection) -> Callable[
 
 def _restore(restore: Callable[..., Any], target: torch.device) -> Callable[..., Any]:
     """Return a function that places a storage of a file; it decides for `map_location` too."""
-    # Torch cannot make a bare storage on a device out of its tree: `_load` moves the tensors.
+    # Torch cannot create a bare storage on a device out of its tree: `_load` moves the tensors.
     home = "cpu" if accelerator_of(target).is_out_of_tree else str(target)
 
     @functools.wraps(restore)

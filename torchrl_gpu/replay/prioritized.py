@@ -55,9 +55,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self.weight_exponent = weight_exponent
         self.processes = processes
         self._tree = SumTree(self._num_places, self.device)
-        self._largest_priority = torch.ones(1, device=self.device)
+        self._max_priority = torch.ones(1, device=self.device)
         self._tensors["leaves"] = self._tree.leaves
-        self._tensors["largest_priority"] = self._largest_priority
+        self._tensors["max_priority"] = self._max_priority
 
     @classmethod
     def bytes_needed(cls, capacity: int, spec: StorageSpec) -> int:
@@ -104,7 +104,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             )
         place = batch.get("place")
         priority = priorities + _MIN_PRIORITY
-        self._largest_priority.copy_(torch.maximum(self._largest_priority, priority.max()))
+        self._max_priority.copy_(torch.maximum(self._max_priority, priority.max()))
         # Transitions that were overwritten since the draw keep priority 0.
         is_stored = self._tree.priorities(place) > 0.0
         leaf = torch.where(is_stored, priority**self.priority_exponent, 0.0)
@@ -120,7 +120,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         oldest_steps = self._oldest_steps.clone()
         is_listed = super()._extend_by_step(transition)
 
-        new_priority = self._largest_priority**self.priority_exponent
+        new_priority = self._max_priority**self.priority_exponent
         new = new_priority.expand(self.num_envs)
         if is_listed is not None:
             new = torch.where(is_listed, new, 0.0)

@@ -32,11 +32,6 @@ class RolloutBuffer:
         self._next = 0
 
     @property
-    def num_steps(self) -> int:
-        """Number of stored steps, 0 to T."""
-        return self._next
-
-    @property
     def is_full(self) -> bool:
         """Whether the buffer holds T steps."""
         return self._next == self.length

@@ -244,7 +244,7 @@ def test_a_truncated_file_is_rejected_at_every_length(path: Path, tmp_path: Path
     cut = tmp_path / "cut.safetensors"
     for length in (0, 1, 7, 8, 9, 100, header - 1, header, header + 1, len(whole) - 1):
         cut.write_bytes(whole[:length])
-        with pytest.raises(ConfigurationError, match="cut short or damaged") as caught:
+        with pytest.raises(ConfigurationError, match="truncated or damaged") as caught:
             load_state(cut)
         assert str(cut) in one_line(caught)
 

@@ -227,7 +227,7 @@ def test_resumed_run_continues_in_its_folder(
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda path, state: path.write_bytes(path.read_bytes()[:-100]), "cut short"),
+        (lambda path, state: path.write_bytes(path.read_bytes()[:-100]), "truncated"),
         (lambda path, state: path.write_bytes(b"not a checkpoint"), "checkpoint"),
         (lambda path, state: torch.save({"a": 1}, path), "pickle"),
         (lambda path, state: state["config"]["choices"].update(agent="ppo"), "agent=ppo"),
