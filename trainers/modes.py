@@ -30,6 +30,7 @@ from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.command_line.schema import Mode
 from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of, pair
@@ -85,18 +86,19 @@ def run_mode(settings: Settings) -> RunOutcome:
         return _MODES[settings.general.mode](settings)
 
 
-def _train(settings: Settings) -> RunOutcome:
+def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
     """Train from scratch or resume; evaluate the best checkpoint and write a summary."""
     started = time.perf_counter()
     folder = run_folder(settings.folder, settings.checkpoint)
     check_writable(folder)
-    seed_everything(settings.general.seed)
+    seed_everything(settings.general.seed, processes.rank)
     with (
-        closing(_build_env(settings, "train")) as env,
+        closing(_build_env(settings, "train", rank=processes.rank)) as env,
         closing(_evaluator(settings)) as evaluator,
     ):
         agent = _build_agent(settings, env)
         assert isinstance(agent, Agent)
+        agent.join(processes)
         trainer: TorchRLTrainer = settings.trainer.build(
             env,
             agent,
@@ -111,7 +113,8 @@ def _train(settings: Settings) -> RunOutcome:
         logger.info(
             "%s on %s, into %s", type(agent).__name__, describe_device(settings.device), folder
         )
-        write(folder / "config.yaml", OmegaConf.to_yaml(settings.config))
+        if processes.is_writer:
+            write(folder / "config.yaml", OmegaConf.to_yaml(settings.config))
         with _stop_on_signal(trainer):
             trainer.train()
         if trainer.stop_requested:
@@ -139,7 +142,8 @@ def _train(settings: Settings) -> RunOutcome:
     }
     if trainer.profile is not None:
         summary["profile"] = trainer.profile.as_dict()
-    write(folder / "summary.json", json.dumps(summary, indent=2))
+    if processes.is_writer:
+        write(folder / "summary.json", json.dumps(summary, indent=2))
     lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
     lines += [f"  result       {result}", f"  checkpoint   {best}"]
     if can_film:
@@ -212,12 +216,14 @@ def _prepared_folder(settings: Settings, name: str) -> Path:
     return folder
 
 
-def _build_env(settings: Settings, mode: Mode, num_envs: int | None = None) -> Environment:
+def _build_env(
+    settings: Settings, mode: Mode, num_envs: int | None = None, rank: int = 0
+) -> Environment:
     """Build the environment for a mode; `num_envs` replaces the setting of that name."""
     component = settings.env
     if num_envs is not None:
         component = component.replaced(num_envs=num_envs)
-    seed = stream_seed(settings.general.seed, _STREAMS[mode])
+    seed = stream_seed(settings.general.seed, _STREAMS[mode], rank=rank)
     env: EnvBase = component.build(mode=mode, device=settings.device, seed=seed)
     try:
         paired = pair(env, settings.agent.target)
