@@ -57,7 +57,7 @@ def test_command_of_the_page_trains_the_users_agent_in_the_users_environment(
         text=True,
     )
     assert result.returncode == 0, result.stderr[-2000:]
-    success = re.search(r"reached +success ([\d.]+)%", result.stdout)
+    success = re.search(r"result +success ([\d.]+)%", result.stdout)
     assert success is not None, result.stdout
     assert float(success[1]) > 90.0
     (folder,) = (home / "runs" / "Glide" / "TD3").iterdir()
