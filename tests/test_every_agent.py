@@ -33,7 +33,7 @@ from tests.helpers.agents import (
     parameters,
     with_switches_turned,
 )
-from tests.helpers.training import make_trainer
+from tests.helpers.training import assert_resumes, make_trainer, train_briefly
 from tests.stand_in import MAKERS, Abilities, count_host_reads
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -240,18 +240,7 @@ def test_agent_trains_in_a_gymnasium_environment(
     env = GymnasiumEnv(name=task, num_envs=4, autoreset=autoreset)
     env = pair(env, agent_class)
     agent = build_for(env, agent_class, gamma=0.99)
-    trainer = TorchRLTrainer(
-        env,
-        agent,
-        tmp_path,
-        total_frames=512,
-        random_frames=128,
-        replay_capacity=1000,
-        log_interval=256,
-        loggers=["csv"],
-        show_progress=False,
-    )
-    trainer.train()
+    trainer = train_briefly(env, agent, tmp_path)
     assert trainer.updates > 0
     assert all(value.isfinite().all() for value in agent.state_dict().values())
     env.close()
@@ -318,10 +307,4 @@ def test_resumed_run_of_several_robots_equals_an_uninterrupted_run(
     whole = make("whole", 128)
     whole.train()
     make("parts", 64).train()
-    second = make("parts", 128)
-    latest = second.checkpoints.latest()
-    assert latest is not None
-    second.load(latest)
-    second.train()
-    assert second.updates == whole.updates
-    assert_equal(parameters(whole.agent), parameters(second.agent))
+    assert_resumes(make("parts", 128), whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import ClassVar
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -13,13 +14,42 @@ from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import Environment
 
 
-class IdentityEnv(Environment):
+class SeededEnv(Environment):
+    """Environment whose state is a number of steps, one more tensor and a generator.
+
+    Attributes:
+        kept: name of the attribute with the tensor.
+        steps: number of steps of each episode `[num_envs, 1]`.
+        generator: source of all random numbers.
+    """
+
+    kept: ClassVar[str]
+    steps: torch.Tensor
+    generator: torch.Generator
+
+    def _set_seed(self, seed: int | None) -> None:
+        self.generator.manual_seed(seed or 0)
+
+    def state_dict(self, **kwargs: object) -> dict[str, torch.Tensor]:
+        """Return the complete state of the environment."""
+        tensors = {name: getattr(self, name) for name in ("steps", self.kept)}
+        return {**tensors, "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor], **kwargs: object) -> None:
+        """Restore a state."""
+        for name in ("steps", self.kept):
+            setattr(self, name, state[name].to(self.device))
+        self.generator.set_state(state["generator"])
+
+
+class IdentityEnv(SeededEnv):
     """Rewards actions equal to the observation: the reward is minus the squared difference.
 
     Episodes are truncated at the time limit, and terminate when the first component of the
     observation exceeds `terminates_above`.
     """
 
+    kept = "observation"
     capabilities = Capabilities(has_state=True)
 
     def __init__(
@@ -94,23 +124,6 @@ class IdentityEnv(Environment):
             batch_size=self.batch_size,
         )
 
-    def _set_seed(self, seed: int | None) -> None:
-        self.generator.manual_seed(seed or 0)
-
-    def state_dict(self, **kwargs: object) -> dict[str, torch.Tensor]:
-        """Return the complete state of the environment."""
-        return {
-            "steps": self.steps,
-            "observation": self.observation,
-            "generator": self.generator.get_state(),
-        }
-
-    def load_state_dict(self, state: dict[str, torch.Tensor], **kwargs: object) -> None:
-        """Restore a state."""
-        self.steps = state["steps"].to(self.device)
-        self.observation = state["observation"].to(self.device)
-        self.generator.set_state(state["generator"])
-
 
 class OverlapEnv(IdentityEnv):
     """Counts the steps that have begun and not ended."""
@@ -127,12 +140,13 @@ class OverlapEnv(IdentityEnv):
         return super()._step(tensordict)
 
 
-class MatchEnv(Environment):
+class MatchEnv(SeededEnv):
     """Rewards the index of the observation's component that is 1: reward 1, otherwise 0.
 
     Episodes are truncated at the time limit.
     """
 
+    kept = "wanted"
     capabilities = Capabilities(has_state=True)
 
     def __init__(
@@ -193,19 +207,3 @@ class MatchEnv(Environment):
             },
             batch_size=self.batch_size,
         )
-
-    def _set_seed(self, seed: int | None) -> None:
-        self.generator.manual_seed(seed or 0)
-
-    def state_dict(self, **kwargs: object) -> dict[str, torch.Tensor]:
-        """Return the complete state of the environment."""
-        return {
-            "steps": self.steps,
-            "wanted": self.wanted,
-            "generator": self.generator.get_state(),
-        }
-
-    def load_state_dict(self, state: dict[str, torch.Tensor], **kwargs: object) -> None:
-        """Restore a state."""
-        self.steps, self.wanted = state["steps"], state["wanted"]
-        self.generator.set_state(state["generator"])

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torchrl.envs import EnvBase
 
-from tests.helpers.agents import CPU, Case, build_for
+from agents.base import Agent
+from tests.helpers.agents import CPU, Case, assert_equal, build_for, parameters
 from trainers.training.trainer import TorchRLTrainer
 
 
@@ -44,3 +46,35 @@ def make_trainer(
         "show_progress": False,
     }
     return TorchRLTrainer(env, agent, folder, evaluation_env=case.env(), **{**defaults, **settings})
+
+
+def train_briefly(env: EnvBase, agent: Agent, folder: Path, **settings: Any) -> TorchRLTrainer:
+    """Train for 512 frames, and return the trainer.
+
+    Args:
+        env: environment to train in.
+        agent: agent to train.
+        folder: run folder.
+        **settings: settings of the trainer.
+    """
+    defaults = {
+        "total_frames": 512,
+        "random_frames": 128,
+        "replay_capacity": 1000,
+        "log_interval": 256,
+        "loggers": ["csv"],
+        "show_progress": False,
+    }
+    trainer = TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
+    trainer.train()
+    return trainer
+
+
+def assert_resumes(second: TorchRLTrainer, whole: TorchRLTrainer) -> None:
+    """Continue from the newest checkpoint to the end, and compare with an uninterrupted run."""
+    latest = second.checkpoints.latest()
+    assert latest is not None
+    second.load(latest)
+    second.train()
+    assert second.updates == whole.updates
+    assert_equal(parameters(whole.agent), parameters(second.agent))

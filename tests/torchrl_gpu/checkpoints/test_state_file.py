@@ -333,31 +333,28 @@ def test_a_full_disk_leaves_the_old_file_intact(path: Path) -> None:
     assert names(path.parent) == [path.name]
 
 
-def test_a_failing_fsync_leaves_the_old_file_intact(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("owner", "name", "error", "message"),
+    [
+        (os, "fsync", OSError(errno.ENOSPC, "no space"), "no space"),
+        (Path, "replace", PermissionError(errno.EACCES, "in use"), "in use"),
+    ],
+)
+def test_a_failing_write_leaves_the_old_file_intact(
+    owner: object,
+    name: str,
+    error: OSError,
+    message: str,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     save_state(path, {"a": 1})
 
-    def no_space(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def fail(*arguments: object) -> None:
+        raise error
 
-    monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(ConfigurationError, match=r"cannot write .*No space left on device"):
-        save_state(path, {"a": 2})
-    assert load_state(path) == {"a": 1}
-    assert names(path.parent) == [path.name]
-
-
-def test_a_file_that_cannot_be_replaced_is_unchanged(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_state(path, {"a": 1})
-
-    def in_use(source: Path, target: Path) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(Path, "replace", in_use)
-    with pytest.raises(ConfigurationError, match=r"cannot write .*Permission denied"):
+    monkeypatch.setattr(owner, name, fail)
+    with pytest.raises(ConfigurationError, match=f"cannot write .*{message}"):
         save_state(path, {"a": 2})
     assert load_state(path) == {"a": 1}
     assert names(path.parent) == [path.name]

@@ -10,8 +10,8 @@ from tensordict import TensorDict
 from envs.marinenav import MarineNavEnv
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
-from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.errors import ConfigurationError
 from trainers.runs.policy_files import save_policy, trained_agent
 

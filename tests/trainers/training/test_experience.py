@@ -11,9 +11,9 @@ from agents import PPO, Rainbow
 from agents.base import Agent
 from tests.helpers.agents import ENVS, OBSERVATION, build, build_for, small_specs
 from tests.helpers.environments import MatchEnv
+from tests.helpers.training import train_briefly
 from torchrl_gpu.environments.specs import ActionKind
 from trainers.training.experience import Experience, experience_of
-from trainers.training.trainer import TorchRLTrainer
 
 
 def make(agent_class: type[Agent], actions: ActionKind, **settings: Any) -> Agent:
@@ -69,17 +69,7 @@ def test_a_trainer_hands_priorities_to_the_replay(tmp_path: Path) -> None:
     torch.manual_seed(0)
     env = MatchEnv(num_envs=4)
     agent = build_for(env, Rainbow, weight_exponent_start=1.0)
-    trainer = TorchRLTrainer(
-        env,
-        agent,
-        tmp_path,
-        total_frames=512,
-        random_frames=64,
-        replay_capacity=1000,
-        loggers=["csv"],
-        show_progress=False,
-    )
-    trainer.train()
+    trainer = train_briefly(env, agent, tmp_path, random_frames=64)
     experience: Any = trainer.experience
     # Transitions of equal priority all have the weight 1.
     assert experience.replay.sample(64)["weight"].min() < 0.9

@@ -15,6 +15,7 @@ from agents.base import Agent
 from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv, OverlapEnv
 from tests.helpers.program import call
+from tests.helpers.training import assert_resumes
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.pairing import pair
@@ -120,13 +121,7 @@ def test_a_stopped_run_resumes_exactly(
     before_each(first, "collect", stop)
     first.train()
     assert first.frames == stopped_at
-    second = build("parts", seed=99)
-    latest = second.checkpoints.latest()
-    assert latest is not None
-    second.load(latest)
-    second.train()
-    assert second.updates == whole.updates
-    assert_equal(parameters(whole.agent), parameters(second.agent))
+    assert_resumes(build("parts", seed=99), whole)
 
 
 def test_training_goes_on_after_an_interrupt_during_a_step(tmp_path: Path) -> None:
