@@ -171,7 +171,7 @@ class TorchRLTrainer:
         self._started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
         self.profile = Profile(self, [agent.device, env.device]) if profile else None
-        self.trace = Trace(self, trace, folder) if trace else None
+        self.trace = Trace(self, trace, folder) if trace and self.processes.is_writer else None
         timers = [timers for timers in (self.profile, self.trace) if timers is not None]
         self.timers = self.collector.timers = SeveralTimers(timers) if timers else NO_TIMERS
 
