@@ -51,7 +51,7 @@ class WristCamera(Configurable):
         fov: vertical field of view in degrees, 10 to 150.
         position: position in the frame of the hand, in metres.
         tilt: rotation towards the fingers in degrees, -90 to 90; 0 looks along the fingers.
-        shift: longest random shift of the position along each axis in metres, drawn for each
+        shift: maximum random shift of the position along each axis in metres, drawn for each
             episode, at least 0.
         brightness: lowest and highest factor of the brightness, drawn for each episode, above 0.
 

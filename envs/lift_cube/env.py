@@ -49,9 +49,9 @@ class LiftCubeEnv(Environment):
         camera: description of the camera at the wrist.
         curriculum: share of the training episodes that start with the open gripper around the cube,
             0 to 1.
-        cube_range: longest distance of the cube from the centre of the workspace at the start,
+        cube_range: maximum distance of the cube from the centre of the workspace at the start,
             along x and along y, in metres, above 0.
-        joint_noise: largest random offset of each joint angle at the start, in rad, at least 0.
+        joint_noise: maximum random offset of each joint angle at the start, in rad, at least 0.
         size: lowest and highest edge length of the cube as multiples of 3 cm, above 0. Genesis
             cannot change sizes: at most 8 are drawn from the seed when the scene is built, and each
             environment keeps its own.
@@ -230,10 +230,10 @@ class LiftCubeEnv(Environment):
         self._was_lifted[rows] = False
 
     def _vary(self, rows: Tensor) -> None:
-        """Draw friction and mass of the cube, position and brightness of the camera anew."""
-        count, draws, longest = len(rows), self._draws, self.camera.shift
+        """Draw friction and mass of the cube, and position and brightness of the camera."""
+        count, draws, limit = len(rows), self._draws, self.camera.shift
         # Drawn without images too: a seed gives the same episodes with images and without them.
-        shift = draws.uniform(-longest, longest, count, 3)
+        shift = draws.uniform(-limit, limit, count, 3)
         brightness = draws.uniform(*self.camera.brightness, count)
         if self._images is not None:
             self._images.vary(rows, shift, brightness)

@@ -240,7 +240,7 @@ class Simulation:
     def set_mass(self, rows: Tensor, factor: Tensor) -> None:
         """Set the mass of the cube in some environments, as multiples `[K]` of 30 g.
 
-        The simulation has to be built with `own_mass`.
+        The simulation must be built with `own_mass`.
         """
         self.cube.set_mass(CUBE_MASS * factor, rows)
 
@@ -270,7 +270,7 @@ class Simulation:
         if not torch.equal(state["cube_size"].to(self.device), self.cube_size):
             raise ConfigurationError(
                 "the simulator's state belongs to cubes of other sizes; env.size, env.num_envs and "
-                "the seed have to be those of the run that saved it"
+                "the seed must be those of the run that saved it"
             )
         restore_scene(self.scene, state, self.device)
 

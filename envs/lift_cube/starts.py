@@ -60,8 +60,8 @@ class Starts:
         simulation: simulator, built; it is used to find the postures of the curriculum.
         arm: description of the arm.
         draws: random numbers of the episodes.
-        cube_range: longest distance of the cube from the centre, along x and along y, in metres.
-        joint_noise: largest random offset of each joint angle, in rad.
+        cube_range: maximum distance of the cube from the centre, along x and along y, in metres.
+        joint_noise: maximum random offset of each joint angle, in rad.
 
     Attributes:
         center: middle of the workspace, at the height of a resting cube of 3 cm `[3]`, m.

@@ -13,9 +13,9 @@ from envs.marinenav.noise import seed_streams
 from envs.marinenav.placement import MAP_SIZE, Contents, Size, begin_drafts, complete_drafts
 from torchrl_gpu.errors import ConfigurationError
 
-# Trial layouts that show whether the map has room for a stage, and how many must be complete.
+# Random layouts that show whether the map has room for a stage, and how many must be complete.
 _TRIALS: Final = 64
-_NEEDED: Final = 32
+_MIN_COMPLETE: Final = 32
 
 
 class Stage(NamedTuple):
@@ -117,16 +117,14 @@ def check_stages(stages: Sequence[Stage], size: Size) -> None:
                 f"{former.from_frame}: the first frames must increase"
             )
     for stage in stages:
-        if not 1 <= stage.robots <= size.robots:
-            raise ConfigurationError(
-                f"schedule: {stage.robots} robots in a stage; the range is 1 to "
-                f"num_robots={size.robots}"
-            )
-        if not 0 <= stage.obstacles <= size.obstacles:
-            raise ConfigurationError(
-                f"schedule: {stage.obstacles} obstacles in a stage; the range is 0 to "
-                f"num_obstacles={size.obstacles}"
-            )
+        for kind, count, low, high in (
+            ("robots", stage.robots, 1, size.robots),
+            ("obstacles", stage.obstacles, 0, size.obstacles),
+        ):
+            if not low <= count <= high:
+                raise ConfigurationError(
+                    f"schedule: {count} {kind} in a stage; the range is {low} to num_{kind}={high}"
+                )
         _check_possible(stage, size.vortices)
 
 
@@ -139,10 +137,10 @@ def _check_possible(stage: Stage, num_vortices: int) -> None:
     draft, _ = complete_drafts(draft, seed_streams(0, _TRIALS, torch.device("cpu")))
     placed = torch.cat((draft.ends[0, 0], draft.vortices[0], draft.obstacles[0])).isfinite()
     complete = placed.all(0).sum().item()
-    if complete < _NEEDED:
+    if complete < _MIN_COMPLETE:
         raise ConfigurationError(
             f"the map of {MAP_SIZE:g} x {MAP_SIZE:g} m has room for {stage.robots} robots with "
             f"min_start_goal_distance={stage.min_start_goal_distance:g}, {num_vortices} vortices "
-            f"and {stage.obstacles} obstacles in only {complete} of {_TRIALS} random layouts: set "
+            f"and {stage.obstacles} obstacles in only {complete} of {_TRIALS} random layouts; set "
             "fewer robots, vortices or obstacles, or a shorter distance"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated, Any, Final
 
@@ -69,10 +69,6 @@ class Results:
 
     levels: tuple[Result, ...]
     overall: Result
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the figures as plain values."""
-        return asdict(self)
 
     def __str__(self) -> str:
         """Return one line per level, and one for all levels."""

@@ -16,8 +16,8 @@ from envs.marinenav.colregs import give_way_angle
 from envs.marinenav.perception import SENSING_RANGE
 from envs.marinenav.physics import VESSEL_LENGTH, VESSEL_WIDTH, current
 from envs.marinenav.placement import MAP_SIZE
-from envs.marinenav.sea import GOAL_RADIUS
-from envs.marinenav.simulator import Episode, pick, to_host
+from envs.marinenav.sea import GOAL_RADIUS, Episode
+from envs.marinenav.simulator import pick, to_host
 from torchrl_gpu.environments.captions import grid
 
 Colour = tuple[int, int, int]

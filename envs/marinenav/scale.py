@@ -88,17 +88,17 @@ def drawn_limits(num_vortices: int) -> Limits:
 def given_limits(sea: Sea) -> Limits:
     """Return the limits of seas that start from given states."""
 
-    def greatest(values: Tensor) -> float:
+    def maximum(values: Tensor) -> float:
         return float(values.abs().max()) if values.numel() else 0.0
 
     away = (sea.goal - sea.motion[POSITION]).norm(dim=0)
-    speed = greatest(sea.motion[VELOCITY][:2].norm(dim=0))
+    speed = maximum(sea.motion[VELOCITY][:2].norm(dim=0))
     stream = (sea.vortices[2].abs() / (2.0 * math.pi * sea.vortices[3])).sum(0)
     return Limits(
-        greatest(away),
-        max(MAX_SPEED, speed) + greatest(stream),
-        max(MAX_YAW_RATE, greatest(sea.motion[GROUND_VELOCITY][2])),
-        max(VESSEL_RADIUS, greatest(sea.obstacles[2])),
+        maximum(away),
+        max(MAX_SPEED, speed) + maximum(stream),
+        max(MAX_YAW_RATE, maximum(sea.motion[GROUND_VELOCITY][2])),
+        max(VESSEL_RADIUS, maximum(sea.obstacles[2])),
     )
 
 

@@ -222,7 +222,7 @@ def draw_scenarios(
     size = Size(*contents.counts.amax(1).tolist())
     streams = seed_streams(seed, len(rows), torch.device("cpu"))
     draft, streams = complete_drafts(begin_drafts(contents, size, len(rows)), streams)
-    scenarios = from_sea(put_to_sea(draft, split_streams(streams), None)[0])
+    scenarios = from_sea(put_to_sea(draft, split_streams(streams), None).sea)
     return [
         scenario.model_copy(update={"level": level})
         for scenario, level in zip(scenarios, rows.tolist(), strict=True)

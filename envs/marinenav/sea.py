@@ -56,25 +56,35 @@ class Sea(NamedTuple):
     steps: Tensor
 
 
-class Transition(NamedTuple):
-    """Result of one action per robot.
+class Episode(NamedTuple):
+    """State of the seas together with the views of their robots.
 
     Attributes:
-        sea: state after the action.
-        view: views of the robots, including those that collided or arrived in this step.
-        reward: rewards, `[R, N]`; 0 for robots that were inactive before the action.
-        is_late: whether the episode has reached its time limit, bool `[N]`.
+        sea: state of the seas.
+        view: views of the robots, including those that collided or arrived in the last step.
     """
 
     sea: Sea
     view: View
+
+
+class Transition(NamedTuple):
+    """Result of one action per robot.
+
+    Attributes:
+        now: seas and views after the action.
+        reward: rewards, `[R, N]`; 0 for robots that were inactive before the action.
+        is_late: whether the episode has reached its time limit, bool `[N]`.
+    """
+
+    now: Episode
     reward: Tensor
     is_late: Tensor
 
     @property
     def is_over(self) -> Tensor:
         """Whether the episode has ended, bool `[N]`."""
-        return self.is_late | ~self.sea.active.any(0)
+        return self.is_late | ~self.now.sea.active.any(0)
 
 
 def advance(
@@ -103,10 +113,10 @@ def advance(
         steps=sea.steps + 1,
     )
     is_late = afterwards.steps >= max_steps
-    return Transition(afterwards, view, reward * sea.active, is_late), streams
+    return Transition(Episode(afterwards, view), reward * sea.active, is_late), streams
 
 
-def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> tuple[Sea, View]:
+def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> Episode:
     """Return the initial states of complete drafts: robots at rest with random headings.
 
     The streams are for this call only.
@@ -135,13 +145,13 @@ def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> tuple[Sea,
         vortices,
         torch.zeros_like(streams),
     )
-    return sea, look(sea, streams, noise)
+    return look(sea, streams, noise)
 
 
-def look(sea: Sea, streams: Tensor, noise: Noise | None) -> View:
-    """Return the views of the robots; the streams are for this call only."""
+def look(sea: Sea, streams: Tensor, noise: Noise | None) -> Episode:
+    """Return seas with the views of their robots; the streams are for this call only."""
     around = surroundings(sea.motion, sea.active, sea.obstacles)
-    return perceive(sea.motion, sea.goal, around, streams, noise)[0]
+    return Episode(sea, perceive(sea.motion, sea.goal, around, streams, noise)[0])
 
 
 def _distance(vector: Tensor) -> Tensor:

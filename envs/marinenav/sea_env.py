@@ -123,11 +123,11 @@ class SeaEnv(Environment):
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get((GROUP, "action")).permute(2, 1, 0)
         self._state, transition = self._advance(self._state, action)
-        sea = transition.sea
+        sea = transition.now.sea
         # Termination is per robot; the time limit of a sea truncates all robots that still move.
         terminated, truncated = ~sea.active, sea.active & transition.is_late
         all_ended, out_of_time = terminated.all(0), truncated.any(0)
-        of_group, of_sea = self._observations(sea, transition.view)
+        of_group, of_sea = self._observations(*transition.now)
         of_group["reward"] = _last(transition.reward)
         of_group["terminated"] = _last(terminated)
         of_group["truncated"] = _last(truncated)

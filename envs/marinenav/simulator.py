@@ -17,7 +17,6 @@ from torch import Tensor
 from envs.marinenav.compiling import stored
 from envs.marinenav.curriculum import Difficulty, Stage
 from envs.marinenav.noise import Noise, random_words, split_streams
-from envs.marinenav.perception import View
 from envs.marinenav.placement import (
     COMPLETE,
     Draft,
@@ -26,24 +25,12 @@ from envs.marinenav.placement import (
     complete_drafts,
     try_candidates,
 )
-from envs.marinenav.sea import Sea, Transition, advance, look, put_to_sea
+from envs.marinenav.sea import Episode, Sea, Transition, advance, look, put_to_sea
 
 CANDIDATES: Final = 4  # layout candidates per sea and step
 TURNS: Final = 16  # steps in which each sea once can turn a complete draft into its next episode
 
 Tensors = TypeVar("Tensors")
-
-
-class Episode(NamedTuple):
-    """State of the seas together with the views of their robots.
-
-    Attributes:
-        sea: state of the seas.
-        view: views of the robots.
-    """
-
-    sea: Sea
-    view: View
 
 
 class SimulationState(NamedTuple):
@@ -87,7 +74,7 @@ class Simulator:
     def blank(self, streams: Tensor, frames: Tensor) -> SimulationState:
         """Return a simulation state of empty seas, the state before the first reset."""
         empty = begin_drafts(self.difficulty.contents(frames), self.size, len(streams))
-        nothing = Episode(*put_to_sea(empty, streams, None))
+        nothing = put_to_sea(empty, streams, None)
         is_ready = torch.zeros_like(streams, dtype=torch.bool)
         return SimulationState(nothing, nothing, is_ready, empty, streams, frames)
 
@@ -97,7 +84,7 @@ class Simulator:
         episodes = []
         for _ in range(2):
             draft, streams = complete_drafts(empty, streams)
-            episodes.append(Episode(*put_to_sea(draft, split_streams(streams), self.noise)))
+            episodes.append(put_to_sea(draft, split_streams(streams), self.noise))
         now, following = episodes
         is_ready = torch.ones_like(streams, dtype=torch.bool)
         return SimulationState(now, following, is_ready, empty, streams, frames)
@@ -112,16 +99,14 @@ class Simulator:
             state.now.sea, action, state.streams, self.noise, self.max_steps
         )
         state = state._replace(
-            now=Episode(transition.sea, transition.view),
-            streams=streams,
-            frames=state.frames + len(streams),
+            now=transition.now, streams=streams, frames=state.frames + len(streams)
         )
         return self._prepare(state), transition
 
     def renew(self, state: SimulationState, is_over: Tensor) -> SimulationState:
         """Start the next episode in the seas of a mask, bool `[N]`."""
         return state._replace(
-            now=_begin_anew(is_over, state.next, state.now),
+            now=_renewed(is_over, state.next, state.now),
             is_ready=state.is_ready & ~is_over,
         )
 
@@ -134,7 +119,7 @@ class Simulator:
         numbers = torch.arange(share, device=streams.device)
         turn = (state.frames // seas * share + numbers) % seas
         drafted = _map(stored, pick(draft, turn))
-        begun = Episode(*put_to_sea(drafted, split_streams(pick(streams, turn)), self.noise))
+        begun = put_to_sea(drafted, split_streams(pick(streams, turn)), self.noise)
         begun = _map(stored, begun)
         is_due = (drafted.kind == COMPLETE) & ~pick(state.is_ready, turn)
         following = put(state.next, turn, choose(is_due, begun, pick(state.next, turn)))
@@ -161,9 +146,8 @@ class ScenarioSimulator(Simulator):
 
     def begin(self, streams: Tensor, frames: Tensor) -> SimulationState:
         """Return a simulation state in which all seas are in their initial states."""
-        view = look(self._first, split_streams(streams), self.noise)
+        first = look(self._first, split_streams(streams), self.noise)
         _, streams = random_words(streams, (1,))
-        first = Episode(self._first, view)
         return self.blank(streams, frames)._replace(now=first, next=first)
 
     def _prepare(self, state: SimulationState) -> SimulationState:
@@ -176,7 +160,7 @@ def choose(condition: Tensor, this: Tensors, other: Tensors) -> Tensors:
     return _map(lambda a, b: torch.where(condition, a, b), this, other)
 
 
-def _begin_anew(is_over: Tensor, following: Episode, now: Episode) -> Episode:
+def _renewed(is_over: Tensor, following: Episode, now: Episode) -> Episode:
     """Like `choose`, for finite values: `lerp` is exact at 0 and 1, and faster than `where`."""
     weight = is_over.to(now.sea.motion)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def test_evaluate_reports_all_levels_and_is_deterministic() -> None:
     found = evaluate(StraightToGoal(), episodes=3)
     assert [level.episodes for level in found.levels] == [3] * 6
     assert found.overall.episodes == 18
-    assert json.loads(json.dumps(found.as_dict()))["overall"]["episodes"] == 18
+    assert json.loads(json.dumps(asdict(found)))["overall"]["episodes"] == 18
     assert str(found).count("\n") == 6
     assert str(evaluate(StraightToGoal(), episodes=3)) == str(found)
 
