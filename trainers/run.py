@@ -4,29 +4,26 @@ Scripts and notebooks call `run("agent=sac", "env=fanuc")`, which returns what t
 The command line is `python -m trainers.run agent=sac env=fanuc`; see `--help`.
 
 Both functions are imported from here, `from trainers.run import run, settings_of`: exported by the
-package, `run` would hide this module of the same name.
-
-Everything that needs torch is imported at first use, so that the mistyped name of an agent or an
-environment is refused at once.
+package, `run` would hide this module of the same name. Whatever needs torch is imported at first
+use, so that the mistyped name of an agent or an environment is refused at once.
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from torchrl_gpu.errors import ConfigurationError
-from trainers.command_line.flags import read_flags
 from trainers.components.choices import check_choices
 
 if TYPE_CHECKING:
     from trainers.command_line.settings import Settings
     from trainers.modes import RunOutcome
 
-_FAILED = 1
-_REFUSED = 2
+_FAILED, _REFUSED = 1, 2
 _INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
@@ -57,7 +54,10 @@ def run(*arguments: str) -> RunOutcome:
         ConfigurationError: a setting or a checkpoint does not fit.
         KeyboardInterrupt: Ctrl-C or SIGTERM ended the run; the message says how to continue it.
     """
-    return _run(settings_of(*arguments))
+    settings = settings_of(*arguments)
+    from trainers.modes import run_mode
+
+    return run_mode(settings)
 
 
 def main() -> int:
@@ -66,17 +66,17 @@ def main() -> int:
     It is 0 after success, 2 after bad input, 130 after Ctrl-C; a sweep ends with the code of the
     last run that failed, 1 after an unexpected error.
     """
-    arguments = sys.argv[1:]
-    if arguments[:1] == ["doctor"]:
+    command, arguments = next(iter(sys.argv[1:]), ""), sys.argv[2:]
+    if command == "doctor":
         from torchrl_gpu.doctor.__main__ import main as doctor
 
-        return doctor(arguments[1:])
-    if arguments[:1] == ["redirect"]:
+        return doctor(arguments)
+    if command == "redirect":
         from torchrl_gpu.redirect import command as redirect
 
-        return redirect.start(arguments[1:])
+        return redirect.start(arguments)
     try:
-        return _main(arguments)
+        return _start(sys.argv[1:])
     except ConfigurationError as error:
         return _refuse(str(error))
     except KeyboardInterrupt as stop:
@@ -85,58 +85,60 @@ def main() -> int:
         return _INTERRUPTED
 
 
-def _main(arguments: list[str]) -> int:
-    flags = read_flags(arguments)
+class _FlagParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigurationError(f"{message}; see --help")
+
+
+def _start(arguments: list[str]) -> int:
+    """Do what the flags say: help, information, settings, a sweep, or a run."""
+    parser = _FlagParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-h", "--help", action="store_true")
+    parser.add_argument("-m", "--multirun", action="store_true")
+    parser.add_argument("-c", "--cfg", choices=["job"])
+    parser.add_argument("-i", "--info", choices=["all", "config", "defaults", "defaults-tree"])
+    parser.add_argument("settings", nargs="*")
+    flags = parser.parse_intermixed_args(arguments)
     if flags.help:
         from trainers.command_line.help import help_text
 
         print(help_text(flags.settings))
-        return 0
-    if flags.info is not None:
+    elif flags.info:
         from trainers.command_line.arguments import read_settings
         from trainers.command_line.composition import show_info
 
         show_info(flags.info, read_settings(flags.settings))
-        return 0
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    if flags.multirun:
-        return _sweep(flags.settings)
-    settings = settings_of(*flags.settings)
-    if flags.cfg is not None:
-        from omegaconf import OmegaConf
-
-        print(OmegaConf.to_yaml({**settings.general.plain(), **settings.config}), end="")
+    elif flags.cfg:
+        print(settings_of(*flags.settings).as_yaml(), end="")
     else:
-        print(_run(settings).report)
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
+        if flags.multirun:
+            return _sweep(flags.settings)
+        print(run(*flags.settings).report)
     return 0
 
 
 def _sweep(arguments: list[str]) -> int:
     """Run every combination of values, all checked first; a run that fails does not end others."""
     from trainers.command_line.arguments import runs_of
+    from trainers.modes import run_mode
 
-    code, checked = 0, []
+    code, checked = 0, {}
     for title, settings in runs_of(arguments):
         try:
-            checked.append((title, settings_of(*settings)))
+            checked[title] = settings_of(*settings)
         except ConfigurationError as error:
             code = _refuse(f"{title}: {error}")
-    for title, ready in checked:
+    for title, ready in checked.items():
         print(title, flush=True)
         try:
-            print(_run(ready).report)
+            print(run_mode(ready).report)
         except ConfigurationError as error:
             code = _refuse(f"{title}: {error}")
         except Exception:
             traceback.print_exc()
             code = _FAILED
     return code
-
-
-def _run(settings: Settings) -> RunOutcome:
-    from trainers.modes import run_mode
-
-    return run_mode(settings)
 
 
 def _refuse(reason: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 
@@ -22,33 +22,35 @@ _SAVED: Final = "saved"
 class GeneralSettings:
     """General settings: name, type, range, description and default of each.
 
-    Help text, checks, defaults, and what a checkpoint keeps are made from these fields.
+    Help text, checks, defaults, and what a checkpoint keeps are made from this class.
+
+    Args:
+        mode: train, eval to evaluate a policy, or demo to film one.
+        device: compute device: auto, cuda, rocm, xpu, mps, directml or cpu, or one of several, as
+            in cuda:1; auto picks the first one available.
+        device_memory_limit: memory of the device for this run, as a fraction (0.5) or an amount
+            (8GiB, 512MiB); None for no limit. Torch enforces it on cuda, rocm, xpu and mps;
+            everywhere, replays and simulators that exceed it are refused.
+        precision: number format of matrix products and convolutions in learning: fp32, tf32, bf16
+            or fp16; parameters, losses and distributions are float32 in all of them.
+        compile: compile the losses of the agent: off, default, or max-autotune, which searches for
+            the fastest kernels; the first update takes from seconds to a minute.
+        graphs: off, or on to replay policies and updates as captured graphs, for which the host
+            queues one piece of work instead of one for each kernel; for cuda, rocm and xpu.
+        observation_keys: observations that the agent receives, as in [observation]; None for all.
+        checkpoint: run folder or checkpoint file to resume, evaluate or film.
+        runs: folder of all runs; each run writes to runs/<env>/<agent>/<time>.
 
     Raises:
         ConfigurationError: a value has the wrong type or lies outside its range.
     """
 
-    mode: Annotated[
-        Mode, Field(description="train, eval to evaluate a policy, or demo to film one")
-    ] = "train"
+    mode: Mode = "train"
     seed: Annotated[
-        int, _SAVED, Field(ge=0, le=2**31 - 1, description="seed of all random numbers")
+        int, _SAVED, Field(ge=0, lt=2**31, description="seed of all random numbers")
     ] = 0
-    device: Annotated[
-        str,
-        Field(
-            description="compute device: auto, cuda, rocm, xpu, mps, directml or cpu, or one of "
-            "several, as in cuda:1; auto picks the first one available"
-        ),
-    ] = "auto"
-    device_memory_limit: Annotated[
-        int | float | str | None,
-        Field(
-            description="memory of the device for this run, as a fraction (0.5) or an amount "
-            "(8GiB, 512MiB); None for no limit. Torch enforces it on cuda, rocm, xpu and mps; "
-            "everywhere, replays and simulators that exceed it are refused"
-        ),
-    ] = None
+    device: str = "auto"
+    device_memory_limit: int | float | str | None = None
     threads: Annotated[
         int | None,
         Field(
@@ -57,56 +59,17 @@ class GeneralSettings:
             "helps networks from 256 wide on, and images, if cores are free",
         ),
     ] = 1
-    precision: Annotated[
-        PrecisionName,
-        _SAVED,
-        Field(
-            description="number format of matrix products and convolutions in learning: fp32, "
-            "tf32, bf16 or fp16; parameters, losses and distributions are float32 in all of them"
-        ),
-    ] = "fp32"
-    compile: Annotated[
-        CompileMode,
-        _SAVED,
-        Field(
-            description="compile the losses of the agent: off, default, or max-autotune, which "
-            "searches for the fastest kernels; the first update takes from seconds to a minute"
-        ),
-    ] = "off"
-    graphs: Annotated[
-        GraphMode,
-        _SAVED,
-        Field(
-            description="off, or on to replay policies and updates as captured graphs, for which "
-            "the host queues one piece of work instead of one for each kernel; for cuda, rocm and "
-            "xpu"
-        ),
-    ] = "off"
-    observation_keys: Annotated[
-        Annotated[list[str], Field(min_length=1)] | None,
-        _SAVED,
-        Field(
-            description="observations that the agent receives, as in [observation]; None for all"
-        ),
-    ] = None
-    checkpoint: Annotated[
-        Path | None, Field(description="run folder or checkpoint file to resume, evaluate or film")
-    ] = None
-    runs: Annotated[
-        Path,
-        Field(description="folder of all runs; each run writes to runs/<env>/<agent>/<time>"),
-    ] = Path("runs")
+    precision: Annotated[PrecisionName, _SAVED] = "fp32"
+    compile: Annotated[CompileMode, _SAVED] = "off"
+    graphs: Annotated[GraphMode, _SAVED] = "off"
+    observation_keys: Annotated[Annotated[list[str], Field(min_length=1)] | None, _SAVED] = None
+    checkpoint: Path | None = None
+    runs: Path = Path("runs")
 
     def __post_init__(self) -> None:
         """Check and convert every value."""
-        for field in fields(self):
-            value = check_value(type(self).__init__, field.name, getattr(self, field.name))
-            object.__setattr__(self, field.name, value)
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Return the names of all general settings."""
-        return [field.name for field in fields(cls)]
+        for name, value in asdict(self).items():
+            object.__setattr__(self, name, check_value(type(self).__init__, name, value))
 
     @classmethod
     def paths(cls) -> list[str]:
@@ -114,13 +77,7 @@ class GeneralSettings:
         hints = get_type_hints(cls)
         return [name for name, hint in hints.items() if Path in (hint, *get_args(hint))]
 
-    @classmethod
-    def saved(cls) -> list[str]:
-        """Return the names of the settings that are saved with a run."""
-        hints = get_type_hints(cls, include_extras=True)
-        return [name for name, hint in hints.items() if _SAVED in get_args(hint)]
-
-    def plain(self) -> dict[str, Any]:
-        """Return all values by name, paths as text."""
-        values = {name: getattr(self, name) for name in self.names()}
-        return {n: str(value) if isinstance(value, Path) else value for n, value in values.items()}
+    def saved(self) -> dict[str, Any]:
+        """Return the settings that are saved with a run, by name."""
+        hints = get_type_hints(type(self), include_extras=True)
+        return {n: getattr(self, n) for n, hint in hints.items() if _SAVED in get_args(hint)}

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agents.untrained import UntrainedAgent
-from torchrl_gpu.arguments import check_settings, suggest
+from torchrl_gpu.arguments import check_settings, parameters_of, suggest
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.memory import memory_limit
@@ -70,6 +70,11 @@ class Settings:
     demo: dict[str, Any]
     experiment: str | None
     config: dict[str, Any]
+
+    def as_yaml(self) -> str:
+        """Return all settings as the text of a YAML file."""
+        general = {n: str(v) if isinstance(v, Path) else v for n, v in vars(self.general).items()}
+        return OmegaConf.to_yaml({**general, **self.config})
 
     @property
     def folder(self) -> Path:
@@ -154,7 +159,7 @@ def _check(typed: Mapping[str, Any]) -> Settings:
         experiment=choices["experiment"],
         config={
             "choices": names,
-            **{name: getattr(general, name) for name in general.saved()},
+            **general.saved(),
             "evaluation": sections["evaluation"],
             **{group: components[group].config(unresolved[group]) for group in GROUPS},
         },
@@ -163,14 +168,14 @@ def _check(typed: Mapping[str, Any]) -> Settings:
 
 def _check_names(config: DictConfig) -> None:
     """Refuse a setting that is neither general nor belongs to a section."""
-    known = [*GeneralSettings.names(), *GROUPS, *SECTIONS, "experiment"]
+    known = [*parameters_of(GeneralSettings), *GROUPS, *SECTIONS, "experiment"]
     for name in map(str, config):
         if name not in known:
             raise ConfigurationError(f"{name}: unknown setting{suggest(name, known)}")
 
 
 def _general(config: DictConfig) -> GeneralSettings:
-    given = [name for name in GeneralSettings.names() if name in config]
+    given = [name for name in parameters_of(GeneralSettings) if name in config]
     values = OmegaConf.to_container(OmegaConf.masked_copy(config, given), resolve=True)
     return GeneralSettings(**values)  # type: ignore[arg-type]
 
@@ -218,7 +223,7 @@ def _as_trained(
             )
         if f"{group}.{TARGET}" not in typed:
             choices[group] = choice
-    names = (*GROUPS, "evaluation", *GeneralSettings.saved())
+    names = (*GROUPS, "evaluation", *GeneralSettings().saved())
     saved = OmegaConf.create({name: trained[name] for name in names if name in trained})
     for name, value in typed.items():
         section, _, last = name.rpartition(".")

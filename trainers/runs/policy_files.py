@@ -16,9 +16,9 @@ from agents.modules.training_state import POLICY, load_networks
 from torchrl_gpu.checkpoints.state_file import save_state
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from trainers.components.component import read_component
+from trainers.components.pairing import pair
 from trainers.runs.identity import check_identity
 from trainers.runs.layout import load_checkpoint
-from trainers.components.pairing import pair
 
 # Entries of a checkpoint that a policy file keeps, besides the policy.
 _KEPT = ("layout", "agent_name", "spaces", "config", "frames", "seconds")

@@ -9,6 +9,7 @@ import torch
 from omegaconf import OmegaConf
 
 from tests.helpers.program import call
+from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.state_file import save_state
 from trainers.command_line.schema import GeneralSettings
 from trainers.components.choices import choices_of
@@ -275,10 +276,10 @@ def test_help_lists_every_general_setting(capsys: pytest.CaptureFixture[str]) ->
     text = capsys.readouterr().out
     section = text[text.index("General settings") : text.index("Settings of agent")]
     assert [line.split()[0] for line in section.splitlines()[1:] if line[2:3].strip()] == (
-        GeneralSettings.names()
+        list(parameters_of(GeneralSettings))
     )
     words = " ".join(section.split())
-    assert "seed of all random numbers, 0 to 2,147,483,647 (0)" in words
+    assert "seed of all random numbers, at least 0 and below 2,147,483,648 (0)" in words
     assert "number of CPU threads of PyTorch, at least 1; null for one per core" in words
 
 
