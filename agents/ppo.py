@@ -247,7 +247,8 @@ class PPO(OnPolicyAgent):
             return rows.mean() if weight is None else (rows * weight).mean()
 
         observation = self.actor.normalize(batch)
-        log_prob, entropy = self.actor.evaluate(observation, self._action(batch))
+        action = self.policy.from_bounds(batch.get("action"))
+        log_prob, entropy = self.actor.evaluate(observation, action)
         advantage = batch.get("advantage")
 
         # r(theta) = pi(a|s) / pi_old(a|s)                                          (section 3)
@@ -302,7 +303,8 @@ class PPO(OnPolicyAgent):
             self.reward_normalizer.discounted.zero_()
 
     def _log_prob(self, batch: TensorDictBase) -> Tensor:
-        log_prob, _ = self.actor.evaluate(self.actor.normalize(batch), self._action(batch))
+        action = self.policy.from_bounds(batch.get("action"))
+        log_prob, _ = self.actor.evaluate(self.actor.normalize(batch), action)
         return log_prob
 
     def _values(self, rollout: TensorDictBase) -> tuple[Tensor, Tensor]:
@@ -343,10 +345,6 @@ class PPO(OnPolicyAgent):
         """Return the variance `[1]` of values `[*B, 1]`, see `weighted_mean`."""
         mean = weighted_mean(values, weight, self.processes)
         return weighted_mean((values - mean).square(), weight, self.processes)
-
-    def _action(self, batch: TensorDictBase) -> Tensor:
-        action = batch.get("action")
-        return self.policy.from_bounds(action) if self.policy.is_continuous else action
 
 
 def _weight(batch: TensorDictBase) -> Tensor | None:

@@ -176,7 +176,7 @@ class SAC(OffPolicyAgent):
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Resume from a state that `training_state` returned: see `Agent`."""
         super().load_training_state(state)
-        self._begin(state.get("update", 0))
+        self._begin(state["update"])
 
     def _begin(self, update: int) -> None:
         """Set the number of the next update in its period; the actor learns in the first."""

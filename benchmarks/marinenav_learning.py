@@ -22,14 +22,13 @@ from benchmarks.fixture import CPU, Count
 from benchmarks.learning.results import Point, first_reaching
 from benchmarks.learning.runs import OurJob, new_folder
 from benchmarks.report import print_figures, print_machine, print_table
-from envs.marinenav import MarineNavEnv
 from envs.marinenav.curriculum import PAPER_STAGES
 from envs.marinenav.evaluation import evaluate
 from envs.marinenav.scenario import draw_scenarios
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.commands import call_with_arguments
 from trainers.runs.layout import load_checkpoint
-from trainers.runs.policy_files import trained_agent
+from trainers.runs.policy_files import load_policy
 
 AGENTS: Final = ("ac_iqn", "sac", "ddpg")
 EXECUTIONS: Final = {"fp32": (), "bf16 compiled": ("precision=bf16", "compile=default")}
@@ -118,10 +117,10 @@ def _train(
 
 def _judge(checkpoint: Path) -> Point:
     """Play the unseen episodes with the greedy policy of a checkpoint."""
-    agent, _ = trained_agent(checkpoint, MarineNavEnv(num_envs=1), CPU)
+    policy = load_policy(checkpoint).policy
     state = load_checkpoint(checkpoint)
     scenarios = draw_scenarios(PAPER_STAGES, EPISODES, seed=UNSEEN)
-    found = evaluate(agent.policy, scenarios=scenarios, device=CPU, seed=UNSEEN)
+    found = evaluate(policy, scenarios=scenarios, device=CPU, seed=UNSEEN)
     return Point(state["frames"], state["seconds"], found.overall.success.mean)
 
 

@@ -22,7 +22,6 @@ from tensordict import TensorDictBase
 
 from benchmarks.fixture import Count
 from benchmarks.report import print_figures, print_machine, print_table
-from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import (
     ModelPredictive,
     PotentialField,
@@ -37,7 +36,7 @@ from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
 from trainers.run import run
 from trainers.runs.layout import load_checkpoint
-from trainers.runs.policy_files import save_policy, trained_agent
+from trainers.runs.policy_files import load_policy, save_policy
 
 PRETRAINED: Final = Path("pretrained/marinenav")
 AGENTS: Final = ("ac_iqn", "sac", "iqn", "ddpg", "dqn", "ppo", "rainbow")
@@ -97,8 +96,7 @@ def scores(
     }
     for name in names:
         if _file(name).is_file():
-            found, _ = trained_agent(_file(name), MarineNavEnv(num_envs=1, device=place), place)
-            policies[name] = found.policy
+            policies[name] = load_policy(_file(name), place).policy
             state = load_checkpoint(_file(name))
             training[name] = (state["frames"], state["seconds"] / 60.0)
     scenarios = draw_scenarios(PAPER_STAGES, episodes, seed)

@@ -13,12 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from torchrl.envs import EnvBase
 
 from agents.base import Agent
-from envs.fanuc import FanucEnv
-from envs.gym import GymnasiumEnv
-from envs.marinenav import MarineNavEnv
 from tests.envs.gym.environments import MODULE
 from tests.helpers.agents import (
     CPU,
@@ -33,10 +29,9 @@ from tests.helpers.program import environments_built_once
 from tests.helpers.training import make_trainer
 from tests.stand_in import MAKERS
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.execution.execution import Execution, GraphMode
 from trainers.components.choices import learning_agents
-from trainers.runs.policy_files import trained_agent
+from trainers.runs.policy_files import load_policy
 from trainers.training.trainer import TorchRLTrainer
 
 AGENTS = learning_agents()
@@ -169,23 +164,12 @@ def _shipped() -> list[Any]:
     ]
 
 
-def _env_of(name: str) -> EnvBase:
-    if name == "fanuc":
-        return FanucEnv(num_envs=2, num_workers=1, mode="eval")
-    if name == "pong":
-        return GymnasiumEnv(name="ALE/Pong-v5", num_envs=2, frame_stack=2, mode="eval")
-    return MarineNavEnv(num_envs=2)
-
-
 @pytest.mark.parametrize("name", _shipped())
 def test_shipped_policy_acts_as_on_the_host(name: str, accelerator: torch.device) -> None:
-    env = _env_of(Path(name).parent.name)
     actions = []
     for device in (CPU, accelerator):
-        agent, paired = trained_agent(PRETRAINED / name, env, device)
-        agent.policy.eval()
+        policy = load_policy(PRETRAINED / name, device)
         torch.manual_seed(0)
-        observation = observation_spec(paired).rand()
-        actions.append(agent.policy(observation.to(device))["action"].cpu())
-    env.close(raise_if_closed=False)
+        observation = policy.interface.observation_spec.rand()
+        actions.append(policy.policy(observation.to(device))["action"].cpu())
     torch.testing.assert_close(actions[1], actions[0])

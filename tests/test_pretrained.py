@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
 from envs.marinenav.curriculum import PAPER_STAGES
 from envs.marinenav.evaluation import evaluate
 from envs.marinenav.scenario import draw_scenarios
-from trainers.runs.policy_files import trained_agent
+from trainers.runs.policy_files import load_policy
 
 CPU = torch.device("cpu")
 SHIPPED = Path(__file__).parents[1] / "pretrained" / "marinenav"
@@ -19,7 +21,25 @@ SHIPPED = Path(__file__).parents[1] / "pretrained" / "marinenav"
 @pytest.mark.parametrize("name", ["ac_iqn", "ddpg", "dqn", "iqn", "ppo", "rainbow", "sac"])
 def test_shipped_policy_succeeds_more_often_than_sailing_straight(name: str) -> None:
     scenarios = draw_scenarios(PAPER_STAGES[-1:], 20, 0)
-    agent, _ = trained_agent(SHIPPED / f"{name}.safetensors", MarineNavEnv(num_envs=1), CPU)
-    skilled = evaluate(agent.policy, scenarios=scenarios, device=CPU)
+    policy = load_policy(SHIPPED / f"{name}.safetensors").policy
+    skilled = evaluate(policy, scenarios=scenarios, device=CPU)
     straight = evaluate(StraightToGoal(), scenarios=scenarios, device=CPU)
     assert skilled.overall.success.mean > straight.overall.success.mean + 0.3
+
+
+def test_the_policy_of_the_page_acts_without_an_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = Path(__file__).parents[1]
+    monkeypatch.chdir(root)
+    section = (root / "docs" / "scripts.md").read_text().partition("## A trained policy")[2]
+    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert code is not None
+    names: dict[str, Any] = {
+        "observation": np.zeros(7),
+        "objects": np.zeros((5, 5)),
+        "mask": np.zeros(5, dtype=bool),
+    }
+    exec(code[1], names)
+    assert names["action"].shape == (2,)
+    assert np.abs(names["action"]).max() <= 1.0

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from trainers.evaluation.evaluation import evaluate as evaluate
     from trainers.evaluation.evaluator import Evaluator as Evaluator
     from trainers.evaluation.film import film as film
+    from trainers.runs.policy_files import TrainedPolicy as TrainedPolicy
+    from trainers.runs.policy_files import load_policy as load_policy
     from trainers.runs.policy_files import save_policy as save_policy
-    from trainers.runs.policy_files import trained_agent as trained_agent
     from trainers.training.trainer import TorchRLTrainer as TorchRLTrainer
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -21,9 +22,10 @@ else:
             "Evaluation": "trainers.evaluation.evaluation",
             "Evaluator": "trainers.evaluation.evaluator",
             "TorchRLTrainer": "trainers.training.trainer",
+            "TrainedPolicy": "trainers.runs.policy_files",
             "evaluate": "trainers.evaluation.evaluation",
             "film": "trainers.evaluation.film",
+            "load_policy": "trainers.runs.policy_files",
             "save_policy": "trainers.runs.policy_files",
-            "trained_agent": "trainers.runs.policy_files",
         },
     )

@@ -38,7 +38,7 @@ from trainers.evaluation.evaluation import Evaluation
 from trainers.evaluation.evaluator import Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.folders import check_writable, results_folder, run_folder, write
-from trainers.runs.policy_files import load_policy
+from trainers.runs.policy_files import restore_policy
 from trainers.runs.summary import profile_lines, transfers, transfers_line
 from trainers.training.progress import ProgressDisplay, human_time
 from trainers.training.trainer import TorchRLTrainer
@@ -123,7 +123,7 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
                 f"  {_command(f'checkpoint={folder}')}"
             )
         best = trainer.checkpoints.best() or trainer.save()
-        load_policy(best, agent)
+        restore_policy(best, agent)
         try:
             with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
                 result = trainer.evaluate(evaluator.episodes, progress=display.update)
@@ -252,7 +252,7 @@ def _policy(settings: Settings, env: EnvBase) -> PolicyWrapper:
     agent = _build_agent(settings, env)
     if isinstance(agent, Agent):
         assert settings.checkpoint is not None
-        load_policy(settings.checkpoint, agent)
+        restore_policy(settings.checkpoint, agent)
     return agent.policy
 
 

@@ -154,6 +154,7 @@ class FanucEnv(ReachingArms):
         capabilities = Capabilities(
             discrete_actions=_joint_moves(),
             step_seconds=STEP_SECONDS,
+            units={"action": "fraction of the maximum speed of each joint"},
             can_render=True,
             has_state=True,
             # More arms than in training would share the same cores and finish no sooner.
@@ -269,7 +270,7 @@ class FanucEnv(ReachingArms):
         count = len(state_dict["steps"])
         if count != self.num_envs:
             raise ConfigurationError(f"num_envs={self.num_envs}: the saved state has {count} arms")
-        simulator = state_dict.get("simulator", "pybullet")  # older states lack it
+        simulator = state_dict["simulator"]
         if simulator != self.simulator:
             raise ConfigurationError(
                 f"env.simulator={self.simulator}: the saved state is one of "

@@ -308,6 +308,7 @@ class LiftCubeEnv(Environment):
             discrete_actions=_moves(),
             frame_stacks={"pixels": settings["frame_stack"]} if pixels else {},
             step_seconds=STEP_SECONDS,
+            units={"action": "2 cm per step along x, y, z; opening of the gripper"},
             can_render=True,
             has_state=True,
             can_switch_mode=True,

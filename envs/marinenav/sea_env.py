@@ -38,6 +38,7 @@ def sea_capabilities(size: Size, device: torch.device) -> Capabilities:
     return Capabilities(
         discrete_actions=DISCRETE_ACTIONS,
         step_seconds=STEP_SECONDS,
+        units={"action": "1,000 N/s"},
         can_render=True,
         renders_several=True,
         has_state=True,

@@ -10,7 +10,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.devices.transfer import PackedTransfer
-from torchrl_gpu.environments.adapter import AdaptedEnvironment, as_environment
+from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.timers import NO_TIMERS, Timers
@@ -180,31 +180,11 @@ class BatchCollector:
         self._put(None)
         if not state:
             return False
-        state = _in_current_layout(state, self.env)
         # The state lacks the batch sizes of nested TensorDicts; the root of a reset has them.
         root = self.env.reset()
         self.env.load_state_dict(state["world"])
         if not self.env.capabilities.has_state:
             return False
         saved = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
-        # An older checkpoint may hold keys that the environment does not have.
-        known = list(root.keys(include_nested=True, leaves_only=True))
-        has_acted = state.get("has_acted", False)
-        if has_acted:
-            known.append(self.robots.action_key)
-        self._put(root.update(saved.select(*known)), has_acted)
+        self._put(root.update(saved), state["has_acted"])
         return True
-
-
-def _in_current_layout(state: dict[str, Any], env: EnvBase) -> dict[str, Any]:
-    """Return a state in which the environment's state contains that of its transforms.
-
-    Older checkpoints keep three entries side by side: the state of the base environment, its root,
-    and the state of the outermost transform.
-    """
-    is_old = isinstance(env, AdaptedEnvironment) and "base" not in state["world"]
-    if not is_old:
-        return state
-    transforms = [state["transforms"]] if "transforms" in state else []
-    world = {"base": state["world"], "root": state["root"], "transforms": transforms}
-    return {"world": world, "root": state["root"]}

@@ -81,6 +81,7 @@ class PolicyWrapper(TensorDictModuleBase):
         self.in_keys = list(observation_spec.keys(include_nested=True, leaves_only=True))
         self.out_keys = ["action"]
         self.register_buffer("frames", torch.zeros((), dtype=torch.int64, device=device))
+        self._has_unit_bounds = True
         if self.is_continuous:
             low, high = (bound.to(device) for bound in action_bounds(action_spec))
             self.register_buffer("action_center", (high + low) / 2)
@@ -96,16 +97,16 @@ class PolicyWrapper(TensorDictModuleBase):
             if self.exploration is not None:
                 action = self.exploration(action, self.frames)
             self.frames.add_(self.num_processes * next(iter(tensordict.batch_size), 1))
-        return tensordict.set("action", self.to_bounds(action) if self.is_continuous else action)
+        return tensordict.set("action", self.to_bounds(action))
 
     def to_bounds(self, action: Tensor) -> Tensor:
-        """Map actions in [-1, 1] onto the bounds of a continuous action space."""
+        """Map actions in [-1, 1] onto the bounds; return discrete ones as they are."""
         if self._has_unit_bounds:
             return action
         return torch.addcmul(self.action_center, self.action_half_range, action)
 
     def from_bounds(self, action: Tensor) -> Tensor:
-        """Map actions within the bounds of a continuous action space onto [-1, 1]."""
+        """Map actions within the bounds onto [-1, 1]; return discrete ones as they are."""
         if self._has_unit_bounds:
             return action
         return (action - self.action_center) / self.action_half_range

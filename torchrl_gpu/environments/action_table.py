@@ -50,7 +50,11 @@ class _DiscreteEnvironment(EnvironmentView):
 
     def __init__(self, env: Environment, table: Tensor) -> None:
         super().__init__(env, tuple(env.batch_size), env.device)
-        self.capabilities = replace(env.capabilities, discrete_actions=None)
+        self.capabilities = replace(
+            env.capabilities,
+            discrete_actions=None,
+            action_table=env.capabilities.discrete_actions,
+        )
         # The row numbers of the step that has begun, and its root in the wrapped environment.
         self._begun: tuple[Tensor, TensorDictBase] | None = None
         self._table = table

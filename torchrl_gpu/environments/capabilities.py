@@ -18,6 +18,8 @@ class Capabilities:
     Attributes:
         discrete_actions: table of discrete actions, `A` rows of `action_dim` numbers within the
             bounds of the continuous action; None if agents with discrete actions cannot act here.
+        action_table: table whose row numbers are the actions here, because a table of discrete
+            actions has been applied; None for an environment that takes its actions as they are.
         frame_stacks: number of frames of each observation that is a stack, by key; a replay then
             stores each frame once. The first dimension of such an observation holds its last frames
             one after the other, the newest one last: `[*B, frames * C, H, W]` for images. At the
@@ -27,6 +29,7 @@ class Capabilities:
             `[*B, 1]`, false if the next step is not a transition (as for a robot that has
             finished).
         step_seconds: simulated time of one step in seconds; None if unknown.
+        units: units of observations and of `action`, by key; those without a unit are left out.
         can_render: whether `render` returns a picture; for an environment with modes, whether it
             does in mode `demo`.
         renders_several: whether `render` also accepts a list of indices, and then draws these
@@ -49,9 +52,11 @@ class Capabilities:
     """
 
     discrete_actions: tuple[tuple[float, ...], ...] | None = None
+    action_table: tuple[tuple[float, ...], ...] | None = None
     frame_stacks: Mapping[NestedKey, int] = field(default_factory=dict)
     outcome_keys: tuple[NestedKey, ...] = ("success", "active")
     step_seconds: float | None = None
+    units: Mapping[NestedKey, str] = field(default_factory=dict)
     can_render: bool = False
     renders_several: bool = False
     has_state: bool = False

@@ -38,19 +38,19 @@ def observation_spec(
     group = group_of(env)
     spec = env.observation_spec.clone() if group is None else env.observation_spec[group].clone()
     leaves: dict[str, NestedKey] = {
-        _name(key): key for key in spec.keys(include_nested=True, leaves_only=True)
+        name_of_key(key): key for key in spec.keys(include_nested=True, leaves_only=True)
     }
     if observation_keys is None:
-        seen = leaves.keys() - {_name(key) for key in env.capabilities.outcome_keys}
+        seen = leaves.keys() - {name_of_key(key) for key in env.capabilities.outcome_keys}
     else:
-        seen = {_name(key) for key in observation_keys}
+        seen = {name_of_key(key) for key in observation_keys}
         unknown = ", ".join(sorted(seen - leaves.keys()))
         if unknown or not seen:
             raise ConfigurationError(
                 f"observation_keys: there is no observation {unknown or 'chosen'}; "
                 f"this environment has: {', '.join(leaves)}"
             )
-        seen |= {_name(mask_of(leaves[name])) for name in seen} & leaves.keys()
+        seen |= {name_of_key(mask_of(leaves[name])) for name in seen} & leaves.keys()
     spec = _without(spec, [key for name, key in leaves.items() if name not in seen])
     return spec if group is None else spec.flatten(0, 1)
 
@@ -72,7 +72,8 @@ def _without(spec: Composite, keys: Sequence[NestedKey]) -> Composite:
     return spec
 
 
-def _name(key: NestedKey) -> str:
+def name_of_key(key: NestedKey) -> str:
+    """Return a key as one word: the parts of a nested key joined by dots."""
     return key if isinstance(key, str) else ".".join(key)
 
 

@@ -205,7 +205,7 @@ class Execution:
         """
         self._captured_policies.clear()
         self._captured_updates.clear()
-        self.precision.load_state_dict(state.get("precision", {}))
+        self.precision.load_state_dict(state["precision"])
 
 
 EAGER = Execution()

@@ -6,22 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchrl.data import Composite
-
 from agents.base import Agent
+from torchrl_gpu.acting.interface import PolicyInterface
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
 
-def identity(agent: Agent) -> dict[str, Any]:
-    """Return the class name of the agent, and shape and dtype of each observation and action."""
-    spaces = Composite({"observation": agent.observation_spec, "action": agent.action_spec})
-    return {
-        "agent_name": type(agent).__name__,
-        "spaces": {
-            ".".join(key) if isinstance(key, tuple) else key: _describe(agent, spaces, key)
-            for key in spaces.keys(include_nested=True, leaves_only=True)
-        },
-    }
+def identity(agent: Agent, env: Environment) -> dict[str, Any]:
+    """Return the class name of an agent, and what its policy reads and returns in an environment.
+
+    Args:
+        agent: agent that is saved.
+        env: environment in which it acts.
+    """
+    interface = PolicyInterface.of(agent.observation_spec, agent.action_spec, env.capabilities)
+    return {"agent_name": type(agent).__name__, "interface": interface.state_dict()}
 
 
 def check_identity(state: Mapping[str, Any], agent: Agent, checkpoint: Path) -> None:
@@ -30,16 +29,17 @@ def check_identity(state: Mapping[str, Any], agent: Agent, checkpoint: Path) -> 
     Raises:
         ConfigurationError: the checkpoint does not match the agent.
     """
-    expected = identity(agent)
-    if state.get("agent_name") != expected["agent_name"]:
+    name = type(agent).__name__
+    if state.get("agent_name") != name:
         raise ConfigurationError(
-            f"checkpoint={checkpoint}: it holds the agent {state.get('agent_name')}, "
-            f"not {expected['agent_name']}"
+            f"checkpoint={checkpoint}: it holds the agent {state.get('agent_name')}, not {name}"
         )
-    if state["spaces"] != expected["spaces"]:
+    found = PolicyInterface.from_state(state["interface"]).shapes()
+    expected = PolicyInterface(agent.observation_spec, agent.action_spec).shapes()
+    if found != expected:
         raise ConfigurationError(
-            f"checkpoint={checkpoint}: it belongs to another environment, with {state['spaces']}; "
-            f"this one has {expected['spaces']}"
+            f"checkpoint={checkpoint}: it belongs to another environment, with {found}; "
+            f"this one has {expected}"
         )
 
 
@@ -54,9 +54,3 @@ def check_trainable(state: Mapping[str, Any], checkpoint: Path) -> None:
             f"checkpoint={checkpoint}: it holds a policy alone, to evaluate or film; "
             "to resume training, name a checkpoint of a run"
         )
-
-
-def _describe(agent: Agent, spaces: Composite, key: Any) -> str:
-    spec = spaces[key]
-    shape = spec.shape[len(agent.observation_spec.shape) :]
-    return f"{list(shape)} {str(spec.dtype).removeprefix('torch.')}"

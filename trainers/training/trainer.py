@@ -284,7 +284,7 @@ class TorchRLTrainer:
     def _state(self) -> dict[str, Any]:
         return {
             "layout": LAYOUT,
-            **identity(self.agent),
+            **identity(self.agent, self.env),
             "config": self.config,
             "frames": self.frames,
             "updates": self.updates,

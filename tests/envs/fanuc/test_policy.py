@@ -9,7 +9,7 @@ import torch
 
 from envs.fanuc import FanucEnv
 from trainers.evaluation.evaluation import evaluate
-from trainers.runs.policy_files import trained_agent
+from trainers.runs.policy_files import load_policy
 
 CPU = torch.device("cpu")
 SHIPPED = Path(__file__).parents[3] / "pretrained" / "fanuc" / "sac.safetensors"
@@ -18,12 +18,11 @@ SHIPPED = Path(__file__).parents[3] / "pretrained" / "fanuc" / "sac.safetensors"
 def test_shipped_policy_reaches_targets_in_the_other_simulator(
     make_env: Callable[..., FanucEnv],
 ) -> None:
-    agent, env = trained_agent(SHIPPED, make_env(num_envs=8, mode="eval"), CPU)
-    result = evaluate(env, agent.policy, CPU, episodes=40, seed=1)
+    env = make_env(num_envs=8, mode="eval")
+    result = evaluate(env, load_policy(SHIPPED).policy, CPU, episodes=40, seed=1)
     assert (result.success or 0.0) >= 0.9
 
 
 def test_shipped_policy_reaches_targets_in_genesis(genesis: FanucEnv) -> None:
-    agent, env = trained_agent(SHIPPED, genesis, CPU)
-    result = evaluate(env, agent.policy, CPU, episodes=40, seed=1)
+    result = evaluate(genesis, load_policy(SHIPPED).policy, CPU, episodes=40, seed=1)
     assert (result.success or 0.0) >= 0.9

@@ -10,7 +10,7 @@ import torch
 
 from envs.gym import GymnasiumEnv
 from torchrl_gpu.acting.collector import BatchCollector
-from trainers.runs.policy_files import trained_agent
+from trainers.runs.policy_files import load_policy
 
 SHIPPED = Path(__file__).parents[3] / "pretrained" / "pong" / "rainbow.safetensors"
 NUM_ENVS, STEPS = 4, 400
@@ -23,10 +23,9 @@ NUM_ENVS, STEPS = 4, 400
 def test_shipped_policy_returns_the_ball() -> None:
     cpu = torch.device("cpu")
     pong = GymnasiumEnv(name="ALE/Pong-v5", num_envs=NUM_ENVS, frame_stack=2, mode="eval", seed=1)
-    agent, env = trained_agent(SHIPPED, pong, cpu)
-    agent.policy.eval()
-    collector = BatchCollector(env, cpu, agent.policy.in_keys)
-    rewards = [collector.step(agent.policy)["next", "reward"] for _ in range(STEPS)]
+    policy = load_policy(SHIPPED).policy
+    collector = BatchCollector(pong, cpu, policy.in_keys)
+    rewards = [collector.step(policy)["next", "reward"] for _ in range(STEPS)]
     pong.close()
     # A player who misses every ball loses a point every 37 steps.
     lost = -sum(float(reward.clamp(max=0.0).sum()) for reward in rewards)

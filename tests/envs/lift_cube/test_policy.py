@@ -11,7 +11,7 @@ from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.camera import WristCamera
 from envs.lift_cube.task import Task
 from trainers.evaluation.evaluation import evaluate
-from trainers.runs.policy_files import trained_agent
+from trainers.runs.policy_files import load_policy
 
 SHIPPED = Path(__file__).parents[3] / "pretrained" / "lift_cube"
 
@@ -19,8 +19,8 @@ SHIPPED = Path(__file__).parents[3] / "pretrained" / "lift_cube"
 def test_shipped_policy_lifts_the_cube(lift: LiftCubeEnv) -> None:
     lift.set_mode("eval")
     cpu = torch.device("cpu")
-    agent, env = trained_agent(SHIPPED / "sac.safetensors", lift, cpu)
-    result = evaluate(env, agent.policy, cpu, episodes=20, seed=1)
+    policy = load_policy(SHIPPED / "sac.safetensors").policy
+    result = evaluate(lift, policy, cpu, episodes=20, seed=1)
     assert (result.success or 0.0) >= 0.9
 
 
@@ -43,8 +43,8 @@ def test_shipped_policy_succeeds_by_images(
         max_episode_steps=max_episode_steps,
         mode="eval",
     )
-    agent, seen = trained_agent(SHIPPED / f"{name}.safetensors", env, cpu)
-    assert set(agent.observation_spec.keys()) == keys
-    result = evaluate(seen, agent.policy, cpu, episodes=10, seed=1)
+    policy = load_policy(SHIPPED / f"{name}.safetensors").policy
+    assert set(policy.in_keys) == keys
+    result = evaluate(env, policy, cpu, episodes=10, seed=1)
     env.close()
     assert (result.success or 0.0) >= 0.8

@@ -177,26 +177,4 @@ def test_environments_without_state_start_new_episodes(tmp_path: Path) -> None:
     second = make()
     assert not second.load_state_dict(saved_and_loaded(first.state_dict(), tmp_path))
     assert not second.step(random)["thdot"].equal(last)
-    # An older checkpoint has a state of empty dictionaries.
-    old = {"world": {"worker0": {}, "worker1": {}}, "root": first.state_dict()}
-    assert not make().load_state_dict(old)
     assert not make().load_state_dict({})
-
-
-def test_a_state_of_an_older_checkpoint_is_restored() -> None:
-    def make() -> BatchCollector:
-        env = TransformedEnv(IdentityEnv(), RewardScaling(loc=0.0, scale=10.0))
-        return BatchCollector(env, CPU, ["observation"])
-
-    first, second = make(), make()
-    collect(first, 5)
-    state = first.state_dict()
-    old = {
-        "world": {name: value.clone() for name, value in state["world"]["base"].items()},
-        "root": state["world"]["root"],
-        "transforms": state["world"]["transforms"][0],
-    }
-    expected = collect(first, 6)
-    assert second.load_state_dict(old)
-    for left, right in zip(expected, collect(second, 6), strict=True):
-        assert (left == right).all()

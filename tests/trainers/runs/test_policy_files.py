@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from tensordict import TensorDict
+from torch import Tensor
 
+from agents import DQN, SAC
 from envs.marinenav import MarineNavEnv
-from tests.helpers.environments import IdentityEnv
+from tests.helpers.agents import build, small_specs
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-from torchrl_gpu.environments.robots import Robots
+from torchrl_gpu.environments.specs import action_bounds, observation_spec
 from torchrl_gpu.errors import ConfigurationError
-from trainers.runs.policy_files import save_policy, trained_agent
+from trainers.runs.policy_files import load_policy, restore_policy, save_policy
 
-CPU = torch.device("cpu")
 SHORT = [
     "device=cpu",
     "env=marinenav",
@@ -55,15 +55,29 @@ def policy(checkpoint: Path) -> Path:
 def test_policy_file_acts_like_its_checkpoint_and_is_smaller(
     checkpoint: Path, policy: Path
 ) -> None:
-    actions = []
-    for path in (checkpoint, policy):
-        agent, env = trained_agent(path, MarineNavEnv(num_envs=3, num_robots=2, seed=5), CPU)
-        agent.policy.eval()
-        seen = Robots(env).view(env.reset())
-        actions.append(agent.policy(seen)["action"].clone())
-        env.rand_step(TensorDict(batch_size=[3]))
-    assert torch.equal(*actions)
+    whole, small = load_policy(checkpoint), load_policy(policy)
+    observation = whole.interface.observation_spec.rand()
+    one, other = (loaded.predict(observation.to_dict()) for loaded in (whole, small))
+    assert isinstance(one, Tensor)
+    assert one.shape == (1, 2)
+    assert torch.equal(one, torch.as_tensor(other))
     assert policy.stat().st_size < checkpoint.stat().st_size / 4
+
+
+def test_the_file_describes_observations_and_actions(policy: Path) -> None:
+    interface = load_policy(policy).interface
+    env = MarineNavEnv(num_envs=3, num_robots=2, num_obstacles=0)
+    assert list(interface.leaves) == list(observation_spec(env).keys())
+    for name, leaf in interface.leaves.items():
+        assert leaf.shape[1:] == observation_spec(env)[name].shape[1:]
+        assert leaf.dtype == observation_spec(env)[name].dtype
+    assert interface.step_seconds == env.capabilities.step_seconds == 0.5
+    assert interface.units == {"action": "1,000 N/s"}
+    if interface.action_table is None:
+        low, high = action_bounds(interface.action_spec)
+        assert (low.tolist(), high.tolist()) == ([-1.0, -1.0], [1.0, 1.0])
+    else:
+        assert torch.equal(interface.action_table, env.discrete_actions)
 
 
 def test_policy_file_is_evaluated_and_filmed_like_a_checkpoint(
@@ -112,5 +126,9 @@ def test_resuming_from_a_policy_file_is_refused_before_anything_is_built(
 
 
 def test_checkpoint_of_another_environment_is_refused(policy: Path) -> None:
+    agent = load_policy(policy)
+    observation, _ = small_specs("continuous")
+    agent_class = SAC if agent.interface.action_table is None else DQN
+    other = build(agent_class, observation, agent.interface.action_spec)
     with pytest.raises(ConfigurationError, match="another environment"):
-        trained_agent(policy, IdentityEnv(), CPU)
+        restore_policy(policy, other)

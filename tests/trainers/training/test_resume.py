@@ -15,7 +15,8 @@ from tests.helpers.agents import build_for
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
-from trainers.runs.layout import load_checkpoint
+from torchrl_gpu.errors import ConfigurationError
+from trainers.runs.layout import LAYOUT, load_checkpoint
 from trainers.training.trainer import TorchRLTrainer
 
 EPISODE = 12
@@ -149,24 +150,9 @@ def test_policy_acts_in_any_number_of_environments(
     assert call(monkeypatch, home, *arguments) == 0
 
 
-def test_checkpoint_of_the_first_layout_loads(pendulum: Path, tmp_path: Path) -> None:
+def test_checkpoint_of_another_layout_is_refused(pendulum: Path, tmp_path: Path) -> None:
     path = CheckpointFolder(pendulum / "checkpoints").latest()
     assert path is not None
-    state = load_state(path)
-    del state["layout"]
-    config = state["config"]["agent"]
-    del config["encoder"]
-    total = state["config"]["trainer"]["total_frames"]
-    config |= {"vector_features": 8, "learning_rate_frames": total}
-    state["config"]["env"]["_target_"] = "envs.gym.GymWorld"
-    state["agent"]["networks"]["learning_rate"] = torch.tensor(0.5)
-    (group,) = state["agent"]["optimizers"]["adam"]["param_groups"]
-    del group["initial_lr"]
-    save_state(tmp_path / "old.safetensors", state)
-    read = load_checkpoint(tmp_path / "old.safetensors")
-    assert read["config"]["agent"]["encoder"] == {"vector_features": 8}
-    assert read["config"]["env"]["_target_"] == "envs.gym.GymnasiumEnv"
-    assert read["config"]["agent"]["learning_rate_frames"] == "${trainer.total_frames}"
-    assert "learning_rate" not in read["agent"]["networks"]
-    (group,) = read["agent"]["optimizers"]["adam"]["param_groups"]
-    assert group["initial_lr"] == 2e-3  # independent of its present value
+    save_state(tmp_path / "old.safetensors", {**load_state(path), "layout": LAYOUT - 1})
+    with pytest.raises(ConfigurationError, match=f"in layout {LAYOUT - 1}; .* layout {LAYOUT}"):
+        load_checkpoint(tmp_path / "old.safetensors")

@@ -1,0 +1,171 @@
+"""Policies that act from a file alone: `load_policy(path).predict(observation)`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torchrl.data import Binary, Bounded, Composite, Unbounded
+
+from agents import DQN, SAC
+from agents.base import Agent
+from agents.modules.encoders import ObservationEncoderFactory
+from tests.helpers.agents import OBSERVATION, Case, build, every_agent, small_specs
+from tests.helpers.environments import IdentityEnv
+from torchrl_gpu.acting.interface import PolicyInterface
+from torchrl_gpu.checkpoints.state_file import save_state
+from torchrl_gpu.environments.action_table import with_action_table
+from torchrl_gpu.environments.capabilities import Capabilities
+from torchrl_gpu.environments.specs import action_spec, observation_spec
+from torchrl_gpu.errors import ConfigurationError
+from trainers import TrainedPolicy, load_policy
+from trainers.runs.layout import LAYOUT
+
+BATCH = 6
+
+DEFAULT_ATOMS: dict[str, Any] = {"value_min": -10.0, "value_max": 10.0}
+
+# A vector under a nested key, a set with its mask, and a stack of two images.
+MANY = Composite(
+    robot=Composite(speed=Unbounded((1, 3)), shape=(1,)),
+    objects=Unbounded((1, 4, 2)),
+    objects_mask=Binary(4, (1, 4), dtype=torch.bool),
+    pixels=Bounded(0, 255, (1, 2, 16, 16), dtype=torch.uint8),
+    shape=(1,),
+)
+
+
+def saved(agent: Agent, folder: Path, capabilities: Capabilities, **settings: Any) -> TrainedPolicy:
+    """Return the policy of an agent after a visit to a file."""
+    interface = PolicyInterface.of(agent.observation_spec, agent.action_spec, capabilities)
+    path = folder / "policy.safetensors"
+    agent_class = type(agent)
+    section = {"_target_": f"{agent_class.__module__}.{agent_class.__qualname__}", **settings}
+    save_state(
+        path,
+        {
+            "layout": LAYOUT,
+            "agent_name": agent_class.__name__,
+            "interface": interface.state_dict(),
+            "config": {"agent": section},
+            "policy": agent.policy.state_dict(),
+        },
+    )
+    return load_policy(path)
+
+
+def random_weights(agent: Agent) -> None:
+    """Draw weights so large that actions differ from observation to observation."""
+    for parameter in agent.policy.parameters():
+        torch.nn.init.normal_(parameter)
+
+
+@every_agent
+def test_every_agent_acts_from_a_file_as_its_policy_does(case: Case, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    settings: dict[str, Any] = {"hidden_sizes": [16, 16], **DEFAULT_ATOMS}
+    agent = build(case.agent_class, *small_specs(case.actions, bounds=(2.0, 6.0)), **settings)
+    random_weights(agent)
+    policy = saved(agent, tmp_path, Capabilities(), hidden_sizes=[16, 16])
+    observation = torch.randn(BATCH, OBSERVATION)
+    agent.policy.eval()
+    expected = agent.policy(TensorDict({"observation": observation}, [BATCH]))["action"].detach()
+
+    batch = policy.predict(observation)
+    assert isinstance(batch, Tensor)
+    assert torch.equal(batch, expected)
+    assert torch.equal(policy({"observation": observation}), expected)
+    for array in (observation.numpy(), {"observation": observation.double().numpy()}):
+        found = policy.predict(array)
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_array_equal(found, expected.numpy())
+    single = torch.stack([torch.as_tensor(policy.predict(row)) for row in observation])
+    torch.testing.assert_close(single, expected)
+    assert np.asarray(policy.predict(observation[0].tolist())).shape == expected.shape[1:]
+
+
+@every_agent
+def test_every_agent_reads_nested_keys_sets_and_stacked_images_by_name(
+    case: Case, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    agent = build(
+        case.agent_class,
+        MANY,
+        small_specs(case.actions)[1],
+        encoder=ObservationEncoderFactory(channels=[4]),
+        hidden_sizes=[16, 16],
+        **DEFAULT_ATOMS,
+    )
+    capabilities = Capabilities(frame_stacks={"pixels": 2}, step_seconds=0.1)
+    encoder = {"channels": [4]}
+    policy = saved(agent, tmp_path, capabilities, encoder=encoder, hidden_sizes=[16, 16])
+    assert policy.interface.frame_stacks == {"pixels": 2}
+    assert policy.interface.step_seconds == 0.1
+    observation = MANY.rand().squeeze(0)
+    agent.policy.eval()
+    named = {
+        "robot.speed": observation["robot", "speed"].numpy(),
+        **{key: observation[key].numpy() for key in ("objects", "objects_mask", "pixels")},
+    }
+    expected = agent.policy(observation)["action"].detach()
+    np.testing.assert_array_equal(np.asarray(policy.predict(named)), expected.numpy())
+
+
+def test_a_discrete_policy_returns_the_continuous_action_of_its_table(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    env = with_action_table(IdentityEnv(num_envs=BATCH))
+    agent = build(DQN, observation_spec(env), action_spec(env))
+    random_weights(agent)
+    policy = saved(agent, tmp_path, env.capabilities, hidden_sizes=[32, 32])
+    observation = torch.randn(BATCH, 2)
+    agent.policy.eval()
+    index = agent.policy(TensorDict({"observation": observation}, [BATCH]))["action"]
+    expected = IdentityEnv().discrete_actions[index]
+    assert torch.equal(torch.as_tensor(policy.predict(observation)), expected)
+    assert len(expected.unique(dim=0)) > 1
+
+
+@pytest.mark.parametrize(
+    ("observation", "said"),
+    [
+        (np.zeros(OBSERVATION), "observation: this policy reads several, by name: a, b"),
+        ({"a": np.zeros(3)}, "observation: this policy reads a, b, not a"),
+        ({"a": np.zeros(3), "c": np.zeros(3)}, "observation: this policy reads a, b, not a, c"),
+        (
+            {"a": np.zeros(4), "b": np.zeros((2, 16, 16), np.uint8)},
+            "observation a: it has to end in [3] and be float32, not [4] float64",
+        ),
+        (
+            {"a": np.zeros(3), "b": np.zeros((2, 16, 16))},
+            "observation b: it has to end in [2, 16, 16] and be uint8, not [2, 16, 16] float64",
+        ),
+        (
+            {"a": np.zeros((5, 3)), "b": np.zeros((2, 16, 16), np.uint8)},
+            "observation: the batch sizes differ: [], [5]",
+        ),
+    ],
+)
+def test_observations_that_do_not_fit_are_refused_in_one_line(observation: Any, said: str) -> None:
+    spec = Composite(
+        a=Unbounded((1, 3)),
+        b=Bounded(0, 255, (1, 2, 16, 16), dtype=torch.uint8),
+        shape=(1,),
+    )
+    interface = PolicyInterface(spec, small_specs("continuous")[1])
+    with pytest.raises(ConfigurationError) as raised:
+        interface.read(observation, torch.device("cpu"))
+    assert str(raised.value) == said
+
+
+def test_a_policy_is_traced_as_a_module_of_plain_tensors(tmp_path: Path) -> None:
+    agent = build(SAC, *small_specs("continuous"), hidden_sizes=[16, 16])
+    policy = saved(agent, tmp_path, Capabilities(), hidden_sizes=[16, 16])
+    observation = {"observation": torch.randn(BATCH, OBSERVATION)}
+    program = torch.export.export(policy, (observation,))
+    torch.testing.assert_close(program.module()(observation), policy(observation))

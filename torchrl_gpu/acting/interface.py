@@ -1,0 +1,167 @@
+"""What a policy reads and returns, so that it can act without an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from numpy.typing import ArrayLike
+from tensordict import NestedKey
+from torch import Tensor
+from torchrl.data import Binary, Bounded, Categorical, Composite, TensorSpec, Unbounded
+
+from torchrl_gpu.environments.capabilities import Capabilities
+from torchrl_gpu.environments.specs import name_of_key
+from torchrl_gpu.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class PolicyInterface:
+    """Observations and actions of a policy, as its environment defines them.
+
+    Attributes:
+        observation_spec: specs of the observations in their order, with bounds if they have any.
+        action_spec: spec of the actions, bounded and continuous or discrete.
+        action_table: continuous actions `[A, action_dim]` whose row numbers are the actions of an
+            agent with discrete actions; None in an environment without an action table.
+        frame_stacks: number of frames of each observation that is a stack, by name.
+        step_seconds: time between two actions in seconds; None if unknown.
+        units: units of observations and of `action`, by name; those without a unit are left out.
+    """
+
+    observation_spec: Composite
+    action_spec: TensorSpec
+    action_table: Tensor | None = None
+    frame_stacks: Mapping[str, int] = field(default_factory=dict)
+    step_seconds: float | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, observation_spec: Composite, action_spec: TensorSpec, capabilities: Capabilities
+    ) -> PolicyInterface:
+        """Return the interface of a policy in an environment."""
+        table = capabilities.action_table
+        return cls(
+            observation_spec,
+            action_spec,
+            None if table is None else torch.tensor(table),
+            {name_of_key(key): frames for key, frames in capabilities.frame_stacks.items()},
+            capabilities.step_seconds,
+            {name_of_key(key): unit for key, unit in capabilities.units.items()},
+        )
+
+    @property
+    def leaves(self) -> dict[str, TensorSpec]:
+        """Specs of the observations by name: the key, or the parts of a nested key with dots."""
+        leaves = self.observation_spec.items(include_nested=True, leaves_only=True)
+        return {name_of_key(key): leaf for key, leaf in leaves}
+
+    def shapes(self) -> dict[str, str]:
+        """Return shape and dtype of every observation and of the action, by name."""
+        dimensions = len(self.observation_spec.shape)
+        return {
+            name: f"{list(leaf.shape[dimensions:])} {_name_of_dtype(leaf.dtype)}"
+            for name, leaf in {**self.leaves, "action": self.action_spec}.items()
+        }
+
+    def read(
+        self, observation: Mapping[Any, Any] | ArrayLike | Tensor, device: torch.device
+    ) -> dict[NestedKey, Tensor]:
+        """Return the observations that a policy reads, checked, by their key.
+
+        Args:
+            observation: NumPy arrays or tensors by name or key; or the array or tensor alone, of a
+                policy with one observation. All have the same leading batch dimensions, or none.
+            device: device of the policy.
+
+        Raises:
+            ConfigurationError: an observation is missing, unknown, or has another shape or dtype.
+        """
+        leaves = dict(self.observation_spec.items(include_nested=True, leaves_only=True))
+        if not isinstance(observation, Mapping):
+            if len(leaves) > 1:
+                raise ConfigurationError(
+                    f"observation: this policy reads several, by name: {', '.join(self.leaves)}"
+                )
+            observation = dict.fromkeys(leaves, observation)
+        given = {name_of_key(key): value for key, value in observation.items()}
+        if given.keys() != self.leaves.keys():
+            raise ConfigurationError(
+                f"observation: this policy reads {', '.join(self.leaves)}, "
+                f"not {', '.join(given) or 'nothing'}"
+            )
+        dimensions = len(self.observation_spec.shape)
+        tensors, batches = {}, set()
+        for key, leaf in leaves.items():
+            name = name_of_key(key)
+            tensor = torch.as_tensor(given[name], device=device)
+            shape = leaf.shape[dimensions:]
+            batch = tensor.shape[: tensor.dim() - len(shape)]
+            has_dtype = leaf.dtype.is_floating_point or tensor.dtype == leaf.dtype
+            if tensor.shape != (*batch, *shape) or not has_dtype:
+                raise ConfigurationError(
+                    f"observation {name}: it has to end in {list(shape)} and be "
+                    f"{_name_of_dtype(leaf.dtype)}, not {list(tensor.shape)} "
+                    f"{_name_of_dtype(tensor.dtype)}"
+                )
+            tensors[key] = tensor.to(leaf.dtype)
+            batches.add(batch)
+        if len(batches) > 1:
+            found = ", ".join(str(list(batch)) for batch in sorted(batches))
+            raise ConfigurationError(f"observation: the batch sizes differ: {found}")
+        return tensors
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the interface as plain values and tensors."""
+        dimensions = len(self.observation_spec.shape)
+        return {
+            "observations": {
+                name: _state_of(leaf, dimensions) for name, leaf in self.leaves.items()
+            },
+            "action": _state_of(self.action_spec, dimensions),
+            "action_table": self.action_table,
+            "frame_stacks": dict(self.frame_stacks),
+            "step_seconds": self.step_seconds,
+            "units": dict(self.units),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> PolicyInterface:
+        """Return the interface, batch size `[1]`, whose `state_dict` is given."""
+        spec = Composite(shape=(1,))
+        for name, leaf in state["observations"].items():
+            spec[tuple(name.split("."))] = _spec_of(leaf)
+        others = ("action_table", "frame_stacks", "step_seconds", "units")
+        return cls(spec, _spec_of(state["action"]), *(state[name] for name in others))
+
+
+def _name_of_dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _state_of(leaf: TensorSpec, dimensions: int) -> dict[str, Any]:
+    """Return shape, dtype and range of a leaf, without its leading batch dimensions."""
+    shape = leaf.shape[dimensions:]
+    state: dict[str, Any] = {"shape": list(shape), "dtype": _name_of_dtype(leaf.dtype)}
+    if isinstance(leaf, Bounded):
+        for side in ("low", "high"):
+            bound = getattr(leaf.space, side).reshape(-1, *shape)[0]
+            is_same = bool((bound == bound.flatten()[0]).all())
+            state[side] = bound.flatten()[:1].clone() if is_same else bound.clone()
+    elif isinstance(leaf, Categorical) and not isinstance(leaf, Binary):
+        state["choices"] = int(leaf.space.n)
+    return state
+
+
+def _spec_of(state: Mapping[str, Any]) -> TensorSpec:
+    """Return the spec, batch size `[1]`, of a leaf whose `_state_of` is given."""
+    shape, dtype = (1, *state["shape"]), getattr(torch, state["dtype"])
+    if "low" in state:
+        low, high = (state[side].expand(shape) for side in ("low", "high"))
+        return Bounded(low, high, shape, dtype=dtype)
+    if "choices" in state:
+        return Categorical(state["choices"], shape, dtype=dtype)
+    return Unbounded(shape, dtype=dtype)
