@@ -10,17 +10,16 @@ Two versions of this library that print the same hashes train alike, bit for bit
 from __future__ import annotations
 
 import hashlib
-import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field
 from safetensors import safe_open
 
+from benchmarks.fixture import Count
+from benchmarks.report import print_figures
 from torchrl_gpu.commands import call_with_arguments
+from trainers.run import run
 
 CONTINUOUS = ("ppo", "sac", "ddpg", "ac_iqn")
 DISCRETE = ("ppo", "dqn", "iqn", "rainbow")
@@ -46,18 +45,12 @@ SETTINGS = (
 
 
 def fingerprint(agent: str, env: tuple[str, ...], frames: int) -> str:
-    """Train in a fresh process, and return a hash of all networks in the last checkpoint."""
+    """Train, and return a hash of all networks in the last checkpoint."""
     with tempfile.TemporaryDirectory() as runs:
-        arguments = [f"agent={agent}", *env, *SETTINGS, f"trainer.total_frames={frames}"]
-        done = subprocess.run(
-            [sys.executable, "-m", "trainers.run", *arguments, f"runs={runs}"],
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"{' '.join(arguments)}: {done.stderr.strip()}")
-        last = max(Path(runs).rglob("frames_*.safetensors"), key=lambda path: path.stat().st_mtime)
-        return _hash(last)
+        budget = f"trainer.total_frames={frames}"
+        newest = run(f"agent={agent}", *env, *SETTINGS, budget, f"runs={runs}").newest
+        assert newest is not None, "every training ends with a checkpoint"
+        return _hash(newest)
 
 
 def _hash(checkpoint: Path) -> str:
@@ -72,7 +65,7 @@ def _hash(checkpoint: Path) -> str:
     return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()[:16]
 
 
-def measure(*, agents: str = "", frames: Annotated[int, Field(ge=1)] = 4096) -> int:
+def measure(*, agents: str = "", frames: Count = 4096) -> int:
     """Train every agent in every environment that it can act in, and print the hashes.
 
     Args:
@@ -88,7 +81,7 @@ def measure(*, agents: str = "", frames: Annotated[int, Field(ge=1)] = 4096) -> 
             title = f"{agent} {' '.join(env)}"
             hashes[title] = fingerprint(agent, env, frames)
             print(f"{title:36}  {hashes[title]}", flush=True)
-    print(json.dumps(hashes))
+    print_figures(hashes)
     return 0
 
 

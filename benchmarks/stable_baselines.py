@@ -170,7 +170,7 @@ class Judge:
         return True
 
     def judge(self) -> None:
-        """Evaluate the present policy, and keep it if it is the best so far."""
+        """Evaluate the current policy, and keep it if it is the best so far."""
         score = self.score(self._episodes, "selection")
         seconds = time.perf_counter() - self._started
         self.curve.append({"frames": self._model.num_timesteps, "seconds": seconds, "score": score})
@@ -210,13 +210,15 @@ def train(
         out: JSON file for the result: score, frames and curve of the evaluations during training.
 
     Raises:
-        ConfigurationError: there are no settings for this algorithm and task, or Stable-Baselines3
+        ConfigurationError: this algorithm and task have no settings, or Stable-Baselines3
             is not installed.
     """
     require("stable_baselines3", "sb3_contrib")
     if (algorithm, task) not in SETTINGS:
         known = ", ".join(f"algorithm={a} task={t}" for a, t in SETTINGS)
-        raise ConfigurationError(f"algorithm={algorithm} task={task}: there are {known}")
+        raise ConfigurationError(
+            f"algorithm={algorithm} task={task}: no settings; choose one of: {known}"
+        )
     torch.set_num_threads(1)
     settings = dict(SETTINGS[algorithm, task])
     if "noise_std" in settings:

@@ -147,53 +147,32 @@ PEERS = {
     "rainbow": "qrdqn",
 }
 
+# Budget in environment steps and target of each agent on each task.
 _FRAMES_AND_TARGETS: dict[str, dict[str, tuple[int, float | None]]] = {
     "cartpole": {
         "ppo": (100_000, 475.0),
         "dqn": (50_000, 475.0),
-        "iqn": (100_000, 475.0),
-        "rainbow": (100_000, 475.0),
+        **dict.fromkeys(("iqn", "rainbow"), (100_000, 475.0)),
     },
     "pendulum": {
         "ppo": (100_000, -180.0),
-        "sac": (20_000, -160.0),
-        "ddpg": (20_000, -160.0),
+        **dict.fromkeys(("sac", "ddpg"), (20_000, -160.0)),
         "ac_iqn": (30_000, -170.0),
     },
-    "acrobot": {
-        "dqn": (100_000, -80.0),
-        "iqn": (100_000, -80.0),
-        "rainbow": (100_000, -80.0),
-    },
-    "lunarlander": {
-        "dqn": (150_000, 200.0),
-        "iqn": (150_000, 200.0),
-        "rainbow": (150_000, 200.0),
-    },
+    "acrobot": dict.fromkeys(("dqn", "iqn", "rainbow"), (100_000, -80.0)),
+    "lunarlander": dict.fromkeys(("dqn", "iqn", "rainbow"), (150_000, 200.0)),
     "lunarlander_continuous": {
         "ppo": (1_000_000, 240.0),
         "sac": (300_000, 250.0),
         "ac_iqn": (300_000, 230.0),
     },
-    "pong": {
-        "dqn": (160_000, None),
-        "rainbow": (160_000, None),
-    },
+    "pong": dict.fromkeys(("dqn", "rainbow"), (160_000, None)),
     "fanuc": {
-        "ppo": (300_000, 0.9),
-        "sac": (300_000, 0.9),
-        "ddpg": (300_000, 0.9),
-        "ac_iqn": (300_000, 0.9),
-        "dqn": (300_000, None),
-        "iqn": (300_000, None),
-        "rainbow": (300_000, None),
+        **dict.fromkeys(("ppo", "sac", "ddpg", "ac_iqn"), (300_000, 0.9)),
+        **dict.fromkeys(("dqn", "iqn", "rainbow"), (300_000, None)),
     },
-    "lift_cube": {
-        "sac": (300_000, 0.95),
-    },
-    "reach_pixels": {
-        "ddpg": (30_000, 0.9),
-    },
+    "lift_cube": {"sac": (300_000, 0.95)},
+    "reach_pixels": {"ddpg": (30_000, 0.9)},
 }
 
 GATES = tuple(

@@ -9,28 +9,23 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from benchmarks.fixture import ACTION_DIM, NUM_ACTIONS, OBSERVATION_DIM
+from benchmarks.fixture import ACTION_DIM, OBSERVATION_DIM
 from benchmarks.measuring import Run, times
 from benchmarks.peers import jobs
 from benchmarks.peers.jobs import CARTPOLE_PPO, RANDOM_PPO, Builders, PPOTask, every
-from benchmarks.peers.plain_agents import DDPG, DQN, PPO, SAC, Batch, Replay, Rollout
+from benchmarks.peers.plain_agents import (
+    DDPG,
+    DQN,
+    PPO,
+    SAC,
+    Batch,
+    Replay,
+    Rollout,
+    random_batch,
+)
 
 # The next observations `[N, D]`, rewards `[N]`, and 1 for each episode that ended `[N]`.
 Step = tuple[Tensor, Tensor, Tensor]
-
-
-def random_batch(count: int, is_discrete: bool) -> Batch:
-    """Return random transitions `[count, ...]`, none of which terminates."""
-    action = torch.rand(count, ACTION_DIM) * 2.0 - 1.0
-    if is_discrete:
-        action = torch.randint(NUM_ACTIONS, (count, 1))
-    return Batch(
-        torch.randn(count, OBSERVATION_DIM),
-        action,
-        torch.randn(count, 1),
-        torch.zeros(count, 1),
-        torch.randn(count, OBSERVATION_DIM),
-    )
 
 
 def build_off_policy(build: Callable[[], SAC | DDPG | DQN], is_discrete: bool = False) -> Run:

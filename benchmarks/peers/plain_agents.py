@@ -42,6 +42,20 @@ class Batch(NamedTuple):
     next_observation: Tensor
 
 
+def random_batch(count: int, is_discrete: bool) -> Batch:
+    """Return random transitions `[count, ...]`, none of which terminates."""
+    action = torch.rand(count, ACTION_DIM) * 2.0 - 1.0
+    if is_discrete:
+        action = torch.randint(NUM_ACTIONS, (count, 1))
+    return Batch(
+        torch.randn(count, OBSERVATION_DIM),
+        action,
+        torch.randn(count, 1),
+        torch.zeros(count, 1),
+        torch.randn(count, OBSERVATION_DIM),
+    )
+
+
 class Replay:
     """Ring of transitions, with a tensor for each entry.
 

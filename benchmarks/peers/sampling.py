@@ -24,8 +24,7 @@ from benchmarks.fixture import (
 )
 from benchmarks.measuring import Run, times
 from benchmarks.peers.jobs import Builders, RandomEnv
-from benchmarks.peers.plain import random_batch
-from benchmarks.peers.plain_agents import Replay
+from benchmarks.peers.plain_agents import Replay, random_batch
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 

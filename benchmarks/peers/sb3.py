@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from benchmarks.fixture import ACTION_DIM, BATCH, HIDDEN, NUM_ACTIONS, OBSERVATION_DIM
+from benchmarks.fixture import BATCH, HIDDEN
 from benchmarks.measuring import Run
 from benchmarks.peers import jobs
 from benchmarks.peers.jobs import (
@@ -24,6 +24,7 @@ from benchmarks.peers.jobs import (
     RandomEnv,
     every,
 )
+from benchmarks.peers.plain_agents import random_batch
 
 _OFF_POLICY: dict[str, Any] = {
     "batch_size": BATCH,
@@ -57,19 +58,10 @@ def _model(name: str, env: Any, **settings: Any) -> Any:
 
 def fill(replay: Any, is_discrete: bool) -> None:
     """Fill a replay of Stable-Baselines3 with random transitions."""
-    numbers = np.random.default_rng(0)
-    for _ in range(jobs.STORED):
-        action: Any = numbers.uniform(-1.0, 1.0, (1, ACTION_DIM))
-        if is_discrete:
-            action = numbers.integers(NUM_ACTIONS, size=(1, 1))
-        replay.add(
-            numbers.standard_normal((1, OBSERVATION_DIM), dtype=np.float32),
-            numbers.standard_normal((1, OBSERVATION_DIM), dtype=np.float32),
-            action,
-            numbers.standard_normal(1, dtype=np.float32),
-            np.zeros(1),
-            [{}],
-        )
+    batch = random_batch(jobs.STORED, is_discrete)
+    arrays = (x.unsqueeze(1).numpy() for x in batch)  # rows of one environment
+    for observation, action, reward, ended, after in zip(*arrays, strict=True):
+        replay.add(observation, after, action, reward[:, 0], ended[:, 0], [{}])
 
 
 def build_off_policy(name: str, is_discrete: bool, at_once: int = 1, **settings: Any) -> Run:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.fixture import ACTION_DIM, BATCH, HIDDEN, NUM_ACTIONS, OBSERVATION_DIM
+from benchmarks.fixture import BATCH, HIDDEN, OBSERVATION_DIM
 from benchmarks.measuring import Run, times
 from benchmarks.peers.jobs import (
     GAMMA,
@@ -24,6 +24,7 @@ from benchmarks.peers.jobs import (
     RandomEnv,
     every,
 )
+from benchmarks.peers.plain_agents import random_batch
 
 _MODELS = "skrl.utils.model_instantiators.torch"
 _STEP = {"timestep": 1, "timesteps": 1}
@@ -49,14 +50,12 @@ def model(kind: str, spaces: Mapping[str, Any], output: str, inputs: str, **sett
 def agent(name: str, models: Any, memory: Any, spaces: Mapping[str, Any], **settings: Any) -> Any:
     """Return an agent that writes neither metrics nor checkpoints."""
     package = f"skrl.agents.torch.{name.lower()}"
-    quiet = {"write_interval": 0, "checkpoint_interval": 0}
     config = pkgutil.resolve_name(f"{package}:{name}_CFG")(
         discount_factor=GAMMA,
         **({"batch_size": BATCH} if name != "PPO" else {}),
         **settings,
     )
-    for key, value in quiet.items():
-        setattr(config.experiment, key, value)
+    config.experiment.write_interval = config.experiment.checkpoint_interval = 0
     build = pkgutil.resolve_name(f"{package}:{name}")
     made = build(models=models, memory=memory, device="cpu", cfg=config, **spaces)
     made.init()
@@ -103,19 +102,16 @@ def build_off_policy(name: str, is_discrete: bool = False) -> Run:
     memory = memory_of(STORED // WRITERS, WRITERS)
     learner = agent(name, models, memory, spaces, **settings)
     for _ in range(STORED // WRITERS):
-        action = torch.rand(WRITERS, ACTION_DIM) * 2.0 - 1.0
-        if is_discrete:
-            action = torch.randint(NUM_ACTIONS, (WRITERS, 1))
+        batch = random_batch(WRITERS, is_discrete)
         memory.add_samples(
-            observations=torch.randn(WRITERS, OBSERVATION_DIM),
+            observations=batch.observation,
             states=None,
-            actions=action,
-            rewards=torch.randn(WRITERS, 1),
-            next_observations=torch.randn(WRITERS, OBSERVATION_DIM),
+            actions=batch.action,
+            rewards=batch.reward,
+            next_observations=batch.next_observation,
             next_states=None,
-            terminated=torch.zeros(WRITERS, 1, dtype=torch.bool),
+            terminated=batch.terminated.bool(),
         )
-
     return times(partial(learner.update, **_STEP))
 
 
