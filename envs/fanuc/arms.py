@@ -3,47 +3,38 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, TypeAlias
 
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from envs.fanuc.reward import Outcome
+from envs.fanuc.reward import Judgement
+
+Array: TypeAlias = NDArray[Any] | Tensor
 
 
 class Arms(ABC):
-    """Simulated arms and their targets, as tensors on the device of the simulator.
+    """Simulated arms and their targets.
 
-    Each change makes new tensors for all properties but `target`; tensors of earlier steps can be
-    kept.
+    Each step and each placement makes new arrays for `state`, `observation` and `distance`; those
+    of earlier steps can be kept.
 
     Attributes:
-        steps: number of steps since each arm was placed, int64 `[N, 1]`, tensor or numpy array.
+        device: device of the simulator; on the CPU the arrays may be numpy arrays.
+        state: joint angles [rad] and speeds [rad/s], `[N, 2, 6]`, in the simulator's precision.
+        target: target positions relative to joint 1 in the base frame, `[N, 3]`, float32, metres.
+        observation: observations, `[N, 36]`, float32, see `ObservationEncoder`.
+        distance: distances from flange to target, `[N, 1]`, float32, metres.
+        steps: number of steps since each arm was placed, int64 `[N, 1]`.
     """
 
-    steps: Any
-
-    @property
-    @abstractmethod
-    def state(self) -> Tensor:
-        """Joint angles [rad] and speeds [rad/s], `[N, 2, 6]`, in the simulator's precision."""
-
-    @property
-    @abstractmethod
-    def target(self) -> Tensor:
-        """Target positions relative to joint 1 in the base frame, `[N, 3]`, float32, metres."""
-
-    @property
-    @abstractmethod
-    def observation(self) -> Tensor:
-        """Observations, `[N, 36]`, float32, see `ObservationEncoder`."""
-
-    @property
-    @abstractmethod
-    def distance(self) -> Tensor:
-        """Distances from flange to target, `[N, 1]`, float32, metres."""
-
-    def __len__(self) -> int:
-        return len(self.target)
+    device: torch.device
+    state: Array
+    target: Array
+    observation: Array
+    distance: Array
+    steps: Array
 
     @property
     def worker_pids(self) -> list[int]:
@@ -51,26 +42,17 @@ class Arms(ABC):
         return []
 
     @abstractmethod
-    def begin_step(self, rows: slice, action: Tensor) -> None:
-        """Begin a step that the next `step` of the same rows with the same tensor finishes.
-
-        Args:
-            rows: rows of the arms, see `step`.
-            action: actions of the step, see `step`.
-        """
+    def begin_step(self, action: Tensor) -> None:
+        """Start a step without waiting; the next `step` with the same tensor returns its result."""
 
     @abstractmethod
-    def step(self, rows: slice, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
-        """Move some arms for one control period.
+    def step(self, action: Tensor, max_steps: int, success_radius: float) -> Judgement:
+        """Move all arms for one control period.
 
         Args:
-            rows: rows of the arms.
-            action: joint speeds as fractions of the maximum speeds, `[K, 6]`, -1 to 1.
+            action: joint speeds as fractions of the maximum speeds, `[N, 6]`, -1 to 1.
             max_steps: number of steps after which an episode is truncated.
             success_radius: maximum distance that counts as success, metres.
-
-        Returns:
-            Rewards and done flags of the step, `[K, 1]`.
         """
 
     @abstractmethod
@@ -78,14 +60,14 @@ class Arms(ABC):
         """Set some arms to a posture at rest with a new target.
 
         Args:
-            rows: indices of the arms, int64 `[K]`.
+            rows: indices of the arms, int64 `[K]`, K at least 1.
             angles: joint angles, `[K, 6]`, float32, rad.
             target: target positions relative to joint 1 in the base frame, `[K, 3]`, metres.
         """
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return the complete state of all arms as tensors."""
+        """Return the complete state of all arms, except `steps`, as tensors."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:

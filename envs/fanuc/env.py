@@ -11,22 +11,26 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
-from envs.fanuc.arms import Arms
+from envs.fanuc.arms import Arms, Array
 from envs.fanuc.bullet_arms import ARMS_PER_CORE, BULLET_ARM_MEMORY, BulletArms
 from envs.fanuc.curriculum import Curriculum
 from envs.fanuc.genesis_arms import GENESIS_ARM_MEMORY, GenesisArms
 from envs.fanuc.kinematics import ForwardKinematics
-from envs.fanuc.reaching import ReachingArms, Task
+from envs.fanuc.observation import observation_bounds
 from envs.fanuc.render import ArmRenderer
 from envs.fanuc.robot import NUM_JOINTS, load_robot
 from envs.fanuc.simulation import STEP_SECONDS
 from envs.fanuc.targets import GRADES, Grade, load_targets
 from envs.genesis import GENESIS_MEMORY, simulator_device
+from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.environments.capabilities import Capabilities
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
@@ -44,7 +48,7 @@ CPU = torch.device("cpu")
 TRAIL_LENGTH = 30
 
 
-class FanucEnv(ReachingArms):
+class FanucEnv(Environment):
     """FANUC LR Mate arms in PyBullet or Genesis; each reaches a target with its flange.
 
     Actions are joint speeds as fractions of the data sheet's maximum speeds, at 60 Hz.
@@ -60,26 +64,22 @@ class FanucEnv(ReachingArms):
 
     A discrete action holds still, or moves one joint up or down at 30 % of its maximum speed.
 
+    The modes `eval` and `demo` have no curriculum, and targets absent from training. PyBullet uses
+    10 solver iterations in `train` and 50 otherwise, and opens a window in `demo` if there is a
+    display.
+
     Args:
-        num_envs: number of arms simulated in parallel, at least 1.
         robot: model of the arm, `lr_mate_200ic` or `lr_mate_200id`.
         urdf: path of the URDF of another arm with six revolute joints in a serial chain; None for
             the arm of `robot`.
         simulator: `pybullet`, on the CPU; or `genesis`, on the device of the policy, with the
             extra `genesis` installed.
-        device: device of the policy.
-        mode: purpose of the environment: `eval` and `demo` have no curriculum, and targets absent
-            from training. PyBullet uses 10 solver iterations in `train` and 50 otherwise, and opens
-            a window in `demo` if there is a display.
         num_workers: number of worker processes of PyBullet, at least 1; None for one per core.
-        max_episode_steps: maximum number of steps per episode of 1/60 s each, at least 1; longer
-            episodes are truncated.
         success_radius: maximum distance in metres from flange to target that counts as success,
             above 0.
         curriculum: train on easy targets first and unlock the next grade when more than 70 % of
             the last 200 episodes succeed; False to draw all grades equally from the start.
         grade_ceiling: hardest grade of targets in every mode, `easy`, `medium` or `hard`.
-        seed: random seed of initial postures and targets.
 
     Raises:
         ConfigurationError: an argument is out of range or does not belong to the simulator, Genesis
@@ -90,21 +90,21 @@ class FanucEnv(ReachingArms):
     def __init__(
         self,
         *,
-        num_envs: Annotated[int, Field(ge=1)] = 64,
+        num_envs: NumEnvs = 64,
         robot: Literal["lr_mate_200ic", "lr_mate_200id"] = "lr_mate_200ic",
         urdf: str | None = None,
         simulator: Literal["pybullet", "genesis"] = "pybullet",
-        device: torch.device = CPU,
-        mode: Literal["train", "eval", "demo"] = "train",
+        device: Device = "cpu",
+        mode: Mode = "train",
         num_workers: Annotated[int, Field(ge=1)] | None = None,
-        max_episode_steps: Annotated[int, Field(ge=1)] = 150,
+        max_episode_steps: MaxEpisodeSteps = 150,
         success_radius: Annotated[float, Field(gt=0)] = 0.015,
         curriculum: bool = True,
         grade_ceiling: Grade = "hard",
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         settings = {"num_envs": num_envs, "simulator": simulator}
-        self.capabilities = self.capabilities_of(settings, device)
+        self.capabilities = self.capabilities_of(settings, torch.device(device))
         if simulator == "genesis" and num_workers is not None:
             raise ConfigurationError(
                 f"env.num_workers={num_workers}: env.simulator=genesis has no worker processes; "
@@ -122,31 +122,46 @@ class FanucEnv(ReachingArms):
         bank = load_targets(self.robot, TARGET_SEEDS[mode])
         self._arms: Arms
         if simulator == "genesis":
-            self._arms = GenesisArms(self.robot, num_envs, device)
+            self._arms = GenesisArms(self.robot, num_envs, torch.device(device))
         else:
             window = mode == "demo" and _has_display()
             iterations = SOLVER_ITERATIONS[mode]
             self._arms = BulletArms(self.robot, num_envs, num_workers, iterations, window)
-        device = self._arms.target.device
-        self._shoulder = torch.tensor(self.robot.shoulder, dtype=torch.float32, device=device)
-        ceiling = GRADES.index(grade_ceiling)
-        climbs = curriculum and mode == "train"
-        task = Task(
-            bank,
-            self._shoulder,
-            Curriculum(ceiling, level=0 if climbs else ceiling),
-            max_episode_steps,
-            success_radius,
-            seed,
-        )
-        super().__init__(self._arms, slice(0, num_envs), task)
+        super().__init__(device=self._arms.device, batch_size=[num_envs])
         self.simulator = simulator
         self.max_episode_steps = max_episode_steps
         self.success_radius = success_radius
+        self._shoulder = torch.tensor(self.robot.shoulder, dtype=torch.float32, device=self.device)
+        self._starts = bank.starts.to(self.device)
+        self._targets = bank.positions.to(self.device) - self._shoulder
+        self._targets_per_grade = bank.per_grade
+        ceiling = GRADES.index(grade_ceiling)
+        climbs = curriculum and mode == "train"
+        self._curriculum = Curriculum(ceiling, level=0 if climbs else ceiling)
+        self._generator = torch.Generator().manual_seed(seed)
         self._kinematics = ForwardKinematics(self.robot, self.device)
         self._renderer: ArmRenderer | None = None
         self._trail: deque[list[float]] = deque(maxlen=TRAIL_LENGTH)
         self._last_rendered = (0, 0)
+        self._make_specs(num_envs)
+
+    def _make_specs(self, num_envs: int) -> None:
+        flag = Categorical(2, shape=(num_envs, 1), dtype=torch.bool, device=self.device)
+        low, high = (
+            torch.from_numpy(x).to(self.device).expand(num_envs, -1) for x in observation_bounds()
+        )
+        self.observation_spec = Composite(
+            observation=Bounded(low, high), success=flag.clone(), shape=(num_envs,)
+        )
+        self.action_spec = Bounded(
+            -1.0, 1.0, shape=(num_envs, NUM_JOINTS), dtype=torch.float32, device=self.device
+        )
+        # TorchRL's transforms of rewards ask for a spec without bounds.
+        self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32, device=self.device)
+        self.full_done_spec = Composite(
+            done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=(num_envs,)
+        )
+        self._no = torch.zeros(num_envs, 1, dtype=torch.bool, device=self.device)
 
     @classmethod
     def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
@@ -175,20 +190,69 @@ class FanucEnv(ReachingArms):
             env_memory=BULLET_ARM_MEMORY,
         )
 
-    @property
-    def num_envs(self) -> int:
-        """Number of arms."""
-        return len(self._arms)
+    def begin_step(self, tensordict: TensorDictBase) -> None:
+        """Let the workers of PyBullet begin a step: see `Environment.begin_step`."""
+        self._arms.begin_step(tensordict.get("action"))
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = tensordict.get("action")
+        judgement = self._arms.step(action, self.max_episode_steps, self.success_radius)
+        if not judgement.interrupted:
+            self._curriculum.record(judgement.success, judgement.done)
+        reward, success, truncated, done = (_tensor(x) for x in judgement[:4])
+        return self._batch(
+            {
+                "observation": _tensor(self._arms.observation),
+                "success": success,
+                "reward": reward,
+                "terminated": success.clone(),
+                "truncated": truncated,
+                "done": done,
+            }
+        )
+
+    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
+        self._restart(after.get("done"))
+        return self.observe()
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        self._restart(~self._no if mask is None else mask)
+        return self.observe()
+
+    def _restart(self, mask: Tensor) -> None:
+        """Start a new episode for some arms, chosen by a mask `[num_envs, 1]`."""
+        rows = mask.view(-1).nonzero().view(-1)
+        if len(rows):
+            num_targets = (self._curriculum.level + 1) * self._targets_per_grade
+            starts = self._starts.index_select(0, self._draw(len(self._starts), len(rows)))
+            targets = self._targets.index_select(0, self._draw(num_targets, len(rows)))
+            self._arms.place(rows, starts, targets)
+
+    def _draw(self, below: int, count: int) -> Tensor:
+        return torch.randint(below, (count,), generator=self._generator).to(self.device)
+
+    def observe(self) -> TensorDict:
+        """Return the current observations as a reset would, for instance after loading a state.
+
+        Returns:
+            TensorDict `[*B]` with `observation`; `success` and the done keys are false.
+        """
+        flags = dict.fromkeys(("success", "terminated", "truncated", "done"), self._no)
+        return self._batch({"observation": _tensor(self._arms.observation), **flags})
+
+    def _set_seed(self, seed: int | None) -> None:
+        self._generator.manual_seed(0 if seed is None else seed)
 
     @property
     def joint_positions(self) -> Tensor:
         """Joint angles `[num_envs, 6]`, rad; float64 in PyBullet, float32 in Genesis."""
-        return self._arms.state[:, 0].clone()
+        return _tensor(self._arms.state)[:, 0].clone()
 
     @property
     def joint_velocities(self) -> Tensor:
         """Joint speeds `[num_envs, 6]`, rad/s; float64 in PyBullet, float32 in Genesis."""
-        return self._arms.state[:, 1].clone()
+        return _tensor(self._arms.state)[:, 1].clone()
 
     @property
     def flange(self) -> Tensor:
@@ -198,7 +262,7 @@ class FanucEnv(ReachingArms):
     @property
     def target(self) -> Tensor:
         """Target positions in the arms' base frames `[num_envs, 3]`, float32, metres."""
-        return self._arms.target + self._shoulder
+        return _tensor(self._arms.target) + self._shoulder
 
     @property
     def worker_pids(self) -> list[int]:
@@ -207,7 +271,7 @@ class FanucEnv(ReachingArms):
 
     def metrics(self) -> dict[str, float]:
         """Return the index of the hardest unlocked grade of targets, 0 for easy."""
-        return {"curriculum/grade": float(self._task.curriculum.level)}
+        return {"curriculum/grade": float(self._curriculum.level)}
 
     def render(self, index: int = 0) -> Tensor:
         """Draw one arm, its target and the recent trail of its flange.
@@ -252,9 +316,9 @@ class FanucEnv(ReachingArms):
         return {
             "simulator": self.simulator,
             "arms": self._arms.state_dict(),
-            "steps": torch.as_tensor(self._arms.steps).clone(),
-            "generator": self._task.generator.get_state(),
-            "curriculum": self._task.curriculum.state_dict(),
+            "steps": _tensor(self._arms.steps).clone(),
+            "generator": self._generator.get_state(),
+            "curriculum": self._curriculum.state_dict(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], *_: Any, **__: Any) -> None:
@@ -277,9 +341,9 @@ class FanucEnv(ReachingArms):
                 f"env.simulator={simulator}"
             )
         self._arms.load_state_dict(state_dict["arms"])
-        torch.as_tensor(self._arms.steps).copy_(state_dict["steps"])
-        self._task.generator.set_state(state_dict["generator"])
-        self._task.curriculum.load_state_dict(state_dict["curriculum"])
+        _tensor(self._arms.steps).copy_(state_dict["steps"])
+        self._generator.set_state(state_dict["generator"])
+        self._curriculum.load_state_dict(state_dict["curriculum"])
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Close the renderer and the simulator; may be called again."""
@@ -305,3 +369,9 @@ def _joint_moves() -> tuple[tuple[float, ...], ...]:
 
 def _has_display() -> bool:
     return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY"))
+
+
+def _tensor(values: Array) -> Tensor:
+    """Return numpy arrays as tensors in the same memory, and tensors unchanged."""
+    # `torch.as_tensor` takes three times as long.
+    return values if isinstance(values, Tensor) else torch.from_numpy(values)

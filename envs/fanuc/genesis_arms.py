@@ -10,7 +10,7 @@ from torch import Tensor
 from envs.fanuc.arms import Arms
 from envs.fanuc.collision import FIRST_LINK_ABOVE_FLOOR, MIN_LINKS_APART
 from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
-from envs.fanuc.reward import Outcome, effort_of, judge
+from envs.fanuc.reward import Judgement, effort_of, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from envs.fanuc.simulation import CONTROL_RATE, LIMIT_MARGIN, SPEED_SHARE, STEP_SECONDS, SUBSTEPS
 from envs.genesis import restore_scene, scene_state, start_genesis
@@ -33,16 +33,21 @@ class GenesisArms(Arms):
         device: device of the policy; Genesis simulates on it where it can, else on the CPU.
 
     Attributes:
-        device: device of all tensors.
         entity: the arm in Genesis.
 
     Raises:
         ConfigurationError: Genesis is not installed, or it cannot load the arm.
     """
 
+    state: Tensor
+    target: Tensor
+    observation: Tensor
+    distance: Tensor
+    steps: Tensor
+
     def __init__(self, robot: Robot, num_arms: int, device: torch.device) -> None:
         gs = start_genesis(device)
-        self.device: torch.device = gs.device
+        self.device = gs.device
         self._closed = False
         self._scene = gs.Scene(
             show_viewer=False,
@@ -77,10 +82,10 @@ class GenesisArms(Arms):
         self._lower, self._upper, self._velocity = lower, upper, velocity
         self._lowest_goal, self._highest_goal = lower + LIMIT_MARGIN, upper - LIMIT_MARGIN
         self._farthest_step = velocity * STEP_SECONDS
-        self._target = torch.zeros(num_arms, 3, device=self.device)
+        self.target = torch.zeros(num_arms, 3, device=self.device)
         self.steps = torch.zeros(num_arms, 1, dtype=torch.int64, device=self.device)
-        self._state = self._read()
-        self._observation, self._distance = self._encoded(self._state, self._target)
+        self.state = self._read()
+        self.observation, self.distance = self._encoded(self.state, self.target)
 
     def _constant(self, values: Any) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=self.device)
@@ -97,36 +102,16 @@ class GenesisArms(Arms):
         force = (1 + STIFFNESS) * SUBSTEPS * self._constant(robot.effort)
         self.entity.set_dofs_force_range(-force, force)
 
-    @property
-    def state(self) -> Tensor:
-        """Joint angles [rad] and speeds [rad/s], `[N, 2, 6]`, float32."""
-        return self._state
-
-    @property
-    def target(self) -> Tensor:
-        """Target positions relative to joint 1 in the base frame, `[N, 3]`, float32, metres."""
-        return self._target
-
-    @property
-    def observation(self) -> Tensor:
-        """Observations, `[N, 36]`, float32."""
-        return self._observation
-
-    @property
-    def distance(self) -> Tensor:
-        """Distances from flange to target, `[N, 1]`, float32, metres."""
-        return self._distance
-
-    def begin_step(self, rows: slice, action: Tensor) -> None:
+    def begin_step(self, action: Tensor) -> None:
         """Do nothing: `step` simulates."""
 
-    def step(self, rows: slice, action: Tensor, max_steps: int, success_radius: float) -> Outcome:
+    def step(self, action: Tensor, max_steps: int, success_radius: float) -> Judgement:
         """Move all arms for one control period; see `Arms.step`.
 
         A joint that the solver moves past a limit, for instance in a hard contact, is reset to the
         limit, so that all states satisfy the data sheet.
         """
-        before, angles = self._distance, self._state[:, 0]
+        before, angles = self.distance, self.state[:, 0]
         goal = angles + action.clamp(-1.0, 1.0) * (SPEED_SHARE * self._farthest_step)
         goal = goal.clamp(self._lowest_goal, self._highest_goal)
         self.entity.control_dofs_velocity((goal - angles) * CONTROL_RATE)
@@ -134,7 +119,7 @@ class GenesisArms(Arms):
         reached = self._read()
         lowest = torch.maximum(angles - self._farthest_step, self._lower)
         highest = torch.minimum(angles + self._farthest_step, self._upper)
-        self._state = torch.stack(
+        self.state = torch.stack(
             (
                 reached[:, 0].clamp(lowest, highest),
                 reached[:, 1].clamp(-self._velocity, self._velocity),
@@ -142,21 +127,21 @@ class GenesisArms(Arms):
             dim=1,
         )
         # A mask leaves the choice of the rows to the device.
-        self._write((self._state != reached).flatten(1).any(1), self._state)
-        self._observation, self._distance = self._encoded(self._state, self._target)
+        self._write((self.state != reached).flatten(1).any(1), self.state)
+        self.observation, self.distance = self._encoded(self.state, self.target)
         self.steps += 1
         time_is_up = self.steps >= max_steps
-        return judge(before, self._distance, effort_of(action), time_is_up, success_radius)
+        return judge(before, self.distance, effort_of(action), time_is_up, success_radius)
 
     def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest with a new target."""
         state = torch.stack((angles, torch.zeros_like(angles)), dim=1)
         observation, distance = self._encoded(state, target)
-        self._target.index_copy_(0, rows, target)
+        self.target.index_copy_(0, rows, target)
         self.steps.index_fill_(0, rows, 0)
-        self._state = self._state.index_copy(0, rows, state)
-        self._observation = self._observation.index_copy(0, rows, observation)
-        self._distance = self._distance.index_copy(0, rows, distance)
+        self.state = self.state.index_copy(0, rows, state)
+        self.observation = self.observation.index_copy(0, rows, observation)
+        self.distance = self.distance.index_copy(0, rows, distance)
         self._write(rows, state)
 
     def _read(self) -> Tensor:
@@ -182,10 +167,10 @@ class GenesisArms(Arms):
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of all arms as tensors."""
         return {
-            "state": self._state.clone(),
-            "target": self._target.clone(),
-            "observation": self._observation.clone(),
-            "distance": self._distance.clone(),
+            "state": self.state.clone(),
+            "target": self.target.clone(),
+            "observation": self.observation.clone(),
+            "distance": self.distance.clone(),
             "scene": scene_state(self._scene),
         }
 
@@ -196,7 +181,7 @@ class GenesisArms(Arms):
             ConfigurationError: the state belongs to another arm.
         """
         restore_scene(self._scene, state["scene"], self.device)
-        self._state, self._target, self._observation, self._distance = (
+        self.state, self.target, self.observation, self.distance = (
             state[name].to(self.device, copy=True)
             for name in ("state", "target", "observation", "distance")
         )

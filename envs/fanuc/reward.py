@@ -17,7 +17,7 @@ SUCCESS_REWARD = 5.0
 ACTION_COST = 0.01
 
 
-class Outcome(NamedTuple):
+class Judgement(NamedTuple):
     """Reward and done flags of a step, each `[N, 1]`, as numpy arrays or tensors.
 
     Attributes:
@@ -47,7 +47,7 @@ def judge(
     time_is_up: Any,
     success_radius: float,
     lost: Sequence[slice] = (),
-) -> Outcome:
+) -> Judgement:
     """Return the rewards and done flags of one step.
 
     Args:
@@ -71,4 +71,4 @@ def judge(
     )
     for arms in lost:
         reward[arms], success[arms], truncated[arms] = 0, False, True
-    return Outcome(reward, success, truncated, success | truncated, bool(lost))
+    return Judgement(reward, success, truncated, success | truncated, bool(lost))

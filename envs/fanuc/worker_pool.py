@@ -181,25 +181,19 @@ class WorkerPool:
             if not worker.gives_way:
                 worker.give_way()
 
-    def begin_step(self, arms: slice) -> None:
-        """Let workers step their arms by `exchange.action`, and return at once.
-
-        Args:
-            arms: all arms.
+    def begin_step(self) -> None:
+        """Let the workers step their arms by `exchange.action`, and return at once.
 
         Raises:
             RuntimeError: the pool is closed.
         """
         if not self._finalizer.alive:
             raise RuntimeError("the environment is closed")
-        for worker in self._workers_of(arms):
+        for worker in self._workers:
             worker.send_step()
 
-    def finish_step(self, arms: slice) -> list[slice]:
+    def finish_step(self) -> list[slice]:
         """Wait for the end of the step; `exchange.state` then holds the new states.
-
-        Args:
-            arms: arms whose step has begun, as for `begin_step`.
 
         Returns:
             Arms of workers that died, usually none. Their rows of the exchange can be incomplete.
@@ -209,30 +203,23 @@ class WorkerPool:
             RuntimeError: a dead worker could not be replaced.
         """
         lost = []
-        for worker in self._workers_of(arms):
+        for worker in self._workers:
             if not worker.wait():
                 self._replace(worker)
                 lost.append(worker.assignment.arms)
         return lost
 
-    def recover(self, arms: slice) -> bool:
+    def recover(self) -> bool:
         """Replace workers whose step was not finished, for instance because of Ctrl-C.
 
-        Args:
-            arms: all arms.
-
         Returns:
-            Whether a worker was replaced; the states of these arms must then be written again.
+            Whether a worker was replaced; the states of the arms must then be written again.
         """
-        interrupted = [worker for worker in self._workers_of(arms) if worker.stepping]
+        interrupted = [worker for worker in self._workers if worker.stepping]
         for worker in interrupted:
             worker.process.kill()
             self._restart(worker)
         return bool(interrupted)
-
-    def _workers_of(self, arms: slice) -> list[_Worker]:
-        """Return the workers of some arms."""
-        return [w for w in self._workers if arms.start <= w.assignment.first_arm < arms.stop]
 
     def _replace(self, worker: _Worker) -> None:
         pid, code = worker.process.pid, self._restart(worker)

@@ -210,11 +210,6 @@ class GymnasiumEnv(Environment):
         sample.close()
         return replace(sample.capabilities, **_of_processes(vectorization, num_envs))
 
-    @property
-    def num_envs(self) -> int:
-        """Number of environment copies."""
-        return self._vector.num_envs
-
     def render(self, index: int = 0) -> Tensor:
         """Draw the current state of one environment.
 

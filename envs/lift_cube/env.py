@@ -324,11 +324,6 @@ class LiftCubeEnv(Environment):
         self.mode = mode
 
     @property
-    def num_envs(self) -> int:
-        """Number of environments."""
-        return int(self.batch_size[0])
-
-    @property
     def grip(self) -> Tensor:
         """Positions of the grip point `[num_envs, 3]`, m."""
         return self._scene.grip

@@ -192,11 +192,6 @@ class SeaEnv(Environment):
         streams = seed_streams(seed or 0, self.num_envs, self.device)
         self._state = self._state._replace(streams=streams)
 
-    @property
-    def num_envs(self) -> int:
-        """Number of seas."""
-        return self.batch_size[0]
-
     def state(self) -> Tensor:
         """Return the motion of the robots, `[num_envs, num_robots, 11]`, SI units.
 

@@ -49,6 +49,11 @@ class Environment(EnvBase):
         return cls.capabilities
 
     @property
+    def num_envs(self) -> int:
+        """Number of environments in the batch."""
+        return int(self.batch_size[0])
+
+    @property
     def discrete_actions(self) -> Tensor:
         """Table of discrete actions `[A, action_dim]`, as the environment takes actions.
 
