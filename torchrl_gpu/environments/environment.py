@@ -79,7 +79,7 @@ class Environment(EnvBase):
         Raises:
             ConfigurationError: the environment cannot render.
         """
-        raise ConfigurationError(f"{name_of(self)} cannot draw itself")
+        raise ConfigurationError(f"{name_of(self)} cannot render")
 
     def caption(self, index: int) -> str:
         """Return one line of text about the current state of one environment.
@@ -220,7 +220,7 @@ class EnvironmentView(Environment):
 
     def render(self, index: Any = 0) -> Tensor:
         """Render the wrapped environment."""
-        return self._declares("draw itself").render(index)
+        return self._declares("render").render(index)
 
     def caption(self, index: int) -> str:
         """Return the caption of the wrapped environment."""

@@ -19,10 +19,10 @@ from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.intervals import wilson_interval
 from trainers.metrics import EpisodeStatistics
 
-# The count of finished episodes lives on the device: reading it back stalls the pipeline.
-_STEPS_BETWEEN_LOOKS = 10
+# Reading the count of finished episodes back from the device stalls the pipeline.
+_STEPS_BETWEEN_READS = 10
 # Steps without the end of any episode: many times the usual length of an episode.
-_MOST_STEPS = 100_000
+_MAX_STEPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -116,49 +116,33 @@ def evaluate(
         ConfigurationError: no episode ends within 100,000 steps.
     """
     env = as_environment(env)
-    was_training = policy.training
-    policy.eval()
-    try:
-        return _play(env, policy, device, episodes, seed, progress, execution)
-    finally:
-        policy.train(was_training)
-
-
-def _play(
-    env: EnvBase,
-    policy: PolicyWrapper,
-    device: torch.device,
-    episodes: int,
-    seed: int,
-    progress: Callable[[int], object] | None,
-    execution: Execution,
-) -> Evaluation:
-    """Play the episodes and return their means."""
     env.set_seed(seed)
     collector = BatchCollector(env, device, policy.in_keys, execution)
-    num_envs = env.batch_size.numel()
-    quota = torch.full((num_envs,), episodes // num_envs, device=device)
-    quota[: episodes % num_envs] += 1
-
-    statistics = EpisodeStatistics(num_envs, device)
+    quota = torch.full((env.num_envs,), episodes // env.num_envs, device=device)
+    quota[: episodes % env.num_envs] += 1
+    statistics = EpisodeStatistics(env.num_envs, device)
+    was_training = policy.training
+    policy.eval()
     step = done = 0
-    while done < episodes:
-        transition = collector.step(policy)
-        after, active = transition["next"], transition.get("active", None)
-        due = quota > 0
-        # The robots of one environment share its return.
-        reward = after[collector.robots.reward_key].reshape(num_envs, -1).mean(1)
-        statistics.update(reward, after["done"], after.get("success", None), active, due)
-        quota -= (after["done"].reshape(num_envs) & due).to(quota.dtype)
-        step += 1
-        if step % _STEPS_BETWEEN_LOOKS == 0:
-            done = episodes - int(quota.sum())
-            if progress is not None:
-                progress(done)
-        if done == 0 and step >= _MOST_STEPS:
-            raise ConfigurationError(
-                f"env: no episode ended within {_MOST_STEPS:,} steps of an evaluation; the "
-                "environment needs a time limit, for instance TorchRL's StepCounter"
-            )
-
+    try:
+        while done < episodes:
+            transition = collector.step(policy)
+            after, active = transition["next"], transition.get("active", None)
+            due = quota > 0
+            # The robots of one environment share its return.
+            reward = after[collector.robots.reward_key].reshape(env.num_envs, -1).mean(1)
+            statistics.update(reward, after["done"], after.get("success", None), active, due)
+            quota -= (after["done"].reshape(env.num_envs) & due).to(quota.dtype)
+            step += 1
+            if step % _STEPS_BETWEEN_READS == 0:
+                done = episodes - int(quota.sum())
+                if progress is not None:
+                    progress(done)
+            if done == 0 and step >= _MAX_STEPS:
+                raise ConfigurationError(
+                    f"env: no episode ended within {_MAX_STEPS:,} steps of an evaluation; the "
+                    "environment needs a time limit, for instance TorchRL's StepCounter"
+                )
+    finally:
+        policy.train(was_training)
     return Evaluation.of(episodes, statistics.flush())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -18,7 +18,7 @@ from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.execution.execution import EAGER, Execution
 from trainers.evaluation.evaluation import Evaluation, evaluate
 
-_MOST_ENVS = 256
+_MAX_ENVS = 256
 
 
 class Evaluator:
@@ -46,7 +46,7 @@ class Evaluator:
         limit: Annotated[int, Field(ge=1)] | None = None,
     ) -> None:
         self.episodes = episodes
-        self._num_envs = num_envs or min(_MOST_ENVS, limit or _MOST_ENVS)
+        self._num_envs = num_envs or min(_MAX_ENVS, limit or _MAX_ENVS)
         self._given = env if isinstance(env, EnvBase) else None
         self._build = env
         self._built: tuple[int, EnvBase] | None = None
@@ -72,15 +72,21 @@ class Evaluator:
             execution: executes the policy steps.
         """
         episodes = self.episodes if episodes is None else episodes
-        return evaluate(
-            self._env(episodes),
-            policy,
-            device,
-            episodes=episodes,
-            seed=seed,
-            progress=progress,
-            execution=execution,
-        )
+        with self._environment(episodes) as env:
+            return evaluate(
+                env,
+                policy,
+                device,
+                episodes=episodes,
+                seed=seed,
+                progress=progress,
+                execution=execution,
+            )
+
+    @contextmanager
+    def _environment(self, episodes: int) -> Iterator[EnvBase]:
+        """Lend the environment of one evaluation."""
+        yield self._env(episodes)
 
     @property
     def env(self) -> EnvBase:
@@ -103,47 +109,32 @@ class Evaluator:
         return self._built[1]
 
 
-class BorrowingEvaluator:
+class BorrowingEvaluator(Evaluator):
     """Evaluates policies in the training environment, and restores its state afterwards.
 
     Args:
         env: training environment that can switch its mode.
         collector: steps the environment in training.
-        begin_anew: called where the environment has no saved state, and so begins new episodes.
+        begin_anew: called if the environment has no saved state, and so begins new episodes.
     """
 
     def __init__(
         self, env: Environment, collector: BatchCollector, begin_anew: Callable[[], None]
     ) -> None:
-        self._env = env
+        super().__init__(env)
+        self._training_env = env
         self._collector = collector
         self._begin_anew = begin_anew
 
-    def evaluate(
-        self,
-        policy: PolicyWrapper,
-        device: torch.device,
-        *,
-        seed: int,
-        episodes: int,
-        progress: Callable[[int], object] | None = None,
-        execution: Execution = EAGER,
-    ) -> Evaluation:
-        """Run the greedy policy for a number of episodes: see `Evaluator.evaluate`."""
+    @contextmanager
+    def _environment(self, episodes: int) -> Iterator[EnvBase]:
         # A copy, because the environment keeps writing to the tensors of its state.
         state = copy.deepcopy(self._collector.state_dict())
+        self._training_env.set_mode("eval")
         try:
-            with evaluation_mode(self._env) as env:
-                return evaluate(
-                    env,
-                    policy,
-                    device,
-                    episodes=episodes,
-                    seed=seed,
-                    progress=progress,
-                    execution=execution,
-                )
+            yield self._training_env
         finally:
+            self._training_env.set_mode("train")
             if not self._collector.load_state_dict(state):
                 self._begin_anew()
 
@@ -153,7 +144,7 @@ def evaluator_of(
     env: Environment,
     collector: BatchCollector,
     begin_anew: Callable[[], None],
-) -> Evaluator | BorrowingEvaluator | None:
+) -> Evaluator | None:
     """Return the evaluator of a run; None if it has no environment to evaluate in.
 
     Args:
@@ -170,13 +161,3 @@ def evaluator_of(
         if env.capabilities.can_switch_mode
         else given
     )
-
-
-@contextmanager
-def evaluation_mode(env: Any) -> Iterator[EnvBase]:
-    """Switch an environment to its evaluation mode, and back to its training mode at the end."""
-    env.set_mode("eval")
-    try:
-        yield env
-    finally:
-        env.set_mode("train")

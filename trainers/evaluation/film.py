@@ -27,7 +27,7 @@ from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from trainers.evaluation.evaluation import Evaluation
-from trainers.evaluation.filmed_episodes import Outcomes
+from trainers.evaluation.filmed_episodes import FilmedEpisodes
 
 Picture = npt.NDArray[np.uint8]
 Video = Literal["mp4", "gif"]
@@ -37,11 +37,11 @@ _USUAL_STEP_SECONDS = 1 / 30
 # A picture with a shorter side, in pixels, is enlarged, so that captions cover little of it.
 _SHORT_SIDE, _ENLARGEMENT = 240, 4
 # Frames per second. Many programs slow down a GIF of a higher rate.
-_MOST_FRAMES = {"mp4": 60, "gif": 25}
+_MAX_FRAME_RATES = {"mp4": 60, "gif": 25}
 
 
 class Film(NamedTuple):
-    """A film and the outcomes of its episodes.
+    """A film and the results of its episodes.
 
     Attributes:
         path: path of the film.
@@ -55,7 +55,7 @@ class Film(NamedTuple):
     measurements: dict[str, float]
 
     def __str__(self) -> str:
-        """Return the outcomes as text of one line, or of two if there are measurements."""
+        """Return the results in one line of text, or in two if there are measurements."""
         ends = ", ".join(f"{name} {value:.1f}" for name, value in self.measurements.items())
         return f"{self.evaluation}" + (f"\n  mean at the end: {ends}" if ends else "")
 
@@ -97,7 +97,7 @@ def film(
         seconds_between: pause on the last frame of each episode, in seconds of film, at least 0.
 
     Returns:
-        Path of the film, a new file, and the outcomes of its episodes.
+        Path of the film, a new file, and the results of its episodes.
 
     Raises:
         ConfigurationError: the environment cannot render, or not so many at once, or the film
@@ -105,7 +105,7 @@ def film(
     """
     env = as_environment(env)
     draw = _artist(env, num_envs)
-    outcomes = Outcomes(env, num_envs)
+    filmed = FilmedEpisodes(env, num_envs)
     policy.eval()
     env.set_seed(seed)
     path = unused(folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}")
@@ -121,28 +121,28 @@ def film(
             for number in range(1, episodes + 1):
                 image = None
                 for picture in _episode(
-                    env, policy, device, execution, draw, outcomes, steps_per_frame
+                    env, policy, device, execution, draw, filmed, steps_per_frame
                 ):
                     captions = [
-                        f"episode {number}/{episodes}, {caption}" for caption in outcomes.captions()
+                        f"episode {number}/{episodes}, {caption}" for caption in filmed.captions()
                     ]
                     image = write_captions(_enlarged(picture), captions)
                     writer.append_data(image)
                 for _ in range(rest):
                     writer.append_data(image)
     except OSError as error:
-        raise ConfigurationError(f"the film cannot be written: {error}") from error
-    return Film(path, outcomes.evaluation(), outcomes.measurements())
+        raise ConfigurationError(f"the film could not be written: {error}") from error
+    return Film(path, filmed.evaluation(), filmed.measurements())
 
 
 def _artist(env: Environment, num_envs: int) -> Callable[[], Picture]:
-    """Return a function that draws the present state of the environments."""
+    """Return a function that draws the current state of the environments."""
     if not env.capabilities.can_render:
-        raise ConfigurationError(f"mode=demo: {name_of(env)} cannot draw itself")
+        raise ConfigurationError(f"mode=demo: {name_of(env)} cannot render")
     if num_envs == 1:
         return lambda: env.render(0).numpy()
     if not env.capabilities.renders_several:
-        raise ConfigurationError(f"demo.num_envs={num_envs}: {name_of(env)} draws one at a time")
+        raise ConfigurationError(f"demo.num_envs={num_envs}: {name_of(env)} renders one at a time")
     return lambda: env.render(list(range(num_envs))).numpy()
 
 
@@ -158,7 +158,7 @@ def _frame_seconds(step_seconds: float, video: Video) -> float:
 
     The duration of a GIF frame is a whole number of hundredths of a second.
     """
-    steps = max(1, math.ceil(1 / (_MOST_FRAMES[video] * step_seconds) - 1e-6))
+    steps = max(1, math.ceil(1 / (_MAX_FRAME_RATES[video] * step_seconds) - 1e-6))
     seconds = steps * step_seconds
     return seconds if video == "mp4" else math.ceil(100 * seconds - 1e-6) / 100
 
@@ -170,24 +170,24 @@ def _episode(
     device: torch.device,
     execution: Execution,
     draw: Callable[[], Picture],
-    outcomes: Outcomes,
+    filmed: FilmedEpisodes,
     steps_per_frame: float,
 ) -> Iterator[Picture]:
     """Play one episode and yield a picture for each frame, the first and last state included.
 
-    `steps_per_frame` is at least 1. If it is no whole number, the number of steps between two
+    `steps_per_frame` is at least 1. If it is not a whole number, the number of steps between two
     frames varies by one, so that the film keeps time.
     """
     robots = Robots(env)
     state = env.reset()
-    outcomes.begin()
+    filmed.begin()
     yield draw()
     done, steps, frames = False, 0, 1
     while not done:
         seen = state.select(*robots.keys(policy.in_keys)).to(device)
         execution.act(policy, robots.view(seen))
         state = env.step(state.update(seen.select(robots.action_key).to(env.device)))
-        outcomes.add(state)
+        filmed.add(state)
         done = bool(state["next", "done"].all())
         steps += 1
         if done or steps >= frames * steps_per_frame - 1e-6:

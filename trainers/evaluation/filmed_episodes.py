@@ -1,4 +1,4 @@
-"""Outcomes of filmed episodes: the return so far, and the means of the episodes that ended."""
+"""Results of filmed episodes: the return so far, and the means of the episodes that ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainers.evaluation.evaluation import Evaluation
 from trainers.metrics import EpisodeStatistics
 
 
-class Outcomes:
+class FilmedEpisodes:
     """Follows the first episode that each of the filmed environments plays after a reset.
 
     Args:

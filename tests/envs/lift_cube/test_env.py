@@ -190,5 +190,5 @@ def test_memory_that_runs_out_during_the_build_ends_in_one_line(
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_only_demonstrations_are_drawn(lift: LiftCubeEnv, index: int) -> None:
-    with pytest.raises(Exception, match="cannot draw itself"):
+    with pytest.raises(Exception, match="cannot render"):
         lift.render(index)

@@ -106,7 +106,7 @@ def test_capabilities_default_to_none() -> None:
     env = GymnasiumEnv(name="CartPole-v1", num_envs=1)
     assert not env.capabilities.has_state
     assert (env.metrics(), env.caption(0), env.measurements(0)) == ({}, "", {})
-    with pytest.raises(ConfigurationError, match="IdentityEnv cannot draw itself"):
+    with pytest.raises(ConfigurationError, match="IdentityEnv cannot render"):
         IdentityEnv().render()
     with pytest.raises(ConfigurationError, match="GymnasiumEnv cannot switch to mode=eval"):
         env.set_mode("eval")

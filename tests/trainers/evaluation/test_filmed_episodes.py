@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.helpers.environments import IdentityEnv
-from trainers.evaluation.filmed_episodes import Outcomes
+from trainers.evaluation.filmed_episodes import FilmedEpisodes
 
 
 class Measured(IdentityEnv):
@@ -16,7 +16,7 @@ class Measured(IdentityEnv):
 
 def test_an_environment_without_captions_shows_the_return_so_far() -> None:
     env = IdentityEnv(num_envs=2)
-    outcomes = Outcomes(env, 2)
+    outcomes = FilmedEpisodes(env, 2)
     root = env.reset()
     expected = torch.zeros(2)
     for _ in range(2):
@@ -33,7 +33,7 @@ def test_an_environment_without_captions_shows_the_return_so_far() -> None:
 def test_only_the_first_episode_of_each_filmed_environment_counts() -> None:
     """Filmed environments that ended go on stepping until the last one has ended."""
     env = Measured(num_envs=4, max_episode_steps=8, terminates_above=0.3)
-    outcomes = Outcomes(env, 3)
+    outcomes = FilmedEpisodes(env, 3)
     ends: list[float] = []
     for _ in range(5):
         root, ended = env.reset(), torch.zeros(4, dtype=torch.bool)
