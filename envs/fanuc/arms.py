@@ -24,7 +24,7 @@ class Arms(ABC):
         device: device of the simulator; on the CPU the arrays may be numpy arrays.
         state: joint angles [rad] and speeds [rad/s], `[N, 2, 6]`, in the simulator's precision.
         target: target positions relative to joint 1 in the base frame, `[N, 3]`, float32, metres.
-        observation: observations, `[N, 36]`, float32, see `ObservationEncoder`.
+        observation: observations, `[N, 36]`, float32, see `ArmEncoder`.
         distance: distances from flange to target, `[N, 1]`, float32, metres.
         steps: number of steps since each arm was placed, int64 `[N, 1]`.
     """

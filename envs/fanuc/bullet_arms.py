@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from envs.fanuc.arms import Arms
-from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
+from envs.fanuc.observation import OBSERVATION_SIZE, ArmEncoder
 from envs.fanuc.reward import Judgement, effort_of, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
-from envs.fanuc.worker_pool import WorkerPool, default_num_workers
+from envs.fanuc.worker_pool import WorkerPool
 
 # Bytes that each arm takes, measured with 512 to 4096 arms.
 BULLET_ARM_MEMORY: Final = 4_700 * 2**10
@@ -33,13 +33,7 @@ class BulletArms(Arms):
 
     Args:
         robot: description of the arm.
-        num_arms: number of arms, at least 1.
-        num_workers: number of worker processes, at least 1; None for one per core.
-        solver_iterations: iterations of the constraint solver per substep.
-        window: whether the first worker opens a window if possible.
-
-    Raises:
-        ConfigurationError: PyBullet cannot load the arm.
+        pool: worker processes that simulate the arms.
     """
 
     device = torch.device("cpu")
@@ -49,26 +43,13 @@ class BulletArms(Arms):
     distance: NDArray[np.float32]
     steps: NDArray[np.int64]
 
-    def __init__(
-        self,
-        robot: Robot,
-        num_arms: int,
-        num_workers: int | None,
-        solver_iterations: int,
-        window: bool = False,
-    ) -> None:
-        self._pool = WorkerPool(
-            urdf=robot.urdf,
-            num_arms=num_arms,
-            num_workers=num_workers or default_num_workers(num_arms),
-            solver_iterations=solver_iterations,
-            window=window,
-        )
-        self._encode = ObservationEncoder(robot)
-        self._shared = self._pool.exchange
+    def __init__(self, robot: Robot, pool: WorkerPool) -> None:
+        self._pool = pool
+        self._encode = ArmEncoder(robot)
+        self._shared = pool.exchange
         self._begun: Tensor | None = None  # the actions of the step in flight
         self.target = self._shared.target.copy()
-        self.steps = np.zeros((num_arms, 1), np.int64)
+        self.steps = np.zeros((len(self.target), 1), np.int64)
         self._copy()
 
     @property

@@ -25,6 +25,7 @@ from envs.fanuc.render import ArmRenderer
 from envs.fanuc.robot import NUM_JOINTS, load_robot
 from envs.fanuc.simulation import STEP_SECONDS
 from envs.fanuc.targets import GRADES, Grade, load_targets
+from envs.fanuc.worker_pool import WorkerPool
 from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed
 from torchrl_gpu.arguments import checked
@@ -52,7 +53,7 @@ class FanucEnv(Environment):
     """FANUC LR Mate arms in PyBullet or Genesis; each reaches a target with its flange.
 
     Actions are joint speeds as fractions of the data sheet's maximum speeds, at 60 Hz.
-    `ObservationEncoder` documents `observation`. `success` is true if the flange is within
+    `ArmEncoder` documents `observation`. `success` is true if the flange is within
     `success_radius` of the target, which terminates the episode. The time limit truncates it, and
     so does the loss of a worker process, which is replaced. An episode starts near the home posture
     with a reachable target.
@@ -126,7 +127,8 @@ class FanucEnv(Environment):
         else:
             window = mode == "demo" and _has_display()
             iterations = SOLVER_ITERATIONS[mode]
-            self._arms = BulletArms(self.robot, num_envs, num_workers, iterations, window)
+            pool = WorkerPool(self.robot.urdf, num_envs, num_workers, iterations, window)
+            self._arms = BulletArms(self.robot, pool)
         super().__init__(device=self._arms.device, batch_size=[num_envs])
         self.simulator = simulator
         self.max_episode_steps = max_episode_steps

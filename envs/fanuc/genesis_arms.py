@@ -9,7 +9,7 @@ from torch import Tensor
 
 from envs.fanuc.arms import Arms
 from envs.fanuc.collision import FIRST_LINK_ABOVE_FLOOR, MIN_LINKS_APART
-from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
+from envs.fanuc.observation import OBSERVATION_SIZE, ArmEncoder
 from envs.fanuc.reward import Judgement, effort_of, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from envs.fanuc.simulation import CONTROL_RATE, LIMIT_MARGIN, SPEED_SHARE, STEP_SECONDS, SUBSTEPS
@@ -75,7 +75,7 @@ class GenesisArms(Arms):
                 f"urdf={robot.urdf}: Genesis cannot load this arm: {reason}"
             ) from error
         self._set_up_motors(robot)
-        self._encode = ObservationEncoder(robot, torch, dtype=torch.float32, device=self.device)
+        self._encode = ArmEncoder(robot, torch, dtype=torch.float32, device=self.device)
         lower, upper, velocity = (
             self._constant(values) for values in (robot.lower, robot.upper, robot.velocity)
         )

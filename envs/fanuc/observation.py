@@ -24,7 +24,7 @@ NEARNESS_LENGTH = 0.05
 ROUNDING = 1e-5
 
 
-class ObservationEncoder:
+class ArmEncoder:
     """Encodes joint states and targets as observations.
 
     Positions are in the frame of link 1, which has its origin at joint 1 and turns with it: they do

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from envs.fanuc.bullet import pybullet
-from envs.fanuc.marker import add_marker
 from envs.fanuc.robot import Robot
+from envs.fanuc.simulation import add_marker, revolute_joints
 
-TRAIL_COLOUR = (0.15, 0.45, 0.95, 1.0)
-RING_COLOUR = (230, 26, 64)
-FLOOR_COLOUR = (0.88, 0.90, 0.93, 1.0)
+TRAIL_COLOR = (0.15, 0.45, 0.95, 1.0)
+RING_COLOR = (230, 26, 64)
+FLOOR_COLOR = (0.88, 0.90, 0.93, 1.0)
 
 # Shadows of the renderer show artefacts on a wider floor.
 FLOOR_HALF_EXTENTS = (3.0, 3.0, 0.01)  # m
@@ -46,13 +46,7 @@ class ArmRenderer:
         self._width, self._height = width, height
         self._client: int = pybullet.connect(pybullet.DIRECT)
         self._arm = pybullet.loadURDF(robot.urdf, useFixedBase=True, physicsClientId=self._client)
-        joints = range(pybullet.getNumJoints(self._arm, physicsClientId=self._client))
-        self._joints = [
-            joint
-            for joint in joints
-            if pybullet.getJointInfo(self._arm, joint, physicsClientId=self._client)[2]
-            == pybullet.JOINT_REVOLUTE
-        ]
+        self._joints = revolute_joints(self._arm, self._client)
         self._add_floor()
         self._target = add_marker(self._client, target_radius)
         self._trail = self._add_trail()
@@ -67,7 +61,7 @@ class ArmRenderer:
         slab = pybullet.createVisualShape(
             pybullet.GEOM_BOX,
             halfExtents=FLOOR_HALF_EXTENTS,
-            rgbaColor=FLOOR_COLOUR,
+            rgbaColor=FLOOR_COLOR,
             physicsClientId=self._client,
         )
         place = (0, 0, -FLOOR_HALF_EXTENTS[2])
@@ -77,7 +71,7 @@ class ArmRenderer:
         shape = pybullet.createVisualShape(
             pybullet.GEOM_SPHERE,
             radius=TRAIL_RADIUS,
-            rgbaColor=TRAIL_COLOUR,
+            rgbaColor=TRAIL_COLOR,
             physicsClientId=self._client,
         )
         return [
@@ -139,7 +133,7 @@ class ArmRenderer:
         radius = RING_RADIUS * projection[1, 1] / w * self._height / 2
         box = (column - radius, row - radius, column + radius, row + radius)
         image = Image.fromarray(np.ascontiguousarray(picture))
-        ImageDraw.Draw(image).ellipse(box, outline=RING_COLOUR, width=2)
+        ImageDraw.Draw(image).ellipse(box, outline=RING_COLOR, width=2)
         return np.array(image)
 
     def close(self) -> None:

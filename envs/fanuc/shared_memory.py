@@ -36,30 +36,26 @@ class Exchange:
     def __init__(self, path: Path, num_arms: int) -> None:
         self.path = path
         # The widest type comes first, which aligns all arrays.
-        shapes = (
-            ("<f8", (num_arms, 2, NUM_JOINTS)),
-            ("<f4", (num_arms, NUM_JOINTS)),
-            ("<f4", (num_arms, 3)),
-            ("<f4", (num_arms, OBSERVATION_SIZE)),
-            ("<f4", (num_arms, 1)),
-            ("u1", (num_arms,)),
+        layout = np.dtype(
+            [
+                ("state", "<f8", (num_arms, 2, NUM_JOINTS)),
+                ("action", "<f4", (num_arms, NUM_JOINTS)),
+                ("target", "<f4", (num_arms, 3)),
+                ("observation", "<f4", (num_arms, OBSERVATION_SIZE)),
+                ("distance", "<f4", (num_arms, 1)),
+                ("rewritten", "u1", (num_arms,)),
+            ]
         )
-        size = sum(np.dtype(kind).itemsize * int(np.prod(shape)) for kind, shape in shapes)
-        if path.stat().st_size < size:
+        if path.stat().st_size < layout.itemsize:
             with path.open("r+b") as file:
-                file.truncate(size)
-        memory = np.memmap(path, dtype="u1", mode="r+", shape=(size,))
-        arrays, start = [], 0
-        for kind, shape in shapes:
-            end = start + np.dtype(kind).itemsize * int(np.prod(shape))
-            arrays.append(memory[start:end].view(kind).reshape(shape).view(np.ndarray))
-            start = end
-        self.state: NDArray[np.float64] = arrays[0]
-        self.action: NDArray[np.float32] = arrays[1]
-        self.target: NDArray[np.float32] = arrays[2]
-        self.observation: NDArray[np.float32] = arrays[3]
-        self.distance: NDArray[np.float32] = arrays[4]
-        self.rewritten: NDArray[np.uint8] = arrays[5]
+                file.truncate(layout.itemsize)
+        memory = np.memmap(path, dtype=layout, mode="r+", shape=(1,)).view(np.ndarray)[0]
+        self.state: NDArray[np.float64] = memory["state"]
+        self.action: NDArray[np.float32] = memory["action"]
+        self.target: NDArray[np.float32] = memory["target"]
+        self.observation: NDArray[np.float32] = memory["observation"]
+        self.distance: NDArray[np.float32] = memory["distance"]
+        self.rewritten: NDArray[np.uint8] = memory["rewritten"]
 
     @classmethod
     def create(cls, num_arms: int) -> Exchange:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.fanuc.bullet import pybullet
-from envs.fanuc.marker import add_marker
 from envs.fanuc.robot import Robot
 
 CONTROL_RATE = 60  # Hz, environment steps
@@ -24,6 +23,11 @@ SPEED_SHARE = 0.98
 LIMIT_MARGIN = 1e-3
 
 GRID_SPACING = 2.5  # m between the bases of arms in one client, more than twice their reach
+
+# A target in pictures: a sphere, and bars whose ends an arm at the target does not hide.
+MARKER_COLOR = (0.9, 0.1, 0.25, 1.0)
+MIN_MARKER_RADIUS = 0.03  # m
+BAR_LENGTH, BAR_WIDTH = 0.16, 0.012  # m
 
 State = NDArray[np.float64]
 
@@ -72,12 +76,10 @@ class ArmGroup:
             )
             for base in self._bases
         ]
-        infos = [
-            pybullet.getJointInfo(self.bodies[0], joint, physicsClientId=self.client)
-            for joint in range(pybullet.getNumJoints(self.bodies[0], physicsClientId=self.client))
-        ]
-        self.joints: list[int] = [i[0] for i in infos if i[2] == pybullet.JOINT_REVOLUTE]
-        base_link = infos[self.joints[0]][16]
+        self.joints: list[int] = revolute_joints(self.bodies[0], self.client)
+        base_link = pybullet.getJointInfo(
+            self.bodies[0], self.joints[0], physicsClientId=self.client
+        )[16]
         for body in self.bodies:
             self._ignore_contacts(body, [base_link, *self.joints], floor)
         self._targets: list[int] = []
@@ -166,7 +168,7 @@ class ArmGroup:
         pybullet.disconnect(self.client)
 
 
-class Simulation:
+class ArmSimulation:
     """Arms of a worker process, kept within the limits of the data sheet.
 
     Args:
@@ -251,3 +253,34 @@ class Simulation:
         """Disconnect all clients."""
         for group in self.groups:
             group.close()
+
+
+def revolute_joints(arm: int, client: int) -> list[int]:
+    """Return the PyBullet indices of the six revolute joints of an arm."""
+    joints = range(pybullet.getNumJoints(arm, physicsClientId=client))
+    infos = [pybullet.getJointInfo(arm, joint, physicsClientId=client) for joint in joints]
+    return [info[0] for info in infos if info[2] == pybullet.JOINT_REVOLUTE]
+
+
+def add_marker(client: int, radius: float = MIN_MARKER_RADIUS) -> int:
+    """Add a marker under the floor; it has no mass and collides with nothing.
+
+    Args:
+        client: PyBullet client.
+        radius: radius of the sphere in metres, at least 0.03. Three bars of 0.16 m along the axes
+            cross in its centre.
+
+    Returns:
+        Index of the body, whose position is the centre of the sphere.
+    """
+    bars = [
+        [BAR_LENGTH / 2 if axis == bar else BAR_WIDTH / 2 for axis in range(3)] for bar in range(3)
+    ]
+    shape = pybullet.createVisualShapeArray(
+        shapeTypes=[pybullet.GEOM_SPHERE, *[pybullet.GEOM_BOX] * 3],
+        radii=[max(radius, MIN_MARKER_RADIUS), 0.0, 0.0, 0.0],
+        halfExtents=[[0.0, 0.0, 0.0], *bars],
+        rgbaColors=[MARKER_COLOR] * 4,
+        physicsClientId=client,
+    )
+    return pybullet.createMultiBody(0, -1, shape, (0.0, 0.0, -1.0), physicsClientId=client)

@@ -11,7 +11,6 @@ import logging
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,12 +19,13 @@ from typing import Literal, get_args
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from envs.fanuc.collision import CollisionCheck
 from envs.fanuc.kinematics import ForwardKinematics
 from envs.fanuc.robot import NUM_JOINTS, Robot
+from torchrl_gpu.checkpoints.files import atomic_file
 from torchrl_gpu.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -195,17 +195,9 @@ def _read(path: Path, per_grade: int) -> ReachableTargets | None:
 
 
 def _write(path: Path, targets: ReachableTargets) -> None:
-    """Write the file atomically, because several runs can share the cache."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        os.close(handle)
-    except OSError as error:
-        log.warning("targets are not kept for the next run: %s", error)
-        return
-    try:
-        save_file(vars(targets), temporary)
-        Path(temporary).replace(path)
-    except (OSError, SafetensorError) as error:
-        Path(temporary).unlink(missing_ok=True)
+        with atomic_file(path) as file:  # several runs can share the cache
+            file.write(save(vars(targets)))
+    except (OSError, ConfigurationError) as error:
         log.warning("targets are not kept for the next run: %s", error)

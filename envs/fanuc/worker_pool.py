@@ -105,7 +105,8 @@ class WorkerPool:
     Args:
         urdf: path of the URDF of the arm.
         num_arms: number of arms, at least 1.
-        num_workers: number of processes, at least 1; limited to the number of clients.
+        num_workers: number of processes, at least 1, limited to the number of clients; None for
+            one per core.
         solver_iterations: iterations of the constraint solver per substep.
         window: whether the first worker opens a window if possible.
 
@@ -120,10 +121,11 @@ class WorkerPool:
         self,
         urdf: str,
         num_arms: int,
-        num_workers: int,
+        num_workers: int | None,
         solver_iterations: int,
         window: bool = False,
     ) -> None:
+        num_workers = num_workers or default_num_workers(num_arms)
         self.exchange = Exchange.create(num_arms)
         self._workers: list[_Worker] = []
         self._finalizer = weakref.finalize(self, _end, self._workers, self.exchange)
@@ -160,11 +162,6 @@ class WorkerPool:
                 raise ConfigurationError(
                     f"urdf={urdf}: PyBullet cannot load this arm; see its output above"
                 )
-
-    @property
-    def num_workers(self) -> int:
-        """Number of worker processes."""
-        return len(self._workers)
 
     @property
     def pids(self) -> list[int]:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.fanuc.observation import ObservationEncoder
+from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.robot import load_robot
 from envs.fanuc.shared_memory import Exchange
 
@@ -67,7 +67,7 @@ def main(assignment: Assignment) -> None:
     output = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
-    from envs.fanuc.simulation import STEP_SECONDS, Simulation
+    from envs.fanuc.simulation import STEP_SECONDS, ArmSimulation
 
     exchange = Exchange(Path(assignment.exchange), assignment.num_arms)
     state, action = exchange.state[assignment.arms], exchange.action[assignment.arms]
@@ -75,8 +75,8 @@ def main(assignment: Assignment) -> None:
     observation = exchange.observation[assignment.arms]
     distance = exchange.distance[assignment.arms]
     robot = load_robot(urdf=assignment.urdf)
-    encode = ObservationEncoder(robot)
-    simulation = Simulation(
+    encode = ArmEncoder(robot)
+    simulation = ArmSimulation(
         robot, assignment.group_sizes, assignment.solver_iterations, assignment.window
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,20 @@ _TAKEN_KEYS = frozenset(
 _CHANNELS = (1, 3, 4)
 
 
+class _Reader(NamedTuple):
+    """Converts batches of one space to tensors.
+
+    Attributes:
+        spec: spec of one environment.
+        read: returns a copy of a batch `[B, ...]` as a tensor.
+        is_image: whether the observation is an image.
+    """
+
+    spec: TensorSpec
+    read: Callable[[NDArray], Tensor]
+    is_image: bool = False
+
+
 class Observations:
     """Converts batches of observations to tensors by key.
 
@@ -38,27 +52,28 @@ class Observations:
 
     def __init__(self, space: Space) -> None:
         self._is_dict = isinstance(space, Dict)
-        self._readers: dict[str, _Reader] = {}
         if isinstance(space, Dict):
-            for name, entry in space.spaces.items():
-                if name in _TAKEN_KEYS:
-                    raise ConfigurationError(
-                        f"its observation has an entry {name!r}, which is a reserved key; rename "
-                        f"the entry"
-                    )
-                self._readers[name] = _reader(entry)
+            for name in space.spaces.keys() & _TAKEN_KEYS:
+                raise ConfigurationError(
+                    f"its observation has an entry {name!r}, which is a reserved key; rename "
+                    f"the entry"
+                )
+            self._readers = {name: _reader(entry) for name, entry in space.spaces.items()}
         else:
             reader = _reader(space)
-            self._readers["pixels" if isinstance(reader, _Pixels) else "observation"] = reader
+            self._readers = {"pixels" if reader.is_image else "observation": reader}
 
     @property
     def images(self) -> list[str]:
         """Keys of the images."""
-        return [key for key, reader in self._readers.items() if isinstance(reader, _Pixels)]
+        return [key for key, reader in self._readers.items() if reader.is_image]
 
     def spec(self, num_envs: int) -> Composite:
         """Return the specs of all keys for a batch `[num_envs]`."""
-        specs = {key: reader.spec(num_envs) for key, reader in self._readers.items()}
+        specs = {
+            key: reader.spec.expand(num_envs, *reader.spec.shape).clone()
+            for key, reader in self._readers.items()
+        }
         return Composite(specs, shape=(num_envs,))
 
     def read(self, batch: Any) -> dict[str, Tensor]:
@@ -72,80 +87,58 @@ class Observations:
         return {key: reader.read(batch) for key, reader in self._readers.items()}
 
 
-class _Reader(ABC):
-    """Converts batches of one space to tensors; always copies."""
-
-    @abstractmethod
-    def spec(self, num_envs: int) -> TensorSpec:
-        """Return the spec of a batch `[num_envs]`."""
-
-    @abstractmethod
-    def read(self, batch: NDArray) -> Tensor:
-        """Return a batch `[B, ...]` as a tensor."""
-
-
-class _Vector(_Reader):
-    """Float arrays of any shape, flattened: float32 `[B, D]`."""
-
-    def __init__(self, space: Box) -> None:
-        self._low = np.asarray(space.low, np.float32).reshape(-1)
-        self._high = np.asarray(space.high, np.float32).reshape(-1)
-
-    def spec(self, num_envs: int) -> TensorSpec:
-        low, high = torch.from_numpy(self._low), torch.from_numpy(self._high)
-        shape = (num_envs, len(low))
-        # Bounds of the largest float stand for no bounds; their range overflows to infinity.
-        if not bool(torch.isfinite(high - low).all()):
-            return Unbounded(shape, dtype=torch.float32)
-        return Bounded(low.expand(shape), high.expand(shape), shape, dtype=torch.float32)
-
-    def read(self, batch: NDArray) -> Tensor:
-        return torch.from_numpy(np.array(batch, np.float32, order="C").reshape(len(batch), -1))
-
-
-class _Pixels(_Reader):
-    """Images with channels first: uint8 `[B, C, H, W]`."""
-
-    def __init__(self, space: Box) -> None:
-        self._channels_last = space.shape[0] not in _CHANNELS
-        height, width, channels = space.shape
-        self._shape = (channels, height, width) if self._channels_last else space.shape
-
-    def spec(self, num_envs: int) -> TensorSpec:
-        return Bounded(0, 255, (num_envs, *self._shape), dtype=torch.uint8)
-
-    def read(self, batch: NDArray) -> Tensor:
-        images = np.moveaxis(batch, -1, 1) if self._channels_last else batch
-        return torch.from_numpy(np.array(images, np.uint8, order="C"))
-
-
-class _OneHot(_Reader):
-    """Elements of a Discrete space, one-hot: float32 `[B, n]`."""
-
-    def __init__(self, space: Discrete) -> None:
-        self._n = int(space.n)
-        self._start = int(space.start)
-
-    def spec(self, num_envs: int) -> TensorSpec:
-        return Bounded(0.0, 1.0, (num_envs, self._n), dtype=torch.float32)
-
-    def read(self, batch: NDArray) -> Tensor:
-        rows = np.zeros((len(batch), self._n), np.float32)
-        rows[np.arange(len(batch)), np.asarray(batch) - self._start] = 1.0
-        return torch.from_numpy(rows)
-
-
 def _reader(space: Space) -> _Reader:
     if isinstance(space, Discrete):
-        return _OneHot(space)
+        return _one_hot(space)
     if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
-        return _Vector(space)
+        return _vector(space)
     if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) == 3:
-        return _Pixels(space)
+        return _pixels(space)
     raise ConfigurationError(
         f"observations of a {describe(space)} are not supported; supported are Box spaces of "
         f"floats, images (uint8, height x width x channels), Discrete spaces, and Dicts of these"
     )
+
+
+def _vector(space: Box) -> _Reader:
+    """Return the reader of float arrays of any shape, flattened: float32 `[B, D]`."""
+    low, high = (
+        torch.from_numpy(np.asarray(bound, np.float32).reshape(-1))
+        for bound in (space.low, space.high)
+    )
+
+    def read(batch: NDArray) -> Tensor:
+        return torch.from_numpy(np.array(batch, np.float32, order="C").reshape(len(batch), -1))
+
+    # Bounds of the largest float stand for no bounds; their range overflows to infinity.
+    if bool(torch.isfinite(high - low).all()):
+        return _Reader(Bounded(low, high, low.shape, dtype=torch.float32), read)
+    return _Reader(Unbounded(low.shape, dtype=torch.float32), read)
+
+
+def _pixels(space: Box) -> _Reader:
+    """Return the reader of images with channels first: uint8 `[B, C, H, W]`."""
+    is_channels_last = space.shape[0] not in _CHANNELS
+    height, width, channels = space.shape
+    shape = (channels, height, width) if is_channels_last else space.shape
+
+    def read(batch: NDArray) -> Tensor:
+        images = np.moveaxis(batch, -1, 1) if is_channels_last else batch
+        return torch.from_numpy(np.array(images, np.uint8, order="C"))
+
+    return _Reader(Bounded(0, 255, shape, dtype=torch.uint8), read, is_image=True)
+
+
+def _one_hot(space: Discrete) -> _Reader:
+    """Return the reader of elements of a Discrete space, one-hot: float32 `[B, n]`."""
+    size, start = int(space.n), int(space.start)
+
+    def read(batch: NDArray) -> Tensor:
+        rows = np.zeros((len(batch), size), np.float32)
+        rows[np.arange(len(batch)), np.asarray(batch) - start] = 1.0
+        return torch.from_numpy(rows)
+
+    return _Reader(Bounded(0.0, 1.0, (size,), dtype=torch.float32), read)
 
 
 def describe(space: Space) -> str:

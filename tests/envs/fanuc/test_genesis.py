@@ -17,7 +17,7 @@ from envs.fanuc.bullet import pybullet
 from envs.fanuc.collision import CollisionCheck
 from envs.fanuc.genesis_arms import GenesisArms
 from envs.fanuc.kinematics import ForwardKinematics
-from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
+from envs.fanuc.observation import OBSERVATION_SIZE, ArmEncoder
 from envs.fanuc.simulation import ArmGroup
 from torchrl_gpu.errors import ConfigurationError
 
@@ -176,9 +176,9 @@ def test_tensors_are_encoded_as_arrays_are(genesis: FanucEnv) -> None:
     target = torch.rand(8, 3, generator=torch.Generator().manual_seed(1)) - 0.5
     observation, distance = torch.empty(8, OBSERVATION_SIZE), torch.empty(8, 1)
     options = {"dtype": torch.float32, "device": torch.device("cpu")}
-    ObservationEncoder(genesis.robot, torch, **options)(state, target, observation, distance)
+    ArmEncoder(genesis.robot, torch, **options)(state, target, observation, distance)
     array, length = torch.empty(8, OBSERVATION_SIZE).numpy(), torch.empty(8, 1).numpy()
-    ObservationEncoder(genesis.robot)(state.double().numpy(), target.numpy(), array, length)
+    ArmEncoder(genesis.robot)(state.double().numpy(), target.numpy(), array, length)
     torch.testing.assert_close(observation, torch.from_numpy(array), atol=5e-6, rtol=0)
     torch.testing.assert_close(distance, torch.from_numpy(length), atol=1e-6, rtol=0)
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from envs.fanuc.kinematics import ForwardKinematics
-from envs.fanuc.observation import OBSERVATION_SIZE, ObservationEncoder
+from envs.fanuc.observation import OBSERVATION_SIZE, ArmEncoder
 from envs.fanuc.robot import load_robot
 
 ROBOT = load_robot()
@@ -15,7 +15,7 @@ def _encode(state: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarr
     observation = np.empty((len(state), OBSERVATION_SIZE), np.float32)
     distance = np.empty((len(state), 1), np.float32)
     from_shoulder = (target - ROBOT.shoulder).astype(np.float32)
-    ObservationEncoder(ROBOT)(state, from_shoulder, observation, distance)
+    ArmEncoder(ROBOT)(state, from_shoulder, observation, distance)
     return observation, distance
 
 

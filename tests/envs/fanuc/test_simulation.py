@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from envs.fanuc.robot import Robot, load_robot
-from envs.fanuc.simulation import SPEED_SHARE, STEP_SECONDS, ArmGroup, Simulation
+from envs.fanuc.simulation import SPEED_SHARE, STEP_SECONDS, ArmGroup, ArmSimulation
 from envs.fanuc.targets import HOME
 
 # Tolerance for rounding; the limits hold exactly.
@@ -20,13 +20,13 @@ def robot(request: pytest.FixtureRequest) -> Robot:
 
 
 @pytest.fixture
-def simulation(robot: Robot) -> Iterator[Simulation]:
-    simulation = Simulation(robot, [NUM_ARMS], solver_iterations=10)
+def simulation(robot: Robot) -> Iterator[ArmSimulation]:
+    simulation = ArmSimulation(robot, [NUM_ARMS], solver_iterations=10)
     yield simulation
     simulation.close()
 
 
-def _at_home(simulation: Simulation) -> np.ndarray:
+def _at_home(simulation: ArmSimulation) -> np.ndarray:
     state = np.zeros((NUM_ARMS, 2, 6))
     state[:, 0] = HOME
     simulation.write(range(NUM_ARMS), state, np.zeros((NUM_ARMS, 3), np.float32))
@@ -34,7 +34,7 @@ def _at_home(simulation: Simulation) -> np.ndarray:
 
 
 @pytest.mark.parametrize("hold", [1, 25])
-def test_limits_are_never_exceeded(robot: Robot, simulation: Simulation, hold: int) -> None:
+def test_limits_are_never_exceeded(robot: Robot, simulation: ArmSimulation, hold: int) -> None:
     """Extreme actions, held until arms hit their limits, the floor and themselves."""
     rng = np.random.default_rng(0)
     state = _at_home(simulation)
@@ -55,7 +55,7 @@ def test_limits_are_never_exceeded(robot: Robot, simulation: Simulation, hold: i
         assert touched[[0, 4]].all(), "the test never drove these joints to their limits"
 
 
-def test_returned_state_equals_the_simulator_state(robot: Robot, simulation: Simulation) -> None:
+def test_returned_state_equals_the_simulator_state(robot: Robot, simulation: ArmSimulation) -> None:
     rng = np.random.default_rng(0)
     state = _at_home(simulation)
     for step in range(60):
@@ -65,7 +65,9 @@ def test_returned_state_equals_the_simulator_state(robot: Robot, simulation: Sim
         np.testing.assert_array_equal(simulation.groups[0].read(), state.ravel())
 
 
-def test_actions_are_fractions_of_the_maximum_speed(robot: Robot, simulation: Simulation) -> None:
+def test_actions_are_fractions_of_the_maximum_speed(
+    robot: Robot, simulation: ArmSimulation
+) -> None:
     state = _at_home(simulation)
     action = np.full((NUM_ARMS, 6), 0.1, np.float32)
     action[1] *= -1
@@ -77,7 +79,7 @@ def test_actions_are_fractions_of_the_maximum_speed(robot: Robot, simulation: Si
     np.testing.assert_allclose(state[1, 0] - HOME, -wanted * 6 * STEP_SECONDS, rtol=1e-2)
 
 
-def test_actions_are_clipped_to_their_bounds(simulation: Simulation) -> None:
+def test_actions_are_clipped_to_their_bounds(simulation: ArmSimulation) -> None:
     state = _at_home(simulation)
     action = np.ones((NUM_ARMS, 6), np.float32)
     action[1] = 50
@@ -85,14 +87,14 @@ def test_actions_are_clipped_to_their_bounds(simulation: Simulation) -> None:
     np.testing.assert_array_equal(state[1], state[0])
 
 
-def test_arms_hold_still_against_gravity(simulation: Simulation) -> None:
+def test_arms_hold_still_against_gravity(simulation: ArmSimulation) -> None:
     state = _at_home(simulation)
     for _ in range(60):
         simulation.step(state, np.zeros((NUM_ARMS, 6), np.float32))
     np.testing.assert_allclose(state[:, 0] - HOME, 0, atol=1e-2)
 
 
-def test_floor_and_links_stop_the_arm(robot: Robot, simulation: Simulation) -> None:
+def test_floor_and_links_stop_the_arm(robot: Robot, simulation: ArmSimulation) -> None:
     """Driven into the floor, the arm stops before its joint limits."""
     state = _at_home(simulation)
     action = np.zeros((NUM_ARMS, 6), np.float32)
