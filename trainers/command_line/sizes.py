@@ -151,9 +151,9 @@ def _batch_size(
     return multiple, f"{reason}, {wish}, as a multiple of {num_envs} environments"
 
 
-def _part_of_rollout(rollout_length: int, num_envs: int, most: int) -> int:
-    """Return a divisor of the rollout of at most `most` transitions, by whole steps if possible."""
+def _part_of_rollout(rollout_length: int, num_envs: int, max_size: int) -> int:
+    """Return a divisor of the rollout of at most `max_size` rows, of whole steps if possible."""
     steps = [k for k in range(1, rollout_length + 1) if rollout_length % k == 0]
-    whole = [k * num_envs for k in steps if k * num_envs <= most]
+    whole = [k * num_envs for k in steps if k * num_envs <= max_size]
     rows = rollout_length * num_envs
-    return max(whole) if whole else max(k for k in range(1, most + 1) if rows % k == 0)
+    return max(whole) if whole else max(k for k in range(1, max_size + 1) if rows % k == 0)

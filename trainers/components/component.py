@@ -104,7 +104,7 @@ def read_component(group: str, section: Any, kind: type | None = None) -> Compon
             range.
     """
     if not isinstance(section, Mapping) or section.get(TARGET) is None:
-        raise ConfigurationError(f"{group}: it needs a class, {group}._target_=package.Class")
+        raise ConfigurationError(f"{group}: a class is missing; use {group}._target_=package.Class")
     settings = dict(section)
     path = settings.pop(TARGET)
     target = find_class(group, path, kind)
@@ -136,11 +136,11 @@ def find_class(group: str, path: Any, kind: type | None = None) -> type:
     kinds = _KINDS[group] if kind is None else (kind,)
     if not (isinstance(target, type) and issubclass(target, kinds)):
         bases = " or ".join(f"{base.__module__}.{base.__name__}" for base in kinds)
-        raise ConfigurationError(f"{group}._target_={path}: it has to be a subclass of {bases}")
+        raise ConfigurationError(f"{group}._target_={path}: not a subclass of {bases}")
     if inspect.isabstract(target):
         methods: frozenset[str] = target.__abstractmethods__  # type: ignore[attr-defined]
         missing = ", ".join(sorted(methods))
-        raise ConfigurationError(f"{group}._target_={path}: the class lacks {missing}")
+        raise ConfigurationError(f"{group}._target_={path}: abstract; it does not define {missing}")
     return target
 
 
@@ -162,8 +162,8 @@ def parts_of(target: type) -> dict[str, tuple[type, type]]:
 def _read_part(group: str, default: type, section: Any, kind: type) -> Component:
     if section is not None and not isinstance(section, Mapping):
         raise ConfigurationError(
-            f"{group}={section}: it takes settings, {group}.NAME=..., or your own class, "
-            f"{group}._target_=package.Class"
+            f"{group}={section}: use {group}.NAME=... for its settings, or "
+            f"{group}._target_=package.Class for your own class"
         )
     path = f"{default.__module__}.{default.__qualname__}"
     part = read_component(group, {TARGET: path, **(section or {})}, kind)

@@ -32,7 +32,7 @@ def check_identity(state: Mapping[str, Any], agent: Agent, checkpoint: Path) -> 
     name = type(agent).__name__
     if state.get("agent_name") != name:
         raise ConfigurationError(
-            f"checkpoint={checkpoint}: it holds the agent {state.get('agent_name')}, not {name}"
+            f"checkpoint={checkpoint}: it contains the agent {state.get('agent_name')}, not {name}"
         )
     found = PolicyInterface.from_state(state["interface"]).shapes()
     expected = PolicyInterface(agent.observation_spec, agent.action_spec).shapes()
@@ -51,6 +51,6 @@ def check_trainable(state: Mapping[str, Any], checkpoint: Path) -> None:
     """
     if "agent" not in state:
         raise ConfigurationError(
-            f"checkpoint={checkpoint}: it holds a policy alone, to evaluate or film; "
-            "to resume training, name a checkpoint of a run"
+            f"checkpoint={checkpoint}: a policy file cannot resume training; use a "
+            "checkpoint of a run"
         )

@@ -31,11 +31,11 @@ class MetricLogger:
     def __init__(self, folder: Path, sinks: Sequence[str] = ("csv", "tensorboard")) -> None:
         for name in sinks:
             if name not in _SINKS:
-                raise ConfigurationError(f"no sink {name}; there are: {', '.join(_SINKS)}")
+                raise ConfigurationError(
+                    f"unknown logger {name}; choose one of: {', '.join(_SINKS)}"
+                )
         if "wandb" in sinks and importlib.util.find_spec("wandb") is None:
-            raise ConfigurationError(
-                'the sink wandb is not installed: pip install "torchrl-gpu[wandb]"'
-            )
+            raise ConfigurationError('wandb is not installed; run pip install "torchrl-gpu[wandb]"')
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -97,7 +97,7 @@ class _CsvSink:
         if self._path.exists():
             header, rows, whole = self._read()
             if header[:1] != ["frames"]:
-                raise ConfigurationError(f"{self._path} is no metrics file: move it away")
+                raise ConfigurationError(f"{self._path} is not a metrics file; move it away")
             self._columns = header
             if not whole:
                 self._rewrite(rows)
@@ -121,7 +121,7 @@ class _CsvSink:
                 kept = [row for row in rows if int(row["frames"]) <= frames]
             except ValueError:
                 raise ConfigurationError(
-                    f"{self._path} has a row without a number of frames: delete the row"
+                    f"{self._path} has a row without a number of frames; delete the row"
                 ) from None
             if len(kept) < len(rows):
                 self._rewrite(kept)

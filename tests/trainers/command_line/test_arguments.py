@@ -13,6 +13,7 @@ from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.state_file import save_state
 from trainers.command_line.schema import GeneralSettings
 from trainers.components.choices import choices_of
+from trainers.runs.layout import LAYOUT
 
 pytestmark = pytest.mark.directml
 
@@ -85,7 +86,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "device_memory_limit=900TiB"], ": cpu has only "),
         ([*BASE, "mode=eval"], "mode=eval needs a trained policy: checkpoint="),
         ([*BASE, "agent._target_=nowhere.Agent"], "agent._target_=nowhere.Agent: No module named"),
-        ([*BASE, "agent._target_=pathlib.Path"], "it has to be a subclass of agents.base.Agent"),
+        ([*BASE, "agent._target_=pathlib.Path"], "not a subclass of agents.base.Agent"),
         ([*BASE, "checkpoint=nowhere"], "checkpoint=nowhere: file or folder not found"),
         ([*BASE, "env.urdf=nowhere.urdf"], "nowhere.urdf"),
         ([*BASE, "env.urdf=other.urdf"], "other.urdf"),
@@ -99,18 +100,21 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "agent.encoder.channels=[0]"], "agent.encoder.channels=[0]: input should be"),
         (
             [*BASE, "agent.encoder._target_=agents.modules.encoders.EncoderFactory"],
-            "agent.encoder._target_=agents.modules.encoders.EncoderFactory: the class lacks build",
+            "agent.encoder._target_=agents.modules.encoders.EncoderFactory: abstract; it does not",
         ),
         ([*BASE, "agent.encodr.channels=[1]"], "did you mean encoder?"),
         ([*BASE, "evaluation=3"], "evaluation=3: write evaluation.NAME=... for each setting"),
-        ([*BASE, "agent.encoder=cnn"], "agent.encoder=cnn: it takes settings, agent.encoder.NAME"),
+        (
+            [*BASE, "agent.encoder=cnn"],
+            "agent.encoder=cnn: use agent.encoder.NAME=...",
+        ),
         (
             [*BASE, "agent.encoder.convolutions=nature", "agent.encoder.channels=[8,8]"],
             "agent.encoder: channels=[8, 8]: convolutions=nature takes three numbers",
         ),
         (
             [*BASE, "agent.encoder._target_=agents.SAC"],
-            "it has to be a subclass of agents.modules.encoders.EncoderFactory",
+            "not a subclass of agents.modules.encoders.EncoderFactory",
         ),
         ([*BASE, "demo.speed=0"], "demo.speed=0: input should be greater than 0"),
         ([*BASE, "demo.speed=inf"], "demo.speed=inf: input should be a finite number"),
@@ -244,6 +248,7 @@ def test_unusable_checkpoint_is_refused(
 ) -> None:
     path = tmp_path / "frames_000000000001.safetensors"
     state = {
+        "layout": LAYOUT,
         "agent_name": "SAC",
         "config": {"choices": {"agent": "sac", "env": "fanuc"}},
         "agent": {"weight": torch.zeros(1000)},

@@ -88,7 +88,7 @@ def test_csv_deleted_during_the_run_is_created_again(tmp_path: Path) -> None:
 
 def test_csv_of_another_program_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("step,loss\n1,2\n")
-    with pytest.raises(ConfigurationError, match="no metrics file"):
+    with pytest.raises(ConfigurationError, match="not a metrics file"):
         csv_logger(tmp_path)
     assert (tmp_path / "metrics.csv").read_text() == "step,loss\n1,2\n"
 
@@ -168,7 +168,7 @@ def test_wandb_receives_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_unknown_sink_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no sink tensorbord; there are: csv, tensorboard"):
+    with pytest.raises(ConfigurationError, match="unknown logger tensorbord; choose one of: csv, "):
         MetricLogger(tmp_path / "run", ["csv", "tensorbord"])
     assert not (tmp_path / "run").exists()
 

@@ -120,7 +120,7 @@ def test_resuming_from_a_policy_file_is_refused_before_anything_is_built(
     crowded = "env.num_robots=32"
     assert call(monkeypatch, tmp_path, f"checkpoint={policy}", crowded) == 2
     output = capfd.readouterr()
-    assert output.err.startswith(f"error: checkpoint={policy}: it holds a policy alone")
+    assert output.err.startswith(f"error: checkpoint={policy}: a policy file cannot resume")
     assert output.err.count("\n") == 1
     assert not output.out
 

@@ -198,7 +198,7 @@ def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -
         other_trainer.load(latest)
     env = IdentityEnv()
     other = Other(observation_spec(env), env.action_spec, CPU)
-    with pytest.raises(ConfigurationError, match="holds the agent SAC, not Other"):
+    with pytest.raises(ConfigurationError, match="contains the agent SAC, not Other"):
         TorchRLTrainer(env, other, tmp_path / "c", show_progress=False).load(latest)
 
 
