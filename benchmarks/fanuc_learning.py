@@ -128,7 +128,7 @@ def _interval(run: Run) -> str:
 def _seconds_to(success: float, run: Run) -> float | None:
     """Return the time of the first evaluation with at least that success rate, if any."""
     point = first_reaching(success, run.curve)
-    return point and point.seconds
+    return None if point is None else point.seconds
 
 
 def draw(results: list[Seed], path: Path) -> None:

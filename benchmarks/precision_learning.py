@@ -61,7 +61,7 @@ def learn(
     for gate in GATES:
         if task in (gate.task.name, "all"):
             gate = replace(gate, frames=frames or gate.frames)
-            learned = []
+            learned: list[tuple[str, Run]] = []
             for seed in range(seeds):
                 for name in ("fp32", precision):
                     home = folder / gate.name / f"{name}_{seed}"

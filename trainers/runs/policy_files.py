@@ -17,7 +17,6 @@ from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.checkpoints.state_file import save_state
 from trainers.components.component import read_component
-from trainers.components.pairing import pair
 from trainers.runs.identity import check_identity
 from trainers.runs.layout import load_checkpoint
 
