@@ -10,6 +10,7 @@ installed. Parameters stay bit for bit.
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import torch
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.checkpoints.state_file import save_state
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from trainers.components.pairing import pair
 from trainers.run import settings_of
@@ -45,8 +47,14 @@ def save_anew(path: Path) -> None:
     assert all(torch.equal(loaded[name], tensor) for name, tensor in kept["policy"].items())
 
 
-if __name__ == "__main__":
+def save_all() -> int:
+    """Replace all policy files, and print their sizes before and after."""
     for file in sorted(PRETRAINED.rglob("*.safetensors")):
         before = file.stat().st_size
         save_anew(file)
         print(f"{file.relative_to(PRETRAINED)}: {before:,} -> {file.stat().st_size:,} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(save_all))
