@@ -43,9 +43,6 @@ class ACIQN(DeterministicActorCritic):
         hidden_sizes: widths of two or more hidden layers, each at least 1; actor and critic have
             the same widths. In the critic, the embedded quantile fraction multiplies the output of
             the first layer, and the embedded action that of the second.
-
-    Raises:
-        ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})

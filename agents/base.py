@@ -62,8 +62,8 @@ class Agent(nn.Module, ABC):
         processes: processes that train the agent together, see `join`.
 
     Raises:
-        ConfigurationError: the agent cannot produce actions of this kind, or an observation has the
-            name of an added entry.
+        ConfigurationError: a hyperparameter is out of range, the agent cannot produce actions of
+            this kind or read these observations, or an observation has the name of an added entry.
     """
 
     actions: ClassVar[frozenset[ActionKind]]

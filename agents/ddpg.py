@@ -36,9 +36,6 @@ class DDPG(DeterministicActorCritic):
             environment, each at least 0, for actions in [-1, 1]; those between are evenly spaced
             (mixed exploration of PQL, arXiv 2307.12983). None for the same noise in all
             environments, which changes over frames.
-
-    Raises:
-        ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})

@@ -35,9 +35,6 @@ class DQN(ValueBasedAgent):
         hidden_sizes: widths of the hidden layers behind the encoder, each at least 1; may be empty.
         kappa: error at which the Huber loss turns from quadratic to linear, above 0, in units of
             reward. Beyond it values tend to the median of the returns instead of their mean.
-
-    Raises:
-        ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})

@@ -45,9 +45,6 @@ class IQN(ValueBasedAgent):
         acting_fractions: number of quantile fractions (K) over which the return of each action is
             averaged to choose one, at least 1; drawn at random in training, evenly spaced in
             evaluation.
-
-    Raises:
-        ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})

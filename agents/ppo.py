@@ -34,7 +34,7 @@ from torchrl_gpu.execution.learner import Losses
 _RATE_FACTOR = 1.5
 _RATE_MIN, _RATE_MAX = 1e-5, 1e-2
 
-# Least number of transitions that the networks process at once to prepare a rollout. A larger
+# Minimum number of transitions that the networks process at once to prepare a rollout. A larger
 # number costs memory in each rollout, a smaller one time.
 _PREPARED_AT_ONCE = 4096
 

@@ -53,9 +53,6 @@ class Rainbow(ValueBasedAgent):
         weight_exponent_start: initial importance-sampling exponent (beta), 0 to 1.
         weight_exponent_frames: number of environment steps of the policy over which the
             importance-sampling exponent rises linearly to 1, at least 1.
-
-    Raises:
-        ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})
@@ -156,7 +153,7 @@ class Rainbow(ValueBasedAgent):
             # a* = argmax_a q(s', a), q = z . p; every forward pass draws its own noise
             chooser = self.network(after) if self.is_double else next_logits
             next_action = self.values.mean(chooser).argmax(dim=-1)
-            # d' = Phi_z (R + gamma^n (1 - terminated) z, p'(s', a*)): a time limit is no end
+            # d' = Phi_z (R + gamma^n (1 - terminated) z, p'(s', a*)): time limits do not terminate
             target = self.values.project(
                 _of_action(next_logits, next_action).softmax(dim=-1),
                 after.get("reward"),

@@ -41,7 +41,7 @@ class SAC(OffPolicyAgent):
         critic: output of the critics: `mean` for the value, as in the paper; `categorical` for its
             distribution over `atoms` (C51, arXiv 1707.06887; FastSAC).
         twins: combination of the two critics: `minimum`, as in the paper; `average` for the mean in
-            the actor's loss and a target of its own for each critic (FastSAC). The minimum of two
+            the actor's loss and a separate target for each critic (FastSAC). The minimum of two
             distributions is the one with the lower mean.
         initial_temperature: initial weight of the entropy (temperature alpha), above 0, in units of
             reward.
@@ -49,9 +49,6 @@ class SAC(OffPolicyAgent):
             dimensions, as in the paper.
         actor_period: number of gradient steps of the critics for each of actor and temperature, at
             least 1 (FastSAC).
-
-    Raises:
-        ConfigurationError: a hyperparameter is out of range, or a spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})

@@ -160,7 +160,7 @@ class ObservationEncoderFactory(EncoderFactory):
         raise ConfigurationError(
             f"observation {key!r} of shape {shape} and type {leaf.dtype}: agents read vectors (D,) "
             f"and sets (K, F) with {mask_of(key)!r} (K,) of floats, and pixels (C, H, W) of uint8 "
-            f"with H and W at least {_LEAST_PIXELS}"
+            f"with H and W at least {_MIN_PIXELS}"
         )
 
 
@@ -269,12 +269,12 @@ class SetEncoder(nn.Module):
 Part = VectorEncoder | PixelEncoder | SetEncoder
 
 # Height and width of the smallest image.
-_LEAST_PIXELS = 8
+_MIN_PIXELS = 8
 
 
 def _is_pixels(leaf: TensorSpec, batch_dimensions: int) -> bool:
     shape = leaf.shape[batch_dimensions:]
-    return len(shape) == 3 and leaf.dtype == torch.uint8 and min(shape[1:]) >= _LEAST_PIXELS
+    return len(shape) == 3 and leaf.dtype == torch.uint8 and min(shape[1:]) >= _MIN_PIXELS
 
 
 def _is_mask(key: NestedKey, leaves: dict[NestedKey, TensorSpec]) -> bool:

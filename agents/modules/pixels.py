@@ -114,20 +114,21 @@ def check_channels(style: Convolutions, channels: Sequence[int] | None) -> None:
         )
 
 
-def _strided(inputs: int, channels: Sequence[int], device: torch.device) -> list[nn.Module]:
-    layers: list[nn.Module] = []
-    for outputs in channels:
-        layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, device=device), nn.ReLU()]
-        inputs = outputs
-    return layers
+def _plain(
+    kernels: Sequence[int], strides: Sequence[int], padding: int = 0
+) -> Callable[[int, Sequence[int], torch.device], list[nn.Module]]:
+    """Return a builder of convolutions with ReLU; the last kernel and stride repeat."""
 
+    def convolve(inputs: int, channels: Sequence[int], device: torch.device) -> list[nn.Module]:
+        layers: list[nn.Module] = []
+        for number, outputs in enumerate(channels):
+            kernel, stride = (sizes[min(number, len(sizes) - 1)] for sizes in (kernels, strides))
+            convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding, device=device)
+            layers += [convolution, nn.ReLU()]
+            inputs = outputs
+        return layers
 
-def _nature(inputs: int, channels: Sequence[int], device: torch.device) -> list[nn.Module]:
-    layers: list[nn.Module] = []
-    for outputs, kernel, stride in zip(channels, _NATURE_KERNELS, _NATURE_STRIDES, strict=True):
-        layers += [nn.Conv2d(inputs, outputs, kernel, stride, device=device), nn.ReLU()]
-        inputs = outputs
-    return layers
+    return convolve
 
 
 def _impala(inputs: int, channels: Sequence[int], device: torch.device) -> list[nn.Module]:
@@ -141,15 +142,6 @@ def _impala(inputs: int, channels: Sequence[int], device: torch.device) -> list[
         ]
         inputs = outputs
     return [*layers, nn.ReLU()]
-
-
-def _drqv2(inputs: int, channels: Sequence[int], device: torch.device) -> list[nn.Module]:
-    layers: list[nn.Module] = []
-    for number, outputs in enumerate(channels):
-        stride = 2 if number == 0 else 1
-        layers += [nn.Conv2d(inputs, outputs, 3, stride=stride, device=device), nn.ReLU()]
-        inputs = outputs
-    return layers
 
 
 def _rectified(width: int, device: torch.device) -> list[nn.Module]:
@@ -166,13 +158,13 @@ def _squashed(width: int, device: torch.device) -> list[nn.Module]:
 
 STYLES: dict[Convolutions, Style] = {
     # Convolutions that each halve the image.
-    "strided": Style((32, 64, 64, 64), 256, _strided, _normalized),
+    "strided": Style((32, 64, 64, 64), 256, _plain([3], [2], padding=1), _normalized),
     # Mnih et al., Nature 518, 2015.
-    "nature": Style((32, 64, 64), 512, _nature, _rectified),
+    "nature": Style((32, 64, 64), 512, _plain(_NATURE_KERNELS, _NATURE_STRIDES), _rectified),
     # Espeholt et al., "IMPALA", arXiv 1802.01561: the larger network, without its LSTM.
     "impala": Style((16, 32, 32), 256, _impala, _rectified),
     # Yarats et al., "Mastering Visual Continuous Control", arXiv 2107.09645.
-    "drqv2": Style((32, 32, 32, 32), 50, _drqv2, _squashed),
+    "drqv2": Style((32, 32, 32, 32), 50, _plain([3], [2, 1]), _squashed),
 }
 
 

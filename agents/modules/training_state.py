@@ -53,14 +53,11 @@ def load_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     built with the same initial rate as the saved one.
 
     Args:
-        optimizer: optimizer of the same parameters in the same order; the groups may differ.
+        optimizer: optimizer of the same parameters in the same order and groups.
         saved: `state_dict()` of the saved optimizer, from any device.
     """
     _load_moments(optimizer, saved["state"])
-    groups = saved["param_groups"]
-    if len(groups) != len(optimizer.param_groups):
-        groups = groups[:1] * len(optimizer.param_groups)
-    for group, before in zip(optimizer.param_groups, groups, strict=True):
+    for group, before in zip(optimizer.param_groups, saved["param_groups"], strict=True):
         if math.isclose(_initial_rate(group), _initial_rate(before), rel_tol=1e-6):
             _set_rate(group, float(before["lr"]))
 
