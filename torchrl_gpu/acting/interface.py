@@ -150,7 +150,8 @@ def _state_of(leaf: TensorSpec, dimensions: int) -> dict[str, Any]:
         for side in ("low", "high"):
             bound = getattr(leaf.space, side).reshape(-1, *shape)[0]
             is_same = bool((bound == bound.flatten()[0]).all())
-            state[side] = bound.flatten()[:1].clone() if is_same else bound.clone()
+            one = bound.flatten()[:1] if is_same else bound
+            state[side] = one.clone(memory_format=torch.contiguous_format)
     elif isinstance(leaf, Categorical) and not isinstance(leaf, Binary):
         state["choices"] = int(leaf.space.n)
     return state

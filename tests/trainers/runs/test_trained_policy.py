@@ -169,3 +169,11 @@ def test_a_policy_is_traced_as_a_module_of_plain_tensors(tmp_path: Path) -> None
     observation = {"observation": torch.randn(BATCH, OBSERVATION)}
     program = torch.export.export(policy, (observation,))
     torch.testing.assert_close(program.module()(observation), policy(observation))
+
+
+def test_bounds_that_share_memory_are_saved(tmp_path: Path) -> None:
+    shared = torch.ones(()).expand(1, 1)
+    spec = Bounded(-shared, shared, (1, 1))
+    state = PolicyInterface(small_specs("continuous")[0], spec).state_dict()
+    save_state(tmp_path / "interface.safetensors", state)
+    assert torch.equal(state["action"]["high"], torch.ones(1))
