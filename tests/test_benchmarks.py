@@ -11,7 +11,10 @@ from typing import NamedTuple
 import pytest
 
 import benchmarks
+from benchmarks import fixture
 from benchmarks.marinenav import measure
+from benchmarks.measuring import Measurement, take_turns
+from envs.fanuc import FanucEnv
 from torchrl_gpu.commands import call_with_arguments, read_arguments
 
 # Each command with its required arguments, and the packages of the extra that it needs.
@@ -130,3 +133,30 @@ def test_bad_argument_ends_in_a_one_line_error(
 
 def test_list_of_numbers_is_parsed() -> None:
     assert read_arguments(measure, ["sizes=[1,16]"]) == {"sizes": [1, 16]}
+
+
+def test_sides_take_turns_after_a_round_that_warms_up() -> None:
+    calls: list[str] = []
+
+    def measurement(side: str) -> Measurement:
+        def measure() -> float:
+            calls.append(side)
+            return float(len(calls))
+
+        return measure
+
+    samples = take_turns({side: measurement(side) for side in ("one", "two")}, rounds=2)
+    assert calls == ["one", "two"] * 3
+    assert samples.rates == {"one": [3.0, 5.0], "two": [4.0, 6.0]}
+    assert samples.rate("one") == 4.0
+    assert samples.ratio("two", "one") == (4 / 3 + 6 / 5) / 2
+
+
+def test_sizes_are_those_of_fanuc() -> None:
+    env = FanucEnv(num_envs=1, num_workers=1)
+    try:
+        assert env.observation_spec["observation"].shape[-1] == fixture.OBSERVATION_DIM
+        assert env.action_spec.shape[-1] == fixture.ACTION_DIM
+        assert len(env.discrete_actions) == fixture.NUM_ACTIONS
+    finally:
+        env.close()
