@@ -252,7 +252,7 @@ def _policy(settings: Settings, env: EnvBase) -> PolicyWrapper:
     agent = _build_agent(settings, env)
     if isinstance(agent, Agent):
         assert settings.checkpoint is not None
-        restore_policy(settings.checkpoint, agent)
+        restore_policy(settings.checkpoint, agent, settings.state)
     return agent.policy
 
 

@@ -58,6 +58,7 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
 
     evaluated = run("mode=eval", f"checkpoint={resumed.best}", "device=cpu", runs)
     assert evaluated.evaluation == resumed.evaluation
+    assert read == [outcome.newest, resumed.best, resumed.best]
     filmed = run("mode=demo", f"checkpoint={resumed.best}", "demo.episodes=1", "device=cpu", runs)
     assert filmed.film is not None
     assert filmed.film.is_file()
