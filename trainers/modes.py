@@ -6,6 +6,7 @@ import json
 import logging
 import shlex
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -286,7 +287,8 @@ def _stop_on_signal(trainer: TorchRLTrainer) -> Iterator[None]:
         trainer.stop_requested = True
         signal.signal(number, previous[number])
 
-    signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+    is_main = threading.current_thread() is threading.main_thread()  # only it can handle signals
+    signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM) if is_main else ()
     previous = {number: signal.getsignal(number) for number in signals}
     for number in previous:
         signal.signal(number, stop)

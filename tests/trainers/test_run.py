@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,12 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     filmed = run("mode=demo", f"checkpoint={resumed.best}", "demo.episodes=1", "device=cpu", runs)
     assert filmed.film is not None
     assert filmed.film.is_file()
+
+
+def test_run_works_in_a_thread(tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        outcome = pool.submit(run, *QUICK, f"runs={tmp_path}").result()
+    assert outcome.best is not None
 
 
 @pytest.mark.parametrize("function", [run, settings_of])
