@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from envs.gym.vector import (
     one_line,
     registered,
 )
+from envs.settings import Mode, NumEnvs
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import Environment
@@ -52,13 +53,12 @@ class GymnasiumEnv(Environment):
     * `active` `[num_envs, 1]`, bool, with `next_step` autoreset only: false where the next step
       resets the environment. That step ignores the action, has reward 0 and is not a transition.
 
-    Episodes cannot be saved: `state_dict()` is empty, and a resumed run starts new episodes.
+    Episodes cannot be saved: `state_dict()` is empty, and a resumed run starts new episodes. Only
+    mode `demo` can `render`.
 
     Args:
         name: Gymnasium id with version, such as `CartPole-v1`; `package:Name-v0` imports `package`
             first.
-        num_envs: number of environment copies, at least 1.
-        mode: purpose of the environment, `train`, `eval` or `demo`; only `demo` can `render`.
         vectorization: execution of the copies: `sync` steps them one after the other, `async` in
             one process each, `vector_entry_point` by the vectorized code of the environment.
         autoreset: start of new episodes: `disabled` on a reset by TorchRL, `same_step` in the step
@@ -91,8 +91,8 @@ class GymnasiumEnv(Environment):
         self,
         *,
         name: Annotated[str, AfterValidator(registered)],
-        num_envs: Annotated[int, Field(ge=1)] = 8,
-        mode: Literal["train", "eval", "demo"] = "train",
+        num_envs: NumEnvs = 8,
+        mode: Mode = "train",
         vectorization: Vectorization = "sync",
         autoreset: Autoreset | None = None,
         action_levels: Annotated[int, Field(ge=2)] = 3,

@@ -17,6 +17,7 @@ from torchrl.envs.utils import step_mdp
 from torchrl_gpu.environments.bookkeeping import (
     Path,
     bookkeeping_keys,
+    path_of,
     single_transforms,
     transformed_levels,
 )
@@ -83,7 +84,7 @@ class AdaptedEnvironment(EnvironmentView):
         }
         self._action_path, self._reward_path = (*acting, "action"), (*acting, "reward")
         self._inner_action = env.full_action_spec[env.action_keys[0]]
-        self._inner_done = frozenset(_path(key) for key in env.done_keys)
+        self._inner_done = frozenset(path_of(key) for key in env.done_keys)
         self._check_reward(env)
         hidden = bookkeeping_keys(env)
         outcomes = tuple(
@@ -172,7 +173,7 @@ class AdaptedEnvironment(EnvironmentView):
         elif bool(mask.any()):
             root = self._root.copy()
             for key in self.env.reset_keys:
-                done = self.env.full_done_spec[(*_path(key)[:-1], "done")]
+                done = self.env.full_done_spec[(*path_of(key)[:-1], "done")]
                 shape = (*mask.shape[:1], *[1] * (len(done.shape) - self._dimensions))
                 chosen = mask.reshape(shape).expand(len(mask), *done.shape[self._dimensions :])
                 root.set(key, chosen.reshape(done.shape))
@@ -292,7 +293,3 @@ def _spread(values: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def _key(path: Path) -> NestedKey:
     return path[0] if len(path) == 1 else path
-
-
-def _path(key: NestedKey) -> Path:
-    return (key,) if isinstance(key, str) else tuple(key)

@@ -36,7 +36,7 @@ def bookkeeping_keys(env: EnvBase) -> set[Path]:
     """Return the observation keys that transforms compute by counting, or from reward or done."""
     levels = list(transformed_levels(env))
     base = levels[-1].base_env if levels else env
-    observed = set(_paths(base.observation_spec.keys(True, True)))
+    observed = _paths(base.observation_spec.keys(True, True))
     hidden: set[Path] = set()
     if isinstance(base, (SerialEnv, ParallelEnv)):
         hidden = {path for path in observed if path[-1] in _DEFAULT_NAMES}
@@ -46,8 +46,8 @@ def bookkeeping_keys(env: EnvBase) -> set[Path]:
         for transform in single_transforms(level):
             before = observed | hidden
             spec = transform.transform_output_spec(spec)
-            after = set(_paths(spec["full_observation_spec"].keys(True, True)))
-            sources = set(_paths(transform.in_keys or ()))
+            after = _paths(spec["full_observation_spec"].keys(True, True))
+            sources = _paths(transform.in_keys or ())
             is_counted = isinstance(transform, _COUNTERS)
             if is_counted or (sources and sources.isdisjoint(observed)):
                 hidden |= after - before
@@ -75,6 +75,10 @@ def single_transforms(level: TransformedEnv) -> Iterator[Transform]:
             yield transform
 
 
-def _paths(keys: Iterable[NestedKey]) -> Iterator[Path]:
-    for key in keys:
-        yield (key,) if isinstance(key, str) else tuple(key)
+def path_of(key: NestedKey) -> Path:
+    """Return a key as a path: a name becomes a path of one name."""
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def _paths(keys: Iterable[NestedKey]) -> set[Path]:
+    return {path_of(key) for key in keys}

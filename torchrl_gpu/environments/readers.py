@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec, Unbounded
 
-from torchrl_gpu.environments.bookkeeping import Path
+from torchrl_gpu.environments.bookkeeping import Path, path_of
 from torchrl_gpu.environments.environment import mask_of
 from torchrl_gpu.errors import ConfigurationError
 
@@ -52,7 +52,7 @@ def readers_of(spec: Composite, batch_size: torch.Size) -> list[Reader]:
     Raises:
         ConfigurationError: a leaf is neither numeric, nor pixels, nor a set.
     """
-    leaves = {_path(key): leaf for key, leaf in spec.items(include_nested=True, leaves_only=True)}
+    leaves = {path_of(key): leaf for key, leaf in spec.items(include_nested=True, leaves_only=True)}
     readers = []
     for path, leaf in leaves.items():
         holder = spec.shape if len(path) == 1 else spec[path[:-1]].shape
@@ -117,7 +117,3 @@ def _float_spec(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
         return Unbounded(shape, device=spec.device, dtype=torch.float32)
     low, high = (bound.reshape(shape).float() for bound in (spec.space.low, spec.space.high))
     return Bounded(low, high, shape, spec.device, torch.float32)
-
-
-def _path(key: str | Path) -> Path:
-    return (key,) if isinstance(key, str) else tuple(key)

@@ -214,6 +214,11 @@ def test_urdf_that_genesis_cannot_load_is_named(genesis: FanucEnv, tmp_path: Pat
     assert "\n" not in str(caught.value)
 
 
+def test_capabilities_are_known_before_the_scene_is_built(genesis: FanucEnv) -> None:
+    settings = {"simulator": "genesis", "num_envs": 8}
+    assert FanucEnv.capabilities_of(settings, torch.device("cpu")) == genesis.capabilities
+
+
 def test_absent_genesis_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
     with pytest.raises(ConfigurationError, match=r"Genesis is not installed: .*\[genesis\]"):

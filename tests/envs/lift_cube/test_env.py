@@ -14,6 +14,7 @@ from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.arm import PANDA
 from envs.lift_cube.control import damping_matrix, joint_changes
 from envs.lift_cube.simulation import Simulation
+from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 
@@ -186,6 +187,11 @@ def test_memory_that_runs_out_during_the_build_ends_in_one_line(
         ConfigurationError, match=r"^env.num_envs=1: .*; fewer environments may fit$"
     ):
         simulation.build()
+
+
+def test_capabilities_are_known_before_the_scene_is_built(lift: LiftCubeEnv) -> None:
+    settings = check_settings(LiftCubeEnv, {"num_envs": 4}, "env", ("mode", "device", "seed"))
+    assert LiftCubeEnv.capabilities_of(settings, torch.device("cpu")) == lift.capabilities
 
 
 @pytest.mark.parametrize("index", [0, 1])
