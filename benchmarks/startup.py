@@ -21,16 +21,16 @@ from torchrl_gpu.commands import call_with_arguments
 # Runs the command, and exits the process after the first update.
 COMMAND = """
 import os, sys, time
-from agents import SAC
+from torchrl_gpu.execution.execution import Execution
 
-update = SAC.update
+update = Execution.update
 
 def first_update(self, *arguments):
     update(self, *arguments)
     print(time.time(), flush=True)
     os._exit(0)
 
-SAC.update = first_update
+Execution.update = first_update
 from trainers.run import main
 main()
 """
