@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torchrl_gpu.acting.schedules import LinearSchedule as LinearSchedule
     from torchrl_gpu.arguments import checked as checked
     from torchrl_gpu.devices.device import resolve_device as resolve_device
+    from torchrl_gpu.environments.action_table import ActionTable as ActionTable
     from torchrl_gpu.environments.action_table import with_action_table as with_action_table
     from torchrl_gpu.environments.adapter import as_environment as as_environment
     from torchrl_gpu.environments.environment import Environment as Environment
@@ -34,6 +35,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         {
+            "ActionTable": "torchrl_gpu.environments.action_table",
             "BatchCollector": "torchrl_gpu.acting.collector",
             "ConfigurationError": "torchrl_gpu.errors",
             "Environment": "torchrl_gpu.environments.environment",

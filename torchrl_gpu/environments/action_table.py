@@ -5,14 +5,45 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
-from torchrl.data import Categorical
-from torchrl.envs import EnvBase
+from torchrl.data import Categorical, Composite, TensorSpec
+from torchrl.envs import EnvBase, Transform
 
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment, EnvironmentView
 from torchrl_gpu.environments.robots import Robots
+
+
+class ActionTable(Transform):
+    """Transform that replaces continuous actions by the row numbers of a table.
+
+    An agent with discrete actions chooses a row, and the environment receives the values of that
+    row as its continuous action.
+
+    Args:
+        table: continuous actions `[A, action_dim]`, within the bounds of the environment.
+        action_key: key of the action; nested for a group of robots.
+    """
+
+    table: Tensor
+
+    def __init__(self, table: Tensor, action_key: NestedKey = "action") -> None:
+        super().__init__(in_keys_inv=[action_key], out_keys_inv=[action_key])
+        self.action_key = action_key
+        self.register_buffer("table", table)
+
+    def transform_input_spec(self, input_spec: Composite) -> Composite:
+        """Replace the continuous action by a row number, 0 to A - 1, `[*B]` int64."""
+        specs = input_spec["full_action_spec"]
+        specs[self.action_key] = _row_spec(self.table, specs[self.action_key])
+        return input_spec
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        number = tensordict.get(self.action_key, None)
+        if number is None:
+            return tensordict
+        return tensordict.set(self.action_key, self.table[number])
 
 
 class _DiscreteEnvironment(EnvironmentView):
@@ -23,7 +54,7 @@ class _DiscreteEnvironment(EnvironmentView):
         self.capabilities = replace(
             env.capabilities,
             discrete_actions=None,
-            action_table=env.capabilities.discrete_actions,
+            action_table=tuple(map(tuple, table.tolist())),
         )
         # The row numbers of the step that has begun, and its root in the wrapped environment.
         self._begun: tuple[Tensor, TensorDictBase] | None = None
@@ -34,9 +65,7 @@ class _DiscreteEnvironment(EnvironmentView):
         actions = env.full_action_spec.clone()
         action = actions[self._action_key]
         self._table = table.to(device=env.device, dtype=action.dtype)
-        actions[self._action_key] = Categorical(
-            len(table), shape=action.shape[:-1], device=action.device
-        )
+        actions[self._action_key] = _row_spec(table, action)
         self.full_action_spec = actions
 
     def begin_step(self, tensordict: TensorDictBase) -> None:
@@ -68,10 +97,9 @@ class _DiscreteEnvironment(EnvironmentView):
 
 
 def with_action_table(env: EnvBase, table: Tensor | None = None) -> Environment:
-    """Return a view of a continuous environment that takes discrete actions.
+    """Return a view of a continuous environment that takes discrete actions, see `ActionTable`.
 
-    An agent with discrete actions chooses a row of the table, and the environment receives the
-    values of that row as its continuous action.
+    Unlike the transform, the view keeps the fast step and the capabilities of the environment.
 
     Args:
         env: any TorchRL environment with continuous actions.
@@ -83,3 +111,8 @@ def with_action_table(env: EnvBase, table: Tensor | None = None) -> Environment:
     """
     env = as_environment(env)
     return _DiscreteEnvironment(env, env.discrete_actions if table is None else table)
+
+
+def _row_spec(table: Tensor, action_spec: TensorSpec) -> TensorSpec:
+    """Return the spec of the number of a row, `[*B]` int64, for actions `[*B, action_dim]`."""
+    return Categorical(len(table), shape=action_spec.shape[:-1], device=action_spec.device)
