@@ -5,13 +5,14 @@ Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
+from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.errors import ConfigurationError
@@ -29,13 +30,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     New transitions get the largest priority so far. No values are read back to the host.
 
+    The other arguments are those of `ReplayBuffer`.
+
     Args:
-        *arguments: positional arguments of `ReplayBuffer`.
         priority_exponent: priority exponent (alpha), 0 (uniform) to 1 (proportional).
         weight_exponent: function that returns the importance-sampling exponent (beta) `[]`, 0 to 1
             (full correction), for each sampled batch; None for a constant 1.
         processes: processes whose batches make up one batch, each drawn from its own buffer.
-        **settings: named arguments of `ReplayBuffer`, such as `n_step`.
 
     Raises:
         ConfigurationError: as for `ReplayBuffer`.
@@ -44,13 +45,29 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     @checked
     def __init__(
         self,
-        *arguments: Any,
+        capacity: int,
+        observation_spec: Composite,
+        action_spec: TensorSpec,
+        num_envs: int,
+        device: torch.device,
+        *,
+        n_step: int = 1,
+        gamma: float = 1.0,
+        frame_stacks: Mapping[Any, int] | None = None,
         priority_exponent: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5,
         weight_exponent: Callable[[], Tensor] | None = None,
         processes: Processes = ONE_PROCESS,
-        **settings: Any,
     ) -> None:
-        super().__init__(*arguments, **settings)
+        super().__init__(
+            capacity,
+            observation_spec,
+            action_spec,
+            num_envs,
+            device,
+            n_step=n_step,
+            gamma=gamma,
+            frame_stacks=frame_stacks,
+        )
         self.priority_exponent = priority_exponent
         self.weight_exponent = weight_exponent
         self.processes = processes
