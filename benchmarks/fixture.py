@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase
@@ -36,22 +36,6 @@ HORIZON = 8  # steps of a rollout; a batch for an on-policy agent is one rollout
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0.0)]
 Sizes = Annotated[Sequence[Count], Field(min_length=1)]
-
-
-def one_of(what: str, names: Collection[str]) -> AfterValidator:
-    """Return a check that an argument is one of some names or `all`.
-
-    Args:
-        what: what the names stand for, as in `work`.
-        names: the names.
-    """
-
-    def check(name: str) -> str:
-        if name not in (*names, "all"):
-            raise ValueError(f"unknown {what}; choose one of: {', '.join(names)}, all")
-        return name
-
-    return AfterValidator(check)
 
 
 def kind_of(agent_class: type[Agent]) -> ActionKind:

@@ -67,13 +67,9 @@ def test_every_job_is_done_by_this_library_and_another() -> None:
     present = [name for name in LIBRARIES if name in ALWAYS]
     for work in WORKS.values():
         for job in work.jobs:
-            sides = command.sides_of(job, present, compile=False)
+            sides = command.sides_of(job, present)
             assert any(job.is_ours(side) for side in sides)
-            assert not any("compiled" in side.variant for side in sides)
-            if job.name not in (
-                "updates_iqn",
-                "priorities",
-            ):  # of sb3-contrib; of a torch extension
+            if job.name != "updates_iqn":  # of sb3-contrib
                 assert any(not job.is_ours(side) for side in sides)
 
 
@@ -113,8 +109,8 @@ def test_ratio_is_the_median_over_the_rounds() -> None:
 @pytest.mark.parametrize(
     ("argument", "problem"),
     [
-        ("work=update", "choose one of: updates, training, collection, sampling, seas, all"),
-        ("threads=0", "greater than or equal to 1"),
+        ("work=update", "'updates', 'training', 'collection', 'sampling', 'seas' or 'all'"),
+        ("rounds=0", "greater than or equal to 1"),
     ],
 )
 def test_bad_argument_ends_in_a_one_line_error(
@@ -137,7 +133,7 @@ def test_missing_package_is_named_with_the_command_that_brings_it(
 
 
 def test_child_process_measures_a_job() -> None:
-    with closing(Worker("plain", threads=1)) as worker:
+    with closing(Worker("plain")) as worker:
         assert worker.measurement("updates_dqn", "", 2)() > 0.0
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -84,16 +84,6 @@ class Series:
         """Mean wall clock of the runs, in seconds."""
         return statistics.fmean(run.seconds for run in self.runs)
 
-    def figures(self) -> dict[str, Any]:
-        """Return the figures of the series, without the curves."""
-        return {
-            "algorithm": self.algorithm,
-            "score": round(self.score, 3),
-            "scores": [round(run.score, 3) for run in self.runs],
-            "seconds": round(self.seconds, 1),
-            "frames": self.runs[0].frames,
-        }
-
 
 @dataclass(frozen=True)
 class Result:
@@ -131,16 +121,6 @@ class Result:
             return None
         return self.peer.seconds / self.ours.seconds
 
-    def figures(self) -> dict[str, Any]:
-        """Return the figures of the result, without the curves."""
-        return {
-            "target": self.target,
-            "reached": self.reached,
-            "ours": self.ours and self.ours.figures(),
-            "peer": self.peer and self.peer.figures(),
-            "times_faster": self.times_faster and round(self.times_faster, 2),
-        }
-
 
 _RESULT = TypeAdapter(Result)
 
@@ -156,21 +136,6 @@ def write_result(result: Result, folder: Path) -> None:
         file.write(_RESULT.dump_json(result, indent=1) + b"\n")
 
 
-def read_result(folder: Path, agent: str, task: str) -> Result | None:
-    """Return the result of an agent on a task; None if there is no file.
-
-    Raises:
-        ConfigurationError: the file does not hold a result.
-    """
-    path = _path(folder, agent, task)
-    try:
-        return _RESULT.validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise ConfigurationError(f"{path} is not a result: {error.errors()[0]['msg']}") from None
-
-
 def read_results(folder: Path) -> list[Result]:
     """Return all results in a folder, task by task.
 
@@ -182,9 +147,14 @@ def read_results(folder: Path) -> list[Result]:
     peers: dict[tuple[str, int, str], Series] = {}
     results = []
     for gate in GATES:
-        result = read_result(folder, gate.agent, gate.task.name)
-        if result is None:
+        path = _path(folder, gate.agent, gate.task.name)
+        if not path.is_file():
             continue
+        try:
+            result = _RESULT.validate_json(path.read_bytes())
+        except ValidationError as error:
+            problem = error.errors()[0]["msg"]
+            raise ConfigurationError(f"{path} is not a result: {problem}") from None
         if gate.peer is not None:
             key = (result.task, result.frames, gate.peer)
             if result.peer is not None:

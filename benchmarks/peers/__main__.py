@@ -1,9 +1,10 @@
 """Measure this library beside every library that a user would pick instead.
 
 Beside it: Stable-Baselines3 with sb3-contrib, SBX, skrl, rsl_rl, TorchRL's own losses, collector
-and replay, and plain PyTorch. Each library runs in a child process with the same number of threads;
-the sides of a job take turns, round by round, and the figures are medians. A ratio is the median
-over the rounds of the ratio within a round.
+and replay, and plain PyTorch. Each library runs in a child process with one thread, and the
+rates are per second of its CPU time, which other programs do not lengthen. The sides of a job take
+turns, round by round, and the figures are medians. A ratio is the median over the rounds of the
+ratio within a round. Compiling this library takes up to a minute for each agent and precision.
 
 * `updates`: one gradient step with 256 transitions, two hidden layers of 256, and the observations
   and actions of fanuc: 36 numbers; 6 dimensions, or 13 discrete actions. It runs the library's own
@@ -20,8 +21,8 @@ over the rounds of the ratio within a round.
   on CartPole-v1 with 8 environments, rollouts of 32 steps and 20 epochs of one minibatch.
 * `collection`: SAC's policy acts in a cheap environment of tensors; beside TorchRL's collector, and
   a loop of tensors without TensorDict, which keeps no transition ("plain PyTorch").
-* `sampling`: batches of 256 from a replay of a million transitions, prioritized and uniform.
-  TorchRL's prioritized sampler needs its compiled extension, which is for other releases of torch.
+* `sampling`: batches of 256 from a replay of a million transitions, uniform and, from this
+  library's replay, prioritized.
 * `seas`: PPO on 1,024 seas of marinenav with one vessel each; rollouts of 24 steps, 5 epochs of 4
   minibatches. The other libraries step the same environment through an adapter.
 
@@ -34,9 +35,9 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
-from benchmarks.fixture import Count, one_of
+from benchmarks.fixture import Count
 from benchmarks.peers.jobs import Side
 from benchmarks.peers.libraries import LIBRARIES, builders_of, missing_packages
 from benchmarks.peers.processes import Worker, measure
@@ -48,21 +49,15 @@ from torchrl_gpu.commands import call_with_arguments
 
 def compare(
     *,
-    work: Annotated[str, one_of("work", WORKS)] = "all",
-    threads: Count = 1,
+    work: Literal["updates", "training", "collection", "sampling", "seas", "all"] = "all",
     rounds: Count = 5,
-    compile: bool = True,
     picture: Path | None = None,
 ) -> int:
     """Measure all sides in turns, round by round, and print medians.
 
     Args:
         work: work to measure: updates, training, collection, sampling, seas or all (all).
-        threads: number of CPU threads of every side, at least 1. With one thread the rates are per
-            second of CPU time, which other programs do not lengthen (1).
         rounds: number of rounds after a first one that warms up, at least 1 (5).
-        compile: also measure this library compiled, which takes up to a minute for each agent and
-            precision (true).
         picture: PNG file for a picture of all rates; none without it.
     """
     if picture is not None:
@@ -75,10 +70,10 @@ def compare(
     with ExitStack() as opened:
         workers: dict[str, Worker] = {}
         for name in WORKS if work == "all" else (work,):
-            sides = {job: sides_of(job, installed, compile) for job in WORKS[name].jobs}
+            sides = {job: sides_of(job, installed) for job in WORKS[name].jobs}
             for library in {side.library for each in sides.values() for side in each}:
                 if library not in workers:
-                    workers[library] = opened.enter_context(closing(Worker(library, threads)))
+                    workers[library] = opened.enter_context(closing(Worker(library)))
             done = [measure(name, job, sides[job], workers, rounds) for job in sides]
             print_work(name, done)
             results += done
@@ -88,12 +83,11 @@ def compare(
     return 0
 
 
-def sides_of(job: Job, libraries: list[str], compile: bool) -> list[Side]:
+def sides_of(job: Job, libraries: list[str]) -> list[Side]:
     """Return the sides that can do a job."""
-    sides = [
+    return [
         Side(name, variant) for name in libraries for variant in builders_of(name).get(job.name, {})
     ]
-    return [side for side in sides if compile or "compiled" not in side.variant]
 
 
 if __name__ == "__main__":

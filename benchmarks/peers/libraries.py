@@ -20,8 +20,8 @@ class Library(NamedTuple):
             modules can be imported without the library.
         packages: names of its packages to import.
         install: arguments of pip that bring the packages.
-        is_pinned: whether its process keeps to as many cores as it has threads, because the library
-            has no setting that limits all of its threads.
+        is_pinned: whether its process keeps to one core, because the library has no setting that
+            limits all of its threads.
     """
 
     title: str

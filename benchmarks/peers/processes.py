@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import multiprocessing
 import os
@@ -21,31 +20,27 @@ from benchmarks.peers.libraries import LIBRARIES, builders_of
 from benchmarks.peers.works import Job, Result
 from torchrl_gpu.devices.host import keep_freed_memory
 
+_ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+
 
 class Worker:
-    """Child process of one library; it waits without work between two requests.
-
-    With one thread its clock is CPU time, which other programs on the machine do not lengthen.
+    """Child process of one library with one thread; it waits without work between two requests.
 
     Args:
         library: name of the library.
-        threads: number of CPU threads.
     """
 
-    def __init__(self, library: str, threads: int) -> None:
-        count, several = str(threads), json.dumps(threads > 1)
-        environment = {
-            "OMP_NUM_THREADS": count,
-            "MKL_NUM_THREADS": count,
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={several} "
-            f"intra_op_parallelism_threads={count}",
-        }
+    def __init__(self, library: str) -> None:
         self._library = library
         self._process = ProcessPoolExecutor(
-            1, multiprocessing.get_context("spawn"), _start, (library, threads)
+            1, multiprocessing.get_context("spawn"), _start, (library,)
         )
-        with patch.dict(os.environ, environment):
+        with patch.dict(os.environ, _ONE_THREAD):
             self._process.submit(os.getpid).result()  # starts the process
 
     def measurement(self, job: str, variant: str, units: int) -> Measurement:
@@ -58,14 +53,14 @@ class Worker:
         self._process.shutdown(cancel_futures=True)
 
 
-def _start(library: str, threads: int) -> None:
+def _start(library: str) -> None:
     """Prepare the child process."""
     sys.stdout = sys.stderr  # libraries print messages of their own
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     if LIBRARIES[library].is_pinned and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
-    torch.set_num_threads(threads)
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
+    torch.set_num_threads(1)
     keep_freed_memory()  # as a training of this library does; here every library has it
 
 
@@ -80,10 +75,9 @@ def _seconds(library: str, job: str, variant: str, units: int) -> float:
     if (job, variant) not in _runs:
         torch.manual_seed(0)
         _runs[job, variant] = builders_of(library)[job][variant]()
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    start = clock()
+    start = time.process_time()
     _runs[job, variant](units)
-    return clock() - start
+    return time.process_time() - start
 
 
 def measure(

@@ -7,12 +7,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from torchrl.data import (
-    LazyTensorStorage,
-    TensorDictPrioritizedReplayBuffer,
-    TensorDictReplayBuffer,
-)
-from torchrl.data.replay_buffers import samplers
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
 from benchmarks.fixture import (
     ACTION_DIM,
@@ -32,45 +27,28 @@ ENTRIES = 1_000_000
 _WRITERS = 1_000
 
 
-def build_ours(prioritized: bool, updates: bool = False) -> Run:
-    """Return a run of batches from this library's replay.
-
-    Args:
-        prioritized: sample by priority.
-        updates: also write new priorities of each batch.
-    """
+def build_ours(prioritized: bool) -> Run:
+    """Return a run of batches from this library's replay, drawn uniformly or by priority."""
     build = PrioritizedReplayBuffer if prioritized else ReplayBuffer
     see, act = specs(_WRITERS)
     # Random observations never follow one another, so that each transition takes two rows.
     replay = build(2 * ENTRIES, see, act, _WRITERS, CPU)
     for _ in range(ENTRIES // _WRITERS):
         replay.extend(random_transitions(see, act))
-    priorities = torch.rand(BATCH)
-
-    def sample_and_update() -> None:
-        replay.update_priorities(replay.sample(BATCH), priorities)
-
     if prioritized:  # gives priorities to a part of the entries, so that they differ
-        times(sample_and_update)(100)
-    return times(sample_and_update if updates else partial(replay.sample, BATCH))
+        for _ in range(100):
+            replay.update_priorities(replay.sample(BATCH), torch.rand(BATCH))
+    return times(partial(replay.sample, BATCH))
 
 
-def build_torchrl(prioritized: bool, updates: bool = False) -> Run:
-    """Return a run of batches from TorchRL's replay, see `build_ours`."""
-    storage = LazyTensorStorage(ENTRIES)
-    if prioritized:
-        replay = TensorDictPrioritizedReplayBuffer(
-            alpha=0.5, beta=1.0, storage=storage, batch_size=BATCH
-        )
-    else:
-        replay = TensorDictReplayBuffer(storage=storage, batch_size=BATCH)
+def build_torchrl() -> Run:
+    """Return a run of batches from TorchRL's replay, drawn uniformly.
+
+    Its prioritized sampler needs a compiled extension, which is for other releases of torch.
+    """
+    replay = TensorDictReplayBuffer(storage=LazyTensorStorage(ENTRIES), batch_size=BATCH)
     replay.extend(random_transitions(*specs(ENTRIES)))
-    priorities = torch.rand(BATCH)
-
-    def sample_and_update() -> None:
-        replay.update_tensordict_priority(replay.sample().set("td_error", priorities))
-
-    return times(sample_and_update if updates else replay.sample)
+    return times(replay.sample)
 
 
 def build_sb3() -> Run:
@@ -93,26 +71,12 @@ def build_plain() -> Run:
     return times(replay.sample)
 
 
-# Without its compiled extension, which is for other releases of torch, TorchRL samples uniformly.
-_HAS_TREES = getattr(samplers, "SumSegmentTreeFp32", None) is not None
-
 OURS: Builders = {
     "sampling": {
         "prioritized": partial(build_ours, prioritized=True),
         "uniform": partial(build_ours, prioritized=False),
     },
-    "priorities": {"": partial(build_ours, prioritized=True, updates=True)},
 }
-TORCHRL: Builders = {
-    "sampling": {
-        **({"prioritized": partial(build_torchrl, prioritized=True)} if _HAS_TREES else {}),
-        "uniform": partial(build_torchrl, prioritized=False),
-    },
-    "priorities": {
-        "": partial(build_torchrl, prioritized=True, updates=True),
-    }
-    if _HAS_TREES
-    else {},
-}
+TORCHRL: Builders = {"sampling": {"uniform": build_torchrl}}
 SB3: Builders = {"sampling": {"uniform": build_sb3}}
 PLAIN: Builders = {"sampling": {"uniform": build_plain}}

@@ -80,10 +80,7 @@ WORKS = {
     ),
     "sampling": Work(
         "batches/s from 1e6 transitions",
-        (
-            Job("sampling", "replay sampling", 500, variants=("prioritized",)),
-            Job("priorities", "and new priorities", 300),
-        ),
+        (Job("sampling", "replay sampling", 500, variants=("prioritized",)),),
     ),
     "seas": Work(
         "frames/s of training",
