@@ -24,12 +24,11 @@ from benchmarks.fixture import CPU, Count, Training
 from benchmarks.measuring import Run, take_turns, timed
 from benchmarks.report import print_figures, print_machine, print_table, require
 from envs.gym import GymnasiumEnv
-from envs.gym.vector import Vectorization
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from trainers.training.experience import ReplayExperience
 
-GAME = "ALE/Pong-v5"
+GAME, NUM_ENVS = "ALE/Pong-v5", 8
 LEARNING_RATE, MAX_NORM, EPSILON = 6.25e-5, 10.0, 0.1
 BATCH, FRAMES_PER_UPDATE, TARGET_FRAMES = 32, 4, 1_000
 REPLAY = 20_000
@@ -40,16 +39,14 @@ WORDS = {
 }
 
 
-def build_ours(num_envs: int, vectorization: Vectorization, threads: int) -> Training:
-    """Return a training of this library's DQN.
-
-    Args:
-        num_envs: number of environments, a multiple of 4.
-        vectorization: execution of the environments, see `GymnasiumEnv`.
-        threads: number of threads of ALE's own vectorized code, at least 1.
-    """
-    options = {"num_threads": threads} if vectorization == "vector_entry_point" else {}
-    env = GymnasiumEnv(name=GAME, num_envs=num_envs, vectorization=vectorization, options=options)
+def build_ours() -> Training:
+    """Return a training of this library's DQN."""
+    env = GymnasiumEnv(
+        name=GAME,
+        num_envs=NUM_ENVS,
+        vectorization="vector_entry_point",
+        options={"num_threads": 1},  # of ALE's own vectorized code
+    )
     agent = DQN(
         observation_spec(env),
         action_spec(env),
@@ -66,7 +63,7 @@ def build_ours(num_envs: int, vectorization: Vectorization, threads: int) -> Tra
         batch_size=BATCH,
         utd_ratio=1 / FRAMES_PER_UPDATE,
     )
-    return Training(env, agent, random_frames=10 * num_envs, replay_capacity=REPLAY)
+    return Training(env, agent, random_frames=10 * NUM_ENVS, replay_capacity=REPLAY)
 
 
 def collect(training: Training, frames: int) -> None:
@@ -77,16 +74,11 @@ def collect(training: Training, frames: int) -> None:
         trainer.experience.replay.extend(trainer.collect())
 
 
-def build_theirs(num_envs: int, updates: int) -> Run:
-    """Return a run of frames of Stable-Baselines3's DQN.
-
-    Args:
-        num_envs: number of environments, a multiple of 4.
-        updates: number of updates after each batched step.
-    """
+def build_theirs(updates: int) -> Run:
+    """Return a run of frames of Stable-Baselines3's DQN, with updates after each batched step."""
     model: Any = pkgutil.resolve_name("stable_baselines3:DQN")(
         "CnnPolicy",
-        make_atari_env(GAME, num_envs),
+        make_atari_env(GAME, NUM_ENVS),
         learning_rate=LEARNING_RATE,
         max_grad_norm=MAX_NORM,
         batch_size=BATCH,
@@ -96,7 +88,7 @@ def build_theirs(num_envs: int, updates: int) -> Run:
         exploration_initial_eps=EPSILON,
         exploration_final_eps=EPSILON,
         buffer_size=REPLAY,
-        learning_starts=10 * num_envs,
+        learning_starts=10 * NUM_ENVS,
         # Stores each stack once instead of twice, as the documentation of DQN suggests.
         optimize_memory_usage=True,
         replay_buffer_kwargs={"handle_timeout_termination": False},
@@ -107,19 +99,12 @@ def build_theirs(num_envs: int, updates: int) -> Run:
 
 def measure(
     *,
-    num_envs: Annotated[int, Field(ge=4, multiple_of=4)] = 8,
-    vectorization: Vectorization = "vector_entry_point",
-    threads: Count = 1,
     rounds: Count = 7,
     frames: Annotated[int, Field(ge=8)] = 160,
 ) -> int:
     """Measure collecting and training in turns, and print the medians.
 
     Args:
-        num_envs: number of environments, a multiple of 4 (8).
-        vectorization: execution of this library's environments: sync, async or vector_entry_point
-            (vector_entry_point, as in the presets).
-        threads: number of CPU threads of PyTorch, and of ALE's own vectorized code, at least 1 (1).
         rounds: number of rounds after a first one that warms up, at least 1 (7).
         frames: number of frames per measurement of training, at least 8; collecting takes four
             times as many (160).
@@ -128,15 +113,15 @@ def measure(
         ConfigurationError: Stable-Baselines3 or the extra `atari` is not installed.
     """
     require("stable_baselines3")
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     print_machine()
-    training = build_ours(num_envs, vectorization, threads)
-    updates = num_envs // FRAMES_PER_UPDATE
+    training = build_ours()
+    updates = NUM_ENVS // FRAMES_PER_UPDATE
     samples = take_turns(
         {
-            ("sb3", "collecting"): timed(build_theirs(num_envs, updates=0), 4 * frames),
+            ("sb3", "collecting"): timed(build_theirs(updates=0), 4 * frames),
             ("ours", "collecting"): timed(partial(collect, training), 4 * frames),
-            ("sb3", "training"): timed(build_theirs(num_envs, updates), frames),
+            ("sb3", "training"): timed(build_theirs(updates), frames),
             ("ours", "training"): timed(training, frames),
         },
         rounds,
@@ -150,7 +135,7 @@ def measure(
         rows.append([text, f"{sb3:,.0f}", f"{ours:,.0f}", f"{ratio:.2f} x"])
         figures |= {f"sb3_{kind}": round(sb3, 1), f"ours_{kind}": round(ours, 1)}
         figures[f"{kind}_ratio"] = round(ratio, 3)
-    print(f"DQN on {GAME}, {num_envs} environments, this library's by {vectorization}")
+    print(f"DQN on {GAME}, {NUM_ENVS} environments, this library's by vector_entry_point")
     print_table(["frames/s", "SB3", "ours", "median ratio"], rows)
     print_figures(figures)
     return 0

@@ -1,8 +1,8 @@
 """Measure gradient steps per second of every agent in each precision: eager, compiled, captured.
 
 All executions of an agent learn from the same batch and are measured in turns, round by round; the
-figures are medians of the rounds. With one thread on a CPU the seconds are CPU time, which other
-programs on the machine do not lengthen. Compilation takes up to a minute for each agent and
+figures are medians of the rounds. PyTorch has one thread; on a CPU the seconds are CPU time, which
+other programs on the machine do not lengthen. Compilation takes up to a minute for each agent and
 precision. Graphs are captured where the device has them, of eager and of compiled updates.
 
 A second table says how far the parameters of a compiled or captured agent are from those of an
@@ -18,15 +18,15 @@ import importlib
 import logging
 import sys
 import time
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from agents.base import Agent
 from benchmarks.fixture import (
     BATCH,
+    HIDDEN,
     WIDTH,
     Count,
     build_agent,
@@ -41,7 +41,7 @@ from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.devices.host import keep_freed_memory
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.execution.execution import EAGER, CompileMode, Execution, GraphMode
+from torchrl_gpu.execution.execution import CompileMode, Execution, GraphMode
 from torchrl_gpu.execution.precision import precisions_of
 from trainers.components.choices import learning_agents
 
@@ -63,31 +63,26 @@ class Mode(NamedTuple):
 
 
 class Case(NamedTuple):
-    """An agent to measure, the size of its work, and the device."""
+    """An agent to measure, and the device."""
 
     agent_class: type[Agent]
-    width: int
-    rows: int
     device: torch.device
 
     def build(self) -> Agent:
         """Return an agent with two hidden layers and otherwise default settings."""
         torch.manual_seed(0)
         see, act = specs(1, kind=kind_of(self.agent_class), device=self.device)
-        hidden_sizes = (self.width, self.width)
-        return build_agent(
-            self.agent_class, see, act, hidden_sizes=hidden_sizes, batch_size=self.rows
-        )
+        return build_agent(self.agent_class, see, act, hidden_sizes=HIDDEN, batch_size=BATCH)
 
-    def step(self, execution: Execution = EAGER) -> Call:
+    def step(self, execution: Execution) -> Call:
         """Return a function that does one gradient step of a new agent."""
         agent = self.build()
-        return gradient_step(agent, random_batch(agent, self.rows), execution)
+        return gradient_step(agent, random_batch(agent, BATCH), execution)
 
     def end(self, execution: Execution) -> tuple[Tensor, Tensor]:
         """Return all parameters of a new agent, and those after 50 gradient steps."""
         agent = self.build()
-        steps = [gradient_step(agent, random_batch(agent, self.rows), execution) for _ in range(5)]
+        steps = [gradient_step(agent, random_batch(agent, BATCH), execution) for _ in range(5)]
         start = nn.utils.parameters_to_vector(agent.parameters()).detach().clone()
         torch.manual_seed(1)
         for step in range(AGREEMENT_STEPS):
@@ -108,47 +103,33 @@ class Case(NamedTuple):
         return float((other - eager).norm() / (eager - start).norm())
 
 
-def measure(
-    *,
-    device: str = "auto",
-    batch: Annotated[int, Field(ge=8, multiple_of=8)] = BATCH,
-    width: Count = WIDTH,
-    rounds: Count = 9,
-    threads: Count = 1,
-    compile: CompileMode = "default",
-) -> int:
+def measure(*, device: str = "auto", rounds: Count = 9) -> int:
     """Measure every agent in every precision of the device and print the medians.
 
     Args:
         device: compute device: auto, cpu, cuda, ... (auto).
-        batch: number of transitions per gradient step, a multiple of 8 (256).
-        width: width of the two hidden layers (256).
         rounds: number of rounds of 10 gradient steps for each execution (9).
-        threads: number of CPU threads of PyTorch, at least 1 (1).
-        compile: compiler mode beside eager execution; off for eager execution alone (default).
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     keep_freed_memory()
     resolved = resolve_device(device)
     accelerator = accelerator_of(resolved)
     print_machine()
     print(
-        f"gradient steps/s on {describe_device(resolved)}: {batch} transitions, 2 hidden layers of "
-        f"{width}\n"
+        f"gradient steps/s on {describe_device(resolved)}: {BATCH} transitions, 2 hidden layers of "
+        f"{WIDTH}\n"
     )
     is_cpu = accelerator.kind == "cpu"
-    clock = time.process_time if is_cpu and threads == 1 else time.perf_counter
+    clock = time.process_time if is_cpu else time.perf_counter
     skipped = ("fp16",) if is_cpu else ()  # few CPUs have instructions for it
     precisions = [name for name in precisions_of(resolved) if name not in skipped]
-    has_compiler = compile != "off" and accelerator.compile
-    compilers: tuple[CompileMode, ...] = ("off", compile) if has_compiler else ("off",)
+    compilers: tuple[CompileMode, ...] = ("off", "default") if accelerator.compile else ("off",)
     captures: tuple[GraphMode, ...] = ("off", "on") if accelerator.graphs else ("off",)
     modes = [Mode(c, g) for g in captures for c in compilers]
     names = {f"{p} {m.name}".strip(): (p, *m) for m in modes for p in precisions}
     cases = {
-        name: Case(agent_class, width, batch, resolved)
-        for name, agent_class in sorted(learning_agents().items())
+        name: Case(agent_class, resolved) for name, agent_class in sorted(learning_agents().items())
     }
     rows: list[list[str]] = []
     figures: dict[str, float] = {}

@@ -22,13 +22,11 @@ from benchmarks.learning.runs import OurJob, new_folder
 from benchmarks.report import picture as picture_of
 from benchmarks.report import print_figures, print_machine, print_table, require
 from torchrl_gpu.commands import call_with_arguments
-from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.intervals import wilson_interval
 
 MILESTONES = (0.90, 0.95, 0.98)
-PICTURE = Path("docs/results/fanuc_learning.png")
-CURVE_FRAMES = 60_000
 CURVE = (
+    "trainer.total_frames=60000",
     "trainer.evaluate_untrained=true",
     "trainer.evaluation_interval=5000",
     "trainer.evaluation_episodes=128",
@@ -46,32 +44,23 @@ class Seed(NamedTuple):
 def learn(
     *,
     seeds: Count = 3,
-    frames: Count | None = None,
     runs: Path = Path("runs/benchmark"),
-    picture: Path | None = None,
+    picture: Path = Path("docs/results/fanuc_learning.png"),
 ) -> int:
     """Train each seed, draw the learning curves, and print a table and a final JSON object.
 
     Args:
         seeds: number of seeds, starting at 0, at least 1 (3).
-        frames: environment steps of each run, at least 1, instead of the command's own budget;
-            needs `picture`.
         runs: folder of the runs (runs/benchmark).
         picture: file of the learning curves (docs/results/fanuc_learning.png).
 
     Raises:
-        ConfigurationError: matplotlib is not installed, `frames` is given without `picture`, or a
-            run failed.
+        ConfigurationError: matplotlib is not installed, or a run failed.
     """
     require("matplotlib")
-    if frames is not None and picture is None:
-        raise ConfigurationError(
-            f"frames={frames}: not the command's own budget; name a picture for it: picture=..."
-        )
-    picture = picture or PICTURE
     print_machine()
     folder = new_folder(runs)
-    results = [_train(seed, folder / f"seed_{seed}", frames) for seed in range(seeds)]
+    results = [_train(seed, folder / f"seed_{seed}") for seed in range(seeds)]
     draw(results, picture)
 
     timed = [result.timed for result in results]
@@ -104,13 +93,11 @@ def learn(
     return 0
 
 
-def _train(seed: int, folder: Path, frames: int | None) -> Seed:
+def _train(seed: int, folder: Path) -> Seed:
     """Carry out the two runs of a seed."""
     command = ("-m", "trainers.run", "agent=sac", "env=fanuc", f"seed={seed}")
-    budget = () if frames is None else (f"trainer.total_frames={frames}",)
-    beginning = (f"trainer.total_frames={min(frames or CURVE_FRAMES, CURVE_FRAMES)}", *CURVE)
     runs = []
-    for name, settings in (("curve", beginning), ("timed", budget)):
+    for name, settings in (("curve", CURVE), ("timed", ())):
         home = folder / name
         job = OurJob("sac", seed, (*command, *settings, f"runs={home}"), home, threads=None)
         runs.append(run := job.run())

@@ -15,13 +15,11 @@ import sys
 
 import torch
 from pydantic import Json
-from torch import Tensor
 
 from benchmarks.fixture import Count, Seconds, Sizes, random_steps
-from benchmarks.measuring import Run, repeated, take_turns, timed
+from benchmarks.measuring import Run, take_turns, timed
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.marinenav import MarineNavEnv
-from envs.marinenav.simulator import flatten
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 
@@ -48,19 +46,6 @@ def steps_within(run: Run, seconds: float, device: torch.device) -> int:
     return max(3, round(seconds * timed(run, 3, device=device)()))
 
 
-def size_in_bytes(tensors: dict[str, Tensor]) -> int:
-    """Return the memory of tensors in bytes."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-
-
-def copy_speed(device: torch.device) -> float:
-    """Return the memory bandwidth of the device in bytes read and written per second."""
-    source = torch.ones(2**26, device=device)
-    target = torch.empty_like(source)
-    copy = repeated(lambda: target.copy_(source), device=device)
-    return 2 * source.numel() * source.element_size() * max(copy() for _ in range(5))
-
-
 def active_robots(env: MarineNavEnv) -> float:
     """Return the mean number of active robots in a sea over episodes of random actions."""
     advance, state = env.tensor_loop()
@@ -76,44 +61,38 @@ def measure(
     *,
     sizes: Json[Sizes] = (1, 16, 256, 4096, 16384),
     device: str = "cpu",
-    threads: Count = 2,
     rounds: Count = 5,
     seconds: Seconds = 1.0,
-    compile_step: bool = False,
 ) -> int:
     """Measure each batch size and the overhead of TorchRL, and print the medians.
 
     Args:
         sizes: numbers of seas in the batch, each at least 1 ([1,16,256,4096,16384]).
         device: compute device: auto, cpu, cuda, ... (cpu).
-        threads: number of CPU threads of PyTorch, at least 1 (2).
         rounds: number of measurements of each size, at least 1 (5).
         seconds: duration of each measurement in seconds, above 0 (1).
-        compile_step: fuse the step with torch.compile (false).
 
     Raises:
         ConfigurationError: the device is not available.
     """
     resolved = resolve_device(device)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(2)
     print_machine()
 
     def build(seas: int) -> MarineNavEnv:
-        env = MarineNavEnv(num_envs=seas, device=resolved, compile_step=compile_step)
+        env = MarineNavEnv(num_envs=seas, device=resolved)
         env.reset()
         return env
 
-    active, bandwidth = active_robots(build(ACTIVE_SEAS)), copy_speed(resolved)
-    print(f"{active:.2f} of 5 robots are active on average; {bandwidth / 1e9:.0f} GB/s copied\n")
-    rows, speeds, memory = [], {}, 0.0
+    active = active_robots(build(ACTIVE_SEAS))
+    print(f"{active:.2f} of 5 robots are active on average\n")
+    rows, speeds = [], {}
     for size in sizes:
         env = build(size)
         step = random_steps(env)
         steps = steps_within(step, seconds, resolved)
         samples = take_turns({size: timed(step, steps, per_unit=size, device=resolved)}, rounds)
         seas = samples.rate(size)
-        memory = size_in_bytes(flatten(env.tensor_loop()[1])) / size
-        floor = 2 * memory / bandwidth
         speeds[size] = active * seas
         rows.append(
             [
@@ -122,13 +101,10 @@ def measure(
                 f"{speeds[size]:,.0f}",
                 f"{speeds[size] / REFERENCE:,.1f} x",
                 f"{1e6 / seas:,.2f}",
-                f"{1e6 * floor:,.3f}",
             ]
         )
-    header = ["seas", "sea-steps/s", "robot-steps/s", "of reference", "us a sea", "floor, us"]
+    header = ["seas", "sea-steps/s", "robot-steps/s", "of reference", "us a sea"]
     print_table(header, rows)
-    print(f"state of a sea: {memory:,.0f} bytes; the floor is reading and writing it once")
-
     env = build(OVERHEAD_SEAS)
     ways = {"plain": plain_steps(env), "torchrl": random_steps(env)}
     steps = steps_within(ways["plain"], seconds, resolved)
@@ -141,7 +117,6 @@ def measure(
             "reference": REFERENCE,
             "overhead_1024": round(overhead, 4),
             "active_robots": round(active, 3),
-            "bytes_per_sea": round(memory, 1),
         }
     )
     return 0

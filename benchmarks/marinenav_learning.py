@@ -42,7 +42,6 @@ def learn(
     agent: Literal["ac_iqn", "sac", "ddpg", "all"] = "all",
     execution: Literal["fp32", "bf16 compiled", "all"] = "all",
     seeds: Count = 1,
-    frames: Count | None = None,
     runs: Path = Path("runs/benchmark"),
 ) -> int:
     """Train agents in both executions, judge all checkpoints, and print minutes and success.
@@ -51,7 +50,6 @@ def learn(
         agent: agent to train: ac_iqn, sac, ddpg or all (all).
         execution: execution to train in: fp32, bf16 compiled or all (all).
         seeds: number of seeds, starting at 0, at least 1 (1).
-        frames: environment steps of each run, at least 1, instead of those of the presets.
         runs: folder of the runs (runs/benchmark).
 
     Raises:
@@ -59,7 +57,6 @@ def learn(
     """
     print_machine()
     folder = new_folder(runs, "marinenav_")
-    budget = () if frames is None else (f"trainer.total_frames={frames}",)
     cases = [
         (name, mode, seed)
         for name in (AGENTS if agent == "all" else (agent,))
@@ -69,7 +66,7 @@ def learn(
     rows, figures = [], []
     for name, mode, seed in cases:
         home = folder / f"{name}_{mode.replace(' ', '_')}_{seed}"
-        points, kept = _train(name, seed, home, (*EXECUTIONS[mode], *budget))
+        points, kept = _train(name, seed, home, EXECUTIONS[mode])
         reached = [first_reaching(milestone, points) for milestone in MILESTONES]
         row = [f"{name}, {mode}, seed {seed}"]
         row += ["-" if point is None else f"{point.seconds / 60:.1f}" for point in reached]

@@ -15,9 +15,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import Field
 from tensordict import TensorDictBase
 
 from benchmarks.fixture import Count
@@ -64,7 +63,6 @@ def scores(
     train: bool = False,
     episodes: Count = 100,
     device: str = "auto",
-    seed: Annotated[int, Field(ge=0)] = 0,
 ) -> int:
     """Evaluate shipped policies and baselines on the same episodes, after training on request.
 
@@ -74,7 +72,6 @@ def scores(
             policy of the best checkpoint in pretrained/marinenav (false).
         episodes: number of episodes at each of the six levels, at least 1 (100).
         device: compute device: auto, cpu, cuda, ... (auto).
-        seed: seed of the episodes, at least 0 (0).
 
     Raises:
         ConfigurationError: the agent has no policy file, or the device is not available.
@@ -99,12 +96,12 @@ def scores(
             policies[name] = load_policy(_file(name), place).policy
             state = load_checkpoint(_file(name))
             training[name] = (state["frames"], state["seconds"] / 60.0)
-    scenarios = draw_scenarios(PAPER_STAGES, episodes, seed)
+    scenarios = draw_scenarios(PAPER_STAGES, episodes, seed=0)
     rows: list[list[str]] = []
     figures: dict[str, Any] = {}
     for name, policy in policies.items():
         start = time.perf_counter()
-        found_scores = evaluate(policy, scenarios=scenarios, device=place, seed=seed)
+        found_scores = evaluate(policy, scenarios=scenarios, device=place, seed=0)
         frames, minutes = training.get(name, (0, math.nan))
         rows.append(
             [name, *_cells(found_scores), f"{frames:,}" if frames else "", _number(minutes, 0)]

@@ -5,7 +5,6 @@ mean of several samples. The growth compares the last third of the samples after
 the first third, by their 90th percentiles.
 
     python -m benchmarks.memory agent=sac env=fanuc minutes=30
-    python -m benchmarks.memory agent=dqn env=gym settings="env.name=CartPole-v1"
 """
 
 from __future__ import annotations
@@ -19,11 +18,10 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import psutil
 import torch
-from pydantic import Field
 
 from benchmarks.fixture import Seconds
 from benchmarks.report import print_figures, print_machine, print_table
@@ -33,6 +31,7 @@ from torchrl_gpu.devices.kinds import accelerator_of
 from trainers.run import run
 
 _ROWS = 12
+_WARM_UP = 0.2  # share of the time that the growth leaves out
 
 # The replay fills during the warm-up: its pages become resident as they are written.
 _SETTINGS = (
@@ -95,9 +94,7 @@ def measure(
     agent: str = "sac",
     env: str = "fanuc",
     minutes: Seconds = 30.0,
-    warm_up: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2,
     device: str = "auto",
-    settings: str = "",
 ) -> int:
     """Train for some minutes and print memory by time, and its growth after the warm-up.
 
@@ -105,9 +102,7 @@ def measure(
         agent: name of the agent (sac).
         env: name of the environment (fanuc).
         minutes: duration of the training in minutes, above 0 (30).
-        warm_up: share of the time that the growth leaves out, 0 to below 1 (0.2).
         device: compute device, as in the main program (auto).
-        settings: further settings of the main program, separated by spaces (none).
     """
     resolved = resolve_device(device)
     print_machine()
@@ -118,7 +113,7 @@ def measure(
     with tempfile.TemporaryDirectory() as runs, suppress(KeyboardInterrupt):
         chosen = (f"agent={agent}", f"env={env}", f"device={device}", f"runs={runs}")
         sampler.start()
-        run(*chosen, *_SETTINGS, *settings.split())
+        run(*chosen, *_SETTINGS)
     size = max(1, len(samples) // _ROWS)
     rows = []
     for first in range(0, len(samples), size):
@@ -126,7 +121,7 @@ def measure(
         means = (statistics.mean(column) for column in list(zip(*group, strict=True))[1:])
         rows.append([f"{group[-1].minutes:.1f}", *(f"{mean:,.1f}" for mean in means)])
     print_table(["minutes", "process, MiB", "workers, MiB", "device, MiB"], rows)
-    warm = [sample for sample in samples if sample.minutes >= warm_up * minutes]
+    warm = [sample for sample in samples if sample.minutes >= _WARM_UP * minutes]
     figures = {
         f"{name}_growth_percent": round(growth([getattr(s, name) for s in warm]), 2)
         for name in ("process", "workers", "device")

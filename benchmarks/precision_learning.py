@@ -13,9 +13,7 @@ import statistics
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, Literal
-
-from pydantic import Field
+from typing import Final, Literal
 
 from benchmarks.fixture import Count
 from benchmarks.learning.results import Run
@@ -23,7 +21,6 @@ from benchmarks.learning.runs import OurJob, new_folder
 from benchmarks.learning.tasks import TASKS, Gate
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
-from torchrl_gpu.execution.precision import PrecisionName
 
 _PENDULUM = replace(TASKS["pendulum"], evaluations=5, closing_episodes=200)
 _FANUC = replace(TASKS["fanuc"], evaluations=4, evaluation_episodes=100, closing_episodes=300)
@@ -38,18 +35,14 @@ GATES: Final = (
 def learn(
     *,
     task: Literal["pendulum", "fanuc", "all"] = "all",
-    precision: PrecisionName = "bf16",
     seeds: Count = 3,
-    frames: Annotated[int, Field(ge=10)] | None = None,
     runs: Path = Path("runs/precision_learning"),
 ) -> int:
-    """Train each task in fp32 and another precision, and print the scores of all seeds.
+    """Train each task in fp32 and bf16, and print the scores of all seeds.
 
     Args:
         task: task to learn: pendulum, fanuc or all (all).
-        precision: precision beside fp32: tf32, bf16 or fp16 (bf16).
         seeds: number of seeds, starting at 0, at least 1 (3).
-        frames: environment steps of each run, at least 10, instead of the tasks' own budgets.
         runs: folder of the runs (runs/precision_learning).
 
     Raises:
@@ -60,10 +53,9 @@ def learn(
     figures = {}
     for gate in GATES:
         if task in (gate.task.name, "all"):
-            gate = replace(gate, frames=frames or gate.frames)
             learned: list[tuple[str, Run]] = []
             for seed in range(seeds):
-                for name in ("fp32", precision):
+                for name in ("fp32", "bf16"):
                     home = folder / gate.name / f"{name}_{seed}"
                     job = OurJob.of(gate, seed, home, f"precision={name}")
                     learned.append((name, job.run()))

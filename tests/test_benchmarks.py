@@ -24,7 +24,6 @@ NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("atari",): ("stable_baselines3",),
     ("fanuc",): ("stable_baselines3",),
     ("fanuc_learning",): ("matplotlib",),
-    ("growth", "picture=unwritten.png"): ("matplotlib",),
     ("learning", *LEARN): ("matplotlib",),
     ("learning.report",): ("matplotlib",),
     ("stable_baselines", *TRAIN): ("stable_baselines3", "sb3_contrib"),

@@ -65,7 +65,7 @@ def test_fanuc_learning_prints_a_table_and_a_json_line(
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     picture = tmp_path / "picture.png"
-    assert fanuc_learning.learn(seeds=2, frames=100, runs=tmp_path / "runs", picture=picture) == 0
+    assert fanuc_learning.learn(seeds=2, runs=tmp_path / "runs", picture=picture) == 0
     assert picture.stat().st_size > 5_000
     lines = capsys.readouterr().out.splitlines()
     assert "90.0%  87.1% to 92.3%" in "\n".join(lines)
@@ -96,7 +96,7 @@ def test_precision_learning_compares_seeds_that_differ_in_precision_alone(
     program.write_text(f"#!{sys.executable}\n{WRITE_RUN}\n{record}\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    assert precision_learning.learn(seeds=2, frames=100, runs=tmp_path / "runs") == 0
+    assert precision_learning.learn(seeds=2, runs=tmp_path / "runs") == 0
     said = commands.read_text().splitlines()
     assert len(said) == len(precision_learning.GATES) * 2 * 2
     for single, half in zip(said[::2], said[1::2], strict=True):
@@ -119,7 +119,7 @@ def test_marinenav_learning_judges_the_checkpoints_of_both_executions(
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(marinenav_learning, "EPISODES", 2)
-    assert marinenav_learning.learn(agent="ddpg", frames=100, runs=tmp_path / "runs") == 0
+    assert marinenav_learning.learn(agent="ddpg", runs=tmp_path / "runs") == 0
     printed = capsys.readouterr().out
     figures = json.loads(printed.splitlines()[-1])["runs"]
     assert [run["execution"] for run in figures] == ["fp32", "bf16 compiled"]
