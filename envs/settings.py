@@ -5,12 +5,33 @@ Descriptions in the docstring of an environment are only those of its other sett
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import torch
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.environments import environment
+
+
+def with_defaults(
+    env: type[environment.Environment], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return settings, completed by the defaults of the constructor of an environment.
+
+    Settings of a subclass can lack arguments of its base class.
+    """
+    defaults = {name: parameter.default for name, parameter in parameters_of(env).items()}
+    return {**defaults, **settings}
+
+
+def _device(name: torch.device | str) -> torch.device:
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise ValueError("not a device of PyTorch, such as cpu or cuda:0") from None
+
 
 NumEnvs = Annotated[int, Field(ge=1, description="number of environments simulated in parallel")]
 MaxEpisodeSteps = Annotated[
@@ -25,7 +46,9 @@ FrameStack = Annotated[
         "an episode fills the stack",
     ),
 ]
-Device = Annotated[torch.device | str, Field(description="device of the policy")]
+Device = Annotated[
+    torch.device | str, AfterValidator(_device), Field(description="device of the policy")
+]
 Mode = Annotated[
     environment.Mode, Field(description="purpose of the environment: `train`, `eval` or `demo`")
 ]

@@ -27,7 +27,7 @@ from envs.fanuc.simulation import STEP_SECONDS
 from envs.fanuc.targets import GRADES, Grade, load_targets
 from envs.fanuc.worker_pool import WorkerPool
 from envs.genesis import GENESIS_MEMORY, simulator_device
-from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed
+from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.environments.capabilities import Capabilities
@@ -168,6 +168,7 @@ class FanucEnv(Environment):
     @classmethod
     def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
         """Return the capabilities of an environment: see `Environment.capabilities_of`."""
+        settings = with_defaults(FanucEnv, settings)
         capabilities = Capabilities(
             discrete_actions=_joint_moves(),
             step_seconds=STEP_SECONDS,

@@ -21,7 +21,15 @@ from envs.lift_cube.scene import Scene
 from envs.lift_cube.simulation import STEP_SECONDS, Simulation, environment_memory
 from envs.lift_cube.starts import Draws, Starts, draw_sizes
 from envs.lift_cube.task import TERMS, Task, judge, measure
-from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Seed
+from envs.settings import (
+    Device,
+    FrameStack,
+    MaxEpisodeSteps,
+    Mode,
+    NumEnvs,
+    Seed,
+    with_defaults,
+)
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import Environment
@@ -302,6 +310,7 @@ class LiftCubeEnv(Environment):
     @classmethod
     def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
         """Return the capabilities of an environment: see `Environment.capabilities_of`."""
+        settings = with_defaults(LiftCubeEnv, settings)
         num_envs, pixels = settings["num_envs"], settings["pixels"]
         sizes = len(draw_sizes(settings["size"], num_envs, 0))
         return Capabilities(

@@ -15,7 +15,7 @@ from envs.marinenav.scale import Normalize, drawn_limits, given_limits, make_uni
 from envs.marinenav.scenario import check_scenarios, to_sea
 from envs.marinenav.sea_env import SeaEnv, sea_capabilities
 from envs.marinenav.simulator import ScenarioSimulator, Simulator
-from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed
+from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.errors import ConfigurationError
@@ -123,6 +123,7 @@ class MarineNavEnv(SeaEnv):
     @classmethod
     def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
         """Return the capabilities of an environment: see `Environment.capabilities_of`."""
+        settings = with_defaults(MarineNavEnv, settings)
         kinds = ("num_robots", "num_vortices", "num_obstacles")
         return sea_capabilities(Size(*(settings[kind] for kind in kinds)), device)
 
@@ -134,7 +135,7 @@ class MarineNavEnv(SeaEnv):
         noise: bool = True,
         *,
         normalize: bool = False,
-        device: torch.device | str = "cpu",
+        device: Device = "cpu",
         seed: int = 0,
     ) -> SeaEnv:
         """Return an environment with one sea for each given initial state.
