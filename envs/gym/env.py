@@ -26,7 +26,7 @@ from envs.gym.vector import (
     one_line,
     registered,
 )
-from envs.settings import Mode, NumEnvs
+from envs.settings import Mode, NumEnvs, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import Environment
@@ -137,12 +137,13 @@ class GymnasiumEnv(Environment):
         self._begun: Tensor | None = None  # the actions of the step in flight
         metadata = self._vector.metadata
         usual_step_seconds = 1.0 / (metadata.get("render_fps") or _USUAL_FPS)
-        self.capabilities = Capabilities(
+        settings = {"num_envs": num_envs, "vectorization": vectorization}
+        self.capabilities = replace(
+            self.capabilities_of(settings, self.device),
             discrete_actions=self._actions.table(action_levels),
             frame_stacks=self._stacks.counts,
             step_seconds=STEP_SECONDS if is_atari else usual_step_seconds,
             can_render=is_atari or "rgb_array" in (metadata.get("render_modes") or ()),
-            **_of_processes(vectorization, num_envs),
         )
         clips = is_atari if clip_rewards is None else clip_rewards
         self._clips_rewards = clips and mode == "train"
@@ -200,15 +201,20 @@ class GymnasiumEnv(Environment):
 
     @classmethod
     def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
-        """Return the capabilities of an environment: see `Environment.capabilities_of`.
+        """Return the capabilities that follow from settings: see `Environment.capabilities_of`.
 
-        They follow from its spaces and metadata, for which one copy is made and closed again.
+        The others follow from the spaces and metadata of Gymnasium's environment. It is not made to
+        ask for them: that may take long, and some simulators allow one instance per process.
         """
-        num_envs, vectorization = settings["num_envs"], settings["vectorization"]
-        way = "sync" if vectorization == "async" else vectorization
-        sample = cls(**{**settings, "num_envs": 1, "vectorization": way})
-        sample.close()
-        return replace(sample.capabilities, **_of_processes(vectorization, num_envs))
+        settings = with_defaults(GymnasiumEnv, settings)
+        if settings["vectorization"] != "async":
+            return Capabilities()
+        return Capabilities(
+            can_overlap=True,
+            max_evaluation_envs=settings["num_envs"],
+            envs_per_core=1,
+            simulator_device=torch.device("cpu"),
+        )
 
     def render(self, index: int = 0) -> Tensor:
         """Draw the current state of one environment.
@@ -237,15 +243,3 @@ class GymnasiumEnv(Environment):
         """Close the environments and end their processes; may be called again."""
         close_vector(self._vector)
         super().close(raise_if_closed=False)
-
-
-def _of_processes(vectorization: Vectorization, num_envs: int) -> dict[str, Any]:
-    """Return the capabilities of copies that run in one process each; none of other copies."""
-    if vectorization != "async":
-        return {}
-    return {
-        "can_overlap": True,
-        "max_evaluation_envs": num_envs,
-        "envs_per_core": 1,
-        "simulator_device": torch.device("cpu"),
-    }

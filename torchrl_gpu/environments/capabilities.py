@@ -11,7 +11,7 @@ from tensordict import NestedKey
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an environment can do; known before it is built.
+    """What an environment can do; known before it is built, as far as its settings determine it.
 
     In an environment with a group of robots, keys are those in the group.
 
