@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -41,6 +42,9 @@ class Environment(EnvBase):
     def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
         """Return the `capabilities` of an environment before it is built.
 
+        A run decides by them on overlap, and on the number of environments for training and
+        evaluation. Attributes that only the built environment can determine have their defaults.
+
         Args:
             settings: constructor arguments by name, without those that the program passes (`mode`,
                 `device`, `seed`).
@@ -48,7 +52,7 @@ class Environment(EnvBase):
         """
         return cls.capabilities
 
-    @property
+    @cached_property  # unlike a property, it lets a subclass assign the attribute
     def num_envs(self) -> int:
         """Number of environments in the batch."""
         return int(self.batch_size[0])
