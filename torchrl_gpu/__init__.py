@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from torchrl_gpu.arguments import checked as checked
     from torchrl_gpu.devices.device import resolve_device as resolve_device
     from torchrl_gpu.environments.action_table import ActionTable as ActionTable
-    from torchrl_gpu.environments.action_table import with_action_table as with_action_table
     from torchrl_gpu.environments.adapter import as_environment as as_environment
+    from torchrl_gpu.environments.discrete import with_action_table as with_action_table
     from torchrl_gpu.environments.environment import Environment as Environment
     from torchrl_gpu.environments.robots import SharedPolicy as SharedPolicy
     from torchrl_gpu.environments.specs import action_spec as action_spec
@@ -54,6 +54,6 @@ else:
             "observation_spec": "torchrl_gpu.environments.specs",
             "redirect_cuda": "torchrl_gpu.redirect.block",
             "resolve_device": "torchrl_gpu.devices.device",
-            "with_action_table": "torchrl_gpu.environments.action_table",
+            "with_action_table": "torchrl_gpu.environments.discrete",
         },
     )

@@ -14,6 +14,7 @@ from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase, VecGymEnvTransform
 from torchrl.envs.utils import step_mdp
 
+from torchrl_gpu.environments.action_table import ActionTable, rows_of
 from torchrl_gpu.environments.bookkeeping import (
     Path,
     bookkeeping_keys,
@@ -45,8 +46,9 @@ def as_environment(env: EnvBase) -> Environment:
     The wrapper keeps everything else that the environment needs between two steps, so a TensorDict
     with the action is sufficient to step it. It has the capabilities of an `Environment` beneath
     the transforms, except `frame_stacks`, because transforms may change the frames, and
-    `can_overlap`. Its state contains that of all transforms, so running statistics are restored
-    even where the episodes of the environment start anew.
+    `can_overlap`. A transform `ActionTable` turns `discrete_actions` into `action_table`. The state
+    of the wrapper contains that of all transforms, so running statistics are restored even where
+    the environment starts new episodes.
 
     Raises:
         ConfigurationError: the environment has several action keys, has observations or rewards
@@ -92,9 +94,13 @@ class AdaptedEnvironment(EnvironmentView):
             for path in (reader.path for reader in self._readers)
             if path in hidden and path[: len(acting)] == acting
         )
+        can = self.capabilities
+        takes_values = self._inner_action.dtype.is_floating_point
         self.capabilities = replace(
-            self.capabilities,
-            outcome_keys=self.capabilities.outcome_keys + outcomes,
+            can,
+            discrete_actions=can.discrete_actions if takes_values else None,
+            action_table=_applied_table(env) or can.action_table,
+            outcome_keys=can.outcome_keys + outcomes,
             frame_stacks={},
             can_overlap=False,
         )
@@ -273,6 +279,12 @@ def _refuse_lost_observations(env: EnvBase) -> None:
                 "env: a GymEnv with num_envs loses the last observation of every episode; "
                 "batch it by SerialEnv or ParallelEnv, or use envs.gym.GymnasiumEnv"
             )
+
+
+def _applied_table(env: EnvBase) -> tuple[tuple[float, ...], ...] | None:
+    """Return the table of the transform `ActionTable`; None without this transform."""
+    transforms = (t for level in transformed_levels(env) for t in single_transforms(level))
+    return next((rows_of(t.table) for t in transforms if isinstance(t, ActionTable)), None)
 
 
 def _copy(state: Any) -> Any:

@@ -8,8 +8,11 @@ from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
 from tests.helpers.environments import IdentityEnv
-from torchrl_gpu.environments.action_table import ActionTable, with_action_table
+from torchrl_gpu.environments.action_table import ActionTable, rows_of
+from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.discrete import with_action_table
 from torchrl_gpu.environments.specs import action_kind
+from torchrl_gpu.errors import ConfigurationError
 
 TABLE = torch.tensor([[-0.5], [0.0], [0.25], [1.0]])
 
@@ -38,6 +41,13 @@ def test_an_index_becomes_the_row_of_the_table(discrete: Callable[[IdentityEnv],
 @pytest.mark.parametrize("discrete", [transformed, view])
 def test_discrete_actions_pass_check_env_specs(discrete: Callable[[IdentityEnv], EnvBase]) -> None:
     check_env_specs(discrete(IdentityEnv(num_envs=4, action_dim=1)))
+
+
+def test_the_adapter_declares_the_table_that_a_transform_applies() -> None:
+    env = as_environment(transformed(IdentityEnv(num_envs=4, action_dim=1)))
+    assert env.capabilities.action_table == rows_of(TABLE)
+    with pytest.raises(ConfigurationError, match="IdentityEnv has no table of discrete actions"):
+        _ = env.discrete_actions
 
 
 def test_the_view_declares_the_table_that_it_applies() -> None:

@@ -16,11 +16,10 @@ from torchrl.envs.utils import check_env_specs
 from envs.fanuc import FanucEnv
 from envs.gym import GymnasiumEnv
 from envs.marinenav import MarineNavEnv
-from tests.envs.gym.environments import MODULE
 from tests.helpers.environments import IdentityEnv, MatchEnv
 from torchrl_gpu.arguments import check_settings
-from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.discrete import with_action_table
 from torchrl_gpu.environments.environment import Environment, Mode
 from torchrl_gpu.errors import ConfigurationError
 
@@ -114,14 +113,26 @@ def test_capabilities_default_to_none() -> None:
         with_action_table(env)
 
 
+class Small(MarineNavEnv):
+    """Has fewer arguments than its base class."""
+
+    def __init__(self, *, num_envs: int = 2) -> None:
+        super().__init__(num_envs=num_envs)
+
+
+class Arm(FanucEnv):
+    """Has fewer arguments than its base class."""
+
+    def __init__(self, *, num_envs: int = 1) -> None:
+        super().__init__(num_envs=num_envs, num_workers=1)
+
+
 SETTINGS: list[tuple[type[Environment], dict[str, Any]]] = [
     (FanucEnv, {"simulator": "pybullet", "num_envs": 2}),
     (MarineNavEnv, {"num_envs": 3, "num_robots": 2, "num_obstacles": 1}),
     (MarineNavEnv, {"num_vortices": 2, "dtype": "float64"}),
-    (GymnasiumEnv, {"name": "CartPole-v1", "num_envs": 2, "vectorization": "async"}),
-    (GymnasiumEnv, {"name": "CartPole-v1", "vectorization": "vector_entry_point"}),
-    (GymnasiumEnv, {"name": "Pendulum-v1", "action_levels": 5}),
-    (GymnasiumEnv, {"name": f"{MODULE}:Image-v0", "frame_stack": 3}),
+    (Small, {}),
+    (Arm, {}),
 ]
 
 
@@ -133,6 +144,34 @@ def test_capabilities_are_known_before_the_environment_is_built(
     before = kind.capabilities_of(given, torch.device("cpu"))
     with closing(kind(**settings)) as env:
         assert env.capabilities == before
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_gymnasium_makes_no_environment_to_know_what_settings_determine(
+    vectorization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"name": "CartPole-v1", "num_envs": 2}
+    settings["vectorization"] = vectorization
+    with closing(GymnasiumEnv(**settings)) as env:
+        built = env.capabilities
+    monkeypatch.setattr("envs.gym.env.make_vector", None)
+    before = GymnasiumEnv.capabilities_of(settings, torch.device("cpu"))
+    assert before.can_overlap == built.can_overlap == (vectorization == "async")
+    assert replace(built, step_seconds=None, can_render=False) == before
+
+
+def test_an_environment_may_assign_its_number_of_environments() -> None:
+    env = IdentityEnv(num_envs=3)
+    assert env.num_envs == 3
+    env.num_envs = 3
+    assert env.num_envs == 3
+
+
+@pytest.mark.parametrize("kind", [FanucEnv, MarineNavEnv])
+def test_an_unknown_device_is_refused(kind: type[Environment]) -> None:
+    arguments: dict[str, Any] = {"num_envs": 1, "device": "auto"}
+    with pytest.raises(ConfigurationError, match="device=auto: not a device of PyTorch"):
+        kind(**arguments)
 
 
 @pytest.mark.parametrize("view", [scaled, with_action_table])

@@ -19,8 +19,8 @@ from tests.helpers.agents import OBSERVATION, Case, build, every_agent, small_sp
 from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.state_file import save_state
-from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.capabilities import Capabilities
+from torchrl_gpu.environments.discrete import with_action_table
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers import TrainedPolicy, load_policy
