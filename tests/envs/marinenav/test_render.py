@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,6 +71,13 @@ def test_gymnasium_checker_accepts_the_environment() -> None:
         env = MarineNavGymnasium(discrete=discrete, max_episode_steps=5)
         check_env(env, skip_render_check=True)
         env.close()
+
+
+def test_gymnasium_offers_no_settings_that_its_spaces_rule_out() -> None:
+    refused: list[dict[str, Any]] = [{"dtype": "float64"}, {"device": "cuda"}]
+    for settings in refused:
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            MarineNavGymnasium(**settings)
 
 
 def test_gymnasium_episodes_end_and_depend_on_the_seed() -> None:
