@@ -82,8 +82,10 @@ def check_value(function: Callable[..., Any], name: str, value: Any, prefix: str
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
-        problem = error.errors()[0]
+        problem, *_, last = [*error.errors(), error.errors()[-1]]
         reason = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "missing" and isinstance(place := last["loc"][-1], int):
+            reason = f"it takes {place + 1} values"
         # Modules and TensorDicts print themselves in several lines.
         shown = type(value).__name__ if "\n" in str(value) else value
         raise ConfigurationError(

@@ -15,6 +15,8 @@ from torchrl_gpu.errors import ConfigurationError
         ({"file": "arm.stl"}, "MJCF"),
         ({"home": (0.0, 1.0)}, "it takes 7"),
         ({"stiffness": (1.0,)}, "it takes 9"),
+        ({"pads": ("hand",)}, "it takes 2 values"),
+        ({"grip_point": ()}, "it takes 3 values"),
         ({"workspace_low": (1.0, 0.0, 0.0)}, "below workspace_high"),
     ],
 )
