@@ -131,9 +131,8 @@ def to_sea(scenarios: Sequence[Scenario], dtype: torch.dtype, device: torch.devi
 
     def stack(rows: Sequence[Sequence[Sequence[float]]], width: int) -> Tensor:
         """Return rows of numbers of each sea as `[width, slots, N]`; missing rows are 0."""
-        # Stacked on the host and copied to the device once.
         seas = [torch.tensor(row, dtype=dtype).reshape(-1, width) for row in rows]
-        return pad_sequence(seas).permute(2, 0, 1).contiguous().to(device)
+        return pad_sequence(seas).permute(2, 0, 1).contiguous()
 
     motion = stack([_motion_rows(scenario) for scenario in scenarios], MOTION_ROWS)
     goal = stack([scenario.goal for scenario in scenarios], 2)
@@ -143,11 +142,14 @@ def to_sea(scenarios: Sequence[Scenario], dtype: torch.dtype, device: torch.devi
     obstacles = stack(
         [[(x, y, r) for (x, y), r in zip(b.position, b.radius, strict=True)] for b in buoys], 3
     )
-    counts = torch.tensor([scenario.num_robots for scenario in scenarios], device=device)
-    exists = torch.arange(motion.shape[1], device=device)[:, None] < counts
+    counts = torch.tensor([scenario.num_robots for scenario in scenarios])
+    exists = torch.arange(motion.shape[1])[:, None] < counts
+    motion, goal, exists, obstacles, vortices = (
+        tensor.to(device) for tensor in (motion, goal, exists, obstacles, vortices)
+    )
     # V = velocity_r + [current at the start, 0]
     motion[GROUND_VELOCITY][:2] += current(motion[POSITION], vortices)
-    steps = torch.zeros_like(counts)
+    steps = torch.zeros(len(scenarios), dtype=torch.int64, device=device)
     return Sea(motion, goal, exists, exists, torch.zeros_like(exists), obstacles, vortices, steps)
 
 
