@@ -43,7 +43,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Result:
+class Scores:
     """Figures of the episodes of one level, or of all levels.
 
     Attributes:
@@ -67,8 +67,8 @@ class Result:
 class Results:
     """Results of an evaluation, by level and over all levels."""
 
-    levels: tuple[Result, ...]
-    overall: Result
+    levels: tuple[Scores, ...]
+    overall: Scores
 
     def __str__(self) -> str:
         """Return one line per level, and one for all levels."""
@@ -165,10 +165,10 @@ def _play(env: SeaEnv, policy: Policy) -> Tensor:
     )
 
 
-def _summarise(rows: Tensor) -> Result:
+def _summarise(rows: Tensor) -> Scores:
     success, collision, time, energy, returns = rows
     succeeded = success > 0
-    return Result(
+    return Scores(
         rows.shape[1],
         _share(success),
         _share(collision),
