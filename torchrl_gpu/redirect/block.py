@@ -22,12 +22,12 @@ def redirect_cuda(device: str | torch.device = "auto") -> Iterator[torch.device]
             model(torch.randn(2, 3, device="cuda:0"))
 
     Every CUDA device, with any index, is the same device within the block, in the calling thread
-    and in threads and processes that it starts, except processes by `spawn`, which begin anew.
-    Nothing is changed if the device is a CUDA device, and nothing remains changed after the block.
-    docs/redirect.md lists the limits.
+    and in threads and processes that it starts, except processes by `spawn`, which import torch
+    again. Nothing is changed if the device is a CUDA device, and nothing remains changed after the
+    block. docs/redirect.md lists the limits.
 
     Args:
-        device: device that stands for `cuda`: a name for `resolve_device`, or a torch device.
+        device: device that replaces `cuda`: a name for `resolve_device`, or a torch device.
 
     Yields:
         The device.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +23,6 @@ _CONSTANT: dict[str, Any] = {
     "current_device": 0,
     "set_device": None,
     "get_device_capability": (0, 0),  # below that of any CUDA device
-    "get_arch_list": [],
     "stream": _STREAM,
     "set_stream": None,
     "current_stream": _STREAM,
@@ -42,7 +39,6 @@ _OF_TARGET: dict[str, Any] = {
     "max_memory_reserved": 0,
     "memory_cached": 0,
     "memory_reserved": 0,
-    "memory_stats": {},
     "reset_accumulated_memory_stats": None,
     "reset_max_memory_allocated": None,
     "reset_max_memory_cached": None,
@@ -50,7 +46,51 @@ _OF_TARGET: dict[str, Any] = {
     "synchronize": None,
 }
 
-_CLASSES = {"device": nullcontext, "device_of": nullcontext, "Event": Event, "Stream": Stream}
+
+class DeviceProperties(NamedTuple):
+    """Result of `torch.cuda.get_device_properties`.
+
+    Attributes:
+        name: name of the hardware.
+        total_memory: memory in bytes; 0 if torch does not report it.
+        major: major number of the CUDA capability, below that of any CUDA device.
+        minor: minor number of the CUDA capability.
+        multi_processor_count: number of the host's cores.
+        gcnArchName: empty; torch.compile reads it.
+    """
+
+    name: str
+    total_memory: int
+    major: int = 0
+    minor: int = 0
+    multi_processor_count: int = os.cpu_count() or 1
+    gcnArchName: str = ""  # noqa: N815
+
+
+class DeviceContext:
+    """Replaces `torch.cuda.device` and `torch.cuda.device_of`: there is only one device to choose.
+
+    Args:
+        device: device of `torch.cuda.device`.
+        obj: tensor of `torch.cuda.device_of`.
+    """
+
+    def __init__(self, device: Any = None, obj: Any = None) -> None:
+        self.idx = 0
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, *exception: object) -> None:
+        """Do nothing."""
+
+
+_CLASSES: dict[str, Callable[..., Any]] = {
+    "device": DeviceContext,
+    "device_of": DeviceContext,
+    "Event": Event,
+    "Stream": Stream,
+}
 
 
 class CudaFunctions:
@@ -81,16 +121,13 @@ class CudaFunctions:
         """Return the name of the hardware."""
         return self._accelerator.name
 
-    def get_device_properties(self, device: Any = None) -> SimpleNamespace:
-        """Return name and memory of the target, 0 bytes if torch does not report it."""
-        return SimpleNamespace(
-            name=self._accelerator.name,
-            total_memory=self._accelerator.total_memory or 0,
-            major=0,
-            minor=0,
-            multi_processor_count=os.cpu_count() or 1,
-            gcnArchName="",  # torch.compile reads it
-        )
+    def get_device_properties(self, device: Any = None) -> DeviceProperties:
+        """Return name and memory of the target."""
+        return DeviceProperties(self._accelerator.name, self._accelerator.total_memory or 0)
+
+    def get_arch_list(self) -> list[str]:
+        """Return an empty list: the target has no CUDA architecture."""
+        return []
 
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:
         """Return whether autocast supports bfloat16 on the target."""
@@ -100,6 +137,11 @@ class CudaFunctions:
         """Return the bytes that tensors take; 0 if torch does not count them."""
         of_mps = self._accelerator.call("current_allocated_memory", default=0)
         return int(self._accelerator.call("memory_allocated", default=of_mps))
+
+    def memory_stats(self, device: Any = None) -> dict[str, Any]:
+        """Return the statistics of the target's allocator; empty if torch keeps none."""
+        stats: dict[str, Any] = self._accelerator.call("memory_stats", default={})
+        return stats
 
     def mem_get_info(self, device: Any = None) -> tuple[int, int]:
         """Return free and total memory in bytes; 0 if torch does not report them."""
@@ -135,8 +177,10 @@ class CudaFunctions:
 
     def get_rng_state(self, device: Any = "cuda") -> Tensor:
         """Return the state of the generator that `manual_seed` seeds, uint8 on the host."""
-        own = self._accelerator.has_generator
-        return self._accelerator.rng_state() if own else torch.get_rng_state()
+        if not self._accelerator.has_generator:
+            return torch.get_rng_state()
+        state: Tensor = self._accelerator.call("get_rng_state")
+        return state
 
     def get_rng_state_all(self) -> list[Tensor]:
         """Return the state of the generator of the only device."""
@@ -145,7 +189,7 @@ class CudaFunctions:
     def set_rng_state(self, new_state: Tensor, device: Any = "cuda") -> None:
         """Restore a state of `get_rng_state`."""
         if self._accelerator.has_generator:
-            self._accelerator.set_rng_state(new_state)
+            self._accelerator.call("set_rng_state", new_state)
         else:
             torch.set_rng_state(new_state)
 

@@ -128,8 +128,8 @@ class CudaRedirection(TorchFunctionMode):
                 return _own(moved)
         return moved
 
-    def _as_tensor(self, function: Callable[..., Tensor], data: Any, **kwargs: Any) -> Tensor:
-        result = function(data, **self._redirected(kwargs))
+    def _as_tensor(self, function: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+        result = function(*args, **self._redirected(kwargs))
         return result if kwargs.get("device") is None else _own(result)
 
 

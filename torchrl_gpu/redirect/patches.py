@@ -34,7 +34,7 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
     """Return all replacements: owner, name of the attribute, and the value to set.
 
     Args:
-        target: device that stands for `cuda`.
+        target: device that replaces `cuda`.
         mode: function mode that threads started within the block receive.
     """
     autocast = torch.amp.autocast_mode.autocast

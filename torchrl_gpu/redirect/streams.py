@@ -24,7 +24,8 @@ class Stream:
     def wait_stream(self, stream: Any) -> None:
         """Do nothing: earlier work is done first."""
 
-    wait_event = wait_stream
+    def wait_event(self, event: Any) -> None:
+        """Do nothing: earlier work is done first."""
 
     def record_event(self, event: Event | None = None) -> Event:
         """Record and return an event."""

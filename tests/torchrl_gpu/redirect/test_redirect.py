@@ -44,6 +44,8 @@ TENSORS: dict[str, Callable[[], Tensor]] = {
     "factory with a device": lambda: torch.randn(2, device=CUDA),
     "tensor": lambda: torch.tensor([1.0], device=torch.device("cuda:0")),
     "as_tensor": lambda: torch.as_tensor(np.ones(2), device="cuda"),
+    "as_tensor by keyword": lambda: torch.as_tensor(data=np.ones(2), device="cuda"),
+    "asarray by keyword": lambda: torch.asarray(obj=np.ones(2), device="cuda"),
     "asarray": lambda: torch.asarray(np.ones(2), device="cuda"),
     "like": lambda: torch.zeros_like(torch.ones(2), device="cuda"),
     "new": lambda: torch.ones(2).new_full((2,), 1.0, device="cuda"),
@@ -85,11 +87,17 @@ def test_functions_of_cuda_answer_for_the_target(target: torch.device) -> None:
         assert torch.cuda.memory_allocated() >= 0
         free, total = torch.cuda.mem_get_info()
         assert 0 <= free <= total
-        with torch.cuda.device(0):
+        with torch.cuda.device(device=0) as nothing:
+            assert nothing is None
             torch.cuda.set_device("cuda:0")
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(device)
+        assert torch.cuda.device(0).idx == 0
+        with torch.cuda.device_of(obj=torch.zeros(1)):
+            assert {torch.cuda.get_device_properties(0): "a key"}
+        torch.cuda.get_arch_list().append("sm_90")
+        assert torch.cuda.get_arch_list() == []
 
 
 def test_a_seed_of_cuda_repeats_its_random_numbers(target: torch.device) -> None:
@@ -111,6 +119,7 @@ def test_streams_and_events_keep_the_order_of_the_calls(target: torch.device) ->
         with torch.cuda.stream(stream):
             x = torch.ones(2).cuda(non_blocking=True)
         torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_event(event=start)
         x.record_stream(torch.cuda.current_stream())
         end.record()
         end.synchronize()
