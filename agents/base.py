@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -175,7 +176,12 @@ class Agent(nn.Module, ABC):
         Args:
             batch: transitions `[B]`, see `prepare_batch`.
         """
-        return Execution().update(self, batch)
+        return self._execution.update(self, batch)
+
+    @cached_property
+    def _execution(self) -> Execution:
+        """Execution of `update`, which remembers the number of transitions that fit into memory."""
+        return Execution()
 
     def join(self, processes: Processes) -> None:
         """Train as one of several processes, all from the parameters of the process of rank 0.

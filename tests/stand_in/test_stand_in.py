@@ -212,10 +212,10 @@ def test_fused_adam_needs_the_ability() -> None:
 def test_the_generator_is_apart_from_that_of_the_host() -> None:
     with stand_in_accelerator() as device:
         torch.manual_seed(3)
-        before = torch.get_rng_state(), accelerator_of(device).rng_state()
+        before = torch.get_rng_state(), accelerator_of(device).call("get_rng_state")
         drawn = torch.rand(5, device=device)
         assert torch.equal(torch.get_rng_state(), before[0])
-        accelerator_of(device).set_rng_state(before[1])
+        accelerator_of(device).call("set_rng_state", before[1])
         assert torch.equal(torch.rand(5, device=device).cpu(), drawn.cpu())
         with pytest.raises(RuntimeError, match="generator"):
             torch.rand(5, device=device, generator=torch.Generator())

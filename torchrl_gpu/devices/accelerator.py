@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import torch
-from torch import Tensor
 from torch.optim.optimizer import _get_capturable_supported_devices
 from torch.utils._foreach_utils import (
     _get_foreach_kernels_supported_devices,
@@ -162,10 +161,6 @@ class Accelerator:
         text = str(error).lower()
         return isinstance(error, RuntimeError) and any(part in text for part in _OUT_OF_MEMORY)
 
-    def empty_cache(self) -> None:
-        """Give memory back to the device that torch holds without using it."""
-        self.call("empty_cache")
-
     @property
     def fused_adam(self) -> bool:
         """Whether a single fused kernel does a whole step of Adam."""
@@ -234,15 +229,6 @@ class Accelerator:
         """Whether the device has its own random number generator with a readable state."""
         return getattr(self.module, "get_rng_state", None) is not None
 
-    def rng_state(self) -> Tensor:
-        """Return the state of the device's random number generator, uint8 on the host."""
-        state: Tensor = self.call("get_rng_state")
-        return state
-
-    def set_rng_state(self, state: Tensor) -> None:
-        """Restore a state that `rng_state` returned."""
-        self.call("set_rng_state", state)
-
     def synchronize(self) -> None:
         """Block the host until all work queued on the device is done; for measurements only."""
         if hasattr(self.module, "synchronize"):
@@ -261,7 +247,10 @@ class Accelerator:
         called = getattr(self.module, function, None)
         if called is None:
             return default
-        takes_device = "device" in inspect.signature(called).parameters
+        try:
+            takes_device = "device" in inspect.signature(called).parameters
+        except ValueError:  # a C function without a signature
+            takes_device = False
         return called(*arguments, **({"device": self.device} if takes_device else {}))
 
     @property

@@ -88,7 +88,7 @@ def rng_state(device: torch.device) -> dict[str, Any]:
     }
     accelerator = accelerator_of(device)
     if accelerator.has_generator:
-        state[device.type] = accelerator.rng_state()
+        state[device.type] = accelerator.call("get_rng_state")
     return state
 
 
@@ -115,6 +115,6 @@ def set_rng_state(state: Mapping[str, Any], device: torch.device) -> None:
     accelerator = accelerator_of(device)
     if accelerator.has_generator:
         if device.type in state:
-            accelerator.set_rng_state(state[device.type])
+            accelerator.call("set_rng_state", state[device.type])
         else:
             _log.warning("no random state of %s was saved: its generator is unchanged", device.type)

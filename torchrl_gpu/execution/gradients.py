@@ -54,7 +54,8 @@ class Gradients:
         """
         rows = len(batch)
         size = rows if self._part_size is None else min(rows, self._part_size)
-        device: torch.device = optimizers[0].param_groups[0]["params"][0].device
+        parameters = (p for o in optimizers for group in o.param_groups for p in group["params"])
+        device: torch.device = next(parameters).device
         accelerator = accelerator_of(device)
         _clear(optimizers)
         while True:
@@ -72,7 +73,7 @@ class Gradients:
             # Outside the handler, because the error holds the tensors of the failed attempt.
             size = math.ceil(size / 2)
             _clear(optimizers)
-            accelerator.empty_cache()
+            accelerator.call("empty_cache")
         if size < rows and size != self._part_size:
             _logger.warning(
                 "%s: the memory is insufficient for the gradients of %d transitions at once; from "

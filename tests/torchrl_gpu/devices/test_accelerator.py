@@ -42,6 +42,13 @@ def test_capabilities_of_each_kind_of_device(name: str) -> None:
     assert accelerator.has_generator == has_generator
 
 
+def test_a_function_without_a_signature_is_called_without_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "hpu", SimpleNamespace(largest=max), raising=False)
+    assert accelerator_of(torch.device("hpu")).call("largest", 1, 2) == 2
+
+
 def test_amd_appears_as_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "hip", "6.4")
     accelerator = accelerator_of(torch.device("cuda"))

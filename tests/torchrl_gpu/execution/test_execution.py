@@ -133,6 +133,23 @@ def test_parts_have_nearly_equal_sizes_and_count_by_them() -> None:
     torch.testing.assert_close(parameters(parts), parameters(whole), rtol=1e-3, atol=1e-4)
 
 
+def test_updates_of_a_script_remember_the_size_that_fits() -> None:
+    agent = Case(AGENTS[0], sorted(AGENTS[0].actions)[0]).make()
+    sizes = with_small_memory(agent, rows=BATCH // 2)
+    for _ in range(2):
+        agent.update(make_batch(agent))
+    assert sizes == [BATCH] + [BATCH // 2] * 4
+
+
+def test_an_optimizer_may_begin_with_an_empty_group() -> None:
+    agent = Case(AGENTS[0], sorted(AGENTS[0].actions)[0]).make()
+    agent.optimizer.param_groups.insert(0, {**agent.optimizer.param_groups[0], "params": []})
+    before = [parameter.clone() for parameter in agent.parameters()]
+    agent.update(make_batch(agent))
+    changed = zip(before, agent.parameters(), strict=True)
+    assert any(not torch.equal(old, new) for old, new in changed)
+
+
 def test_memory_for_no_transition_ends_in_one_line() -> None:
     case = Case(AGENTS[0], sorted(AGENTS[0].actions)[0])
     agent = case.make()
