@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from tensordict import NestedKey
@@ -78,7 +79,8 @@ class PolicyInterface:
             device: device of the policy.
 
         Raises:
-            ConfigurationError: an observation is missing, unknown, or has another shape or dtype.
+            ConfigurationError: an observation is missing, unknown, not a tensor of numbers, or has
+                another shape or dtype.
         """
         leaves = dict(self.observation_spec.items(include_nested=True, leaves_only=True))
         if not isinstance(observation, Mapping):
@@ -97,17 +99,18 @@ class PolicyInterface:
         tensors, batches = {}, set()
         for key, leaf in leaves.items():
             name = name_of_key(key)
-            tensor = torch.as_tensor(given[name], device=device)
+            tensor = _tensor(name, given[name])
             shape = leaf.shape[dimensions:]
             batch = tensor.shape[: tensor.dim() - len(shape)]
             has_dtype = leaf.dtype.is_floating_point or tensor.dtype == leaf.dtype
             if tensor.shape != (*batch, *shape) or not has_dtype:
                 raise ConfigurationError(
-                    f"observation {name}: it has to end in {list(shape)} and be "
-                    f"{_name_of_dtype(leaf.dtype)}, not {list(tensor.shape)} "
+                    f"observation {name}: its shape has to end with {list(shape)} and its "
+                    f"dtype has to be {_name_of_dtype(leaf.dtype)}, not {list(tensor.shape)} "
                     f"{_name_of_dtype(tensor.dtype)}"
                 )
-            tensors[key] = tensor.to(leaf.dtype)
+            # Not every device has float64, the dtype of most NumPy arrays.
+            tensors[key] = tensor.to(leaf.dtype).to(device)
             batches.add(batch)
         if len(batches) > 1:
             found = ", ".join(str(list(batch)) for batch in sorted(batches))
@@ -118,9 +121,7 @@ class PolicyInterface:
         """Return the interface as plain values and tensors."""
         dimensions = len(self.observation_spec.shape)
         return {
-            "observations": {
-                name: _state_of(leaf, dimensions) for name, leaf in self.leaves.items()
-            },
+            "observations": _states_of(self.observation_spec, dimensions),
             "action": _state_of(self.action_spec, dimensions),
             "action_table": self.action_table,
             "frame_stacks": dict(self.frame_stacks),
@@ -131,15 +132,44 @@ class PolicyInterface:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> PolicyInterface:
         """Return the interface, batch size `[1]`, whose `state_dict` is given."""
-        spec = Composite(shape=(1,))
-        for name, leaf in state["observations"].items():
-            spec[tuple(name.split("."))] = _spec_of(leaf)
+        spec, action_spec = _composite_of(state["observations"]), _spec_of(state["action"])
         others = ("action_table", "frame_stacks", "step_seconds", "units")
-        return cls(spec, _spec_of(state["action"]), *(state[name] for name in others))
+        return cls(spec, action_spec, *(state[name] for name in others))
 
 
 def _name_of_dtype(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def _tensor(name: str, given: Any) -> Tensor:
+    """Return an observation as a tensor, on its own device or the host."""
+    if isinstance(given, Tensor):
+        return given
+    try:
+        # In the order of C, because torch has no negative strides.
+        return torch.as_tensor(np.asarray(given, order="C"))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"observation {name}: {error}") from error
+
+
+def _states_of(spec: Composite, dimensions: int) -> dict[str, Any]:
+    """Return the `_state_of` every leaf by name, nested as the spec is."""
+    return {
+        name: _states_of(entry, dimensions)
+        if isinstance(entry, Composite)
+        else _state_of(entry, dimensions)
+        for name, entry in spec.items()
+    }
+
+
+def _composite_of(states: Mapping[str, Any]) -> Composite:
+    """Return the specs, batch size `[1]`, whose `_states_of` are given."""
+    specs = {
+        # Specs refuse an observation named `shape`.
+        name: _spec_of(state) if "shape" in state else _composite_of(state)
+        for name, state in states.items()
+    }
+    return Composite(specs, shape=(1,))
 
 
 def _state_of(leaf: TensorSpec, dimensions: int) -> dict[str, Any]:
@@ -150,8 +180,7 @@ def _state_of(leaf: TensorSpec, dimensions: int) -> dict[str, Any]:
         for side in ("low", "high"):
             bound = getattr(leaf.space, side).reshape(-1, *shape)[0]
             is_same = bool((bound == bound.flatten()[0]).all())
-            one = bound.flatten()[:1] if is_same else bound
-            state[side] = one.clone(memory_format=torch.contiguous_format)
+            state[side] = bound.flatten()[:1] if is_same else bound
     elif isinstance(leaf, Categorical) and not isinstance(leaf, Binary):
         state["choices"] = int(leaf.space.n)
     return state

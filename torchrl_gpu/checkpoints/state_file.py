@@ -181,7 +181,9 @@ def _chunks(tensor: torch.Tensor) -> Iterator[memoryview]:
     flat = tensor.detach().contiguous().reshape(-1)
     for part in flat.split(_CHUNK_BYTES // flat.element_size()):
         if part.numel() > 0:
-            yield memoryview(part.cpu().view(torch.uint8).numpy())
+            # A single element counts as contiguous with any stride, but `view` needs 1.
+            host = part.cpu().as_strided(part.shape, (1,))
+            yield memoryview(host.view(torch.uint8).numpy())
 
 
 def _checksum(path: Path) -> str:

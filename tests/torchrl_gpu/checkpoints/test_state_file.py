@@ -106,6 +106,15 @@ def test_tensors_load_bit_by_bit(path: Path) -> None:
         assert torch.equal(saved_bytes, loaded_bytes), name
 
 
+def test_one_element_of_any_stride_is_saved(path: Path) -> None:
+    expanded = torch.full((1,), 1.5).expand(4)[:1]
+    assert expanded.stride() == (0,)
+    save_state(path, {"one": expanded, "nested": expanded.expand(1, 1)})
+    loaded = load_state(path)
+    assert loaded["one"].tolist() == [1.5]
+    assert loaded["nested"].tolist() == [[1.5]]
+
+
 def test_tensors_that_share_memory_are_each_written_in_full(path: Path) -> None:
     base = torch.arange(6.0)
     save_state(path, {"a": base, "again": base, "part": base[2:4]})

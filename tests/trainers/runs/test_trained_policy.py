@@ -139,11 +139,13 @@ def test_a_discrete_policy_returns_the_continuous_action_of_its_table(tmp_path: 
         ({"a": np.zeros(3), "c": np.zeros(3)}, "observation: this policy reads a, b, not a, c"),
         (
             {"a": np.zeros(4), "b": np.zeros((2, 16, 16), np.uint8)},
-            "observation a: it has to end in [3] and be float32, not [4] float64",
+            "observation a: its shape has to end with [3] and its dtype has to be "
+            "float32, not [4] float64",
         ),
         (
             {"a": np.zeros(3), "b": np.zeros((2, 16, 16))},
-            "observation b: it has to end in [2, 16, 16] and be uint8, not [2, 16, 16] float64",
+            "observation b: its shape has to end with [2, 16, 16] and its dtype has to be "
+            "uint8, not [2, 16, 16] float64",
         ),
         (
             {"a": np.zeros((5, 3)), "b": np.zeros((2, 16, 16), np.uint8)},
@@ -161,6 +163,48 @@ def test_observations_that_do_not_fit_are_refused_in_one_line(observation: Any, 
     with pytest.raises(ConfigurationError) as raised:
         interface.read(observation, torch.device("cpu"))
     assert str(raised.value) == said
+
+
+@pytest.mark.parametrize("given", ["text", [[1.0], [1.0, 2.0]], object()])
+def test_an_observation_that_is_no_tensor_is_refused(given: Any) -> None:
+    interface = PolicyInterface(*small_specs("continuous"))
+    with pytest.raises(ConfigurationError, match=r"^observation observation: "):
+        interface.read(given, torch.device("cpu"))
+
+
+def test_a_view_with_negative_strides_is_read() -> None:
+    interface = PolicyInterface(*small_specs("continuous"))
+    given = np.arange(float(OBSERVATION))
+    tensors = interface.read(given[::-1], torch.device("cpu"))
+    assert tensors["observation"].tolist() == given[::-1].tolist()
+
+
+def test_float64_arrays_are_cast_before_they_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[torch.dtype] = []
+    to = torch.Tensor.to
+
+    def spy(tensor: torch.Tensor, target: Any) -> torch.Tensor:
+        if isinstance(target, torch.device):
+            moved.append(tensor.dtype)
+        return to(tensor, target)
+
+    monkeypatch.setattr(torch.Tensor, "to", spy)
+    interface = PolicyInterface(*small_specs("continuous"))
+    tensors = interface.read(np.zeros(OBSERVATION), torch.device("meta"))
+    assert tensors["observation"].device.type == "meta"
+    assert moved == [torch.float32]
+
+
+def test_names_with_dots_and_nested_names_stay_distinct() -> None:
+    spec = Composite(
+        {
+            "a.b": Unbounded((1, 3)),
+            "a": Composite(c=Unbounded((1, 2)), shape=(1,)),
+        },
+        shape=(1,),
+    )
+    state = PolicyInterface(spec, small_specs("continuous")[1]).state_dict()
+    assert PolicyInterface.from_state(state).observation_spec == spec
 
 
 def test_a_policy_is_traced_as_a_module_of_plain_tensors(tmp_path: Path) -> None:
