@@ -99,7 +99,7 @@ class Cpu(Accelerator):
         return False
 
     def synchronize(self) -> None:
-        """Do nothing: the host does its work at once."""
+        """Do nothing: work on the host is done when its call returns."""
 
 
 class Cuda(Accelerator):

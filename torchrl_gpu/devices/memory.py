@@ -35,12 +35,13 @@ def memory_limit(limit: float | str, device: torch.device) -> int:
         ConfigurationError: the limit is neither a fraction nor an amount, or exceeds the memory.
     """
     total = accelerator_of(device).total_memory
+    limit = limit.strip() if isinstance(limit, str) else limit
     is_amount = str(limit).lower().endswith("b")
     try:
         number = TypeAdapter(ByteSize).validate_python(limit) if is_amount else float(limit)
     except ValueError:
         number = 0
-    if not (number > 0 and (is_amount or number <= 1)):
+    if isinstance(limit, bool) or not (number > 0 and (is_amount or number <= 1)):
         raise ConfigurationError(
             f"device_memory_limit={limit}: use a fraction of the memory above 0 to 1, as in 0.5, "
             "or an amount above 0, as in 8GiB or 512MiB"
@@ -155,5 +156,8 @@ def check_memory(
 
 
 def human_bytes(size: float) -> str:
-    """Return a number of bytes with its unit, such as 1.4 GiB."""
-    return ByteSize(size).human_readable(separator=" ")
+    """Return a number of bytes with its unit, such as 1.43 GiB."""
+    if size < 1024:
+        return f"{size:.0f} B"
+    power = min((int(size).bit_length() - 1) // 10, 4)
+    return f"{size / 1024**power:.2f} {'KMGT'[power - 1]}iB"

@@ -120,15 +120,18 @@ def _capabilities(
 ) -> dict[str, Any]:
     """Return the capabilities of a device by name; an error message for one that fails."""
     facts: dict[str, Any] = {}
+    failed: set[str] = set()
     for name in _CAPABILITIES:
         try:
             value = getattr(accelerator, name)
         except Exception as error:  # a broken driver can raise anything; the other facts remain
             value = f"failed: {' '.join(str(error).split())}"
+            failed.add(name)
         is_dtypes = isinstance(value, tuple)
         facts[name] = [str(d).removeprefix("torch.") for d in value] if is_dtypes else value
     drivers = [card.driver for card in found if card.vendor in kind.vendors and card.driver]
-    facts["driver"] = facts["driver"] or next(iter(drivers), None)
+    if drivers and (facts["driver"] is None or "driver" in failed):
+        facts["driver"] = drivers[0]
     return facts
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchrl.data import Bounded, Composite, Unbounded
 from torchrl.modules import MLP
 
-from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.acting.policy import Observations, PolicyWrapper
 from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.execution.adam import adam
@@ -151,7 +151,7 @@ class _Actor(nn.Module):
         super().__init__()
         self.network = _network()
 
-    def act(self, observation: TensorDictBase, deterministic: bool) -> Tensor:
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
         action: Tensor = self.network(observation["observation"]).tanh()
         return action
 

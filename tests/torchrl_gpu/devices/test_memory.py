@@ -33,7 +33,7 @@ def _check(count: int, size: int, minimum: int = 1) -> None:
 def test_a_count_that_fits_is_announced_with_its_size(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         _check(3, 1024)
-    assert caplog.messages == ["ships=3: the sea needs 3.0 KiB on cpu"]
+    assert caplog.messages == ["ships=3: the sea needs 3.00 KiB on cpu"]
 
 
 def test_a_count_that_does_not_fit_is_refused_with_one_that_does() -> None:
@@ -55,13 +55,14 @@ def test_a_device_without_memory_for_the_minimum_is_said_so() -> None:
         ("512MiB", 2**29),
         ("1.5 GiB", 3 * 2**29),
         ("1gb", 10**9),
+        (" 1gb ", 10**9),
     ],
 )
 def test_a_limit_is_a_fraction_or_an_amount(limit: float | str, expected: int) -> None:
     assert memory_limit(limit, CPU) == expected
 
 
-@pytest.mark.parametrize("limit", [0, 0.0, "0GiB", -1, 1.5, "8", "8 bananas", "half", "50%"])
+@pytest.mark.parametrize("limit", [0, 0.0, True, "0GiB", -1, 1.5, "8", "8 bananas", "half", "50%"])
 def test_a_limit_of_zero_or_no_amount_is_refused_with_examples(limit: float | str) -> None:
     with pytest.raises(
         ConfigurationError, match=rf"^device_memory_limit={limit}: .* 0\.5, .* 8GiB"
@@ -136,7 +137,7 @@ def test_mps_takes_a_limit_without_a_device(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (500e6, "476.8 MiB")]
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.50 KiB"), (500e6, "476.84 MiB")]
 )
 def test_human_bytes(size: float, text: str) -> None:
     assert human_bytes(size) == text

@@ -66,6 +66,17 @@ def test_an_unused_card_is_named_with_the_command_that_brings_it(
     assert command in advice
 
 
+def test_the_system_knows_the_driver_if_torch_fails_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(self: Accelerator) -> str:
+        raise RuntimeError("lost\ndevice")
+
+    monkeypatch.setattr(kinds.Cpu, "vendors", ("NVIDIA",))
+    monkeypatch.setattr(kinds.Cpu, "driver", property(failing))
+    assert machine(monkeypatch, "Linux", []).devices["cpu"]["driver"] == "failed: lost device"
+    found = machine(monkeypatch, "Linux", [Card("NVIDIA", "the card", "1.2")])
+    assert found.devices["cpu"]["driver"] == "1.2"
+
+
 def test_a_card_without_driver_needs_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card("NVIDIA", "the card", None)
     found = machine(monkeypatch, "Linux", [card], {"cuda": NO_GPU})
