@@ -2,8 +2,8 @@
 
 Both sides step the environment `fanuc` with the same random actions, in turns, in one process.
 PyBullet simulates on the CPU with one worker process per core; Genesis simulates on the device. A
-client of PyBullet has eight arms and takes 35 MB, so that PyBullet gets at most `max_bullet_arms`;
-its arm-steps per second hardly depend on the number of arms.
+client of PyBullet has eight arms and takes 35 MB, so that PyBullet gets at most 512; its arm-steps
+per second hardly depend on the number of arms.
 
     python -m benchmarks.fanuc_simulators
 """
@@ -23,11 +23,12 @@ from envs.genesis import start_genesis
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 
+MAX_BULLET_ARMS = 512
+
 
 def compare(
     *,
     sizes: Json[Sizes] = (1, 64, 1024, 4096),
-    max_bullet_arms: Count = 512,
     device: str = "auto",
     steps: Count = 20,
     rounds: Count = 3,
@@ -36,7 +37,6 @@ def compare(
 
     Args:
         sizes: numbers of arms, each at least 1 ([1,64,1024,4096]).
-        max_bullet_arms: maximum number of arms in PyBullet, at least 1 (512).
         device: compute device of Genesis: auto, cpu, cuda, ... (auto).
         steps: number of environment steps of one measurement, at least 1 (20).
         rounds: number of measurements of each side after a first one that warms up, at least 1 (3).
@@ -52,7 +52,7 @@ def compare(
     figures: dict[str, dict[str, float]] = {"pybullet": {}, "genesis": {}}
     for size in sizes:
         envs = {
-            "pybullet": FanucEnv(num_envs=min(size, max_bullet_arms)),
+            "pybullet": FanucEnv(num_envs=min(size, MAX_BULLET_ARMS)),
             "genesis": FanucEnv(num_envs=size, simulator="genesis", device=resolved),
         }
         samples = take_turns(
@@ -70,7 +70,7 @@ def compare(
             figures[simulator][str(size)] = round(rate, 1)
         ratio = rates["genesis"] / rates["pybullet"]
         speeds = [f"{rate:,.0f}" for rate in rates.values()]
-        arms = [f"{size:,}", f"{min(size, max_bullet_arms):,}"]
+        arms = [f"{size:,}", f"{min(size, MAX_BULLET_ARMS):,}"]
         rows.append([*arms, *speeds, f"{ratio:.2f}", f"{memory:.1f}"])
     header = ["arms in Genesis", "in PyBullet", "PyBullet, arm-steps/s", "Genesis, arm-steps/s"]
     print_table([*header, "ratio", "memory, GiB"], rows)

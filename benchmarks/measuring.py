@@ -94,29 +94,6 @@ def timed(
     return measure
 
 
-def repeated(call: Call, seconds: float = 0.0, device: torch.device = CPU) -> Measurement:
-    """Return the measurement of the calls per second of a short call.
-
-    Args:
-        call: call to measure.
-        seconds: minimum duration of one measurement, which repeats the call.
-        device: device that has to finish the work of each call.
-    """
-    wait = accelerator_of(device).synchronize
-
-    def measure() -> float:
-        wait()
-        calls, elapsed, start = 0, 0.0, time.perf_counter()
-        while calls == 0 or elapsed < seconds:
-            call()
-            wait()
-            calls += 1
-            elapsed = time.perf_counter() - start
-        return calls / elapsed
-
-    return measure
-
-
 def times(call: Callable[[], Any]) -> Run:
     """Return a run whose units are calls."""
 

@@ -32,14 +32,14 @@ from benchmarks.fixture import (
     kind_of,
     specs,
 )
-from benchmarks.measuring import repeated, take_turns
+from benchmarks.measuring import take_turns, timed, times
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 
 BATCHES = (1, 64, 1_024, 16_384)
 EPSILON, NOISE = 0.1, 0.1
-_SHORTEST_SECONDS = 0.02  # of one measurement, which repeats shorter calls
+_OBSERVATIONS = 64  # minimum number in one measurement, which repeats smaller batches
 
 Act = Callable[[Tensor], Tensor]
 
@@ -107,12 +107,13 @@ def compare(*, device: str = "auto", seconds: Seconds = 3.0) -> int:
         ways = {"wrapper": batched(agent), "loop": one_by_one(agent)}
         for batch in BATCHES:
             observation = torch.randn(batch, OBSERVATION_DIM, device=resolved)
+            calls = max(1, _OBSERVATIONS // batch)
             sides = {
-                way: repeated(partial(on_host, act, observation), _SHORTEST_SECONDS)
+                way: timed(times(partial(on_host, act, observation)), calls, per_unit=batch)
                 for way, act in ways.items()
             }
             samples = take_turns(sides, seconds=seconds)
-            wrapper, loop = (1e6 / samples.rate(way) / batch for way in ways)
+            wrapper, loop = (1e6 / samples.rate(way) for way in ways)
             gain = loop / wrapper
             rows.append([name, f"{batch:,}", f"{loop:.2f}", f"{wrapper:.3f}", f"{gain:.1f}"])
             figures[f"{name}_{batch}_loop_us"] = round(loop, 2)

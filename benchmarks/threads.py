@@ -1,4 +1,4 @@
-"""Measure acting and gradient steps on one CPU thread and on several, for small and large networks.
+"""Measure gradient steps on one CPU thread and on several, for small and large networks.
 
 Both numbers of threads use the same agent and the same batches and are measured in turns.
 
@@ -20,7 +20,6 @@ from agents.iqn import IQN
 from agents.sac import SAC
 from benchmarks.fixture import (
     BATCH,
-    Count,
     Seconds,
     build_agent,
     gradient_step,
@@ -28,14 +27,13 @@ from benchmarks.fixture import (
     random_batch,
     specs,
 )
-from benchmarks.measuring import Call, Measurement, repeated, take_turns
+from benchmarks.measuring import Call, Measurement, take_turns, timed, times
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 
-NUM_ENVS = 64
 WIDTHS = (128, 256, 1_024)
 IMAGES = Composite(pixels=Bounded(0, 255, (1, 3, 64, 64), dtype=torch.uint8), shape=(1,))
-_SHORTEST_SECONDS = 0.05  # of one measurement, which repeats shorter calls
+_STEPS = 3  # of one measurement
 
 
 def build_cases() -> Iterator[tuple[str, Agent]]:
@@ -52,7 +50,7 @@ def build_cases() -> Iterator[tuple[str, Agent]]:
 
 def on_threads(call: Call, threads: int) -> Measurement:
     """Return the measurement of the calls per second with a number of threads."""
-    measure = repeated(call, _SHORTEST_SECONDS)
+    measure = timed(times(call), _STEPS)
 
     def on_as_many() -> float:
         torch.set_num_threads(threads)
@@ -61,31 +59,26 @@ def on_threads(call: Call, threads: int) -> Measurement:
     return on_as_many
 
 
-def compare(*, threads: Count | None = None, seconds: Seconds = 3.0) -> int:
-    """Measure policy steps and gradient steps on one thread and on several, and print the medians.
+def compare(*, seconds: Seconds = 3.0) -> int:
+    """Measure gradient steps on one thread and on one per core, and print the medians.
 
     Args:
-        threads: number of threads that is compared with one, at least 1 (null: one per core).
         seconds: duration of the measurements of each row in seconds, above 0 (3).
     """
-    several = threads or os.cpu_count() or 1
+    several = os.cpu_count() or 1
     print_machine()
-    print(f"{NUM_ENVS} observations per policy step, {BATCH} transitions per gradient step\n")
+    print(f"{BATCH} transitions per gradient step\n")
     rows: list[list[str]] = []
     figures: dict[str, float] = {}
     for name, agent in build_cases():
-        seen = agent.observation_spec.expand(NUM_ENVS).rand()
-        for kind, call in {
-            "policy": torch.no_grad()(lambda agent=agent, seen=seen: agent.policy(seen)),
-            "gradient": gradient_step(agent, random_batch(agent, BATCH)),
-        }.items():
-            sides = {number: on_threads(call, number) for number in (1, several)}
-            samples = take_turns(sides, seconds=seconds)
-            one, more = samples.rate(1), samples.rate(several)
-            rows.append([name, kind, f"{one:,.1f}", f"{more:,.1f}", f"{more / one:.2f}"])
-            figures[f"{name}_{kind}_1"] = round(one, 1)
-            figures[f"{name}_{kind}_{several}"] = round(more, 1)
-    header = ["agent", "step", "1 thread, steps/s", f"{several} threads, steps/s", "times faster"]
+        step = gradient_step(agent, random_batch(agent, BATCH))
+        sides = {number: on_threads(step, number) for number in (1, several)}
+        samples = take_turns(sides, seconds=seconds)
+        one, more = samples.rate(1), samples.rate(several)
+        rows.append([name, f"{one:,.1f}", f"{more:,.1f}", f"{more / one:.2f}"])
+        figures[f"{name}_1"] = round(one, 1)
+        figures[f"{name}_{several}"] = round(more, 1)
+    header = ["agent", "1 thread, steps/s", f"{several} threads, steps/s", "times faster"]
     print_table(header, rows)
     print_figures(figures)
     return 0

@@ -38,11 +38,12 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.fixture import Count
+from benchmarks.measuring import take_turns
 from benchmarks.peers.jobs import Side
 from benchmarks.peers.libraries import LIBRARIES, builders_of, missing_packages
-from benchmarks.peers.processes import Worker, measure
+from benchmarks.peers.processes import Worker
 from benchmarks.peers.report import draw, print_work
-from benchmarks.peers.works import WORKS, Job
+from benchmarks.peers.works import WORKS, Job, Result
 from benchmarks.report import print_figures, print_machine, require
 from torchrl_gpu.commands import call_with_arguments
 
@@ -74,12 +75,24 @@ def compare(
             for library in {side.library for each in sides.values() for side in each}:
                 if library not in workers:
                     workers[library] = opened.enter_context(closing(Worker(library)))
-            done = [measure(name, job, sides[job], workers, rounds) for job in sides]
+            done = []
+            for job in sides:
+                # The round that warms up builds and compiles.
+                turns = {
+                    side: workers[side.library].measurement(job.name, side.variant, job.units)
+                    for side in sides[job]
+                }
+                done.append(Result(name, job, take_turns(turns, rounds)))
             print_work(name, done)
             results += done
     if picture is not None:
         draw(results, picture)
-    print_figures({"comparisons": [entry for result in results for entry in result.entries()]})
+    print_figures(
+        {
+            result.job.name: {str(side): result.samples.rates[side] for side in result.sides}
+            for result in results
+        }
+    )
     return 0
 
 

@@ -14,10 +14,8 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks.measuring import Measurement, Run, take_turns
-from benchmarks.peers.jobs import Side
+from benchmarks.measuring import Measurement, Run
 from benchmarks.peers.libraries import LIBRARIES, builders_of
-from benchmarks.peers.works import Job, Result
 from torchrl_gpu.devices.host import keep_freed_memory
 
 _ONE_THREAD = {
@@ -78,21 +76,3 @@ def _seconds(library: str, job: str, variant: str, units: int) -> float:
     start = time.process_time()
     _runs[job, variant](units)
     return time.process_time() - start
-
-
-def measure(
-    work: str, job: Job, sides: list[Side], workers: dict[str, Worker], rounds: int
-) -> Result:
-    """Measure a job of several sides in turns; the round that warms up builds and compiles.
-
-    Args:
-        work: name of the work.
-        job: the job.
-        sides: sides to measure.
-        workers: the process of each library.
-        rounds: number of rounds after the one that warms up.
-    """
-    measurements = {
-        side: workers[side.library].measurement(job.name, side.variant, job.units) for side in sides
-    }
-    return Result(work, job, take_turns(measurements, rounds))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.measuring import Samples
 from benchmarks.peers.jobs import (
@@ -23,18 +22,17 @@ class Job(NamedTuple):
         name: name by which the libraries have their builders.
         title: heading of its column.
         units: number of units (updates, frames, steps or batches) in each round.
-        variants: variants of this library that are compared with all other sides; None for all.
+        variant: variant of this library that is compared with all other sides; None for all.
     """
 
     name: str
     title: str
     units: int
-    variants: tuple[str, ...] | None = None
+    variant: str | None = None
 
     def is_ours(self, side: Side) -> bool:
         """Return whether a side stands for this library in the comparisons."""
-        is_chosen = self.variants is None or side.variant in self.variants
-        return side.library == "ours" and is_chosen
+        return side.library == "ours" and self.variant in (None, side.variant)
 
 
 class Work(NamedTuple):
@@ -80,7 +78,7 @@ WORKS = {
     ),
     "sampling": Work(
         "batches/s from 1e6 transitions",
-        (Job("sampling", "replay sampling", 500, variants=("prioritized",)),),
+        (Job("sampling", "replay sampling", 500, variant="prioritized"),),
     ),
     "seas": Work(
         "frames/s of training",
@@ -90,8 +88,7 @@ WORKS = {
 }
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """Rates of all sides of one job.
 
     Attributes:
@@ -118,18 +115,3 @@ class Result:
     def others(self) -> list[Side]:
         """The sides that this library is compared with."""
         return [side for side in self.sides if not self.job.is_ours(side)]
-
-    def entries(self) -> list[dict[str, Any]]:
-        """Return one entry for each pair of a side of this library and another side."""
-        return [
-            {
-                "work": self.job.name,
-                "side": str(side),
-                "against": str(other),
-                "ours": round(self.samples.rate(side), 2),
-                "peer": round(self.samples.rate(other), 2),
-                "ratio": round(self.samples.ratio(side, other), 3),
-            }
-            for other in self.others
-            for side in self.ours
-        ]
