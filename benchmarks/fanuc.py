@@ -16,26 +16,27 @@ from __future__ import annotations
 
 import pkgutil
 import sys
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 
-from benchmarks.fixture import CPU, Count, Training, random_steps
+from benchmarks.fixture import Count, Training, random_steps
 from benchmarks.measuring import Measurement, Samples, take_turns, timed, times
 from benchmarks.raw_pybullet import RawLoop
 from benchmarks.report import print_figures, print_machine, print_table, require
 from benchmarks.single_arm import SingleArm
-from envs.fanuc.env import SOLVER_ITERATIONS, FanucEnv
+from envs.fanuc.env import SOLVER_ITERATIONS
 from envs.fanuc.robot import load_robot
 from envs.fanuc.targets import HOME, load_targets
 from envs.fanuc.worker_pool import default_num_workers, group_sizes
 from torchrl_gpu.commands import call_with_arguments
-from torchrl_gpu.environments.specs import action_spec, observation_spec
-from trainers.command_line.settings import Settings
 from trainers.run import settings_of
 from trainers.training.experience import ReplayExperience
+
+COMMAND = ("agent=sac", "env=fanuc", "agent.actor_period=1")
 
 Key = tuple[str, int]  # name of a measurement, and number of arms
 
@@ -53,28 +54,28 @@ class Ours:
     """The training pipeline of the README's command in parts, and plain PyBullet beside it.
 
     Args:
-        settings: settings of the command.
         num_arms: number of arms.
     """
 
-    def __init__(self, settings: Settings, num_arms: int) -> None:
+    def __init__(self, num_arms: int) -> None:
         self.num_arms = num_arms
         sizes, workers = group_sizes(num_arms), default_num_workers(num_arms)
         shares = [sizes[i::workers] for i in range(workers)]
         self._raw = RawLoop(load_robot(), SOLVER_ITERATIONS["train"], HOME, shares)
-        self._apart, self._together = (self._build(settings, overlap) for overlap in (False, True))
+        self._apart, self._together = (
+            Training.of(
+                (*COMMAND, f"env.num_envs={num_arms}"),
+                random_frames=10 * num_arms,
+                save_replay=True,
+                overlap=overlap,
+            )
+            for overlap in (False, True)
+        )
         self._collector = self._apart.trainer.collector
         self._policy = self._apart.trainer.agent.policy
         experience = self._apart.trainer.experience
         assert isinstance(experience, ReplayExperience)
         self._replay = experience.replay
-
-    def _build(self, settings: Settings, overlap: bool) -> Training:
-        env = FanucEnv(num_envs=self.num_arms)
-        agent = settings.agent.build(observation_spec(env), action_spec(env), CPU)
-        return Training(
-            env, agent, random_frames=10 * self.num_arms, save_replay=True, overlap=overlap
-        )
 
     def measurements(self, frames: int) -> dict[Key, Measurement]:
         """Return the measurements of all parts, each of about `frames` arm-steps."""
@@ -98,9 +99,9 @@ class Ours:
         self._together.close()
 
 
-def theirs(settings: Settings, frames: int) -> dict[Key, Measurement]:
+def theirs(agent: Mapping[str, Any], frames: int) -> dict[Key, Measurement]:
     """Return the measurements of one Gymnasium environment with Stable-Baselines3's SAC."""
-    agent, robot = settings.agent.settings, load_robot()
+    robot = load_robot()
     bank = load_targets(robot)
     arm = SingleArm(robot, SOLVER_ITERATIONS["train"], bank.positions.numpy(), bank.starts.numpy())
     common: dict[str, Any] = {
@@ -143,12 +144,12 @@ def measure(
         ConfigurationError: Stable-Baselines3 is not installed.
     """
     require("stable_baselines3")
-    settings = settings_of("agent=sac", "env=fanuc", "device=cpu", "agent.actor_period=1")
+    settings = settings_of(*COMMAND, "device=cpu")
     torch.set_num_threads(settings.general.threads or torch.get_num_threads())
     print_machine()
-    teams = [Ours(settings, number) for number in (arms, many)]
+    teams = [Ours(number) for number in (arms, many)]
     sides = {key: side for team in teams for key, side in team.measurements(frames).items()}
-    samples = take_turns({**sides, **theirs(settings, frames // 10)}, rounds)
+    samples = take_turns({**sides, **theirs(settings.agent.settings, frames // 10)}, rounds)
     for team in teams:
         team.close()
     report(samples, arms, many)

@@ -18,8 +18,10 @@ from agents.base import Agent, OnPolicyAgent
 from envs.fanuc.observation import OBSERVATION_SIZE
 from envs.fanuc.robot import NUM_JOINTS
 from torchrl_gpu.arguments import parameters_of
-from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
 from torchrl_gpu.execution.execution import EAGER, Execution
+from trainers.components.pairing import pair
+from trainers.run import settings_of
 from trainers.training.trainer import TorchRLTrainer
 
 CPU = torch.device("cpu")
@@ -126,6 +128,20 @@ class Training:
         self.trainer = TorchRLTrainer(
             env, agent, Path(self._folder.name), total_frames=NEVER, **{**quiet, **settings}
         )
+
+    @classmethod
+    def of(cls, arguments: Sequence[str], **settings: Any) -> Training:
+        """Return the training that arguments of the main program describe, on the CPU.
+
+        Args:
+            arguments: arguments of the main program.
+            settings: further arguments of the trainer.
+        """
+        torch.manual_seed(0)
+        chosen = settings_of(*arguments, "device=cpu")
+        env = pair(chosen.env.build(mode="train", device=CPU, seed=0), chosen.agent.target)
+        agent = chosen.agent.build(observation_spec(env), action_spec(env), CPU)
+        return cls(env, agent, execution=chosen.execution, **settings)
 
     def __call__(self, frames: int) -> None:
         """Train for a number of frames, and write a checkpoint."""

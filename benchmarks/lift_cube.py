@@ -10,21 +10,18 @@ another, and the detailed meshes of the arm with its collision bodies.
 from __future__ import annotations
 
 import sys
-from functools import partial
-from typing import Any
+from unittest.mock import patch
 
 import torch
 from pydantic import Json
-from torch import Tensor
 
 from agents.sac import SAC
 from benchmarks.fixture import Count, Sizes, random_steps
-from benchmarks.measuring import Call, Samples, repeated, take_turns, timed, times
+from benchmarks.measuring import Call, Samples, take_turns, timed, times
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.genesis import start_genesis
 from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.camera import WristCamera, choose
-from envs.lift_cube.simulation import Simulation
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.environments.specs import action_spec, observation_spec
@@ -39,51 +36,25 @@ _EVERYWHERE = {
 _FOREVER = 1_000_000  # steps of an episode, so that none ends within a measurement
 
 
-class Recorder:
-    """Steps a simulation and keeps its commands.
-
-    Args:
-        simulation: simulation to step.
-
-    Attributes:
-        commands: arguments of all steps so far.
-    """
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self.commands: list[tuple[Tensor, Tensor]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._simulation, name)
-
-    def step(self, joints: Tensor, opening: Tensor) -> None:
-        """Simulate one step of the environment."""
-        self.commands.append((joints, opening))
-        self._simulation.step(joints, opening)
-
-
 def measure_overhead(num_envs: int, device: torch.device, rounds: int) -> Samples[str]:
     """Return the environment steps per second of the environment, and of Genesis alone."""
     env = LiftCubeEnv(num_envs=num_envs, device=device, curriculum=0.0, max_episode_steps=_FOREVER)
     simulation, step_env = env.simulation, random_steps(env)
-    commands: list[tuple[Tensor, Tensor]] = []
-    state = simulation.state_dict()
+    state, commands = simulation.state_dict(), []
 
     def through_the_environment() -> float:
-        nonlocal state
+        nonlocal state, commands
         state = simulation.state_dict()
-        recorder = Recorder(simulation)
-        env.simulation = recorder  # type: ignore[assignment]
-        rate = timed(step_env, _STEPS, per_unit=num_envs)()
-        env.simulation = simulation
-        commands[:] = recorder.commands
+        with patch.object(simulation, "step", wraps=simulation.step) as step:
+            rate = timed(step_env, _STEPS, per_unit=num_envs)()
+        commands = [call.args for call in step.call_args_list]
         return rate
 
     def alone() -> float:
         after = simulation.state_dict()
         simulation.load_state_dict(state)
-        repeat = (partial(simulation.step, *command) for command in commands)
-        rate = timed(times(lambda: next(repeat)()), _STEPS, per_unit=num_envs)()
+        repeat = iter(commands)
+        rate = timed(times(lambda: simulation.step(*next(repeat))), _STEPS, per_unit=num_envs)()
         simulation.load_state_dict(after)
         return rate
 
@@ -114,7 +85,8 @@ def measure_parts(
         "policy": lambda: agent.policy(root.to(device)),
     }
     with torch.no_grad():
-        samples = take_turns({name: repeated(part) for name, part in parts.items()}, rounds)
+        sides = {name: timed(times(part), 1) for name, part in parts.items()}
+        samples = take_turns(sides, rounds)
     env.close()
     return {name: 1.0 / samples.rate(name) for name in parts}
 

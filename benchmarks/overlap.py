@@ -17,12 +17,8 @@ from benchmarks.fixture import Count, Training
 from benchmarks.measuring import take_turns, timed
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
-from torchrl_gpu.environments.specs import action_spec, observation_spec
-from trainers.command_line.settings import Settings
-from trainers.components.pairing import pair
-from trainers.run import settings_of
 
-RANDOM_STEPS = 10  # batched steps before the first update
+RANDOM_FRAMES = 640  # before the first update
 
 # Arguments of the main program, by the title of their row.
 TRAININGS: Final = {
@@ -36,26 +32,6 @@ TRAININGS: Final = {
 }
 
 
-def build(settings: Settings, overlap: bool) -> Training:
-    """Return a training with the settings of a command, after its random actions."""
-    torch.manual_seed(0)
-    env = pair(
-        settings.env.build(mode="train", device=settings.device, seed=0), settings.agent.target
-    )
-    agent = settings.agent.build(observation_spec(env), action_spec(env), settings.device)
-    random_frames = RANDOM_STEPS * env.batch_size.numel()
-    training = Training(
-        env,
-        agent,
-        execution=settings.execution,
-        random_frames=random_frames,
-        overlap=overlap,
-        loggers=[],
-    )
-    training(random_frames)
-    return training
-
-
 def measure(*, rounds: Count = 15, steps: Count = 30) -> int:
     """Measure each training in turns, and print the medians of all rounds.
 
@@ -67,8 +43,12 @@ def measure(*, rounds: Count = 15, steps: Count = 30) -> int:
     print_machine()
     rows, figures = [], {}
     for title, arguments in TRAININGS.items():
-        settings = settings_of(*arguments, "device=cpu")
-        ways = {overlap: build(settings, overlap) for overlap in (False, True)}
+        ways = {
+            overlap: Training.of(arguments, random_frames=RANDOM_FRAMES, overlap=overlap)
+            for overlap in (False, True)
+        }
+        for training in ways.values():
+            training(RANDOM_FRAMES)
         samples = take_turns(
             {way: timed(run, steps * run.trainer.num_envs) for way, run in ways.items()}, rounds
         )

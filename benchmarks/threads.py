@@ -33,7 +33,6 @@ from torchrl_gpu.commands import call_with_arguments
 
 WIDTHS = (128, 256, 1_024)
 IMAGES = Composite(pixels=Bounded(0, 255, (1, 3, 64, 64), dtype=torch.uint8), shape=(1,))
-_STEPS = 3  # of one measurement
 
 
 def build_cases() -> Iterator[tuple[str, Agent]]:
@@ -50,7 +49,7 @@ def build_cases() -> Iterator[tuple[str, Agent]]:
 
 def on_threads(call: Call, threads: int) -> Measurement:
     """Return the measurement of the calls per second with a number of threads."""
-    measure = timed(times(call), _STEPS)
+    measure = timed(times(call), 1)
 
     def on_as_many() -> float:
         torch.set_num_threads(threads)
