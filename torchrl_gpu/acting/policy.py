@@ -87,7 +87,7 @@ class PolicyWrapper(TensorDictModuleBase):
             self.register_buffer("action_center", (high + low) / 2)
             self.register_buffer("action_half_range", (high - low) / 2)
             self._find_units()
-            self.register_load_state_dict_post_hook(_find_units)
+            self.register_load_state_dict_post_hook(PolicyWrapper._find_units)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write `action`: `[*B, action_dim]` within the bounds, or discrete `[*B]` int64."""
@@ -111,11 +111,7 @@ class PolicyWrapper(TensorDictModuleBase):
             return action
         return (action - self.action_center) / self.action_half_range
 
-    def _find_units(self) -> None:
+    def _find_units(self, _: object = None) -> None:
+        """Find whether the bounds are -1 and 1; also called when a state has been loaded."""
         is_unit = (self.action_center == 0.0) & (self.action_half_range == 1.0)
         self._has_unit_bounds = bool(is_unit.all())
-
-
-def _find_units(policy: PolicyWrapper, _: object) -> None:
-    """Find whether the bounds of a loaded state are -1 and 1."""
-    policy._find_units()
