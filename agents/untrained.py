@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
@@ -14,7 +14,7 @@ from torchrl_gpu.environments.specs import ActionKind, action_bounds, action_kin
 from torchrl_gpu.errors import ConfigurationError
 
 
-class UntrainedActor(nn.Module):
+class UntrainedActor(nn.Module, ABC):
     """An actor that reads nothing of the observations but their batch shape.
 
     Args:
@@ -77,7 +77,7 @@ class ZeroActor(UntrainedActor):
         return self.action.expand(self.shape_of_actions(observation)).clone()
 
 
-class UntrainedAgent(nn.Module):
+class UntrainedAgent(nn.Module, ABC):
     """An agent that consists of a policy alone: it has neither a loss nor a checkpoint.
 
     Args:
@@ -87,12 +87,10 @@ class UntrainedAgent(nn.Module):
 
     Attributes:
         actions: the kinds of actions that the agent can produce.
-        actor_class: class of the actor of the policy.
         policy: maps a TensorDict of observations to one with actions.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous", "discrete"})
-    actor_class: ClassVar[type[UntrainedActor]]
     policy: PolicyWrapper
 
     def __init__(
@@ -101,6 +99,11 @@ class UntrainedAgent(nn.Module):
         super().__init__()
         actor = self.actor_class(observation_spec, action_spec, device)
         self.policy = PolicyWrapper(actor, observation_spec, action_spec, device)
+
+    @property
+    @abstractmethod
+    def actor_class(self) -> type[UntrainedActor]:
+        """Class of the actor of the policy."""
 
 
 class RandomAgent(UntrainedAgent):

@@ -229,6 +229,8 @@ def _docstring_arguments(docstring: str) -> dict[str, str]:
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message on an unknown `name`: the closest known name, or all."""
     known = sorted(known)
+    if not known:
+        return ""
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]}?" if close else f"; choose one of: {', '.join(known)}"
 

@@ -47,6 +47,9 @@ def settings_of(*arguments: str) -> Settings:
 def run(*arguments: str) -> RunOutcome:
     """Train, evaluate or film, as `mode=` says, and return the outcome.
 
+    `threads=` and `device_memory_limit=` hold for the whole process until the run ends, also for
+    other threads of it.
+
     Args:
         arguments: settings as typed, as in `run("agent=sac", "env=fanuc", "seed=3")`.
 
@@ -107,6 +110,7 @@ def _start(arguments: list[str]) -> int:
         from trainers.command_line.arguments import read_settings
         from trainers.command_line.composition import show_info
 
+        check_choices(flags.settings)
         show_info(flags.info, read_settings(flags.settings))
     elif flags.cfg:
         print(settings_of(*flags.settings).as_yaml(), end="")
@@ -129,6 +133,10 @@ def _sweep(arguments: list[str]) -> int:
             checked[title] = settings_of(*settings)
         except ConfigurationError as error:
             code = _refuse(f"{title}: {error}")
+        except Exception:
+            print(title, flush=True)
+            traceback.print_exc()
+            code = _FAILED
     for title, ready in checked.items():
         print(title, flush=True)
         try:

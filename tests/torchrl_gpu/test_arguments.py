@@ -198,6 +198,7 @@ def test_missing_settings_are_returned_with_their_defaults() -> None:
 )
 def test_suggest(name: str, expected: str) -> None:
     assert suggest(name, ["fanuc", "cartpole"]) == expected
+    assert suggest(name, []) == ""
 
 
 # Descriptions of arguments

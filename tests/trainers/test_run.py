@@ -71,6 +71,18 @@ def test_run_works_in_a_thread(tmp_path: Path) -> None:
     assert outcome.best is not None
 
 
+def test_settings_are_read_in_several_threads_at_once() -> None:
+    seeds = range(4)
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        read = pool.map(lambda seed: settings_of(*CARTPOLE, f"seed={seed}"), seeds)
+    assert [settings.general.seed for settings in read] == list(seeds)
+
+
+def test_general_setting_follows_that_of_a_section() -> None:
+    settings = settings_of(*CARTPOLE, "threads=${env.num_envs}", "env.num_envs=2")
+    assert settings.general.threads == 2
+
+
 @pytest.mark.parametrize("function", [run, settings_of])
 def test_bad_settings_are_raised(function: object) -> None:
     with pytest.raises(ConfigurationError, match=r"^unknown agent sacc; choose one of: ac_iqn"):
@@ -118,6 +130,22 @@ def test_failed_run_of_a_sweep_does_not_end_the_others(
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
+def test_unexpected_error_while_a_sweep_is_checked_does_not_end_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def resolve_device(name: str) -> torch.device:
+        if name == "cuda":
+            raise RuntimeError("driver")
+        return torch.device(name)
+
+    monkeypatch.setattr("trainers.command_line.settings.resolve_device", resolve_device)
+    arguments = [text for text in QUICK if text != "device=cpu"]
+    assert call(monkeypatch, tmp_path, *arguments, "device=cuda,cpu", "-m") == 1
+    output, errors = capfd.readouterr()
+    assert "RuntimeError: driver" in errors
+    assert "Trained for 64 frames" in output
+
+
 def test_each_environment_of_a_sweep_has_its_own_preset(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,6 +167,7 @@ def test_configuration_of_a_command_is_printed(
     printed = OmegaConf.create(capsys.readouterr().out)
     assert (printed.seed, printed.mode, printed.device) == (3, "train", "cpu")
     assert printed.agent.n_step == 20
+    assert (printed.experiment, printed.demo.episodes) == ("CartPole-v1/dqn", 8)
     root = logging.getLogger()  # Hydra prints by a handler that stays
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "level", root.level)

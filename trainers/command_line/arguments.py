@@ -6,13 +6,12 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from hydra import initialize_config_module
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from torchrl_gpu.errors import ConfigurationError
+from trainers.command_line.composition import hydra_ready
 from trainers.command_line.schema import GeneralSettings
 from trainers.components.choices import GROUPS, SEARCH_PATH
 
@@ -24,16 +23,17 @@ def read_settings(arguments: Sequence[str]) -> dict[str, Any]:
     paths are taken as they stand, with spaces, commas and brackets.
 
     Args:
-        arguments: settings as typed, `name=value`.
+        arguments: settings as typed, `name=value`; see `check_choices`.
 
     Raises:
-        ConfigurationError: an argument is not of this form, or has several values.
+        ConfigurationError: the value of an argument is missing, cannot be read, or is a list of
+            values for a sweep.
     """
     values: dict[str, Any] = {}
     for argument in arguments:
-        name, equals, text = argument.partition("=")
-        if not (name and equals):
-            raise ConfigurationError(f"{argument}: write NAME=VALUE; see --help")
+        name, _, text = argument.partition("=")
+        if name in GeneralSettings.paths() and not text:
+            raise ConfigurationError(f"{argument}: the value is missing")
         if name in (*GROUPS, "experiment", SEARCH_PATH, *GeneralSettings.paths()):
             values[name] = None if text == "null" else text
             continue
@@ -58,8 +58,8 @@ def runs_of(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
         ConfigurationError: an argument cannot be read, or its values cannot be listed.
     """
     options = []
-    with initialize_config_module("configs", version_base="1.3"):
-        parser = OverridesParser.create(GlobalHydra.instance().config_loader())
+    with hydra_ready() as ready:
+        parser = OverridesParser.create(ready.config_loader())
         for argument in arguments:
             name = argument.partition("=")[0]
             values = [argument]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import hydra
@@ -12,6 +14,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.choices import GROUPS, SEARCH_PATH, choices_of, folders_of
+
+# Hydra composes by one object of the process, which a single thread can use at a time.
+_one_thread = threading.Lock()
+
+
+@contextmanager
+def hydra_ready() -> Iterator[GlobalHydra]:
+    """Let the block use Hydra with our configuration files, while other threads wait."""
+    with _one_thread, hydra.initialize_config_module("configs", version_base="1.3"):
+        yield GlobalHydra.instance()
 
 
 def compose(settings: Mapping[str, Any]) -> tuple[DictConfig, dict[str, str | None]]:
@@ -31,7 +43,7 @@ def compose(settings: Mapping[str, Any]) -> tuple[DictConfig, dict[str, str | No
         ConfigurationError: Hydra cannot compose the files.
     """
     try:
-        with hydra.initialize_config_module("configs", version_base="1.3"):
+        with hydra_ready():
             composed = hydra.compose("config", overrides_of(settings), return_hydra_config=True)
     except HydraException as error:
         raise ConfigurationError(" ".join(str(error).split())) from None
@@ -54,10 +66,13 @@ def add_settings(config: DictConfig, settings: Mapping[str, Any]) -> DictConfig:
 
 def show_info(kind: str, settings: Mapping[str, Any]) -> None:
     """Print what Hydra knows about the composition of a command, as in `--info defaults`."""
-    with hydra.initialize_config_module("configs", version_base="1.3"):
-        composer = GlobalHydra.instance().hydra
+    with hydra_ready() as ready:
+        composer = ready.hydra
         assert composer is not None
-        composer.show_info(kind, config_name="config", overrides=overrides_of(settings))
+        try:
+            composer.show_info(kind, config_name="config", overrides=overrides_of(settings))
+        except HydraException as error:
+            raise ConfigurationError(" ".join(str(error).split())) from None
 
 
 def overrides_of(settings: Mapping[str, Any]) -> list[str]:

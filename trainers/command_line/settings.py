@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agents.untrained import UntrainedAgent
@@ -74,7 +74,8 @@ class Settings:
     def as_yaml(self) -> str:
         """Return all settings as the text of a YAML file."""
         general = {n: str(v) if isinstance(v, Path) else v for n, v in vars(self.general).items()}
-        return OmegaConf.to_yaml({**general, **self.config})
+        preset = {"experiment": self.experiment}
+        return OmegaConf.to_yaml({**general, **preset, **self.config, "demo": self.demo})
 
     @property
     def folder(self) -> Path:
@@ -175,9 +176,13 @@ def _check_names(config: DictConfig) -> None:
 
 
 def _general(config: DictConfig) -> GeneralSettings:
-    given = [name for name in parameters_of(GeneralSettings) if name in config]
-    values = OmegaConf.to_container(OmegaConf.masked_copy(config, given), resolve=True)
-    return GeneralSettings(**values)  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for name in parameters_of(GeneralSettings):
+        if name in config:
+            value = config[name]  # resolved, also where it refers to a section
+            is_list = isinstance(value, ListConfig)
+            values[name] = OmegaConf.to_container(value, resolve=True) if is_list else value
+    return GeneralSettings(**values)
 
 
 def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> None:

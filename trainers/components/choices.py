@@ -39,18 +39,22 @@ def choices_of(group: str, *folders: Path) -> list[str]:
 
 def folders_of(settings: Mapping[str, Any]) -> list[Path]:
     """Return the folders of the user, from `hydra.searchpath=[file:///folder, pkg://package]`."""
-    entries = [text.strip(" '\"") for text in settings.get(SEARCH_PATH, "").strip("[]").split(",")]
-    return [
-        Path(str(importlib.resources.files(entry.removeprefix("pkg://"))))
-        if entry.startswith("pkg://")
-        else Path(entry.removeprefix("file://"))
-        for entry in entries
-        if entry
-    ]
+    typed = settings.get(SEARCH_PATH) or ""
+    entries = [text.strip(" '\"") for text in typed.strip("[]").split(",")]
+    return [_folder(entry) for entry in entries if entry]
+
+
+def _folder(entry: str) -> Path:
+    if not entry.startswith("pkg://"):
+        return Path(entry.removeprefix("file://"))
+    try:
+        return Path(str(importlib.resources.files(entry.removeprefix("pkg://"))))
+    except (ImportError, ValueError) as error:
+        raise ConfigurationError(f"{SEARCH_PATH}={entry}: {error}") from None
 
 
 def check_choices(arguments: Iterable[str]) -> None:
-    """Refuse an unknown agent, environment, trainer or experiment.
+    """Refuse what is not a setting, and an unknown agent, environment, trainer or experiment.
 
     This needs only the names of files, so that a mistyped name is refused before torch is imported.
 
@@ -58,14 +62,25 @@ def check_choices(arguments: Iterable[str]) -> None:
         arguments: settings as typed.
 
     Raises:
-        ConfigurationError: a choice is unknown.
+        ConfigurationError: an argument is not `name=value`, or a choice is unknown.
     """
-    typed = {name: text for name, _, text in (argument.partition("=") for argument in arguments)}
+    typed: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, typed[name] = argument.partition("=")
+        if not (equals and name[:1].isidentifier()):
+            raise ConfigurationError(f"{argument}: write NAME=VALUE; see --help")
     for group in (*GROUPS, "experiment"):
         known = choices_of(group, *folders_of(typed))
         choice = typed.get(group, "null")
-        if choice not in (*known, "null"):
-            raise ConfigurationError(f"unknown {group} {choice}; choose one of: {', '.join(known)}")
+        if choice in (*known, "null"):
+            continue
+        if not choice:
+            raise ConfigurationError(
+                f"{group}=: the value is missing; choose one of: {', '.join(known)}"
+            )
+        if all(part in known for part in choice.split(",")):
+            raise ConfigurationError(f"{group}={choice}: several values need -m")
+        raise ConfigurationError(f"unknown {group} {choice}; choose one of: {', '.join(known)}")
 
 
 def learning_agents() -> dict[str, type[Agent]]:
