@@ -56,7 +56,7 @@ def live(
         *env: arguments that choose an environment; episodes of `EPISODE` steps cost least.
         films: whether to film it.
     """
-    monkeypatch.setattr("trainers.evaluation.evaluation._STEPS_BETWEEN_LOOKS", EPISODE)
+    monkeypatch.setattr("trainers.evaluation.evaluation._STEPS_BETWEEN_READS", EPISODE)
 
     def run(*arguments: str) -> None:
         assert call(monkeypatch, folder, f"device={device.type}", *arguments) == 0
