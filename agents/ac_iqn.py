@@ -7,27 +7,20 @@ Control for Autonomous Surface Vehicles", arXiv 2412.09466.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from tensordict import TensorDictBase
 from torch import Tensor, nn
-from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
-from agents.modules.deterministic import DeterministicActor, DeterministicActorCritic
-from agents.modules.encoders import DEFAULT_ENCODER, Encoder
+from agents.modules.deterministic import DeterministicActorCritic
+from agents.modules.encoders import Encoder
 from agents.modules.networks import frozen, mlp
-from agents.modules.optimization import TargetNetwork, parameter_groups
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
 from agents.modules.relu import relu
-from torchrl_gpu.acting.exploration import GaussianNoise
 from torchrl_gpu.acting.policy import Observations
-from torchrl_gpu.acting.schedules import LinearSchedule
-from torchrl_gpu.arguments import checked
-from torchrl_gpu.environments.specs import ActionKind
-from torchrl_gpu.execution.adam import adam
 from torchrl_gpu.execution.learner import Losses
 
 
@@ -45,59 +38,18 @@ class ACIQN(DeterministicActorCritic):
             the first layer, and the embedded action that of the second.
     """
 
-    actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
+    hidden_sizes: Annotated[hp.OptionalLayers, Field(min_length=2)] = (128, 128)
+    cosines: hp.Cosines = 64
+    fractions: hp.Fractions = 8
+    target_fractions: hp.TargetFractions = 8
+    risk_level: hp.RiskLevel = 1.0
+    kappa: hp.QuantileKappa = 1.0
+    batch_size: hp.BatchSize = 128
+    utd_ratio: hp.UTDRatio = 0.5
 
-    @checked
-    def __init__(
-        self,
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        device: torch.device,
-        *,
-        hidden_sizes: Annotated[hp.OptionalLayers, Field(min_length=2)] = (128, 128),
-        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
-        cosines: hp.Cosines = 64,
-        fractions: hp.Fractions = 8,
-        target_fractions: hp.TargetFractions = 8,
-        risk_level: hp.RiskLevel = 1.0,
-        kappa: hp.QuantileKappa = 1.0,
-        learning_rate: hp.LearningRate = 1e-3,
-        learning_rate_end: hp.LearningRateEnd = None,
-        learning_rate_frames: hp.LearningRateFrames = None,
-        gamma: hp.Gamma = 0.99,
-        target_rate: hp.TargetRate = 0.005,
-        target_period: hp.TargetPeriod = 1,
-        max_gradient_norm: hp.GradientNorm = None,
-        saturation_penalty: hp.SaturationPenalty = 0.0,
-        noise_start: hp.NoiseStart = 0.3,
-        noise_end: hp.NoiseEnd = 0.1,
-        noise_frames: hp.NoiseFrames = 10_000,
-        batch_size: hp.BatchSize = 128,
-        utd_ratio: hp.UTDRatio = 0.5,
-        n_step: hp.NStep = 1,
-    ) -> None:
-        super().__init__(observation_spec, action_spec, device, encoder)
-        self.fractions = fractions
-        self.target_fractions = target_fractions
-        self.risk_level = risk_level
-        self.kappa = kappa
-        self.gamma = gamma
-        self.max_gradient_norm = max_gradient_norm
-        self.saturation_penalty = saturation_penalty
-        self.batch_size = batch_size
-        self.utd_ratio = utd_ratio
-        self.n_step = n_step
-
-        actor_encoder, critic_encoder = self.build_encoders()
-        action_dim = action_spec.shape[-1]
-        self.actor = DeterministicActor(actor_encoder, action_dim, hidden_sizes, device)
-        self.target_actor = TargetNetwork(self.actor, target_rate, target_period)
-        noise = GaussianNoise(LinearSchedule(noise_start, noise_end, noise_frames))
-        self.policy = self.build_policy(self.actor, noise)
-        self.critic = QuantileCritic(critic_encoder, action_dim, hidden_sizes, cosines, device)
-        self.target_critic = TargetNetwork(self.critic, target_rate, target_period)
-        self.optimizer = adam(parameter_groups(self.actor, self.critic), learning_rate, device)
-        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
+    def build_critic(self, encoder: Encoder, action_dim: int) -> QuantileCritic:
+        """Return a new critic of actions in [-1, 1]."""
+        return QuantileCritic(encoder, action_dim, self.hidden_sizes, self.cosines, self.device)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/critic` and `loss/actor`, and the mean value."""

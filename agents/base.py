@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -12,7 +13,8 @@ from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
-from agents.modules.encoders import DEFAULT_ENCODER, DetachedEncoder, Encoder, EncoderFactory
+from agents import hyperparameters as hp
+from agents.modules.encoders import DEFAULT_ENCODER, DetachedEncoder, Encoder
 from agents.modules.optimization import set_learning_rate
 from agents.modules.training_state import (
     load_networks,
@@ -21,7 +23,8 @@ from agents.modules.training_state import (
     place_optimizer,
 )
 from torchrl_gpu.acting.policy import Actor, PolicyWrapper
-from torchrl_gpu.acting.schedules import LinearSchedule, optional_schedule
+from torchrl_gpu.acting.schedules import optional_schedule
+from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
@@ -30,20 +33,19 @@ from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
 
 
-class Agent(nn.Module, ABC):
+class Agent(CheckedFields, nn.Module, ABC):
     """An algorithm: a policy that acts, and a loss that learns from a batch.
 
     An agent depends on neither environment nor trainer, and its attributes declare its
-    capabilities. To write one, derive from `OffPolicyAgent` or `OnPolicyAgent`. The arguments of
-    its constructor are its settings; `agents.hyperparameters` has those that several agents share.
+    capabilities. To write one, derive from `OffPolicyAgent` or `OnPolicyAgent`. Its annotated
+    attributes are its settings, the arguments of its constructor; `agents.hyperparameters` has the
+    types of those that several agents share. `__post_init__` builds networks and optimizer.
 
     Args:
         observation_spec: spec of the observations, batch size `[num_envs]`.
         action_spec: spec of the actions, bounded and continuous `[num_envs, action_dim]` or
             discrete `[num_envs]`.
         device: device of all parameters and computations.
-        encoder: factory of the encoders that turn observations into features for the networks; it
-            may also augment each batch before a gradient step.
 
     Attributes:
         actions: the kinds of actions that the agent can produce.
@@ -52,12 +54,8 @@ class Agent(nn.Module, ABC):
         policy: maps a TensorDict of observations to one with actions; it explores in train mode and
             is greedy in eval mode.
         optimizer: optimizer of all trainable parameters.
-        batch_size: number of transitions per gradient step.
-        gamma: discount factor per environment step, 0 to 1.
-        max_gradient_norm: maximum norm of the gradient of each parameter group of an optimizer; a
-            larger gradient is scaled down to it; None for no limit.
         rate_schedule: learning rate of all optimizers over the frames of the policy, set before
-            each gradient step; None for no schedule. See `schedule_learning_rate`.
+            each gradient step; None for no schedule.
         phase: index of the kind of update that comes next, from 0; always 0 for an agent whose
             updates are all of one kind. Each phase is compiled and captured separately.
         processes: processes that train the agent together, see `join`.
@@ -69,40 +67,44 @@ class Agent(nn.Module, ABC):
 
     actions: ClassVar[frozenset[ActionKind]]
     added_keys: ClassVar[frozenset[str]] = frozenset()
-    policy: PolicyWrapper
-    optimizer: torch.optim.Optimizer
-    batch_size: int
-    gamma: float
-    max_gradient_norm: float | None = None
-    rate_schedule: LinearSchedule | None
-    phase: int = 0
+    policy: PolicyWrapper = field(init=False)
+    optimizer: torch.optim.Optimizer = field(init=False)
 
-    def __init__(
-        self,
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        device: torch.device,
-        encoder: EncoderFactory = DEFAULT_ENCODER,
-    ) -> None:
+    observation_spec: Composite = field(kw_only=False)
+    action_spec: TensorSpec = field(kw_only=False)
+    device: torch.device = field(kw_only=False)
+
+    encoder: hp.EncoderSetting = DEFAULT_ENCODER
+    learning_rate: hp.LearningRate
+    learning_rate_end: hp.LearningRateEnd = None
+    learning_rate_frames: hp.LearningRateFrames = None
+    gamma: hp.Gamma = 0.99
+    max_gradient_norm: hp.GradientNorm = None
+    batch_size: hp.BatchSize
+
+    def __post_init__(self) -> None:
+        """Check the specs. An override calls this method first, then builds the networks."""
         super().__init__()
-        kind = action_kind(action_spec)
+        kind = action_kind(self.action_spec)
         if kind not in self.actions:
             raise ConfigurationError(
                 f"action_spec: {type(self).__name__} takes {' or '.join(sorted(self.actions))} "
                 f"actions, not {kind} ones"
             )
-        taken = sorted(self.added_keys.intersection(observation_spec.keys()))
+        taken = sorted(self.added_keys.intersection(self.observation_spec.keys()))
         if taken:
             raise ConfigurationError(
                 f"observation {taken[0]!r}: {type(self).__name__} adds an entry of this name to "
                 "its batches; rename the observation, or leave it out of observation_keys"
             )
-        self.observation_spec = observation_spec
-        self.action_spec = action_spec
-        self.device = device
-        self.encoder_factory = encoder
-        self.augmentation = encoder.augmentation(observation_spec)
-        self.rate_schedule = None
+        self.augmentation = self.encoder.augmentation(self.observation_spec)
+        self.rate_schedule = optional_schedule(
+            "learning_rate",
+            self.learning_rate,
+            self.learning_rate_end,
+            self.learning_rate_frames,
+        )
+        self.phase = 0
         self.processes: Processes = ONE_PROCESS
 
     def build_encoder(self) -> Encoder:
@@ -111,10 +113,10 @@ class Agent(nn.Module, ABC):
         Raises:
             ConfigurationError: the factory builds no `Encoder`, or one without a width.
         """
-        encoder: Any = self.encoder_factory.build(self.observation_spec, self.device)
+        encoder: Any = self.encoder.build(self.observation_spec, self.device)
         if not isinstance(encoder, Encoder) or not isinstance(getattr(encoder, "width", None), int):
             raise ConfigurationError(
-                f"agent.encoder: {type(self.encoder_factory).__name__}.build has to return an "
+                f"agent.encoder: {type(self.encoder).__name__}.build has to return an "
                 "agents.modules.encoders.Encoder with its number of features as `width`"
             )
         return encoder
@@ -124,22 +126,6 @@ class Agent(nn.Module, ABC):
         return PolicyWrapper(
             actor, self.observation_spec, self.action_spec, self.device, exploration
         )
-
-    def schedule_learning_rate(self, end: float | None, frames: int | None) -> None:
-        """Let the learning rate change linearly, from its initial value on.
-
-        A constructor calls this method after it has built the optimizers.
-
-        Args:
-            end: final learning rate, at least 0; None for no schedule.
-            frames: number of environment steps until the learning rate reaches `end`, at least 1;
-                None for no schedule.
-
-        Raises:
-            ConfigurationError: only one of the two is given.
-        """
-        start = float(self.optimizer.param_groups[0]["initial_lr"])
-        self.rate_schedule = optional_schedule("learning_rate", start, end, frames)
 
     @abstractmethod
     def loss(self, batch: TensorDictBase) -> Losses:
@@ -254,16 +240,12 @@ class Agent(nn.Module, ABC):
 
 
 class OffPolicyAgent(Agent):
-    """An agent that learns from a replay buffer of past transitions.
-
-    Attributes:
-        utd_ratio: number of gradient steps per environment step (update-to-data ratio).
-        n_step: number of environment steps that a sampled transition spans.
-    """
+    """An agent that learns from a replay buffer of past transitions."""
 
     added_keys = frozenset({"weight", "priority_weight", "place", "steps_to_next_obs"})
-    utd_ratio: float
-    n_step: int = 1
+
+    utd_ratio: hp.UTDRatio
+    n_step: hp.NStep = 1
 
     def build_replay(
         self,
@@ -293,7 +275,7 @@ class OffPolicyAgent(Agent):
     def build_encoders(self) -> tuple[Encoder, Encoder]:
         """Return new encoders for actor and critic; the critic alone trains a shared encoder."""
         encoder = self.build_encoder()
-        if self.encoder_factory.shared:
+        if self.encoder.shared:
             return DetachedEncoder(encoder), encoder
         return encoder, self.build_encoder()
 
@@ -332,13 +314,13 @@ class OnPolicyAgent(Agent):
         epochs: number of passes over the transitions of each rollout.
     """
 
-    rollout_length: int
-    epochs: int
+    rollout_length: hp.Count
+    epochs: hp.Count
 
     def build_encoders(self) -> tuple[Encoder, Encoder]:
         """Return new encoders for actor and critic; both of them train a shared encoder."""
         encoder = self.build_encoder()
-        return encoder, encoder if self.encoder_factory.shared else self.build_encoder()
+        return encoder, encoder if self.encoder.shared else self.build_encoder()
 
     @abstractmethod
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:

@@ -5,23 +5,16 @@ Source: Lillicrap et al., "Continuous control with deep reinforcement learning",
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from tensordict import TensorDictBase
-from torchrl.data import Composite, TensorSpec
+from torch import nn
 
 from agents import hyperparameters as hp
-from agents.modules.deterministic import DeterministicActor, DeterministicActorCritic
-from agents.modules.encoders import DEFAULT_ENCODER
+from agents.modules.deterministic import DeterministicActorCritic
+from agents.modules.encoders import Encoder
 from agents.modules.networks import Critics, frozen
-from agents.modules.optimization import TargetNetwork, parameter_groups
-from torchrl_gpu.acting.exploration import GaussianNoise, MixedNoise
-from torchrl_gpu.acting.schedules import LinearSchedule
-from torchrl_gpu.arguments import checked
-from torchrl_gpu.environments.specs import ActionKind
-from torchrl_gpu.execution.adam import adam
+from torchrl_gpu.acting.exploration import MixedNoise
 from torchrl_gpu.execution.learner import Losses
 
 
@@ -38,54 +31,20 @@ class DDPG(DeterministicActorCritic):
             environments, which changes over frames.
     """
 
-    actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
+    hidden_sizes: hp.ActorCriticSizes = (256, 256)
+    noise_range: tuple[hp.NonNegative, hp.NonNegative] | None = None
+    batch_size: hp.BatchSize = 256
+    utd_ratio: hp.UTDRatio = 1.0
 
-    @checked
-    def __init__(
-        self,
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        device: torch.device,
-        *,
-        hidden_sizes: hp.ActorCriticSizes = (256, 256),
-        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
-        learning_rate: hp.LearningRate = 1e-3,
-        learning_rate_end: hp.LearningRateEnd = None,
-        learning_rate_frames: hp.LearningRateFrames = None,
-        gamma: hp.Gamma = 0.99,
-        target_rate: hp.TargetRate = 0.005,
-        max_gradient_norm: hp.GradientNorm = None,
-        saturation_penalty: hp.SaturationPenalty = 0.0,
-        noise_start: hp.NoiseStart = 0.3,
-        noise_end: hp.NoiseEnd = 0.1,
-        noise_frames: hp.NoiseFrames = 10_000,
-        noise_range: tuple[hp.NonNegative, hp.NonNegative] | None = None,
-        batch_size: hp.BatchSize = 256,
-        utd_ratio: hp.UTDRatio = 1.0,
-        n_step: hp.NStep = 1,
-    ) -> None:
-        super().__init__(observation_spec, action_spec, device, encoder)
-        self.gamma = gamma
-        self.max_gradient_norm = max_gradient_norm
-        self.saturation_penalty = saturation_penalty
-        self.batch_size = batch_size
-        self.utd_ratio = utd_ratio
-        self.n_step = n_step
+    def build_critic(self, encoder: Encoder, action_dim: int) -> Critics:
+        """Return a new critic of actions in [-1, 1]."""
+        return Critics(encoder, action_dim, self.hidden_sizes, self.device, members=1)
 
-        actor_encoder, critic_encoder = self.build_encoders()
-        action_dim = action_spec.shape[-1]
-        self.actor = DeterministicActor(actor_encoder, action_dim, hidden_sizes, device)
-        self.target_actor = TargetNetwork(self.actor, target_rate)
-        noise = (
-            GaussianNoise(LinearSchedule(noise_start, noise_end, noise_frames))
-            if noise_range is None
-            else MixedNoise(*noise_range)
-        )
-        self.policy = self.build_policy(self.actor, noise)
-        self.critic = Critics(critic_encoder, action_dim, hidden_sizes, device, members=1)
-        self.target_critic = TargetNetwork(self.critic, target_rate)
-        self.optimizer = adam(parameter_groups(self.actor, self.critic), learning_rate, device)
-        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
+    def build_exploration(self) -> nn.Module:
+        """Return Gaussian noise, or noise that differs between the environments."""
+        if self.noise_range is None:
+            return super().build_exploration()
+        return MixedNoise(*self.noise_range)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/critic` and `loss/actor`, and the mean value."""

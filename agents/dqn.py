@@ -6,25 +6,18 @@ van Hasselt et al., "Deep Reinforcement Learning with Double Q-learning", arXiv 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import field
 
 import torch
 import torch.nn.functional as F
 from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
-from agents.modules.encoders import DEFAULT_ENCODER
+from agents.modules.encoders import Encoder
 from agents.modules.networks import EncodedMLP
-from agents.modules.optimization import TargetNetwork
 from agents.modules.value_based import ValueBasedAgent
-from torchrl_gpu.acting.exploration import EpsilonGreedy
 from torchrl_gpu.acting.policy import Observations
-from torchrl_gpu.acting.schedules import LinearSchedule
-from torchrl_gpu.arguments import checked
-from torchrl_gpu.environments.specs import ActionKind
-from torchrl_gpu.execution.adam import adam
 from torchrl_gpu.execution.learner import Losses
 
 
@@ -37,50 +30,16 @@ class DQN(ValueBasedAgent):
             reward. Beyond it values tend to the median of the returns instead of their mean.
     """
 
-    actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})
-    network: QNetwork
+    network: QNetwork = field(init=False)
 
-    @checked
-    def __init__(
-        self,
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        device: torch.device,
-        *,
-        hidden_sizes: hp.OptionalLayers = (128, 128),
-        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
-        double: hp.DoubleQ = True,
-        learning_rate: hp.LearningRate = 1e-3,
-        learning_rate_end: hp.LearningRateEnd = None,
-        learning_rate_frames: hp.LearningRateFrames = None,
-        gamma: hp.Gamma = 0.99,
-        target_rate: hp.TargetRate = 0.01,
-        target_period: hp.TargetPeriod = 1,
-        max_gradient_norm: hp.GradientNorm = 10.0,
-        kappa: hp.Positive = 1.0,
-        epsilon_start: hp.EpsilonStart = 1.0,
-        epsilon_end: hp.EpsilonEnd = 0.05,
-        epsilon_frames: hp.EpsilonFrames = 10_000,
-        batch_size: hp.BatchSize = 64,
-        utd_ratio: hp.UTDRatio = 0.5,
-        n_step: hp.NStep = 1,
-    ) -> None:
-        super().__init__(observation_spec, action_spec, device, encoder)
-        self.is_double = double
-        self.gamma = gamma
-        self.max_gradient_norm = max_gradient_norm
-        self.kappa = kappa
-        self.batch_size = batch_size
-        self.utd_ratio = utd_ratio
-        self.n_step = n_step
+    hidden_sizes: hp.OptionalLayers = (128, 128)
+    learning_rate: hp.LearningRate = 1e-3
+    kappa: hp.Positive = 1.0
+    utd_ratio: hp.UTDRatio = 0.5
 
-        num_actions = action_spec.space.n
-        self.network = QNetwork(self.build_encoder(), num_actions, hidden_sizes, device)
-        self.target_network = TargetNetwork(self.network, target_rate, target_period)
-        epsilon = LinearSchedule(epsilon_start, epsilon_end, epsilon_frames)
-        self.policy = self.build_policy(self.network, EpsilonGreedy(num_actions, epsilon))
-        self.optimizer = adam(self.network.parameters(), learning_rate, device)
-        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
+    def build_network(self, encoder: Encoder, num_actions: int) -> QNetwork:
+        """Return a new network of the values of all actions."""
+        return QNetwork(encoder, num_actions, self.hidden_sizes, self.device)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/value`, weighted by importance, and the absolute errors as priorities."""
@@ -88,7 +47,7 @@ class DQN(ValueBasedAgent):
         with torch.no_grad():
             next_values = self.target_network(after)
             # Q'(s', argmax_a Q(s', a)) if double (arXiv 1509.06461, eq. 4), else max_a Q'(s', a)
-            chooser = self.network(after) if self.is_double else next_values
+            chooser = self.network(after) if self.double else next_values
             next_value = next_values.gather(-1, chooser.argmax(dim=-1, keepdim=True))
             # y = r + gamma (1 - terminated) Q'(s', a'): a time limit does not terminate
             target = after.get("reward") + self.bootstrap_discount(batch) * next_value

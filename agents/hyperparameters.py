@@ -1,7 +1,7 @@
 """Hyperparameters that several agents have: type, range and meaning, each said once.
 
-Agents annotate the arguments of their constructors with these types. Checks of arguments and
-`--help` read range and description from them; the defaults are those of each agent.
+Agents annotate their settings with these types. Checks of arguments and `--help` read range and
+description from them. An agent inherits the defaults of its base classes, or states its own.
 """
 
 from __future__ import annotations

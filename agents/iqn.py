@@ -7,27 +7,21 @@ arXiv 1806.06923.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from tensordict import TensorDictBase
 from torch import Tensor, nn
-from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
-from agents.modules.encoders import DEFAULT_ENCODER, Encoder
+from agents.modules.encoders import Encoder
 from agents.modules.networks import mlp
-from agents.modules.optimization import TargetNetwork
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, midpoints, quantile_huber_loss
 from agents.modules.relu import relu
 from agents.modules.value_based import ValueBasedAgent
-from torchrl_gpu.acting.exploration import EpsilonGreedy
 from torchrl_gpu.acting.policy import Observations
-from torchrl_gpu.acting.schedules import LinearSchedule
-from torchrl_gpu.arguments import checked
-from torchrl_gpu.environments.specs import ActionKind
-from torchrl_gpu.execution.adam import adam
 from torchrl_gpu.execution.learner import Losses
 
 
@@ -47,68 +41,32 @@ class IQN(ValueBasedAgent):
             evaluation.
     """
 
-    actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})
-    network: QuantileNetwork
+    network: QuantileNetwork = field(init=False)
 
-    @checked
-    def __init__(
-        self,
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        device: torch.device,
-        *,
-        hidden_sizes: hp.LayerSizes = (128, 128),
-        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
-        head_sizes: hp.OptionalLayers = (),
-        cosines: hp.Cosines = 64,
-        fractions: hp.Fractions = 8,
-        target_fractions: hp.TargetFractions = 8,
-        acting_fractions: hp.Count = 32,
-        risk_level: hp.RiskLevel = 1.0,
-        kappa: hp.QuantileKappa = 1.0,
-        double: hp.DoubleQ = False,
-        learning_rate: hp.LearningRate = 1e-3,
-        learning_rate_end: hp.LearningRateEnd = None,
-        learning_rate_frames: hp.LearningRateFrames = None,
-        adam_epsilon: hp.AdamEpsilon = 1e-8,
-        gamma: hp.Gamma = 0.99,
-        target_rate: hp.TargetRate = 0.01,
-        target_period: hp.TargetPeriod = 1,
-        max_gradient_norm: hp.GradientNorm = 10.0,
-        epsilon_start: hp.EpsilonStart = 1.0,
-        epsilon_end: hp.EpsilonEnd = 0.05,
-        epsilon_frames: hp.EpsilonFrames = 10_000,
-        batch_size: hp.BatchSize = 64,
-        utd_ratio: hp.UTDRatio = 0.25,
-        n_step: hp.NStep = 1,
-    ) -> None:
-        super().__init__(observation_spec, action_spec, device, encoder)
-        self.fractions = fractions
-        self.target_fractions = target_fractions
-        self.kappa = kappa
-        self.is_double = double
-        self.gamma = gamma
-        self.max_gradient_norm = max_gradient_norm
-        self.batch_size = batch_size
-        self.utd_ratio = utd_ratio
-        self.n_step = n_step
+    hidden_sizes: hp.LayerSizes = (128, 128)
+    head_sizes: hp.OptionalLayers = ()
+    cosines: hp.Cosines = 64
+    fractions: hp.Fractions = 8
+    target_fractions: hp.TargetFractions = 8
+    acting_fractions: hp.Count = 32
+    risk_level: hp.RiskLevel = 1.0
+    kappa: hp.QuantileKappa = 1.0
+    double: hp.DoubleQ = False
+    learning_rate: hp.LearningRate = 1e-3
+    utd_ratio: hp.UTDRatio = 0.25
 
-        num_actions = action_spec.space.n
-        self.network = QuantileNetwork(
-            self.build_encoder(),
+    def build_network(self, encoder: Encoder, num_actions: int) -> QuantileNetwork:
+        """Return a new network of the return distributions of all actions."""
+        return QuantileNetwork(
+            encoder,
             num_actions,
-            hidden_sizes,
-            head_sizes,
-            device,
-            cosines=cosines,
-            acting_fractions=acting_fractions,
-            risk_level=risk_level,
+            self.hidden_sizes,
+            self.head_sizes,
+            self.device,
+            cosines=self.cosines,
+            acting_fractions=self.acting_fractions,
+            risk_level=self.risk_level,
         )
-        self.target_network = TargetNetwork(self.network, target_rate, target_period)
-        epsilon = LinearSchedule(epsilon_start, epsilon_end, epsilon_frames)
-        self.policy = self.build_policy(self.network, EpsilonGreedy(num_actions, epsilon))
-        self.optimizer = adam(self.network.parameters(), learning_rate, device, adam_epsilon)
-        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/value`, weighted by importance, and the loss per transition as priority."""
@@ -119,7 +77,7 @@ class IQN(ValueBasedAgent):
             next_features = target(after)
             # a' = argmax_a 1/K sum_k Z_{tau_k}(s', a),  tau_k ~ U(0, risk level)
             acting_fractions = self.network.draw_acting_fractions()
-            if self.is_double:
+            if self.double:
                 next_values = self.network.values(self.network(after), acting_fractions)
             else:
                 next_values = target.values(next_features, acting_fractions)

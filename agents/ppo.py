@@ -7,23 +7,21 @@ and order of operations: Huang et al., "The 37 Implementation Details of PPO", I
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
 from agents.base import OnPolicyAgent
-from agents.modules.encoders import DEFAULT_ENCODER
 from agents.modules.gae import generalized_advantage
 from agents.modules.normalization import ObservationNormalizer, RewardNormalizer, weighted_mean
 from agents.modules.optimization import joint_parameters
 from agents.modules.stochastic_actors import OrthogonalNetwork, build_actor
 from torchrl_gpu.acting.schedules import optional_schedule
-from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
@@ -79,88 +77,68 @@ class PPO(OnPolicyAgent):
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous", "discrete"})
     added_keys = frozenset({"log_prob", "value", "value_target", "advantage", "explained_variance"})
-    entropy_coefficient: Tensor
+    entropy_weight: Tensor = field(init=False)
 
-    @checked
-    def __init__(
-        self,
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        device: torch.device,
-        *,
-        hidden_sizes: hp.ActorCriticSizes = (64, 64),
-        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
-        rollout_length: hp.Count = 128,
-        epochs: hp.Count = 10,
-        batch_size: hp.BatchSize = 64,
-        learning_rate: hp.LearningRate = 3e-4,
-        learning_rate_end: hp.LearningRateEnd = None,
-        learning_rate_frames: hp.LearningRateFrames = None,
-        target_kl: hp.Positive | None = None,
-        adam_epsilon: hp.AdamEpsilon = 1e-5,
-        gamma: hp.Gamma = 0.99,
-        gae_lambda: hp.Share = 0.95,
-        clip_ratio: hp.Positive = 0.2,
-        value_clip: hp.Positive | None = None,
-        entropy_coefficient: hp.NonNegative = 0.0,
-        entropy_coefficient_end: hp.NonNegative | None = None,
-        entropy_coefficient_frames: hp.Count | None = None,
-        value_coefficient: hp.Positive = 0.5,
-        max_gradient_norm: hp.GradientNorm = 0.5,
-        normalize_observations: bool = False,
-        normalize_rewards: bool = False,
-        normalize_advantages: bool = True,
-        log_std_init: Annotated[float, Field(ge=-5.0, le=2.0)] = 0.0,
-    ) -> None:
-        super().__init__(observation_spec, action_spec, device, encoder)
-        if target_kl is not None and learning_rate_end is not None:
+    hidden_sizes: hp.ActorCriticSizes = (64, 64)
+    rollout_length: hp.Count = 128
+    epochs: hp.Count = 10
+    batch_size: hp.BatchSize = 64
+    learning_rate: hp.LearningRate = 3e-4
+    target_kl: hp.Positive | None = None
+    adam_epsilon: hp.AdamEpsilon = 1e-5
+    gae_lambda: hp.Share = 0.95
+    clip_ratio: hp.Positive = 0.2
+    value_clip: hp.Positive | None = None
+    entropy_coefficient: hp.NonNegative = 0.0
+    entropy_coefficient_end: hp.NonNegative | None = None
+    entropy_coefficient_frames: hp.Count | None = None
+    value_coefficient: hp.Positive = 0.5
+    max_gradient_norm: hp.GradientNorm = 0.5
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
+    normalize_advantages: bool = True
+    log_std_init: Annotated[float, Field(ge=-5.0, le=2.0)] = 0.0
+
+    def __post_init__(self) -> None:
+        """Build the networks, the policy and the optimizer."""
+        super().__post_init__()
+        if self.target_kl is not None and self.learning_rate_end is not None:
             raise ConfigurationError(
                 "target_kl, learning_rate_end: set one; the rate adapts or follows a schedule"
             )
-        self.rollout_length = rollout_length
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.target_kl = target_kl
-        self.gamma = gamma
-        self.gae_lambda = gae_lambda
-        self.clip_ratio = clip_ratio
-        self.value_clip = value_clip
-        self.value_coefficient = value_coefficient
-        self.max_gradient_norm = max_gradient_norm
-        self.normalize_advantages = normalize_advantages
 
         actor_encoder, critic_encoder = self.build_encoders()
+        normalizer, self.reward_normalizer = None, None
+        if self.normalize_observations:
+            normalizer = ObservationNormalizer(self.observation_spec, self.device)
+        if self.normalize_rewards:
+            shape = self.observation_spec.shape
+            self.reward_normalizer = RewardNormalizer(shape, self.gamma, self.device)
         self.actor = build_actor(
             actor_encoder,
-            action_spec,
-            hidden_sizes,
-            log_std_init,
-            ObservationNormalizer(observation_spec, device) if normalize_observations else None,
-            device,
+            self.action_spec,
+            self.hidden_sizes,
+            self.log_std_init,
+            normalizer,
+            self.device,
         )
         self.policy = self.build_policy(self.actor)
-        self.critic = OrthogonalNetwork(critic_encoder, 1, hidden_sizes, 1.0, device)
-        self.reward_normalizer = (
-            RewardNormalizer(observation_spec.shape, gamma, device) if normalize_rewards else None
-        )
-
+        self.critic = OrthogonalNetwork(critic_encoder, 1, self.hidden_sizes, 1.0, self.device)
         self.entropy_schedule = optional_schedule(
             "entropy_coefficient",
-            entropy_coefficient,
-            entropy_coefficient_end,
-            entropy_coefficient_frames,
+            self.entropy_coefficient,
+            self.entropy_coefficient_end,
+            self.entropy_coefficient_frames,
         )
         # The schedule determines it from the frames, so checkpoints do not save it.
-        weight = torch.tensor(entropy_coefficient, device=device)
-        self.register_buffer("entropy_coefficient", weight, persistent=False)
-        self.optimizer = adam(
-            joint_parameters(self.actor, self.critic), learning_rate, device, adam_epsilon
-        )
-        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
+        weight = torch.tensor(self.entropy_coefficient, device=self.device)
+        self.register_buffer("entropy_weight", weight, persistent=False)
+        learned = joint_parameters(self.actor, self.critic)
+        self.optimizer = adam(learned, self.learning_rate, self.device, self.adam_epsilon)
 
     @property
-    def learning_rate(self) -> Tensor:
-        """The learning rate `[]`, a tensor that the optimizer reads at each step."""
+    def rate(self) -> Tensor:
+        """The current learning rate `[]`, a tensor that the optimizer reads at each step."""
         rate: Tensor = self.optimizer.param_groups[0]["lr"]
         return rate
 
@@ -183,7 +161,7 @@ class PPO(OnPolicyAgent):
         terminated, truncated = after.get("terminated"), after.get("truncated")
         reward, weight = after.get("reward"), _weight(rollout)
         if self.entropy_schedule is not None:
-            self.entropy_coefficient.copy_(self.entropy_schedule(self.policy.frames))
+            self.entropy_weight.copy_(self.entropy_schedule(self.policy.frames))
 
         # The policy acted with the statistics before this rollout, so log-probabilities come first.
         log_prob = self._by_parts(self._log_prob, rollout)
@@ -276,7 +254,7 @@ class PPO(OnPolicyAgent):
         entropy = mean(entropy)
         return Losses(
             terms={
-                "loss/policy": policy_loss - self.entropy_coefficient * entropy,
+                "loss/policy": policy_loss - self.entropy_weight * entropy,
                 "loss/value": self.value_coefficient * mean(value_error),
             },
             metrics={
@@ -284,7 +262,7 @@ class PPO(OnPolicyAgent):
                 "ppo/kl": kl,
                 "ppo/clip_fraction": clip_fraction,
                 "ppo/explained_variance": batch.get("explained_variance").mean(),
-                "ppo/learning_rate": self.learning_rate.clone(),
+                "ppo/learning_rate": self.rate.clone(),
             },
         )
 
@@ -295,7 +273,7 @@ class PPO(OnPolicyAgent):
             kl = metrics["ppo/kl"]
             slower = torch.where(kl > 2.0 * self.target_kl, 1.0 / _RATE_FACTOR, 1.0)
             faster = torch.where(kl < 0.5 * self.target_kl, _RATE_FACTOR, 1.0)
-            self.learning_rate.mul_(slower * faster).clamp_(_RATE_MIN, _RATE_MAX)
+            self.rate.mul_(slower * faster).clamp_(_RATE_MIN, _RATE_MAX)
 
     def forget_episodes(self) -> None:
         """Reset the discounted returns of the reward normalizer."""

@@ -7,27 +7,21 @@ arXiv 1710.02298.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from dataclasses import field
 
 import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
-from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
 from agents.modules.categorical_values import CategoricalValues, divergence
 from agents.modules.dueling import Dueling
-from agents.modules.encoders import DEFAULT_ENCODER, Encoder
+from agents.modules.encoders import Encoder
 from agents.modules.networks import mlp
 from agents.modules.noisy import NoisyMLP
-from agents.modules.optimization import TargetNetwork
 from agents.modules.value_based import ValueBasedAgent
-from torchrl_gpu.acting.exploration import EpsilonGreedy
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.acting.schedules import LinearSchedule
-from torchrl_gpu.arguments import checked
-from torchrl_gpu.environments.specs import ActionKind
-from torchrl_gpu.execution.adam import adam
 from torchrl_gpu.execution.learner import Losses
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
@@ -55,72 +49,46 @@ class Rainbow(ValueBasedAgent):
             importance-sampling exponent rises linearly to 1, at least 1.
     """
 
-    actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})
-    network: DistributionNetwork
+    network: DistributionNetwork = field(init=False)
 
-    @checked
-    def __init__(
-        self,
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        device: torch.device,
-        *,
-        hidden_sizes: hp.LayerSizes = (128, 128),
-        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
-        value_min: hp.ValueMin = -10.0,
-        value_max: hp.ValueMax = 10.0,
-        atoms: hp.Atoms = 51,
-        double: hp.DoubleQ = True,
-        dueling: bool = True,
-        noisy: bool = True,
-        noise: hp.Positive = 0.5,
-        prioritized: bool = True,
-        priority_exponent: hp.Share = 0.5,
-        weight_exponent_start: hp.Share = 0.4,
-        weight_exponent_frames: hp.Count = 100_000,
-        n_step: hp.NStep = 3,
-        learning_rate: hp.LearningRate = 5e-4,
-        learning_rate_end: hp.LearningRateEnd = None,
-        learning_rate_frames: hp.LearningRateFrames = None,
-        adam_epsilon: hp.AdamEpsilon = 1e-5,
-        gamma: hp.Gamma = 0.99,
-        target_rate: hp.TargetRate = 0.01,
-        target_period: hp.TargetPeriod = 1,
-        max_gradient_norm: hp.GradientNorm = 10.0,
-        epsilon_start: hp.EpsilonStart = 1.0,
-        epsilon_end: hp.EpsilonEnd = 0.05,
-        epsilon_frames: hp.EpsilonFrames = 10_000,
-        batch_size: hp.BatchSize = 64,
-        utd_ratio: hp.UTDRatio = 0.25,
-    ) -> None:
-        super().__init__(observation_spec, action_spec, device, encoder)
-        self.is_double = double
-        self.is_prioritized = prioritized
-        self.priority_exponent = priority_exponent
-        self.weight_exponent = LinearSchedule(weight_exponent_start, 1.0, weight_exponent_frames)
-        self.gamma = gamma
-        self.max_gradient_norm = max_gradient_norm
-        self.batch_size = batch_size
-        self.utd_ratio = utd_ratio
-        self.n_step = n_step
+    hidden_sizes: hp.LayerSizes = (128, 128)
+    value_min: hp.ValueMin = -10.0
+    value_max: hp.ValueMax = 10.0
+    atoms: hp.Atoms = 51
+    dueling: bool = True
+    noisy: bool = True
+    noise: hp.Positive = 0.5
+    prioritized: bool = True
+    priority_exponent: hp.Share = 0.5
+    weight_exponent_start: hp.Share = 0.4
+    weight_exponent_frames: hp.Count = 100_000
+    n_step: hp.NStep = 3
+    learning_rate: hp.LearningRate = 5e-4
+    adam_epsilon: hp.AdamEpsilon = 1e-5
+    utd_ratio: hp.UTDRatio = 0.25
 
-        num_actions = action_spec.space.n
-        self.values = CategoricalValues(value_min, value_max, atoms, device)
-        self.network = DistributionNetwork(
-            self.build_encoder(),
+    def __post_init__(self) -> None:
+        """Build the networks, the policy, the optimizer and the schedule of the weights."""
+        super().__post_init__()
+        start, frames = self.weight_exponent_start, self.weight_exponent_frames
+        self.weight_exponent = LinearSchedule(start, 1.0, frames)
+
+    def build_network(self, encoder: Encoder, num_actions: int) -> DistributionNetwork:
+        """Return a new network of the return distributions of all actions."""
+        self.values = CategoricalValues(self.value_min, self.value_max, self.atoms, self.device)
+        return DistributionNetwork(
+            encoder,
             num_actions,
-            hidden_sizes,
+            self.hidden_sizes,
             self.values,
-            device,
-            dueling=dueling,
-            noise=noise if noisy else None,
+            self.device,
+            dueling=self.dueling,
+            noise=self.noise if self.noisy else None,
         )
-        self.target_network = TargetNetwork(self.network, target_rate, target_period)
-        epsilon = LinearSchedule(epsilon_start, epsilon_end, epsilon_frames)
-        exploration = None if noisy else EpsilonGreedy(num_actions, epsilon)
-        self.policy = self.build_policy(self.network, exploration)
-        self.optimizer = adam(self.network.parameters(), learning_rate, device, adam_epsilon)
-        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
+
+    def build_exploration(self, num_actions: int) -> nn.Module | None:
+        """Return epsilon-greedy exploration; None if noisy layers explore."""
+        return None if self.noisy else super().build_exploration(num_actions)
 
     def build_replay(
         self,
@@ -129,7 +97,7 @@ class Rainbow(ValueBasedAgent):
         frame_stacks: Mapping[NestedKey, int] | None = None,
     ) -> ReplayBuffer:
         """Return a replay buffer for the batches of this agent: see `OffPolicyAgent`."""
-        if not self.is_prioritized:
+        if not self.prioritized:
             return super().build_replay(capacity, num_envs, frame_stacks)
         return PrioritizedReplayBuffer(
             capacity,
@@ -151,7 +119,7 @@ class Rainbow(ValueBasedAgent):
         with torch.no_grad():
             next_logits = self.target_network(after)
             # a* = argmax_a q(s', a), q = z . p; every forward pass draws its own noise
-            chooser = self.network(after) if self.is_double else next_logits
+            chooser = self.network(after) if self.double else next_logits
             next_action = self.values.mean(chooser).argmax(dim=-1)
             # d' = Phi_z (R + gamma^n (1 - terminated) z, p'(s', a*)): time limits do not terminate
             target = self.values.project(

@@ -13,17 +13,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor, nn
-from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
 from agents.base import OffPolicyAgent
 from agents.modules import tanh_normal
-from agents.modules.encoders import DEFAULT_ENCODER
 from agents.modules.networks import Critics, EncodedMLP, frozen
 from agents.modules.optimization import TargetNetwork, joint_parameters
 from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
 from torchrl_gpu.acting.policy import Observations
-from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.adam import adam
 from torchrl_gpu.execution.learner import Losses
@@ -53,68 +50,55 @@ class SAC(OffPolicyAgent):
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
 
-    @checked
-    def __init__(
-        self,
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        device: torch.device,
-        *,
-        hidden_sizes: hp.ActorCriticSizes = (256, 256),
-        encoder: hp.EncoderSetting = DEFAULT_ENCODER,
-        actor_layer_norm: bool = False,
-        critic_layer_norm: bool = False,
-        critic: Literal["mean", "categorical"] = "mean",
-        value_min: hp.ValueMin = -20.0,
-        value_max: hp.ValueMax = 20.0,
-        atoms: hp.Atoms = 101,
-        twins: Twins = "minimum",
-        learning_rate: hp.LearningRate = 3e-4,
-        learning_rate_end: hp.LearningRateEnd = None,
-        learning_rate_frames: hp.LearningRateFrames = None,
-        gamma: hp.Gamma = 0.99,
-        target_rate: hp.TargetRate = 0.005,
-        initial_temperature: hp.Positive = 1.0,
-        target_entropy: float | None = None,
-        actor_period: hp.Count = 1,
-        batch_size: hp.BatchSize = 256,
-        utd_ratio: hp.UTDRatio = 1.0,
-        n_step: hp.NStep = 1,
-    ) -> None:
-        super().__init__(observation_spec, action_spec, device, encoder)
-        self.batch_size = batch_size
-        self.utd_ratio = utd_ratio
-        self.n_step = n_step
-        self.gamma = gamma
-        self.actor_period = actor_period
+    hidden_sizes: hp.ActorCriticSizes = (256, 256)
+    actor_layer_norm: bool = False
+    critic_layer_norm: bool = False
+    critic: Literal["mean", "categorical"] = "mean"
+    value_min: hp.ValueMin = -20.0
+    value_max: hp.ValueMax = 20.0
+    atoms: hp.Atoms = 101
+    twins: Twins = "minimum"
+    learning_rate: hp.LearningRate = 3e-4
+    target_rate: hp.TargetRate = 0.005
+    initial_temperature: hp.Positive = 1.0
+    target_entropy: float | None = None
+    actor_period: hp.Count = 1
+    batch_size: hp.BatchSize = 256
+    utd_ratio: hp.UTDRatio = 1.0
+
+    def __post_init__(self) -> None:
+        """Build the networks, the policy and the optimizer."""
+        super().__post_init__()
         self._begin(update=0)
-        action_dim = action_spec.shape[-1]
-        self.target_entropy = -float(action_dim) if target_entropy is None else target_entropy
+        action_dim = self.action_spec.shape[-1]
+        wished = self.target_entropy
+        self._target_entropy = -float(action_dim) if wished is None else wished
 
         actor_encoder, critic_encoder = self.build_encoders()
         self.actor = TanhNormalActor(
-            actor_encoder, 2 * action_dim, hidden_sizes, device, actor_layer_norm
+            actor_encoder, 2 * action_dim, self.hidden_sizes, self.device, self.actor_layer_norm
         )
         self.policy = self.build_policy(self.actor)
-        self.twins = TwinValues(twins)
-        if critic == "categorical":
-            self.twins = TwinDistributions(twins, value_min, value_max, atoms, device)
+        self.twin_values = TwinValues(self.twins)
+        if self.critic == "categorical":
+            self.twin_values = TwinDistributions(
+                self.twins, self.value_min, self.value_max, self.atoms, self.device
+            )
         self.critics = Critics(
             critic_encoder,
             action_dim,
-            hidden_sizes,
-            device,
+            self.hidden_sizes,
+            self.device,
             members=2,
-            layer_norm=critic_layer_norm,
-            outputs=self.twins.outputs,
+            layer_norm=self.critic_layer_norm,
+            outputs=self.twin_values.outputs,
         )
-        self.target_critics = TargetNetwork(self.critics, target_rate)
+        self.target_critics = TargetNetwork(self.critics, self.target_rate)
         self.log_temperature = nn.Parameter(
-            torch.tensor(math.log(initial_temperature), device=device)
+            torch.tensor(math.log(self.initial_temperature), device=self.device)
         )
         learned = [*joint_parameters(self.actor, self.critics), self.log_temperature]
-        self.optimizer = adam(learned, learning_rate, device)
-        self.schedule_learning_rate(learning_rate_end, learning_rate_frames)
+        self.optimizer = adam(learned, self.learning_rate, self.device)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/critic` and, in phase 0, `loss/actor` and `loss/temperature`.
@@ -130,7 +114,7 @@ class SAC(OffPolicyAgent):
             next_action, next_log_prob = self.actor.sample(after)
             # V(s') = min_i Q'_i(s', a') - alpha log pi(a'|s'),  a' ~ pi(.|s')      (eq. 3)
             # y = r + gamma (1 - terminated) V(s'): a time limit does not terminate
-            target = self.twins.target(
+            target = self.twin_values.target(
                 self.target_critics(after, next_action),
                 bonus=-temperature * next_log_prob,
                 reward=after.get("reward"),
@@ -139,9 +123,9 @@ class SAC(OffPolicyAgent):
 
         # J_Q = sum_i E[(Q_i(s, a) - y)^2]                                         (eq. 5)
         outputs = self.critics(batch, action)
-        terms = {"loss/critic": self.twins.loss(outputs, target)}
+        terms = {"loss/critic": self.twin_values.loss(outputs, target)}
         metrics = {
-            "sac/value": self.twins.values(outputs.detach()).mean(),
+            "sac/value": self.twin_values.values(outputs.detach()).mean(),
             "sac/temperature": temperature,
         }
         if self.phase > 0:
@@ -149,12 +133,12 @@ class SAC(OffPolicyAgent):
 
         # J_pi = E[alpha log pi(a|s) - min_i Q_i(s, a)],  a ~ pi(.|s)              (eq. 9)
         new_action, log_prob = self.actor.sample(batch)
-        new_value = self.twins.value(frozen(self.critics, batch, new_action))
+        new_value = self.twin_values.value(frozen(self.critics, batch, new_action))
         terms["loss/actor"] = (temperature * log_prob - new_value).mean()
 
         # J_alpha = E[-alpha (log pi(a|s) + target entropy)]                       (eq. 18)
         entropy = -log_prob.detach().mean()
-        terms["loss/temperature"] = self.log_temperature.exp() * (entropy - self.target_entropy)
+        terms["loss/temperature"] = self.log_temperature.exp() * (entropy - self._target_entropy)
         metrics["sac/entropy"] = entropy
         return Losses(terms, metrics)
 

@@ -23,7 +23,8 @@ def example(file: str, name: str) -> Any:
     found = re.search(rf"`{file}`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
     assert found is not None
     module: dict[str, Any] = {"__name__": name}
-    exec(found[1], module)
+    # Without this file's own import of annotations from __future__.
+    exec(compile(found[1], file, "exec", dont_inherit=True), module)
     return module[name]
 
 

@@ -14,8 +14,19 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ParamSpec,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
@@ -41,6 +52,26 @@ class Configurable:
         for name, value in list(vars(self).items()):
             checked_value = check_value(constructor_of(type(self)), name, value)
             object.__setattr__(self, name, checked_value)
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
+class CheckedFields:
+    """Base of classes whose annotated attributes are the arguments of their constructors.
+
+    Each derived class is a dataclass with keyword arguments, which `checked` checks. It inherits
+    the attributes of its bases and may state other defaults and types for them. An annotated
+    attribute that is not an argument is a `ClassVar` or `field(init=False)`.
+    """
+
+    def __init_subclass__(cls) -> None:
+        """Build the constructor from the annotated attributes, unless the class defines one."""
+        super().__init_subclass__()
+        generates = "__init__" not in vars(cls)
+        dataclass(eq=False, repr=False, kw_only=True)(cls)
+        if generates:
+            constructor: Any = cls.__init__
+            constructor.fields_of = cls
+            cls.__init__ = checked(constructor)  # type: ignore[method-assign]
 
 
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -156,6 +187,12 @@ def parameters_of(component: Callable[..., Any]) -> dict[str, inspect.Parameter]
     return parameters
 
 
+def annotations_of(function: Callable[..., Any], include_extras: bool = True) -> dict[str, Any]:
+    """Return the annotations of the arguments of a function: see `typing.get_type_hints`."""
+    # The annotations of a generated constructor refer to names in the modules of several classes.
+    return get_type_hints(getattr(function, "fields_of", function), include_extras=include_extras)
+
+
 def descriptions_of(component: Callable[..., Any]) -> dict[str, str]:
     """Return the meaning of each argument of a class or function that has one, by name.
 
@@ -163,8 +200,7 @@ def descriptions_of(component: Callable[..., Any]) -> dict[str, str]:
     docstring.
     """
     described = _docstring_arguments(inspect.getdoc(component) or "")
-    hints = get_type_hints(constructor_of(component), include_extras=True)
-    for name, hint in hints.items():
+    for name, hint in annotations_of(constructor_of(component)).items():
         if text := description_of(hint):
             described[name] = text
     return described
@@ -244,7 +280,7 @@ _PLAIN_VALUES = (bool, int, float, str, Path)
 @functools.cache
 def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None:
     """Return the validator of one argument; None for an argument without annotation."""
-    annotation = get_type_hints(function, include_extras=True).get(name)
+    annotation = annotations_of(function).get(name)
     if annotation is None:
         return None
     if isinstance(annotation, type) and annotation not in _PLAIN_VALUES:

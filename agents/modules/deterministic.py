@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import field
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from agents import hyperparameters as hp
 from agents.base import OffPolicyAgent
 from agents.modules.encoders import Encoder
 from agents.modules.networks import EncodedMLP
-from agents.modules.optimization import TargetNetwork
+from agents.modules.optimization import TargetNetwork, parameter_groups
+from torchrl_gpu.acting.exploration import GaussianNoise
 from torchrl_gpu.acting.policy import Observations
+from torchrl_gpu.acting.schedules import LinearSchedule
+from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.execution.adam import adam
 
 # Bound of the initial weights of the last layer: the first actions lie near 0, where tanh is steep
 # (Lillicrap et al., arXiv 1509.02971, section 7).
@@ -27,14 +35,43 @@ class DeterministicActorCritic(OffPolicyAgent):
         critic: value of an action.
         target_critic: target network of the critic.
         optimizer: optimizer with one parameter group each for actor and critic.
-        saturation_penalty: weight of the mean squared action before tanh in the actor's loss.
     """
 
-    actor: DeterministicActor
-    target_actor: TargetNetwork
-    critic: nn.Module
-    target_critic: TargetNetwork
-    saturation_penalty: float
+    actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
+    actor: DeterministicActor = field(init=False)
+    target_actor: TargetNetwork = field(init=False)
+    critic: nn.Module = field(init=False)
+    target_critic: TargetNetwork = field(init=False)
+
+    hidden_sizes: hp.ActorCriticSizes
+    learning_rate: hp.LearningRate = 1e-3
+    target_rate: hp.TargetRate = 0.005
+    target_period: hp.TargetPeriod = 1
+    saturation_penalty: hp.SaturationPenalty = 0.0
+    noise_start: hp.NoiseStart = 0.3
+    noise_end: hp.NoiseEnd = 0.1
+    noise_frames: hp.NoiseFrames = 10_000
+
+    def __post_init__(self) -> None:
+        """Build the networks, the policy and the optimizer."""
+        super().__post_init__()
+        actor_encoder, critic_encoder = self.build_encoders()
+        action_dim = self.action_spec.shape[-1]
+        self.actor = DeterministicActor(actor_encoder, action_dim, self.hidden_sizes, self.device)
+        self.target_actor = TargetNetwork(self.actor, self.target_rate, self.target_period)
+        self.policy = self.build_policy(self.actor, self.build_exploration())
+        self.critic = self.build_critic(critic_encoder, action_dim)
+        self.target_critic = TargetNetwork(self.critic, self.target_rate, self.target_period)
+        groups = parameter_groups(self.actor, self.critic)
+        self.optimizer = adam(groups, self.learning_rate, self.device)
+
+    @abstractmethod
+    def build_critic(self, encoder: Encoder, action_dim: int) -> nn.Module:
+        """Return a new critic of actions in [-1, 1]."""
+
+    def build_exploration(self) -> nn.Module:
+        """Return the noise that the policy adds to its actions."""
+        return GaussianNoise(LinearSchedule(self.noise_start, self.noise_end, self.noise_frames))
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:
         """Update the target networks."""

@@ -213,10 +213,10 @@ def test_adaptive_learning_rate_follows_the_kl_divergence(target_kl: float, chan
     batch = agent.prepare(make_rollout(agent)).reshape(-1)
     batch["log_prob"] = batch["log_prob"] - 0.5  # as if the policy had moved
     agent.update(batch)
-    assert agent.learning_rate.item() == pytest.approx(1e-3 * change)
+    assert agent.rate.item() == pytest.approx(1e-3 * change)
     for _ in range(20):
         agent.update(batch)
-    assert agent.learning_rate.item() == pytest.approx(1e-2 if change > 1 else 1e-5)
+    assert agent.rate.item() == pytest.approx(1e-2 if change > 1 else 1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -151,7 +151,7 @@ def test_layer_norm_is_in_the_networks_of_its_setting() -> None:
     assert dict(zip((name for name, _ in agent.named_children()), norms, strict=True)) == {
         "actor": 2,
         "policy": 2,  # the actor
-        "twins": 0,
+        "twin_values": 0,
         "critics": 0,
         "target_critics": 0,
     }

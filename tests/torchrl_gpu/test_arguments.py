@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -8,7 +9,14 @@ import pytest
 import torch
 from pydantic import Field
 
-from torchrl_gpu.arguments import check_settings, check_value, checked, descriptions_of, suggest
+from torchrl_gpu.arguments import (
+    CheckedFields,
+    check_settings,
+    check_value,
+    checked,
+    descriptions_of,
+    suggest,
+)
 from torchrl_gpu.errors import ConfigurationError
 
 
@@ -229,3 +237,45 @@ def test_an_argument_is_described_by_its_annotation_or_by_the_docstring() -> Non
         "end": "end, at least 1; None for none",
         "plain": "number in two lines",
     }
+
+
+class Walker(CheckedFields):
+    """Has an argument that its subclasses may change."""
+
+    name: str = field(kw_only=False)
+    share: Share = 0.5
+    steps: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.steps = []
+
+
+class Runner(Walker):
+    """States a default of its own for an inherited argument, and adds one."""
+
+    share: Share = 0.75
+    rate: Annotated[float, Field(gt=0.0, description="rate of Adam")]
+
+
+def test_fields_are_arguments_that_subclasses_inherit() -> None:
+    assert vars(Runner("a", rate=2)) == {"name": "a", "share": 0.75, "rate": 2.0, "steps": []}
+    assert vars(Walker("b")) == {"name": "b", "share": 0.5, "steps": []}
+    assert descriptions_of(Runner) == {
+        "share": "share of the frames, 0 to 1",
+        "rate": "rate of Adam, above 0",
+    }
+
+
+@pytest.mark.parametrize("wrong", [{"share": 1.5}, {"rate": 0.0}, {"rate": "fast"}])
+def test_fields_are_checked(wrong: dict[str, Any]) -> None:
+    name, value = next(iter(wrong.items()))
+    with pytest.raises(ConfigurationError, match=f"^{name}={value}: "):
+        Runner("a", **{"rate": 1.0, **wrong})
+
+
+def test_a_constructor_of_its_own_replaces_the_fields() -> None:
+    class Standing(Walker):
+        def __init__(self) -> None:
+            super().__init__("c", share=0.25)
+
+    assert vars(Standing()) == {"name": "c", "share": 0.25, "steps": []}

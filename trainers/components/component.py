@@ -7,13 +7,19 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
-from torchrl_gpu.arguments import Configurable, check_settings, constructor_of, parameters_of
+from torchrl_gpu.arguments import (
+    Configurable,
+    annotations_of,
+    check_settings,
+    constructor_of,
+    parameters_of,
+)
 from torchrl_gpu.errors import ConfigurationError
 
 TARGET = "_target_"
@@ -155,7 +161,7 @@ def parts_of(target: type) -> dict[str, tuple[type, type]]:
         for name, parameter in parameters_of(target).items()
         if isinstance(parameter.default, Configurable)
     }
-    hints = get_type_hints(constructor_of(target)) if defaults else {}
+    hints = annotations_of(constructor_of(target), include_extras=False) if defaults else {}
     return {name: (type(default), hints[name]) for name, default in defaults.items()}
 
 

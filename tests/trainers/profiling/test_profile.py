@@ -5,6 +5,7 @@ import gzip
 import json
 import logging
 import time
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class SlowEnv(IdentityEnv):
 class SlowSAC(SAC):
     """Advances a clock by 4 s in every update."""
 
-    clock: list[float]
+    clock: list[float] = field(init=False)
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:
         self.clock[0] += 4.0
