@@ -23,7 +23,7 @@ from benchmarks.learning.report import HEADER, RESULTS, render, row
 from benchmarks.learning.results import Result, Run, Series, write_result
 from benchmarks.learning.runs import Job, OurJob, PeerJob, new_folder
 from benchmarks.learning.tasks import GATES, Gate
-from benchmarks.report import machine, print_table, require
+from benchmarks.report import machine, print_figures, print_table, require
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 
@@ -75,7 +75,18 @@ def learn(
     result = Result(agent, task, gate.task.measure, gate.frames, gate.target, *sides)
     write_result(result, results)
     print_table(HEADER, [row(result)])
-    return render(results=results)
+    render(results=results)
+    print_figures(
+        {
+            side: {
+                "scores": [run.score for run in series.runs],
+                "seconds": [round(run.seconds, 1) for run in series.runs],
+            }
+            for side, series in {"ours": result.ours, "peer": result.peer}.items()
+            if series is not None
+        }
+    )
+    return 0
 
 
 def _gate(agent: str, task: str) -> Gate:
