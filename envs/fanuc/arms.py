@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from torch import Tensor
 from envs.fanuc.reward import Judgement
 
 Array: TypeAlias = NDArray[Any] | Tensor
+
+# Attributes of `Arms` that a saved state contains.
+SAVED: Final = ("state", "target", "observation", "distance")
 
 
 class Arms(ABC):
@@ -65,9 +68,9 @@ class Arms(ABC):
             target: target positions relative to joint 1 in the base frame, `[K, 3]`, metres.
         """
 
-    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of all arms, except `steps`, as tensors."""
+        return {name: torch.as_tensor(getattr(self, name)).clone() for name in SAVED}
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:

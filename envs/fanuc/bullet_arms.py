@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from envs.fanuc.arms import Arms
+from envs.fanuc.arms import SAVED, Arms
 from envs.fanuc.observation import OBSERVATION_SIZE, ArmEncoder
 from envs.fanuc.reward import Judgement, effort_of, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
@@ -20,8 +20,6 @@ BULLET_ARM_MEMORY: Final = 4_700 * 2**10
 
 # More arms per core raise the throughput further, but delay the steps of each arm.
 ARMS_PER_CORE: Final = 32
-
-_STATE = ("state", "target", "observation", "distance")
 
 
 class BulletArms(Arms):
@@ -123,13 +121,9 @@ class BulletArms(Arms):
         self._shared.target[arms] = self.target[arms]
         self._shared.rewritten[arms] = 1
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return states, targets, observations and distances of all arms."""
-        return {name: torch.from_numpy(getattr(self, name).copy()) for name in _STATE}
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state from `state_dict()` of as many arms."""
-        for name in _STATE:
+        for name in SAVED:
             setattr(self, name, state[name].numpy().copy())
         self._hand_over(slice(None))
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from envs.fanuc.arms import Arms
+from envs.fanuc.arms import SAVED, Arms
 from envs.fanuc.collision import FIRST_LINK_ABOVE_FLOOR, MIN_LINKS_APART
 from envs.fanuc.observation import OBSERVATION_SIZE, ArmEncoder
 from envs.fanuc.reward import Judgement, effort_of, judge
@@ -166,13 +166,7 @@ class GenesisArms(Arms):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of all arms as tensors."""
-        return {
-            "state": self.state.clone(),
-            "target": self.target.clone(),
-            "observation": self.observation.clone(),
-            "distance": self.distance.clone(),
-            "scene": scene_state(self._scene),
-        }
+        return {**super().state_dict(), "scene": scene_state(self._scene)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state from `state_dict()` of as many arms, bit for bit.
@@ -181,10 +175,8 @@ class GenesisArms(Arms):
             ConfigurationError: the state belongs to another arm.
         """
         restore_scene(self._scene, state["scene"], self.device)
-        self.state, self.target, self.observation, self.distance = (
-            state[name].to(self.device, copy=True)
-            for name in ("state", "target", "observation", "distance")
-        )
+        for name in SAVED:
+            setattr(self, name, state[name].to(self.device, copy=True))
 
     def close(self) -> None:
         """Release the scene; may be called again."""
