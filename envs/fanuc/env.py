@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
+from torchrl.data import Bounded, Composite, Unbounded
 
 from envs.fanuc.arms import Arms, Array
 from envs.fanuc.bullet_arms import ARMS_PER_CORE, BULLET_ARM_MEMORY, BulletArms
@@ -31,7 +31,7 @@ from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_def
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.environments.capabilities import Capabilities
-from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError
 
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
@@ -148,21 +148,18 @@ class FanucEnv(Environment):
         self._make_specs(num_envs)
 
     def _make_specs(self, num_envs: int) -> None:
-        flag = Categorical(2, shape=(num_envs, 1), dtype=torch.bool, device=self.device)
         low, high = (
             torch.from_numpy(x).to(self.device).expand(num_envs, -1) for x in observation_bounds()
         )
         self.observation_spec = Composite(
-            observation=Bounded(low, high), success=flag.clone(), shape=(num_envs,)
+            observation=Bounded(low, high), success=self._spec_of_flag(1), shape=(num_envs,)
         )
         self.action_spec = Bounded(
             -1.0, 1.0, shape=(num_envs, NUM_JOINTS), dtype=torch.float32, device=self.device
         )
         # TorchRL's transforms of rewards ask for a spec without bounds.
         self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32, device=self.device)
-        self.full_done_spec = Composite(
-            done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=(num_envs,)
-        )
+        self.full_done_spec = self._spec_of_dones()
         self._no = torch.zeros(num_envs, 1, dtype=torch.bool, device=self.device)
 
     @classmethod
@@ -241,7 +238,7 @@ class FanucEnv(Environment):
         Returns:
             TensorDict `[*B]` with `observation`; `success` and the done keys are false.
         """
-        flags = dict.fromkeys(("success", "terminated", "truncated", "done"), self._no)
+        flags = dict.fromkeys(("success", *DONE_NAMES), self._no)
         return self._batch({"observation": _tensor(self._arms.observation), **flags})
 
     def _set_seed(self, seed: int | None) -> None:

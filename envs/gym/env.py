@@ -11,11 +11,11 @@ import torch
 from pydantic import AfterValidator, Field
 from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.data import Categorical, Composite, Unbounded
+from torchrl.data import Unbounded
 
 from envs.gym.actions import actions_of
 from envs.gym.atari import FRAME_STACK, STEP_SECONDS, preprocessing_of
-from envs.gym.episodes import DONE_KEYS, episodes_of
+from envs.gym.episodes import episodes_of
 from envs.gym.observations import Observations
 from envs.gym.stacks import ImageStacks
 from envs.gym.vector import (
@@ -152,10 +152,7 @@ class GymnasiumEnv(Environment):
         self.observation_spec = spec.update(self._episodes.state_specs())
         self.action_spec = self._actions.spec(num_envs)
         self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32)
-        self.full_done_spec = Composite(
-            {key: Categorical(2, shape=(num_envs, 1), dtype=torch.bool) for key in DONE_KEYS},
-            shape=(num_envs,),
-        )
+        self.full_done_spec = self._spec_of_dones()
 
     def begin_step(self, tensordict: TensorDictBase) -> None:
         """Let the processes begin a step: see `Environment.begin_step`."""

@@ -17,9 +17,8 @@ from torch import Tensor
 from torchrl.data import Binary, TensorSpec
 
 from envs.gym.observations import Observations
+from torchrl_gpu.environments.environment import DONE_NAMES
 from torchrl_gpu.errors import ConfigurationError
-
-DONE_KEYS = ("terminated", "truncated", "done")
 
 Tensors = dict[str, Tensor]
 
@@ -118,7 +117,7 @@ class Episodes:
 
     def _with_false_dones(self, observations: Tensors) -> Tensors:
         false = np.zeros_like(self.over)
-        return {**observations, **{key: _column(false, np.bool_) for key in DONE_KEYS}}
+        return {**observations, **{key: _column(false, np.bool_) for key in DONE_NAMES}}
 
     def _first_observations(self, batch: Any) -> Tensors:
         return self._observations.read(batch)

@@ -10,7 +10,7 @@ from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torch.nn import functional as F
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
+from torchrl.data import Bounded, Composite, Unbounded
 
 from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.lift_cube.arm import PANDA, Arm
@@ -32,7 +32,7 @@ from envs.settings import (
 )
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.capabilities import Capabilities
-from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError
 
 STEP_LENGTH: Final = 0.02  # m, maximum move of the target of the grip point in one step
@@ -158,11 +158,10 @@ class LiftCubeEnv(Environment):
         return torch.tensor(values, dtype=torch.float32, device=self.device)
 
     def _make_specs(self, num_envs: int) -> None:
-        done = Categorical(2, shape=(num_envs, 1), dtype=torch.bool, device=self.device)
         width = self._encode(self._scene, self._target).shape[-1]
         self.observation_spec = Composite(
             observation=Unbounded((num_envs, width), dtype=torch.float32, device=self.device),
-            success=done.clone(),
+            success=self._spec_of_flag(1),
             shape=(num_envs,),
         )
         if self.pixels:
@@ -174,9 +173,7 @@ class LiftCubeEnv(Environment):
             -1.0, 1.0, shape=(num_envs, 4), dtype=torch.float32, device=self.device
         )
         self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32, device=self.device)
-        self.full_done_spec = Composite(
-            done=done, terminated=done.clone(), truncated=done.clone(), shape=(num_envs,)
-        )
+        self.full_done_spec = self._spec_of_dones()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get("action").clamp(-1.0, 1.0)
@@ -257,7 +254,7 @@ class LiftCubeEnv(Environment):
             TensorDict `[num_envs]` with `observation`; `success` and the done keys are false.
         """
         tensors = self._observations()
-        for key in ("success", "terminated", "truncated", "done"):
+        for key in ("success", *DONE_NAMES):
             tensors[key] = torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device)
         return self._batch(tensors)
 

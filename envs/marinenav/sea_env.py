@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
+from torchrl.data import Bounded, Composite, Unbounded
 
 from envs.marinenav.noise import seed_streams
 from envs.marinenav.perception import MAX_OBJECTS, View
@@ -19,11 +19,10 @@ from envs.marinenav.scale import Limits, Units, observation_bounds
 from envs.marinenav.sea import Sea, Transition
 from envs.marinenav.simulator import SimulationState, Simulator, flatten, unflatten
 from torchrl_gpu.environments.capabilities import Capabilities
-from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError
 
 GROUP: Final = "robots"
-DONES: Final = ("done", "terminated", "truncated")
 
 # Bytes that each pair of a robot and another object takes in a step, measured on the CPU with 4096
 # and 32768 seas of the default size: 330, rounded up.
@@ -94,8 +93,7 @@ class SeaEnv(Environment):
             high = (unit.new_tensor(bound) / unit).expand(*shape, *places, len(unit))
             return Bounded(-high, high, device=self.device, dtype=self.dtype)
 
-        def flag(*shape: int) -> Categorical:
-            return Categorical(2, shape=shape, dtype=torch.bool, device=self.device)
+        flag, robots = self._spec_of_flag, self._simulator.size.robots
 
         def composite(of_group: dict[str, Any], **of_sea: Any) -> Composite:
             group = Composite(of_group, shape=shape, device=self.device)
@@ -105,11 +103,11 @@ class SeaEnv(Environment):
             {
                 "observation": within(own, units.own),
                 "objects": within(objects, units.objects, MAX_OBJECTS),
-                "objects_mask": flag(*shape, MAX_OBJECTS),
-                "active": flag(*shape, 1),
-                "success": flag(*shape, 1),
+                "objects_mask": flag(robots, MAX_OBJECTS),
+                "active": flag(robots, 1),
+                "success": flag(robots, 1),
             },
-            success=flag(self.num_envs, 1),
+            success=flag(1),
         )
         action = Bounded(-1.0, 1.0, shape=(*shape, 2), dtype=self.dtype, device=self.device)
         self.action_spec = composite({"action": action})
@@ -117,8 +115,8 @@ class SeaEnv(Environment):
         reward = Unbounded((*shape, 1), dtype=self.dtype, device=self.device)
         self.reward_spec = composite({"reward": reward})
         self.full_done_spec = composite(
-            {key: flag(*shape, 1) for key in DONES},
-            **{key: flag(self.num_envs, 1) for key in DONES},
+            {name: flag(robots, 1) for name in DONE_NAMES},
+            **{name: flag(1) for name in DONE_NAMES},
         )
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -163,7 +161,7 @@ class SeaEnv(Environment):
     def observe(self) -> TensorDict:
         """Return the current observations as a reset would, for instance after loading a state."""
         of_group, of_sea = self._observations(*self._state.now)
-        for key in DONES:
+        for key in DONE_NAMES:
             of_group[key] = torch.zeros_like(of_group["success"])
             of_sea[key] = torch.zeros_like(of_sea["success"])
         return self._gather(of_group, of_sea)

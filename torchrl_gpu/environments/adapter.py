@@ -22,11 +22,15 @@ from torchrl_gpu.environments.bookkeeping import (
     single_transforms,
     transformed_levels,
 )
-from torchrl_gpu.environments.environment import Environment, EnvironmentView, base_of, group_of
+from torchrl_gpu.environments.environment import (
+    DONE_NAMES,
+    Environment,
+    EnvironmentView,
+    base_of,
+    group_of,
+)
 from torchrl_gpu.environments.readers import action_spec_of, readers_of
 from torchrl_gpu.errors import ConfigurationError
-
-_DONE_NAMES = ("done", "terminated", "truncated")
 
 
 def as_environment(env: EnvBase) -> Environment:
@@ -124,7 +128,7 @@ class AdaptedEnvironment(EnvironmentView):
             {
                 (*path, name): Categorical(2, shape, self.device, torch.bool)
                 for path, shape in self._shapes.items()
-                for name in _DONE_NAMES
+                for name in DONE_NAMES
             }
         )
 
@@ -206,7 +210,7 @@ class AdaptedEnvironment(EnvironmentView):
             leaf = reader.read(tensordict).to(self.device)
             entries[reader.path[:-1]][reader.path[-1]] = leaf
         for path, flags in self._dones(tensordict).items():
-            entries[path] |= zip(_DONE_NAMES, flags, strict=True)
+            entries[path] |= zip(DONE_NAMES, flags, strict=True)
         for path in sorted(self._nested, key=len, reverse=True):
             nested = self._batch(entries[path], *self._nested[path][1:])
             entries[path[:-1]][path[-1]] = nested
@@ -220,7 +224,7 @@ class AdaptedEnvironment(EnvironmentView):
             # Flags may exist only at the root, which ends all robots, or only in the group, where
             # the root ends once all robots have ended.
             source = path if given[path] is not None else next(p for p in given if p != path)
-            done, terminated = (tensordict.get((*source, name)) for name in _DONE_NAMES[:2])
+            done, terminated = (tensordict.get((*source, name)) for name in DONE_NAMES[:2])
             truncated = done & ~terminated
             if (*source, "truncated") in self._inner_done:
                 truncated = tensordict.get((*source, "truncated"))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
+from torchrl.data import Categorical, Composite
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.errors import ConfigurationError
+
+DONE_NAMES: Final = ("done", "terminated", "truncated")
 
 Mode = Literal["train", "eval", "demo"]
 
@@ -177,6 +180,16 @@ class Environment(EnvBase):
         if dimensions:
             batch_size = torch.Size((*batch_size, *dimensions))
         return TensorDict._new_unsafe(tensors, batch_size=batch_size, device=self.device)
+
+    def _spec_of_flag(self, *dimensions: int) -> Categorical:
+        """Return the spec of flags, bool `[*B, *dimensions]`."""
+        shape = (*self.batch_size, *dimensions)
+        return Categorical(2, shape=shape, dtype=torch.bool, device=self.device)
+
+    def _spec_of_dones(self) -> Composite:
+        """Return the spec of `done`, `terminated` and `truncated`, each `[*B, 1]`."""
+        flags = {name: self._spec_of_flag(1) for name in DONE_NAMES}
+        return Composite(flags, shape=self.batch_size)
 
     def _knows(self, tensordict: TensorDictBase, names: Names | None = None) -> bool:
         """Return whether a TensorDict is on the device and has no keys except `names`.
