@@ -28,7 +28,8 @@ MIN_CLIENTS = 8
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
-# Priority of workers beside a program that computes (Unix), where 0 is the usual and 19 the lowest.
+# Priority of workers beside a program that computes (Unix), added to that of the program; a higher
+# number gives way to a lower one, 19 is the highest.
 NICENESS = 10
 
 STEP = b"."
@@ -82,7 +83,8 @@ class _Worker:
             if hasattr(os, "sched_setaffinity"):
                 os.sched_setaffinity(self.process.pid, usable_cores())
             if hasattr(os, "setpriority"):
-                os.setpriority(os.PRIO_PROCESS, self.process.pid, NICENESS)
+                niceness = os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
+                os.setpriority(os.PRIO_PROCESS, self.process.pid, niceness)
 
     def send_step(self) -> None:
         """Send the step command; `wait` detects a dead process."""
