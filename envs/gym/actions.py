@@ -41,6 +41,9 @@ class DiscreteActions:
     def table(self, levels: int) -> None:
         """Return None: actions are discrete already."""
 
+    def bounds(self) -> None:
+        """Return None: actions are not scaled."""
+
 
 class BoxActions:
     """Actions of a Box: float32 `[num_envs, D]` in [-1, 1], mapped to the bounds of the Box.
@@ -68,6 +71,10 @@ class BoxActions:
         np.maximum(values, self._low, out=values)
         np.minimum(values, self._high, out=values)
         return values.astype(self._dtype, copy=False).reshape(-1, *self._shape)
+
+    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return the bounds of the Box, one number for each dimension of an action."""
+        return tuple(self._low.tolist()), tuple(self._high.tolist())
 
     def table(self, levels: int) -> tuple[tuple[float, ...], ...]:
         """Return the rows of a table of discrete actions, see `GymnasiumEnv`."""

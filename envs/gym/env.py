@@ -143,6 +143,7 @@ class GymnasiumEnv(Environment):
             discrete_actions=self._actions.table(action_levels),
             frame_stacks=self._stacks.counts,
             step_seconds=STEP_SECONDS if is_atari else usual_step_seconds,
+            action_range=self._actions.bounds(),
             can_render=is_atari or "rgb_array" in (metadata.get("render_modes") or ()),
         )
         clips = is_atari if clip_rewards is None else clip_rewards

@@ -17,6 +17,11 @@ from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.specs import name_of_key
 from torchrl_gpu.errors import ConfigurationError
 
+# Observations as a user has them: arrays or tensors by name or key, or one alone.
+GivenObservation = (
+    Mapping[str, ArrayLike | Tensor] | Mapping[NestedKey, ArrayLike | Tensor] | ArrayLike | Tensor
+)
+
 
 @dataclass(frozen=True)
 class PolicyInterface:
@@ -30,6 +35,8 @@ class PolicyInterface:
         frame_stacks: number of frames of each observation that is a stack, by name.
         step_seconds: time between two actions in seconds; None if unknown.
         units: units of observations and of `action`, by name; those without a unit are left out.
+        action_range: lowest and highest values `[2, action_dim]` that the actions -1 and 1, also
+            those of the table, stand for in the simulator; None if it takes them as they are.
     """
 
     observation_spec: Composite
@@ -38,13 +45,14 @@ class PolicyInterface:
     frame_stacks: Mapping[str, int] = field(default_factory=dict)
     step_seconds: float | None = None
     units: Mapping[str, str] = field(default_factory=dict)
+    action_range: Tensor | None = None
 
     @classmethod
     def of(
         cls, observation_spec: Composite, action_spec: TensorSpec, capabilities: Capabilities
     ) -> PolicyInterface:
         """Return the interface of a policy in an environment."""
-        table = capabilities.action_table
+        table, action_range = capabilities.action_table, capabilities.action_range
         return cls(
             observation_spec,
             action_spec,
@@ -52,6 +60,7 @@ class PolicyInterface:
             {name_of_key(key): frames for key, frames in capabilities.frame_stacks.items()},
             capabilities.step_seconds,
             {name_of_key(key): unit for key, unit in capabilities.units.items()},
+            None if action_range is None else torch.tensor(action_range, dtype=torch.float32),
         )
 
     @property
@@ -68,9 +77,7 @@ class PolicyInterface:
             for name, leaf in {**self.leaves, "action": self.action_spec}.items()
         }
 
-    def read(
-        self, observation: Mapping[Any, Any] | ArrayLike | Tensor, device: torch.device
-    ) -> dict[NestedKey, Tensor]:
+    def read(self, observation: GivenObservation, device: torch.device) -> dict[NestedKey, Tensor]:
         """Return the observations that a policy reads, checked, by their key.
 
         Args:
@@ -105,9 +112,9 @@ class PolicyInterface:
             has_dtype = leaf.dtype.is_floating_point or tensor.dtype == leaf.dtype
             if tensor.shape != (*batch, *shape) or not has_dtype:
                 raise ConfigurationError(
-                    f"observation {name}: its shape has to end with {list(shape)} and its "
-                    f"dtype has to be {_name_of_dtype(leaf.dtype)}, not {list(tensor.shape)} "
-                    f"{_name_of_dtype(tensor.dtype)}"
+                    f'observation "{name}" has shape {list(tensor.shape)} and dtype '
+                    f"{_name_of_dtype(tensor.dtype)}; its shape has to end with {list(shape)} "
+                    f"and its dtype has to be {_name_of_dtype(leaf.dtype)}"
                 )
             # Not every device has float64, the dtype of most NumPy arrays.
             tensors[key] = tensor.to(leaf.dtype).to(device)
@@ -127,13 +134,14 @@ class PolicyInterface:
             "frame_stacks": dict(self.frame_stacks),
             "step_seconds": self.step_seconds,
             "units": dict(self.units),
+            "action_range": self.action_range,
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> PolicyInterface:
         """Return the interface, batch size `[1]`, whose `state_dict` is given."""
         spec, action_spec = _composite_of(state["observations"]), _spec_of(state["action"])
-        others = ("action_table", "frame_stacks", "step_seconds", "units")
+        others = ("action_table", "frame_stacks", "step_seconds", "units", "action_range")
         return cls(spec, action_spec, *(state[name] for name in others))
 
 
@@ -146,10 +154,13 @@ def _tensor(name: str, given: Any) -> Tensor:
     if isinstance(given, Tensor):
         return given
     try:
-        # In the order of C, because torch has no negative strides.
-        return torch.as_tensor(np.asarray(given, order="C"))
+        # Torch has neither negative strides nor read-only memory: such arrays are copied.
+        return torch.as_tensor(np.require(given, requirements=["C", "W"]))
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"observation {name}: {error}") from error
+        kind = type(given).__name__
+        raise ConfigurationError(
+            f'observation "{name}" has to be an array or tensor of numbers, not {kind}'
+        ) from error
 
 
 def _states_of(spec: Composite, dimensions: int) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class Capabilities:
             finished).
         step_seconds: simulated time of one step in seconds; None if unknown.
         units: units of observations and of `action`, by key; those without a unit are left out.
+        action_range: lowest and highest values, `action_dim` numbers each, that the actions -1 and
+            1 stand for in the simulator; None if it takes the actions as they are.
         can_render: whether `render` returns a picture; for an environment with modes, whether it
             does in mode `demo`.
         renders_several: whether `render` also accepts a list of indices, and then draws these
@@ -57,6 +59,7 @@ class Capabilities:
     outcome_keys: tuple[NestedKey, ...] = ("success", "active")
     step_seconds: float | None = None
     units: Mapping[NestedKey, str] = field(default_factory=dict)
+    action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     can_render: bool = False
     renders_several: bool = False
     has_state: bool = False

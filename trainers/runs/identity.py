@@ -36,7 +36,8 @@ def check_identity(state: Mapping[str, Any], agent: Agent, checkpoint: Path) -> 
         )
     found = PolicyInterface.from_state(state["interface"]).shapes()
     expected = PolicyInterface(agent.observation_spec, agent.action_spec).shapes()
-    if found != expected:
+    # The order counts, too: the networks read the observations one after the other.
+    if list(found.items()) != list(expected.items()):
         raise ConfigurationError(
             f"checkpoint={checkpoint}: it belongs to another environment, with {found}; "
             f"this one has {expected}"

@@ -8,7 +8,7 @@ from typing import Any
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.errors import ConfigurationError
 
-LAYOUT = 5
+LAYOUT = 6
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from agents.base import Agent
 from agents.modules.training_state import POLICY, load_networks
-from torchrl_gpu.acting.interface import PolicyInterface
+from torchrl_gpu.acting.interface import GivenObservation, PolicyInterface
 from torchrl_gpu.acting.policy import Observations
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import save_state
+from torchrl_gpu.devices.device import resolve_device
+from torchrl_gpu.errors import ConfigurationError
 from trainers.components.component import read_component
 from trainers.runs.identity import check_identity
 from trainers.runs.layout import load_checkpoint
@@ -33,19 +36,24 @@ class TrainedPolicy(nn.Module):
 
     Attributes:
         interface: shapes, dtypes, bounds and units of observations and actions, frame stacks, time
-            of a step, and action table.
-        policy: the policy as a TensorDict module, for `evaluate`, `film` or a collector; with an
-            action table, its actions are row numbers.
+            of a step, action table and action range.
+        policy: the policy as a TensorDict module, for `evaluate`, `film` or a collector; it returns
+            the actions that the environment takes: row numbers of the action table, or actions
+            that the environment itself maps to the action range.
     """
 
     table: Tensor | None
+    action_range: Tensor | None
 
     def __init__(self, agent: Agent, interface: PolicyInterface) -> None:
         super().__init__()
         self.interface = interface
         self.policy = agent.policy.eval()
-        table = interface.action_table
-        self.register_buffer("table", None if table is None else table.to(agent.device))
+        for name, values in (
+            ("table", interface.action_table),
+            ("action_range", interface.action_range),
+        ):
+            self.register_buffer(name, None if values is None else values.to(agent.device))
 
     def forward(self, observation: Observations) -> Tensor:
         """Return the actions for observations `[*B, ...]`, tensors in and out.
@@ -54,13 +62,18 @@ class TrainedPolicy(nn.Module):
             observation: tensors by key, in the dtypes of `interface`, on the policy's device.
 
         Returns:
-            Actions in the units of the environment: `[*B, action_dim]`, or indices `[*B]` int64.
+            Actions as `predict` returns them: `[*B, action_dim]`, or indices `[*B]` int64.
         """
         action = self.policy.to_bounds(self.policy.actor.act(observation, deterministic=True))
-        return action if self.table is None else self.table[action]
+        if self.table is not None:
+            action = self.table[action]
+        if self.action_range is None:
+            return action
+        low, high = self.action_range
+        return torch.clamp(action * (high / 2 - low / 2) + (high / 2 + low / 2), low, high)
 
     @torch.no_grad()
-    def predict(self, observation: Mapping[Any, Any] | ArrayLike | Tensor) -> NDArray[Any] | Tensor:
+    def predict(self, observation: GivenObservation) -> NDArray[Any] | Tensor:
         """Return the greedy actions for one observation or a batch.
 
         Args:
@@ -69,11 +82,13 @@ class TrainedPolicy(nn.Module):
                 observation. Nested names are joined by dots.
 
         Returns:
-            Actions in the units of the environment, `[*B, action_dim]` or indices `[*B]`: a tensor
-            on the policy's device for tensors, otherwise a NumPy array.
+            Actions `[*B, action_dim]` in the units that the simulator takes, see
+            `interface.units` and `interface.action_range`; or indices `[*B]`. A tensor on the
+            policy's device for tensors, otherwise a NumPy array.
 
         Raises:
-            ConfigurationError: an observation is missing, unknown, or has another shape or dtype.
+            ConfigurationError: an observation is missing, unknown, not a tensor of numbers, or has
+                another shape or dtype.
         """
         device = self.policy.frames.device
         action: Tensor = self(self.interface.read(observation, device))
@@ -86,22 +101,29 @@ class TrainedPolicy(nn.Module):
 def load_policy(path: Path | str, device: torch.device | str = "cpu") -> TrainedPolicy:
     """Load a policy to act with, from a checkpoint or a policy file alone.
 
-    No environment is built. The module of the agent's class is imported.
+    No environment is built. The module of the agent's class is imported. Transforms of the
+    environment are not in the file: the policy reads what they return.
 
     Args:
-        path: path of a checkpoint or policy file.
-        device: device of the policy.
+        path: path of a checkpoint or policy file; or of a run folder, for its best checkpoint.
+        device: device of the policy, or its name as `resolve_device` takes it.
 
     Raises:
-        ConfigurationError: the file cannot be read, or belongs to another version of its agent.
+        ConfigurationError: the file cannot be read, belongs to another version of its agent, or
+            lacks the settings of the agent; or the device is not available.
     """
-    path = Path(path)
+    path = find_checkpoint(path, best=True)
     state = load_checkpoint(path)
+    if "agent" not in state["config"]:
+        raise ConfigurationError(
+            f"checkpoint={path}: it lacks the settings of the agent; pass them to the trainer: "
+            'TorchRLTrainer(..., config={"agent": {"_target_": "package.Class", ...}})'
+        )
     interface = PolicyInterface.from_state(state["interface"])
     resolved: Any = OmegaConf.create(state["config"])
     section: Any = OmegaConf.to_container(resolved, resolve=True)
     component = read_component("agent", section["agent"])
-    place = torch.device(device)
+    place = resolve_device(device) if isinstance(device, str) else device
     agent: Agent = component.build(
         interface.observation_spec.to(place), interface.action_spec.to(place), place
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +13,27 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 from torchrl.data import Binary, Bounded, Composite, Unbounded
+from torchrl.envs import RewardScaling, Transform, TransformedEnv
 
 from agents import DQN, SAC
 from agents.base import Agent
 from agents.modules.encoders import ObservationEncoderFactory
+from envs.gym import GymnasiumEnv
 from tests.helpers.agents import OBSERVATION, Case, build, every_agent, small_specs
 from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.acting.interface import PolicyInterface
-from torchrl_gpu.checkpoints.state_file import save_state
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from torchrl_gpu.devices.device import resolve_device
+from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.discrete import with_action_table
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers import TrainedPolicy, load_policy
 from trainers.runs.layout import LAYOUT
+from trainers.runs.policy_files import restore_policy
+from trainers.training.trainer import TorchRLTrainer
 
 BATCH = 6
 
@@ -59,10 +68,10 @@ def saved(agent: Agent, folder: Path, capabilities: Capabilities, **settings: An
     return load_policy(path)
 
 
-def random_weights(agent: Agent) -> None:
+def random_weights(agent: Agent, scale: float = 1.0) -> None:
     """Draw weights so large that actions differ from observation to observation."""
     for parameter in agent.policy.parameters():
-        torch.nn.init.normal_(parameter)
+        torch.nn.init.normal_(parameter, std=scale)
 
 
 @every_agent
@@ -139,13 +148,13 @@ def test_a_discrete_policy_returns_the_continuous_action_of_its_table(tmp_path: 
         ({"a": np.zeros(3), "c": np.zeros(3)}, "observation: this policy reads a, b, not a, c"),
         (
             {"a": np.zeros(4), "b": np.zeros((2, 16, 16), np.uint8)},
-            "observation a: its shape has to end with [3] and its dtype has to be "
-            "float32, not [4] float64",
+            'observation "a" has shape [4] and dtype float64; its shape has to end with [3] and '
+            "its dtype has to be float32",
         ),
         (
             {"a": np.zeros(3), "b": np.zeros((2, 16, 16))},
-            "observation b: its shape has to end with [2, 16, 16] and its dtype has to be "
-            "uint8, not [2, 16, 16] float64",
+            'observation "b" has shape [2, 16, 16] and dtype float64; its shape has to end with '
+            "[2, 16, 16] and its dtype has to be uint8",
         ),
         (
             {"a": np.zeros((5, 3)), "b": np.zeros((2, 16, 16), np.uint8)},
@@ -165,10 +174,10 @@ def test_observations_that_do_not_fit_are_refused_in_one_line(observation: Any, 
     assert str(raised.value) == said
 
 
-@pytest.mark.parametrize("given", ["text", [[1.0], [1.0, 2.0]], object()])
-def test_an_observation_that_is_no_tensor_is_refused(given: Any) -> None:
+@pytest.mark.parametrize("given", [None, "text", [[1.0], [1.0, 2.0]], object()])
+def test_an_observation_that_is_not_a_tensor_is_refused(given: Any) -> None:
     interface = PolicyInterface(*small_specs("continuous"))
-    with pytest.raises(ConfigurationError, match=r"^observation observation: "):
+    with pytest.raises(ConfigurationError, match=r'^observation "observation" has to be an arr'):
         interface.read(given, torch.device("cpu"))
 
 
@@ -221,3 +230,93 @@ def test_bounds_that_share_memory_are_saved(tmp_path: Path) -> None:
     state = PolicyInterface(small_specs("continuous")[0], spec).state_dict()
     save_state(tmp_path / "interface.safetensors", state)
     assert torch.equal(state["action"]["high"], torch.ones(1))
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_predict_returns_what_the_simulator_takes(discrete: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    env = GymnasiumEnv(name="Pendulum-v1", num_envs=BATCH)
+    with closing(with_action_table(env) if discrete else env) as acting:
+        agent = build(DQN if discrete else SAC, observation_spec(acting), action_spec(acting))
+        random_weights(agent, scale=0.4)
+        policy = saved(agent, tmp_path, acting.capabilities, hidden_sizes=[32, 32])
+        root = acting.reset()
+        with torch.no_grad():
+            acting.step(agent.policy.eval()(root))
+        torques = [copy.unwrapped.last_u for copy in env._vector.envs]
+    predicted = policy.predict(root["observation"].numpy())
+    np.testing.assert_array_equal(np.asarray(predicted).ravel(), torques)
+    assert len(set(torques)) > 1
+    assert policy.interface.action_range is not None
+    assert policy.interface.action_range.tolist() == [[-2.0], [2.0]]
+    assert torch.equal(policy({"observation": root["observation"]}), torch.as_tensor(predicted))
+
+
+class _Reversed(Transform):
+    """Transform that turns the sign of actions."""
+
+    def _inv_apply_transform(self, action: Tensor) -> Tensor:
+        return -action
+
+
+def test_actions_that_a_transform_changes_have_no_range() -> None:
+    pendulum = GymnasiumEnv(name="Pendulum-v1", num_envs=1)
+    with closing(TransformedEnv(pendulum, _Reversed(in_keys_inv=["action"]))) as env:
+        assert as_environment(env).capabilities.action_range is None
+        env.transform = RewardScaling(0.0, 0.1)
+        assert as_environment(env).capabilities.action_range == ((-2.0,), (2.0,))
+
+
+def test_a_checkpoint_without_the_settings_of_its_agent_is_refused(tmp_path: Path) -> None:
+    agent = build(SAC, *small_specs("continuous"))
+    with closing(IdentityEnv(num_envs=2)) as env:
+        trainer = TorchRLTrainer(env, agent, tmp_path, total_frames=2, random_frames=2)
+        checkpoint = trainer.save()
+        trainer.close()
+    with pytest.raises(ConfigurationError, match=r"it lacks the settings of the agent; pass"):
+        load_policy(checkpoint)
+
+
+def test_device_names_are_those_of_the_command_line(tmp_path: Path) -> None:
+    agent = build(SAC, *small_specs("continuous"), hidden_sizes=[16, 16])
+    saved(agent, tmp_path, Capabilities(), hidden_sizes=[16, 16])
+    policy = load_policy(tmp_path / "policy.safetensors", "auto")
+    assert policy.policy.frames.device == resolve_device("auto")
+    with pytest.raises(ConfigurationError, match="device=gpu"):
+        load_policy(tmp_path / "policy.safetensors", "gpu")
+
+
+def test_a_run_folder_stands_for_its_best_checkpoint(tmp_path: Path) -> None:
+    agent = build(SAC, *small_specs("continuous"), hidden_sizes=[16, 16])
+    saved(agent, tmp_path, Capabilities(), hidden_sizes=[16, 16])
+    state = load_state(tmp_path / "policy.safetensors")
+    folder = CheckpointFolder(tmp_path / "checkpoints")
+    folder.save(10, state, score=1.0)
+    random_weights(agent)
+    folder.save(20, {**state, "policy": agent.policy.state_dict()}, score=0.0)
+    observation = torch.randn(BATCH, OBSERVATION)
+    expected = load_policy(tmp_path / "policy.safetensors").predict(observation)
+    found = load_policy(tmp_path).predict(observation)
+    assert torch.equal(torch.as_tensor(found), torch.as_tensor(expected))
+
+
+def test_read_only_arrays_are_read_without_a_warning(tmp_path: Path) -> None:
+    agent = build(SAC, *small_specs("continuous"), hidden_sizes=[16, 16])
+    policy = saved(agent, tmp_path, Capabilities(), hidden_sizes=[16, 16])
+    observation = np.zeros(OBSERVATION, np.float32)
+    observation.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        policy.predict(observation)
+
+
+def test_observations_in_another_order_are_refused(tmp_path: Path) -> None:
+    def spec(*names: str) -> Composite:
+        return Composite({name: Unbounded((1, 3)) for name in names}, shape=(1,))
+
+    action = small_specs("continuous")[1]
+    saved(build(SAC, spec("a", "b"), action), tmp_path, Capabilities(), hidden_sizes=[32, 32])
+    path = tmp_path / "policy.safetensors"
+    restore_policy(path, build(SAC, spec("a", "b"), action))
+    with pytest.raises(ConfigurationError, match="another environment"):
+        restore_policy(path, build(SAC, spec("b", "a"), action))
