@@ -29,13 +29,14 @@ class ACIQN(DeterministicActorCritic):
 
     The defaults suit small tasks. The paper uses hidden_sizes (256, 128, 128), batch_size 64,
     learning_rate 1e-4, max_gradient_norm 0.5 and copied target networks (target_rate 1). It
-    squashes actions by (2 / pi) atan, whereas this actor uses tanh. The actor's loss draws
-    `fractions` quantile fractions too.
+    squashes actions by (2 / pi) atan, whereas this actor uses tanh.
 
     Args:
         hidden_sizes: widths of two or more hidden layers, each at least 1; actor and critic have
             the same widths. In the critic, the embedded quantile fraction multiplies the output of
             the first layer, and the embedded action that of the second.
+        fractions: the actor's loss draws as many.
+        max_gradient_norm: actor and critic are separate groups.
     """
 
     hidden_sizes: Annotated[hp.OptionalLayers, Field(min_length=2)] = (128, 128)

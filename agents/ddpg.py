@@ -29,6 +29,7 @@ class DDPG(DeterministicActorCritic):
             environment, each at least 0, for actions in [-1, 1]; those between are evenly spaced
             (mixed exploration of PQL, arXiv 2307.12983). None for the same noise in all
             environments, which changes over frames.
+        max_gradient_norm: actor and critic are separate groups.
     """
 
     hidden_sizes: hp.ActorCriticSizes = (256, 256)

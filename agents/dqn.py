@@ -26,8 +26,8 @@ class DQN(ValueBasedAgent):
 
     Args:
         hidden_sizes: widths of the hidden layers behind the encoder, each at least 1; may be empty.
-        kappa: error at which the Huber loss turns from quadratic to linear, above 0, in units of
-            reward. Beyond it values tend to the median of the returns instead of their mean.
+        kappa: error at which the Huber loss turns from quadratic to linear, in units of reward.
+            Beyond it values tend to the median of the returns instead of their mean.
     """
 
     network: QNetwork = field(init=False)

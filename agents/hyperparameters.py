@@ -14,8 +14,8 @@ from pydantic import Field
 from agents.modules.encoders import EncoderFactory
 
 Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0.0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
 
@@ -55,8 +55,8 @@ AdamEpsilon = Annotated[Positive, Field(description="term added to the denominat
 GradientNorm = Annotated[
     Positive | None,
     Field(
-        description="maximum norm of the gradient; a larger gradient is scaled down to it, in DDPG "
-        "and AC-IQN those of actor and critic separately; None for no limit"
+        description="maximum norm of the gradient of each parameter group; a larger gradient is "
+        "scaled down to it; None for no limit"
     ),
 ]
 BatchSize = Annotated[Count, Field(description="number of transitions per gradient step")]
@@ -94,12 +94,17 @@ DoubleQ = Annotated[
 # Distributions of the return
 
 ValueMin = Annotated[
-    float, Field(description="lowest atom of a return distribution, in units of reward")
+    float,
+    Field(
+        allow_inf_nan=False,
+        description="lowest atom of a return distribution, in units of reward",
+    ),
 ]
 ValueMax = Annotated[
     float,
     Field(
-        description="highest atom of a return distribution, in units of reward, above `value_min`"
+        allow_inf_nan=False,
+        description="highest atom of a return distribution, in units of reward, above `value_min`",
     ),
 ]
 Atoms = Annotated[int, Field(ge=2, description="number of atoms of a return distribution")]

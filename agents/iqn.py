@@ -28,17 +28,15 @@ from torchrl_gpu.execution.learner import Losses
 class IQN(ValueBasedAgent):
     """Off-policy agent for discrete actions: implicit quantiles of the return.
 
-    The paper uses adam_epsilon 0.01 / 32.
-
     Args:
         hidden_sizes: widths of the hidden layers, each at least 1; these layers compute the
             features of the observation (psi), which the embedded quantile fractions multiply.
         head_sizes: widths of the hidden layers (f) behind the product of features and embedded
             quantile fractions, each at least 1; may be empty. These layers are evaluated once per
             fraction.
+        adam_epsilon: the paper uses 0.01 / 32.
         acting_fractions: number of quantile fractions (K) over which the return of each action is
-            averaged to choose one, at least 1; drawn at random in training, evenly spaced in
-            evaluation.
+            averaged to choose one; drawn at random in training, evenly spaced in evaluation.
     """
 
     network: QuantileNetwork = field(init=False)

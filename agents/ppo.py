@@ -44,31 +44,29 @@ class PPO(OnPolicyAgent):
     on the observation, and are clipped to the bounds; see `agents.modules.clipped_normal`.
 
     Args:
-        rollout_length: number of steps of every environment per rollout, at least 1.
-        epochs: number of passes over the transitions of each rollout, at least 1.
-        target_kl: target KL divergence of an adaptive learning rate, in nats, above 0, usually
-            0.01; None for a rate that does not adapt. After each gradient step the rate is divided
-            by 1.5 if the divergence from the policy that acted exceeds twice the target, multiplied
-            by 1.5 if it is below half the target, and kept within [1e-5, 1e-2].
-        gae_lambda: lambda of generalized advantage estimation, 0 to 1; 0 for one-step advantages, 1
-            for all remaining rewards of the rollout.
-        clip_ratio: clipping range (epsilon) of the probability ratio around 1, above 0.
+        rollout_length: number of steps of every environment per rollout.
+        epochs: number of passes over the transitions of each rollout.
+        target_kl: target KL divergence of an adaptive learning rate, in nats, usually 0.01; None
+            for a rate that does not adapt. After each gradient step the rate is divided by 1.5 if
+            the divergence from the policy that acted exceeds twice the target, multiplied by 1.5 if
+            it is below half the target, and kept within [1e-5, 1e-2].
+        gae_lambda: lambda of generalized advantage estimation; 0 for one-step advantages, 1 for all
+            remaining rewards of the rollout.
+        clip_ratio: clipping range (epsilon) of the probability ratio around 1.
         value_clip: clipping range of a predicted value around its prediction before the first
-            update on the rollout, above 0, in units of return; None for no clipping.
-        entropy_coefficient: weight of the entropy bonus, at least 0; the initial weight where it
-            follows a schedule.
-        entropy_coefficient_end: final weight of a linear schedule, at least 0; None for no
+            update on the rollout, in units of return; None for no clipping.
+        entropy_coefficient: weight of the entropy bonus; the initial weight where it follows a
             schedule.
+        entropy_coefficient_end: final weight of a linear schedule; None for no schedule.
         entropy_coefficient_frames: number of environment steps until the weight reaches
-            `entropy_coefficient_end`, at least 1; None for no schedule.
-        value_coefficient: weight of the value loss, above 0.
+            `entropy_coefficient_end`; None for no schedule.
+        value_coefficient: weight of the value loss.
         normalize_observations: normalize vector observations to mean 0 and variance 1 by running
             statistics.
         normalize_rewards: divide rewards by the running standard deviation of the discounted
             return.
         normalize_advantages: normalize advantages to mean 0 and variance 1 in each batch.
-        log_std_init: initial logarithm of the standard deviation of continuous actions in [-1, 1],
-            -5 to 2.
+        log_std_init: initial logarithm of the standard deviation of continuous actions in [-1, 1].
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, two of them exclude each other, or a

@@ -30,23 +30,25 @@ from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 class Rainbow(ValueBasedAgent):
     """Off-policy agent for discrete actions: categorical distributions of the return.
 
-    The paper learns from pixels with adam_epsilon 1.5e-4.
-
     Args:
         hidden_sizes: widths of the hidden layers, each at least 1; dueling streams share all hidden
             layers but the last.
         dueling: use dueling streams: one for the value of the state, one for the advantages of the
             actions.
         noisy: explore by noisy layers, whose weights carry learned noise; False explores by
-            epsilon-greedy actions, by `epsilon_start`, `epsilon_end` and `epsilon_frames`.
-        noise: initial standard deviation (sigma_0) of the weights of noisy layers, above 0, in
-            units of 1 / sqrt(inputs of the layer); used only if `noisy` is True.
+            epsilon-greedy actions.
+        noise: initial standard deviation (sigma_0) of the weights of noisy layers, in units of 1 /
+            sqrt(inputs of the layer); used only if `noisy` is True.
         prioritized: use prioritized replay.
-        priority_exponent: exponent of the replay priorities (omega), 0 to 1; 0 samples uniformly, 1
-            in proportion to the divergence.
-        weight_exponent_start: initial importance-sampling exponent (beta), 0 to 1.
+        priority_exponent: exponent of the replay priorities (omega); 0 samples uniformly, 1 in
+            proportion to the divergence.
+        weight_exponent_start: initial importance-sampling exponent (beta).
         weight_exponent_frames: number of environment steps of the policy over which the
-            importance-sampling exponent rises linearly to 1, at least 1.
+            importance-sampling exponent rises linearly to 1.
+        adam_epsilon: the paper uses 1.5e-4, for pixels.
+        epsilon_start: used only if `noisy` is False.
+        epsilon_end: used only if `noisy` is False.
+        epsilon_frames: used only if `noisy` is False.
     """
 
     network: DistributionNetwork = field(init=False)

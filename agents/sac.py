@@ -37,15 +37,18 @@ class SAC(OffPolicyAgent):
         critic_layer_norm: apply layer normalization before each ReLU of the critics (FastSAC).
         critic: output of the critics: `mean` for the value, as in the paper; `categorical` for its
             distribution over `atoms` (C51, arXiv 1707.06887; FastSAC).
+        value_min: of a categorical critic.
+        value_max: of a categorical critic.
+        atoms: of a categorical critic.
         twins: combination of the two critics: `minimum`, as in the paper; `average` for the mean in
             the actor's loss and a separate target for each critic (FastSAC). The minimum of two
             distributions is the one with the lower mean.
-        initial_temperature: initial weight of the entropy (temperature alpha), above 0, in units of
-            reward.
+        initial_temperature: initial weight of the entropy (temperature alpha), in units of reward.
         target_entropy: target entropy of the policy, in nats; None for minus the number of action
             dimensions, as in the paper.
-        actor_period: number of gradient steps of the critics for each of actor and temperature, at
-            least 1 (FastSAC).
+        actor_period: number of gradient steps of the critics for each of actor and temperature
+            (FastSAC).
+        n_step: a target adds the entropy of the last step alone.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})

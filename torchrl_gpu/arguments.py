@@ -2,8 +2,8 @@
 
 A constructor is the schema of its component: `Annotated[int, Field(ge=1, description="...")]`
 states type, range and meaning once, for the reader, for the constructor itself and for the command
-line, which can therefore explain a setting, and reject an invalid one before anything is built. An
-argument that no other constructor has may be described in the docstring's `Args:` instead.
+line, which can therefore explain a setting, and reject an invalid one before anything is built. The
+docstring's `Args:` describes an argument that no other constructor has, or adds to the meaning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import functools
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import (
@@ -31,6 +31,7 @@ from typing import (
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from torchrl_gpu.errors import ConfigurationError
 
@@ -110,18 +111,32 @@ def check_value(function: Callable[..., Any], name: str, value: Any, prefix: str
     adapter = _adapter(inspect.unwrap(function), name)
     if adapter is None:
         return value
+    # Modules and TensorDicts print themselves in several lines.
+    shown = type(value).__name__ if "\n" in str(value) else str(value)
+    if prefix:
+        shown = _AS_TYPED.get(shown, shown)
     try:
-        return adapter.validate_python(value)
+        converted = adapter.validate_python(value)
     except ValidationError as error:
-        problem, *_, last = [*error.errors(), error.errors()[-1]]
-        reason = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "missing" and isinstance(place := last["loc"][-1], int):
-            reason = f"it takes {place + 1} values"
-        # Modules and TensorDicts print themselves in several lines.
-        shown = type(value).__name__ if "\n" in str(value) else value
-        raise ConfigurationError(
-            f"{prefix}{name}={shown}: {reason[0].lower()}{reason[1:]}"
-        ) from None
+        reason = _reason(error.errors(), shown)
+        raise ConfigurationError(f"{prefix}{name}={shown}: {reason}") from None
+    if isinstance(value, bool) and type(converted) in (int, float):
+        raise ConfigurationError(f"{prefix}{name}={shown}: input should be a number")
+    return converted
+
+
+def _reason(problems: Sequence[ErrorDetails], shown: str) -> str:
+    """Return why a value, which messages show as `shown`, is invalid."""
+    problem, place = problems[0], problems[-1]["loc"][-1:]
+    match problem["type"], problem.get("ctx", {}):
+        case "missing", _ if place and isinstance(place[0], int):
+            return f"it takes {place[0] + 1} values"
+        case "too_short", {"min_length": number}:
+            return f"it takes at least {number} {'value' if number == 1 else 'values'}"
+        case ("sequence_str", _) | ("is_instance_of", {"class": "Sequence"}):
+            return f"input should be a list; write [{shown}]"
+    words = problem["msg"].removeprefix("Value error, ")
+    return words[0].lower() + words[1:]
 
 
 def check_settings(
@@ -196,29 +211,21 @@ def annotations_of(function: Callable[..., Any], include_extras: bool = True) ->
 def descriptions_of(component: Callable[..., Any]) -> dict[str, str]:
     """Return the meaning of each argument of a class or function that has one, by name.
 
-    The meaning stands in the annotation of the argument or else in the `Args:` section of the
-    docstring.
+    The meaning stands in the annotation of the argument or in the `Args:` section of the docstring.
+    With both, the docstring says what is special about the argument here, and follows behind a
+    semicolon. The range of the annotation stands behind the first clause, as in
+    `final learning rate, at least 0; None for no schedule`.
     """
     described = _docstring_arguments(inspect.getdoc(component) or "")
     for name, hint in annotations_of(constructor_of(component)).items():
-        if text := description_of(hint):
-            described[name] = text
+        fields = _fields_of(hint)
+        shared = next((each.description for each in fields if each.description), "")
+        limits = next((words for each in fields if (words := _range(each))), "")
+        text = "; ".join(words for words in (shared, described.get(name, "")) if words)
+        if text:
+            first, *rest = re.split(r"(?=;|\. [A-Z])", text, maxsplit=1)
+            described[name] = "".join([first, f", {limits}" if limits else "", *rest])
     return described
-
-
-def description_of(annotation: Any) -> str:
-    """Return the description of an annotated type; an empty text without one.
-
-    The range of the type stands behind the first part of the description, as in
-    `final learning rate, at least 0; None for no schedule`.
-    """
-    fields = _fields_of(annotation)
-    text = next((field.description for field in fields if field.description), "")
-    limits = next((words for field in fields if (words := _range(field))), "")
-    if not text or not limits:
-        return text
-    first, semicolon, rest = text.partition(";")
-    return f"{first}, {limits}{semicolon}{rest}"
 
 
 def _fields_of(annotation: Any) -> list[FieldInfo]:
@@ -273,6 +280,9 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
+
+# Values of Python as they are typed in settings.
+_AS_TYPED = {"None": "null", "True": "true", "False": "false"}
 
 _PLAIN_VALUES = (bool, int, float, str, Path)
 

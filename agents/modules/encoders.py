@@ -78,20 +78,20 @@ class ObservationEncoderFactory(EncoderFactory):
     """Encodes the vectors, pixels and sets of a spec and concatenates their features.
 
     Args:
-        vector_features: width of a linear layer with ReLU that encodes each vector, at least 1;
-            None passes vectors unchanged.
+        vector_features: width of a linear layer with ReLU that encodes each vector; None passes
+            vectors unchanged.
         convolutions: convolutional network for pixels: `strided` (convolutions that each halve the
             image), `nature` (Mnih et al. 2015), `impala` (residual blocks, Espeholt et al. 2018) or
             `drqv2` (Yarats et al. 2021).
         channels: output channels of each convolution, or of each block of `impala`, each at least
             1; None for the default of the network.
-        pixel_features: width of the linear layer behind the convolutions, at least 1; None for the
-            default of the network.
-        set_features: width of the linear layer that all elements of a set share, at least 1.
+        pixel_features: width of the linear layer behind the convolutions; None for the default of
+            the network.
+        set_features: width of the linear layer that all elements of a set share.
         shared: share one encoder between actor and critic; the critic's loss trains it, with PPO
             both losses do. Agents with a single network ignore it.
-        random_shift: longest random shift of the images in a gradient step, in pixels, at least 0;
-            0 for none, usually 4 for images of 84 x 84.
+        random_shift: longest random shift of the images in a gradient step, in pixels; 0 for none,
+            usually 4 for images of 84 x 84.
 
     Raises:
         ConfigurationError: a setting is out of range.

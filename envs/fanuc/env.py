@@ -75,9 +75,9 @@ class FanucEnv(Environment):
             the arm of `robot`.
         simulator: `pybullet`, on the CPU; or `genesis`, on the device of the policy, with the
             extra `genesis` installed.
-        num_workers: number of worker processes of PyBullet, at least 1; None for one per core.
-        success_radius: maximum distance in metres from flange to target that counts as success,
-            above 0.
+        num_workers: number of worker processes of PyBullet; None for one per core.
+        max_episode_steps: of 1/60 s each.
+        success_radius: maximum distance in metres from flange to target that counts as success.
         curriculum: train on easy targets first and unlock the next grade when more than 70 % of
             the last 200 episodes succeed; False to draw all grades equally from the start.
         grade_ceiling: hardest grade of targets in every mode, `easy`, `medium` or `hard`.

@@ -65,11 +65,11 @@ class GymnasiumEnv(Environment):
             that ends an episode, `next_step` in the step after; None for `disabled`, or with
             `vector_entry_point` for the mode of the environment.
         action_levels: number of values per dimension in the table of discrete actions of a
-            continuous action space, at least 2. For up to three dimensions the table has all
-            combinations of evenly spaced values (3: -1, 0, 1). For more, row 0 is zero and each
-            other row sets a single dimension.
-        frame_stack: number of last images that the agent observes together, at least 1; the first
-            image of an episode is repeated. None for 4 in preprocessed Atari environments, else 1.
+            continuous action space. For up to three dimensions the table has all combinations of
+            evenly spaced values (3: -1, 0, 1). For more, row 0 is zero and each other row sets a
+            single dimension.
+        frame_stack: number of last images that the agent observes together; the first image of an
+            episode is repeated. None for 4 in preprocessed Atari environments, else 1.
         clip_rewards: clip rewards to [-1, 1] in mode `train`; evaluation counts the true rewards.
             None to clip in preprocessed Atari environments only.
         atari_preprocessing: preprocess the images of an Atari environment (`ALE/Pong-v5`): 84 x 84
@@ -78,7 +78,7 @@ class GymnasiumEnv(Environment):
             Atari environments.
         terminal_on_life_loss: in mode `train`, end an episode of a preprocessed Atari environment
             at the loss of a life; the next episode is a new game.
-        seed: random seed of the first reset, at least 0; copy i uses seed + i.
+        seed: random seed of the first reset; copy i uses seed + i.
         options: keyword arguments of `gymnasium.make`; None for no further arguments.
 
     Raises:

@@ -53,13 +53,13 @@ class LiftCubeEnv(Environment):
         task: `lift`, or `reach` to touch the cube only.
         pixels: observe images of a camera at the wrist, stacked by `frame_stack`, instead of the
             position of the cube.
+        frame_stack: more than 1 needs `pixels`.
         arm: description of the arm.
         camera: description of the camera at the wrist.
-        curriculum: share of the training episodes that start with the open gripper around the cube,
-            0 to 1.
+        curriculum: share of the training episodes that start with the open gripper around the cube.
         cube_range: maximum distance of the cube from the centre of the workspace at the start,
-            along x and along y, in metres, above 0.
-        joint_noise: maximum random offset of each joint angle at the start, in rad, at least 0.
+            along x and along y, in metres.
+        joint_noise: maximum random offset of each joint angle at the start, in rad.
         size: lowest and highest edge length of the cube as multiples of 3 cm, above 0. Genesis
             cannot change sizes: at most 8 are drawn from the seed when the scene is built, and each
             environment keeps its own.

@@ -54,10 +54,11 @@ class MarineNavEnv(SeaEnv):
     -500, -1,000, 500 and 1,000 N/s.
 
     Args:
-        num_robots: number of robots per sea, 1 to 32.
-        num_obstacles: number of buoys per sea, 0 to 64.
-        num_vortices: number of vortices per sea, which cause the current, 0 to 64.
-        min_start_goal_distance: minimum distance from each start to its goal in metres, at least 0.
+        num_robots: number of robots per sea.
+        num_obstacles: number of buoys per sea.
+        num_vortices: number of vortices per sea, which cause the current.
+        min_start_goal_distance: minimum distance from each start to its goal in metres.
+        max_episode_steps: of 0.5 s each.
         noise: add the paper's sensor noise to observed objects.
         curriculum: train by the stages of `schedule`; `num_robots` and `num_obstacles` are then
             maxima. Evaluation and demo always use the fixed numbers.

@@ -216,23 +216,28 @@ Share = Annotated[float, Field(ge=0.0, le=1.0, description="share of the frames"
 
 def described(
     share: Share = 0.5,
+    own: Share = 0.5,
     rate: Annotated[float, Field(gt=0.0, description="rate of Adam; the initial one")] = 1.0,
     end: Annotated[Annotated[int, Field(ge=1)] | None, Field(description="end; None for none")] = 1,
     plain: int = 0,
+    ranged: Annotated[int, Field(ge=1)] = 1,
     unnamed: Annotated[int, Field(ge=1)] = 1,
 ) -> None:
     """Have arguments of every kind.
 
     Args:
-        share: other words than those of the annotation.
+        own: of this function.
+        ranged: number of steps. It is counted; 1 for one.
         plain: number in
             two lines.
     """
 
 
-def test_an_argument_is_described_by_its_annotation_or_by_the_docstring() -> None:
+def test_an_argument_is_described_by_its_annotation_and_by_the_docstring() -> None:
     assert descriptions_of(described) == {
         "share": "share of the frames, 0 to 1",
+        "own": "share of the frames, 0 to 1; of this function",
+        "ranged": "number of steps, at least 1. It is counted; 1 for one",
         "rate": "rate of Adam, above 0; the initial one",
         "end": "end, at least 1; None for none",
         "plain": "number in two lines",

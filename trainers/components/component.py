@@ -135,6 +135,8 @@ def find_class(group: str, path: Any, kind: type | None = None) -> type:
             base class.
     """
     module, _, name = str(path).rpartition(".")
+    if not module:
+        raise ConfigurationError(f"{group}._target_={path}: write package.Class")
     try:
         target = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:

@@ -30,10 +30,10 @@ class Evaluator:
     Args:
         env: environment in its evaluation mode, which the caller closes; or a function that takes
             `num_envs` and builds one.
-        episodes: number of episodes of the evaluation after training and of mode=eval, at least 1.
-        num_envs: number of environments evaluated in parallel, at least 1; None for one per
-            episode, at most 256, and with no more worker processes than training uses.
-        limit: upper limit of the default `num_envs`, at least 1; None for no limit but 256.
+        episodes: number of episodes of the evaluation after training and of mode=eval.
+        num_envs: number of environments evaluated in parallel; None for one per episode, at most
+            256, and with no more worker processes than training uses.
+        limit: upper limit of the default `num_envs`; None for no limit but 256.
     """
 
     @checked

@@ -88,13 +88,13 @@ def film(
         folder: folder of the film; it is created if necessary.
         execution: executes the policy steps.
         seed: seed of the environment; equal seeds give equal films.
-        episodes: number of consecutive episodes, at least 1.
-        num_envs: number of environments shown side by side, 1 to 64; an episode ends when it has
-            ended in all of them.
+        episodes: number of consecutive episodes.
+        num_envs: number of environments shown side by side; an episode ends when it has ended in
+            all of them.
         video: file format, `mp4` or `gif`.
-        speed: playback speed as a multiple of real time, above 0; a step without a declared
-            duration takes 1/30 s. Steps beyond 60 frames per second (GIF: 25) are skipped.
-        seconds_between: pause on the last frame of each episode, in seconds of film, at least 0.
+        speed: playback speed as a multiple of real time; a step without a declared duration takes
+            1/30 s. Steps beyond 60 frames per second (GIF: 25) are skipped.
+        seconds_between: pause on the last frame of each episode, in seconds of film.
 
     Returns:
         Path of the film, a new file, and the results of its episodes.

@@ -55,20 +55,20 @@ class TorchRLTrainer:
             (`Capabilities.can_switch_mode`); otherwise there are no evaluations.
         config: configuration of the run, saved in every checkpoint (JSON values).
         execution: executes policy steps and gradient steps; None for eager ones.
-        seed: seed of the run, at least 0; it determines the episodes of the evaluations.
-        total_frames: number of environment steps to train for, at least 1.
+        seed: seed of the run; it determines the episodes of the evaluations.
+        total_frames: number of environment steps to train for.
         random_frames: number of environment steps with uniformly random actions before the first
-            update, at least 0; without effect on on-policy agents (PPO).
-        replay_capacity: maximum number of observations in the replay buffer, at least 1; without
-            effect on on-policy agents (PPO).
-        log_interval: environment steps between two rows of logged metrics, at least 1.
-        evaluation_interval: environment steps between two evaluations in training, at least 1.
-        evaluation_episodes: number of episodes of each evaluation during training, at least 1.
+            update; without effect on on-policy agents (PPO).
+        replay_capacity: maximum number of observations in the replay buffer; without effect on
+            on-policy agents (PPO).
+        log_interval: environment steps between two rows of logged metrics.
+        evaluation_interval: environment steps between two evaluations in training.
+        evaluation_episodes: number of episodes of each evaluation during training.
         evaluate_untrained: also evaluate the policy before the first step, at 0 frames, so that a
             learning curve shows where learning begins.
-        checkpoint_interval: environment steps between two checkpoints, at least 1.
-        checkpoints_kept: number of newest checkpoints to keep, at least 1; the best checkpoint is
-            always kept as well.
+        checkpoint_interval: environment steps between two checkpoints.
+        checkpoints_kept: number of newest checkpoints to keep; the best checkpoint is always kept
+            as well.
         save_replay: save the replay buffer beside the newest checkpoint, so that a resumed run
             continues with it.
         overlap: do the updates of each batched step while the environment simulates the next one,
