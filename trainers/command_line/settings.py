@@ -47,7 +47,6 @@ class Settings:
             eagerly and in float32 in other modes.
         checkpoint: file to resume, evaluate or film; None to train from scratch, and for an agent
             that does not learn.
-        state: content of that file.
         agent: agent class and its settings.
         env: environment class and its settings.
         trainer: trainer class and its settings.
@@ -62,7 +61,6 @@ class Settings:
     memory_limit: int | None
     execution: Execution
     checkpoint: Path | None
-    state: dict[str, Any] | None
     agent: Component
     env: Component
     trainer: Component
@@ -109,7 +107,7 @@ def _check(typed: Mapping[str, Any]) -> Settings:
     device = resolve_device(general.device)
     limit = general.device_memory_limit
     bytes_limit = None if limit is None else memory_limit(limit, device)
-    found = state = None
+    found = None
     if general.checkpoint is not None:
         found = find_checkpoint(general.checkpoint, best=general.mode != "train")
         state = load_checkpoint(found)
@@ -151,7 +149,6 @@ def _check(typed: Mapping[str, Any]) -> Settings:
         memory_limit=bytes_limit,
         execution=execution,
         checkpoint=found,
-        state=state,
         agent=components["agent"],
         env=components["env"],
         trainer=components["trainer"],
