@@ -37,9 +37,9 @@ class SAC(OffPolicyAgent):
         critic_layer_norm: apply layer normalization before each ReLU of the critics (FastSAC).
         critic: output of the critics: `mean` for the value, as in the paper; `categorical` for its
             distribution over `atoms` (C51, arXiv 1707.06887; FastSAC).
-        value_min: of a categorical critic.
-        value_max: of a categorical critic.
-        atoms: of a categorical critic.
+        value_min: used only if `critic` is `categorical`.
+        value_max: used only if `critic` is `categorical`.
+        atoms: used only if `critic` is `categorical`.
         twins: combination of the two critics: `minimum`, as in the paper; `average` for the mean in
             the actor's loss and a separate target for each critic (FastSAC). The minimum of two
             distributions is the one with the lower mean.

@@ -76,7 +76,7 @@ class FanucEnv(Environment):
         simulator: `pybullet`, on the CPU; or `genesis`, on the device of the policy, with the
             extra `genesis` installed.
         num_workers: number of worker processes of PyBullet; None for one per core.
-        max_episode_steps: of 1/60 s each.
+        max_episode_steps: a step is 1/60 s.
         success_radius: maximum distance in metres from flange to target that counts as success.
         curriculum: train on easy targets first and unlock the next grade when more than 70 % of
             the last 200 episodes succeed; False to draw all grades equally from the start.

@@ -58,7 +58,7 @@ class MarineNavEnv(SeaEnv):
         num_obstacles: number of buoys per sea.
         num_vortices: number of vortices per sea, which cause the current.
         min_start_goal_distance: minimum distance from each start to its goal in metres.
-        max_episode_steps: of 0.5 s each.
+        max_episode_steps: a step is 0.5 s.
         noise: add the paper's sensor noise to observed objects.
         curriculum: train by the stages of `schedule`; `num_robots` and `num_obstacles` are then
             maxima. Evaluation and demo always use the fixed numbers.

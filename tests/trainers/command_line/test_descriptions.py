@@ -32,3 +32,10 @@ def test_every_setting_has_a_description(name: str) -> None:
         hidden = setting in PROVIDED.get(group, ())
         if not hidden and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
             assert described.get(setting), setting
+
+
+def test_help_says_what_is_special_about_a_shared_setting() -> None:
+    sac = descriptions_of(class_of("agent", "sac"))
+    assert sac["atoms"].endswith(", at least 2; used only if `critic` is `categorical`")
+    fanuc = descriptions_of(class_of("env", "fanuc"))
+    assert fanuc["max_episode_steps"].endswith("; a step is 1/60 s")
