@@ -110,7 +110,7 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
             seed=settings.general.seed,
         )
         if settings.checkpoint is not None:
-            trainer.load(settings.checkpoint)
+            trainer.load(settings.checkpoint, settings.state)
         logger.info(
             "%s on %s, into %s", type(agent).__name__, describe_device(settings.device), folder
         )
@@ -253,7 +253,7 @@ def _policy(settings: Settings, env: EnvBase) -> PolicyWrapper:
     agent = _build_agent(settings, env)
     if isinstance(agent, Agent):
         assert settings.checkpoint is not None
-        restore_policy(settings.checkpoint, agent)
+        restore_policy(settings.checkpoint, agent, settings.state)
     return agent.policy
 
 

@@ -14,6 +14,7 @@ import argparse
 import logging
 import sys
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from torchrl_gpu.errors import ConfigurationError
@@ -130,7 +131,8 @@ def _sweep(arguments: list[str]) -> int:
     code, checked = 0, {}
     for title, settings in runs_of(arguments):
         try:
-            checked[title] = settings_of(*settings)
+            # Each run reads its checkpoint when it begins: all of them together may be large.
+            checked[title] = replace(settings_of(*settings), state=None)
         except ConfigurationError as error:
             code = _refuse(f"{title}: {error}")
         except Exception:

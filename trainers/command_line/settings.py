@@ -47,6 +47,7 @@ class Settings:
             eagerly and in float32 in other modes.
         checkpoint: file to resume, evaluate or film; None to train from scratch, and for an agent
             that does not learn.
+        state: content of that file; None to read it where it is loaded.
         agent: agent class and its settings.
         env: environment class and its settings.
         trainer: trainer class and its settings.
@@ -61,6 +62,7 @@ class Settings:
     memory_limit: int | None
     execution: Execution
     checkpoint: Path | None
+    state: dict[str, Any] | None
     agent: Component
     env: Component
     trainer: Component
@@ -107,7 +109,7 @@ def _check(typed: Mapping[str, Any]) -> Settings:
     device = resolve_device(general.device)
     limit = general.device_memory_limit
     bytes_limit = None if limit is None else memory_limit(limit, device)
-    found = None
+    found = state = None
     if general.checkpoint is not None:
         found = find_checkpoint(general.checkpoint, best=general.mode != "train")
         state = load_checkpoint(found)
@@ -149,6 +151,7 @@ def _check(typed: Mapping[str, Any]) -> Settings:
         memory_limit=bytes_limit,
         execution=execution,
         checkpoint=found,
+        state=state,
         agent=components["agent"],
         env=components["env"],
         trainer=components["trainer"],

@@ -131,17 +131,18 @@ def load_policy(path: Path | str, device: torch.device | str = "cpu") -> Trained
     return TrainedPolicy(agent, interface)
 
 
-def restore_policy(path: Path, agent: Agent) -> None:
+def restore_policy(path: Path, agent: Agent, state: Mapping[str, Any] | None = None) -> None:
     """Load the policy of a checkpoint or a policy file into an agent.
 
     Args:
         path: path of a checkpoint or policy file.
         agent: agent of the same class, network settings, observations and actions.
+        state: content of the file if it has been read already, see `load_checkpoint`.
 
     Raises:
         ConfigurationError: the file cannot be read, or belongs to another agent or environment.
     """
-    _restore(load_checkpoint(path), agent, path)
+    _restore(load_checkpoint(path) if state is None else state, agent, path)
 
 
 def save_policy(checkpoint: Path, path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -297,7 +297,7 @@ class TorchRLTrainer:
             "execution": self.execution.state_dict(),
         }
 
-    def load(self, checkpoint: Path) -> None:
+    def load(self, checkpoint: Path, state: Mapping[str, Any] | None = None) -> None:
         """Resume from a checkpoint.
 
         It restores frames, networks, optimizers, replay buffer, environment and random state.
@@ -306,12 +306,13 @@ class TorchRLTrainer:
 
         Args:
             checkpoint: path of a checkpoint file.
+            state: content of the file if it has been read already, see `load_checkpoint`.
 
         Raises:
             ConfigurationError: the file cannot be read, or belongs to another agent or
                 environment.
         """
-        state = load_checkpoint(checkpoint)
+        state = load_checkpoint(checkpoint) if state is None else state
         check_identity(state, self.agent, checkpoint)
         check_trainable(state, checkpoint)
         self.frames = state["frames"]
