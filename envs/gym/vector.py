@@ -71,7 +71,7 @@ def registered(name: str) -> str:
     if env_id not in gymnasium.registry:
         close = difflib.get_close_matches(env_id, gymnasium.registry, n=3)
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
-        raise ValueError(f"there is no such Gymnasium environment{hint}")
+        raise ValueError(f"unknown Gymnasium environment{hint}")
     return name
 
 

@@ -44,7 +44,7 @@ def test_observation_keys_are_saved_with_a_run_and_restored(
     [
         ("[speed]", "there is no observation speed; this environment has: observation, objects"),
         ("observation", "observation_keys=observation: input should be a valid list"),
-        ("[]", "observation_keys=[]: list should have at least 1 item"),
+        ("[]", "observation_keys=[]: it takes at least 1 value"),
     ],
 )
 def test_wrong_observation_keys_end_in_a_one_line_error(
