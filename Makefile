@@ -15,8 +15,11 @@ test-fast:  ## the tests that are not marked slow
 test-directml:  ## the tests marked directml, on torch-directml in a separate virtual environment
 	.ci/test-directml
 
-coverage:  ## the whole test suite; fails below 90 % line coverage of the library
-	pytest --cov --cov-report=term
+# Before Python 3.12 coverage needs a tracer, under which Genesis compiles for minutes.
+coverage:  ## line coverage of the library without lift_cube, by fast tests; fails below 90 %
+	pytest -m "not slow" --ignore=tests/envs/lift_cube --ignore=tests/envs/test_genesis.py \
+	    --ignore=tests/envs/fanuc/test_genesis.py --cov-report=term --cov=agents --cov=trainers \
+	    --cov=torchrl_gpu --cov=envs/fanuc --cov=envs/gym --cov=envs/marinenav
 
 check:  ## style, types, layers
 	ruff check .
