@@ -159,7 +159,7 @@ def _arguments(
     if vectorization == "vector_entry_point":
         if spec.vector_entry_point is None:
             raise ConfigurationError(
-                f"vectorization=vector_entry_point: {spec.id} has no vectorization of its own; use "
+                f"vectorization=vector_entry_point: {spec.id} has no `vector_entry_point`; use "
                 f"sync or async"
             )
         if preprocessing is not None:

@@ -256,7 +256,7 @@ class Walker(CheckedFields):
 
 
 class Runner(Walker):
-    """States a default of its own for an inherited argument, and adds one."""
+    """States another default for an inherited argument, and adds one."""
 
     share: Share = 0.75
     rate: Annotated[float, Field(gt=0.0, description="rate of Adam")]
