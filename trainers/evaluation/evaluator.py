@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -15,7 +15,6 @@ from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.environment import Environment
-from torchrl_gpu.execution.execution import EAGER, Execution
 from trainers.evaluation.evaluation import Evaluation, evaluate
 
 _MAX_ENVS = 256
@@ -56,32 +55,20 @@ class Evaluator:
         policy: PolicyWrapper,
         device: torch.device,
         *,
-        seed: int,
         episodes: int | None = None,
-        progress: Callable[[int], object] | None = None,
-        execution: Execution = EAGER,
+        **options: Any,
     ) -> Evaluation:
-        """Run the greedy policy for a number of episodes; see `trainers.evaluate`.
+        """Run the greedy policy for a number of episodes.
 
         Args:
-            policy: policy to evaluate; its train or eval mode is restored afterwards.
+            policy: see `trainers.evaluate`, as the following.
             device: device of the policy.
-            seed: seed of the environment; equal seeds give equal episodes.
             episodes: number of episodes, at least 1; None for the number of the constructor.
-            progress: function that is called at intervals with the number of finished episodes.
-            execution: executes the policy steps.
+            options: other arguments of `trainers.evaluate`.
         """
         episodes = self.episodes if episodes is None else episodes
         with self._environment(episodes) as env:
-            return evaluate(
-                env,
-                policy,
-                device,
-                episodes=episodes,
-                seed=seed,
-                progress=progress,
-                execution=execution,
-            )
+            return evaluate(env, policy, device, episodes=episodes, **options)
 
     @contextmanager
     def _environment(self, episodes: int) -> Iterator[EnvBase]:
@@ -137,27 +124,3 @@ class BorrowingEvaluator(Evaluator):
             self._training_env.set_mode("train")
             if not self._collector.load_state_dict(state):
                 self._begin_anew()
-
-
-def evaluator_of(
-    given: EnvBase | Evaluator | None,
-    env: Environment,
-    collector: BatchCollector,
-    begin_anew: Callable[[], None],
-) -> Evaluator | None:
-    """Return the evaluator of a run; None if it has no environment to evaluate in.
-
-    Args:
-        given: evaluation environment, or an evaluator that builds one on demand.
-        env: training environment, which is borrowed instead of building one if it can switch its
-            mode.
-        collector: see `BorrowingEvaluator`.
-        begin_anew: see `BorrowingEvaluator`.
-    """
-    if isinstance(given, EnvBase):
-        return Evaluator(given)
-    return (
-        BorrowingEvaluator(env, collector, begin_anew)
-        if env.capabilities.can_switch_mode
-        else given
-    )

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
+from tensordict import TensorDictBase
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import step_mdp
 
@@ -27,7 +28,7 @@ from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from trainers.evaluation.evaluation import Evaluation
-from trainers.evaluation.filmed_episodes import FilmedEpisodes
+from trainers.metrics import EpisodeStatistics
 
 Picture = npt.NDArray[np.uint8]
 Video = Literal["mp4", "gif"]
@@ -120,13 +121,11 @@ def film(
         with closing(writer):
             for number in range(1, episodes + 1):
                 image = None
-                for picture in _episode(
-                    env, policy, device, execution, draw, filmed, steps_per_frame
-                ):
+                for _ in filmed.play(policy, device, execution, steps_per_frame):
                     captions = [
                         f"episode {number}/{episodes}, {caption}" for caption in filmed.captions()
                     ]
-                    image = write_captions(_enlarged(picture), captions)
+                    image = write_captions(_enlarged(draw()), captions)
                     writer.append_data(image)
                 for _ in range(rest):
                     writer.append_data(image)
@@ -163,34 +162,89 @@ def _frame_seconds(step_seconds: float, video: Video) -> float:
     return seconds if video == "mp4" else math.ceil(100 * seconds - 1e-6) / 100
 
 
-@torch.no_grad()
-def _episode(
-    env: EnvBase,
-    policy: PolicyWrapper,
-    device: torch.device,
-    execution: Execution,
-    draw: Callable[[], Picture],
-    filmed: FilmedEpisodes,
-    steps_per_frame: float,
-) -> Iterator[Picture]:
-    """Play one episode and yield a picture for each frame, the first and last state included.
+class FilmedEpisodes:
+    """Follows the first episode that each of the filmed environments plays after a reset.
 
-    `steps_per_frame` is at least 1. If it is not a whole number, the number of steps between two
-    frames varies by one, so that the film keeps time.
+    Args:
+        env: batched environment.
+        count: number of filmed environments, the first ones of the batch.
     """
-    robots = Robots(env)
-    state = env.reset()
-    filmed.begin()
-    yield draw()
-    done, steps, frames = False, 0, 1
-    while not done:
-        seen = state.select(*robots.keys(policy.in_keys)).to(device)
-        execution.act(policy, robots.view(seen))
-        state = env.step(state.update(seen.select(robots.action_key).to(env.device)))
-        filmed.add(state)
-        done = bool(state["next", "done"].all())
-        steps += 1
-        if done or steps >= frames * steps_per_frame - 1e-6:
-            yield draw()
-            frames += 1
-        state = step_mdp(state)
+
+    def __init__(self, env: Environment, count: int) -> None:
+        self._env = env
+        self._count = count
+        self._robots = Robots(env)
+        self._num_envs = env.batch_size.numel()
+        self._statistics = EpisodeStatistics(self._num_envs, "cpu")
+        self._measurements: dict[str, float] = {}
+        self._episodes = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a new episode in every environment, after a reset."""
+        self._open = torch.arange(self._num_envs) < self._count
+        self._returns = torch.zeros(self._num_envs)
+
+    def add(self, transition: TensorDictBase) -> None:
+        """Add one batched step.
+
+        Args:
+            transition: result of `env.step`.
+        """
+        after = transition["next"].cpu()
+        # The robots of one environment share its return.
+        reward = after[self._robots.reward_key].reshape(self._num_envs, -1).mean(1)
+        self._returns += reward * self._open
+        success = after.get("success", None)
+        self._statistics.update(reward, after["done"], success, counted=self._open)
+        ended = after["done"].reshape(-1) & self._open
+        self._open &= ~ended
+        for index in ended.nonzero()[:, 0].tolist():
+            self._episodes += 1
+            for name, value in self._env.measurements(index).items():
+                self._measurements[name] = self._measurements.get(name, 0.0) + value
+
+    def captions(self) -> list[str]:
+        """Return the caption of each filmed environment, or else the return of its episode."""
+        return [
+            self._env.caption(index) or f"return {self._returns[index]:.1f}"
+            for index in range(self._count)
+        ]
+
+    def evaluation(self) -> Evaluation:
+        """Return means over the episodes that ended."""
+        return Evaluation.of(self._episodes, self._statistics.flush())
+
+    def measurements(self) -> dict[str, float]:
+        """Return mean measurements of the last states of the episodes that ended, by name."""
+        return {name: total / self._episodes for name, total in self._measurements.items()}
+
+    @torch.no_grad()
+    def play(
+        self,
+        policy: PolicyWrapper,
+        device: torch.device,
+        execution: Execution,
+        steps_per_frame: float,
+    ) -> Iterator[None]:
+        """Play one episode, and yield at each frame, the first and last state included.
+
+        `steps_per_frame` is at least 1. If it is not a whole number, the number of steps between
+        two frames varies by one, so that the film keeps time.
+        """
+        state = self._env.reset()
+        self.begin()
+        yield
+        done, steps, frames = False, 0, 1
+        while not done:
+            seen = state.select(*self._robots.keys(policy.in_keys)).to(device)
+            execution.act(policy, self._robots.view(seen))
+            action = seen.select(self._robots.action_key).to(self._env.device)
+            state = self._env.step(state.update(action))
+            self.add(state)
+            done = bool(state["next", "done"].all())
+            steps += 1
+            if done or steps >= frames * steps_per_frame - 1e-6:
+                yield
+                frames += 1
+            state = step_mdp(state)

@@ -25,7 +25,7 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.timers import NO_TIMERS, SeveralTimers
 from trainers.evaluation.evaluation import Evaluation
-from trainers.evaluation.evaluator import Evaluator, evaluator_of
+from trainers.evaluation.evaluator import BorrowingEvaluator, Evaluator
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
 from trainers.profiling.profile import Profile
 from trainers.profiling.trace import Trace
@@ -153,9 +153,11 @@ class TorchRLTrainer:
         )
         self.execution = execution or Execution()
         self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
-        self._evaluator = evaluator_of(
-            evaluation_env, env, self.collector, self._begin_new_episodes
-        )
+        if isinstance(evaluation_env, EnvBase):
+            evaluation_env = Evaluator(evaluation_env)
+        elif env.capabilities.can_switch_mode:
+            evaluation_env = BorrowingEvaluator(env, self.collector, self._begin_new_episodes)
+        self._evaluator = evaluation_env
         self.robots = self.collector.robots
         random_action = env.full_action_spec[self.robots.action_key]
         self.random_policy = UniformPolicy(random_action.to(agent.device))
