@@ -146,18 +146,13 @@ class EpisodeStatistics:
         self._totals.add_(torch.where(taken, self._running, self._zero))
         self._open.masked_fill_(ended, 0)
 
-    def flush(self) -> dict[str, float]:
-        """Return means over the episodes that ended since the last flush, in one transfer.
+    def take(self) -> Reading:
+        """Return means over the episodes that ended since the last call; open episodes continue.
 
         Returns:
             `episode/return`, `episode/length` (environment steps), `episode/success` (0 to 1, if
-            the environment reports it) and `episode/count`; an empty dict if no episode ended.
-            Open episodes continue.
+            the environment reports it) and `episode/count`; no metrics if no episode ended.
         """
-        return read(self.take())
-
-    def take(self) -> Reading:
-        """Return what `flush` returns, still on the device; open episodes continue."""
         totals = self._processes.sum(self._totals.sum(dim=1))
         self._totals.zero_()
 

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from textwrap import indent
 from types import FrameType
 from typing import Any
 
@@ -40,7 +41,7 @@ from trainers.evaluation.evaluator import Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.folders import check_writable, results_folder, run_folder, write
 from trainers.runs.policy_files import restore_policy
-from trainers.runs.summary import profile_lines, transfers, transfers_line
+from trainers.runs.summary import profile_table, transfers, transfers_line
 from trainers.training.progress import ProgressDisplay, human_time
 from trainers.training.trainer import TorchRLTrainer
 
@@ -155,7 +156,7 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
     if trainer.trace is not None and trainer.trace.path is not None:
         lines.append(f"  trace        {trainer.trace.path}, for https://ui.perfetto.dev")
     if trainer.profile is not None:
-        lines += ["  time", *(f"    {line}" for line in profile_lines(trainer.profile))]
+        lines += ["  time", indent(profile_table(trainer.profile), "    ")]
     return RunOutcome(
         folder,
         seconds,

@@ -119,28 +119,32 @@ def step(statistics: EpisodeStatistics, reward: list, done: list, success: list 
 def test_episodes_are_counted_when_they_end() -> None:
     statistics = EpisodeStatistics(2, "cpu")
     step(statistics, [1, 10], [0, 0], [1, 0])
-    assert statistics.flush() == {}
+    assert read(statistics.take()) == {}
     step(statistics, [2, 20], [1, 0], [0, 1])
-    assert statistics.flush() == {
+    assert read(statistics.take()) == {
         "episode/return": 3.0,
         "episode/length": 2.0,
         "episode/success": 0.0,
         "episode/count": 1,
     }
     step(statistics, [4, 40], [1, 1], [1, 1])
-    assert statistics.flush() == {
+    assert read(statistics.take()) == {
         "episode/return": (4 + 70) / 2,
         "episode/length": (1 + 3) / 2,
         "episode/success": 1.0,
         "episode/count": 2,
     }
-    assert statistics.flush() == {}
+    assert read(statistics.take()) == {}
 
 
 def test_environment_without_success_has_no_success_rate() -> None:
     statistics = EpisodeStatistics(1, torch.device("cpu"))
     step(statistics, [1], [1], None)
-    assert statistics.flush() == {"episode/return": 1.0, "episode/length": 1.0, "episode/count": 1}
+    assert read(statistics.take()) == {
+        "episode/return": 1.0,
+        "episode/length": 1.0,
+        "episode/count": 1,
+    }
 
 
 def test_means_agree_with_a_plain_count() -> None:
@@ -161,7 +165,7 @@ def test_means_agree_with_a_plain_count() -> None:
                 running[index] = []
     count = len(finished)
     assert count > 50
-    assert statistics.flush() == pytest.approx(
+    assert read(statistics.take()) == pytest.approx(
         {
             "episode/return": sum(entry[0] for entry in finished) / count,
             "episode/length": sum(entry[1] for entry in finished) / count,
@@ -174,11 +178,11 @@ def test_means_agree_with_a_plain_count() -> None:
 def test_nan_return_stays_within_its_own_episode() -> None:
     statistics = EpisodeStatistics(2, "cpu")
     step(statistics, [float("nan"), 1], [0, 1], None)
-    assert statistics.flush()["episode/return"] == 1.0
+    assert read(statistics.take())["episode/return"] == 1.0
     step(statistics, [1, 1], [1, 0], None)
-    assert statistics.flush()["episode/return"] != 1.0
+    assert read(statistics.take())["episode/return"] != 1.0
     step(statistics, [1, 1], [1, 1], None)
-    assert statistics.flush()["episode/return"] == 1.5
+    assert read(statistics.take())["episode/return"] == 1.5
 
 
 def test_open_episodes_continue_from_a_saved_state(tmp_path: Path) -> None:
@@ -189,7 +193,7 @@ def test_open_episodes_continue_from_a_saved_state(tmp_path: Path) -> None:
     resumed.load_state_dict(load_state(tmp_path / "state.safetensors"))
     for each in (statistics, resumed):
         step(each, [2, 20], [1, 0], [0, 0])
-    assert resumed.flush() == statistics.flush()
+    assert read(resumed.take()) == read(statistics.take())
     with pytest.raises(ConfigurationError, match=r"num_envs=2.*num_envs=3"):
         EpisodeStatistics(3, "cpu").load_state_dict(statistics.state_dict())
 
@@ -202,7 +206,7 @@ def test_saved_state_is_a_copy() -> None:
     resumed = EpisodeStatistics(1, "cpu")
     resumed.load_state_dict(state)
     step(resumed, [1], [1], None)
-    assert resumed.flush()["episode/return"] == 2.0
+    assert read(resumed.take())["episode/return"] == 2.0
 
 
 def test_episode_step_reads_nothing_back_and_flushing_reads_once(
@@ -212,7 +216,7 @@ def test_episode_step_reads_nothing_back_and_flushing_reads_once(
     with HostReads(monkeypatch) as reads:
         step(statistics, [1, 2], [1, 0], [1, 0])
         assert reads.count == 0
-        statistics.flush()
+        read(statistics.take())
         assert reads.count == 1
 
 

@@ -23,12 +23,11 @@ from trainers.command_line.schema import GeneralSettings, Mode
 from trainers.command_line.sizes import resolve_sizes, take_automatic
 from trainers.components.choices import GROUPS, choices_of
 from trainers.components.component import PROVIDED, TARGET, Component, read_component
-from trainers.components.pairing import capabilities_of
+from trainers.components.pairing import capabilities_of, overlap_of
 from trainers.evaluation.evaluator import Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.identity import check_trainable
 from trainers.runs.layout import load_checkpoint
-from trainers.training.overlap import overlap_of
 from trainers.training.trainer import TorchRLTrainer
 
 # Sections of the configuration whose schema is a function.

@@ -1,11 +1,11 @@
-"""Environments of a run: their capabilities, and which agents can act in them."""
+"""Environments of a run: their capabilities, and which agents can act and learn in them."""
 
 from __future__ import annotations
 
 import torch
 from torchrl.envs import EnvBase
 
-from agents.base import Agent
+from agents.base import Agent, OnPolicyAgent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.capabilities import Capabilities
@@ -54,3 +54,28 @@ def pair(env: EnvBase, agent: type[Agent] | type[UntrainedAgent]) -> Environment
         f"agent={agent.__name__}: it does not produce the {kind} actions of this environment; "
         f"agents that do: {', '.join(able)}"
     )
+
+
+def overlap_of(wanted: bool | None, agent: type, env_name: str, *, env_can: bool) -> bool:
+    """Return whether an agent learns while its environment simulates.
+
+    Args:
+        wanted: setting `trainer.overlap`; None for every pair that can.
+        agent: class of the agent.
+        env_name: name of the environment, for the error.
+        env_can: `can_overlap` of the environment.
+
+    Raises:
+        ConfigurationError: it is wanted, and agent or environment cannot.
+    """
+    if issubclass(agent, OnPolicyAgent):
+        obstacle = f"{agent.__name__} learns on-policy and acts with its newest policy only"
+    elif not env_can:
+        obstacle = f"{env_name} with these settings cannot simulate while the agent learns"
+    else:
+        return wanted is not False
+    if wanted:
+        raise ConfigurationError(
+            f"trainer.overlap=true: {obstacle}; trainer.overlap=null overlaps where possible"
+        )
+    return False

@@ -17,7 +17,7 @@ from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.intervals import wilson_interval
-from trainers.metrics import EpisodeStatistics
+from trainers.metrics import EpisodeStatistics, read
 
 # Reading the count of finished episodes back from the device stalls the pipeline.
 _STEPS_BETWEEN_READS = 10
@@ -52,7 +52,7 @@ class Evaluation:
 
         Args:
             episodes: number of episodes.
-            means: means over these episodes, from `EpisodeStatistics.flush`.
+            means: means over these episodes, from `EpisodeStatistics.take`.
         """
         mean_return, mean_length = means["episode/return"], means["episode/length"]
         success = means.get("episode/success")
@@ -145,4 +145,4 @@ def evaluate(
                 )
     finally:
         policy.train(was_training)
-    return Evaluation.of(episodes, statistics.flush())
+    return Evaluation.of(episodes, read(statistics.take()))

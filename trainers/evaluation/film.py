@@ -28,7 +28,7 @@ from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from trainers.evaluation.evaluation import Evaluation
-from trainers.metrics import EpisodeStatistics
+from trainers.metrics import EpisodeStatistics, read
 
 Picture = npt.NDArray[np.uint8]
 Video = Literal["mp4", "gif"]
@@ -213,7 +213,7 @@ class FilmedEpisodes:
 
     def evaluation(self) -> Evaluation:
         """Return means over the episodes that ended."""
-        return Evaluation.of(self._episodes, self._statistics.flush())
+        return Evaluation.of(self._episodes, read(self._statistics.take()))
 
     def measurements(self) -> dict[str, float]:
         """Return mean measurements of the last states of the episodes that ended, by name."""

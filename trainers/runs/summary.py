@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.devices.memory import human_bytes
+from torchrl_gpu.tables import table
 from trainers.profiling.profile import Profile
 
 
@@ -14,10 +15,7 @@ def transfers(collector: BatchCollector) -> dict[str, dict[str, float]]:
         collector: collector of the training.
     """
     steps = max(1, collector.steps)
-    directions = {
-        "to_device": collector.to_device,
-        "to_host": collector.to_host,
-    }
+    directions = {"to_device": collector.to_device, "to_host": collector.to_host}
     return {
         name: {
             "copies_per_step": transfer.copies / steps,
@@ -40,21 +38,16 @@ def transfers_line(collector: BatchCollector) -> str:
     return f"{' and '.join(texts)} per batched step"
 
 
-def profile_lines(profile: Profile) -> list[str]:
-    """Return the time of each part of a training as the lines of a table."""
-    amount, parts = profile.amount, profile.seconds()
-    lines = [_row("part", "seconds", "share", "per frame", "per update")]
-    for part, seconds in {**parts, "all": amount.seconds}.items():
+def profile_table(profile: Profile) -> str:
+    """Return the time of each part of a training as a table."""
+    amount, rows = profile.amount, []
+    for part, seconds in {**profile.seconds(), "all": amount.seconds}.items():
         per_unit = [
             _duration(seconds / count) if count else "-"
             for count in (amount.frames, amount.updates)
         ]
-        lines.append(_row(part, f"{seconds:.2f}", f"{seconds / amount.seconds:.1%}", *per_unit))
-    return lines
-
-
-def _row(part: str, *cells: str) -> str:
-    return f"{part:10}" + "".join(f"{cell:>12}" for cell in cells)
+        rows.append([part, f"{seconds:.2f}", f"{seconds / amount.seconds:.1%}", *per_unit])
+    return table(["part", "seconds", "share", "per frame", "per update"], rows)
 
 
 def _duration(seconds: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections import deque
@@ -52,8 +51,7 @@ class ProgressDisplay:
         self._clock = clock
         self._facts: dict[str, str] = {}
         self._started = self._shown = clock()
-        self._rate = _MovingRate(_RATE_SECONDS, self._started, initial)
-        self._long_rate = _MovingRate(_ESTIMATE_SECONDS, self._started, initial)
+        self._samples = deque([(self._started, initial)])
         self._open = enabled
         self._bar: tqdm | None = None
         if enabled and self._file.isatty():
@@ -93,15 +91,16 @@ class ProgressDisplay:
         if not self._open:
             return
         now = self._clock()
-        self._rate.add(now, frames)
-        self._long_rate.add(now, frames)
+        if now - self._samples[-1][0] >= _SAMPLE_SECONDS:
+            self._samples.append((now, frames))
+            while len(self._samples) > 2 and now - self._samples[1][0] >= _ESTIMATE_SECONDS:
+                self._samples.popleft()
         is_due = now - self._shown >= (_LINE_SECONDS if self._bar is None else _BAR_SECONDS)
         if is_due or (begins and self._bar is not None):
             self._shown = now
-            rate = self._rate.per_second(now, frames)
-            long_rate = self._long_rate.per_second(now, frames)
-            left = (self._total - frames) / long_rate if long_rate > 0 else math.inf
-            self._show(rate, f"{human_time(left)} left" if math.isfinite(left) else "")
+            long_rate = self._rate(now, _ESTIMATE_SECONDS)
+            left = f"{human_time((self._total - frames) / long_rate)} left" if long_rate > 0 else ""
+            self._show(self._rate(now, _RATE_SECONDS), left)
 
     def message(self, text: str) -> None:
         """Print a line of text, above the bar if there is one."""
@@ -127,6 +126,12 @@ class ProgressDisplay:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _rate(self, now: float, seconds: float) -> float:
+        """Return the mean rate in frames per second over the last seconds, or since the start."""
+        first = self._samples[0]
+        start, frames = next((s for s in reversed(self._samples) if now - s[0] >= seconds), first)
+        return (self._frames - frames) / (now - start) if now > start else 0.0
+
     def _show(self, rate: float, remaining: str) -> None:
         done = f"{self._unit} {self._frames:,}/{self._total:,}"
         facts = [done, f"{rate:,.0f} {self._unit}/s", *self._facts.values(), remaining]
@@ -136,24 +141,6 @@ class ProgressDisplay:
         else:
             self._bar.n = min(self._frames, self._total)
             self._bar.set_description_str(text)
-
-
-class _MovingRate:
-    """Mean rate in frames per second over the last `window` seconds."""
-
-    def __init__(self, window: float, now: float, frames: int) -> None:
-        self._window = window
-        self._samples = deque([(now, frames)])
-
-    def add(self, now: float, frames: int) -> None:
-        if now - self._samples[-1][0] >= _SAMPLE_SECONDS:
-            self._samples.append((now, frames))
-            while len(self._samples) > 2 and now - self._samples[1][0] >= self._window:
-                self._samples.popleft()
-
-    def per_second(self, now: float, frames: int) -> float:
-        start, first_frames = self._samples[0]
-        return (frames - first_frames) / (now - start) if now > start else 0.0
 
 
 def human_time(seconds: float) -> str:

@@ -24,6 +24,7 @@ from torchrl_gpu.environments.environment import name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.timers import NO_TIMERS, SeveralTimers
+from trainers.components.pairing import overlap_of
 from trainers.evaluation.evaluation import Evaluation
 from trainers.evaluation.evaluator import BorrowingEvaluator, Evaluator
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
@@ -33,7 +34,6 @@ from trainers.runs.identity import check_identity, check_trainable, identity
 from trainers.runs.layout import LAYOUT, load_checkpoint
 from trainers.runs.loggers import MetricLogger
 from trainers.training.experience import experience_of
-from trainers.training.overlap import overlap_of
 from trainers.training.progress import ProgressDisplay
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import MatchEnv
 from tests.helpers.ranks import on_ranks
 from torchrl_gpu.processes import Processes
-from trainers.metrics import EpisodeStatistics
+from trainers.metrics import EpisodeStatistics, read
 from trainers.training.trainer import TorchRLTrainer
 
 ENVS, RANDOM, FRAMES = 8, 64, 512
@@ -79,7 +79,7 @@ def test_episodes_of_all_processes_count() -> None:
         statistics = EpisodeStatistics(1, "cpu", processes)
         reward = torch.tensor([[1.0 + 2.0 * processes.rank]])
         statistics.update(reward, torch.tensor([[True]]))
-        return statistics.flush()
+        return read(statistics.take())
 
     expected = {"episode/return": 2.0, "episode/length": 1.0, "episode/count": 2.0}
     assert on_ranks(2, means) == [expected, expected]

@@ -16,6 +16,7 @@ from tests.helpers.program import call
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
+from trainers.metrics import read
 from trainers.runs.layout import LAYOUT, load_checkpoint
 from trainers.training.trainer import TorchRLTrainer
 
@@ -56,7 +57,7 @@ def test_new_episodes_exclude_steps_before_the_resume(tmp_path: Path) -> None:
     resumed = interrupted_and_loaded(tmp_path)
     for _ in range(EPISODE):
         resumed.collect()
-    assert resumed.episodes.flush()["episode/length"] == EPISODE
+    assert read(resumed.episodes.take())["episode/length"] == EPISODE
 
 
 def test_new_episodes_differ_from_the_first_episodes_of_the_run(tmp_path: Path) -> None:
