@@ -247,25 +247,25 @@ class OffPolicyAgent(Agent):
     utd_ratio: hp.UTDRatio
     n_step: hp.NStep = 1
 
+    @property
+    def replay_type(self) -> Callable[..., ReplayBuffer]:
+        """Class of the replay buffer, or its constructor with some arguments bound."""
+        return ReplayBuffer
+
     def build_replay(
-        self,
-        capacity: int,
-        num_envs: int,
-        frame_stacks: Mapping[NestedKey, int] | None = None,
+        self, capacity: int, frame_stacks: Mapping[NestedKey, int] | None = None
     ) -> ReplayBuffer:
         """Return a replay buffer for the batches of this agent, on its device.
 
         Args:
             capacity: number of observations to keep.
-            num_envs: number of environments in the batch.
             frame_stacks: number of frames of each observation that is a stack, by key, as an
                 `Environment` declares them; None for no stacks.
         """
-        return ReplayBuffer(
+        return self.replay_type(
             capacity,
             self.observation_spec,
             self.action_spec,
-            num_envs,
             self.device,
             n_step=self.n_step,
             gamma=self.gamma,

@@ -6,11 +6,12 @@ arXiv 1710.02298.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from agents import hyperparameters as hp
@@ -92,26 +93,15 @@ class Rainbow(ValueBasedAgent):
         """Return epsilon-greedy exploration; None if noisy layers explore."""
         return None if self.noisy else super().build_exploration(num_actions)
 
-    def build_replay(
-        self,
-        capacity: int,
-        num_envs: int,
-        frame_stacks: Mapping[NestedKey, int] | None = None,
-    ) -> ReplayBuffer:
-        """Return a replay buffer for the batches of this agent: see `OffPolicyAgent`."""
+    @property
+    def replay_type(self) -> Callable[..., ReplayBuffer]:
+        """Constructor of a prioritized replay buffer, unless it is turned off."""
         if not self.prioritized:
-            return super().build_replay(capacity, num_envs, frame_stacks)
-        return PrioritizedReplayBuffer(
-            capacity,
-            self.observation_spec,
-            self.action_spec,
-            num_envs,
-            self.device,
-            n_step=self.n_step,
-            gamma=self.gamma,
+            return super().replay_type
+        return partial(
+            PrioritizedReplayBuffer,
             priority_exponent=self.priority_exponent,
             weight_exponent=lambda: self.weight_exponent(self.policy.frames),
-            frame_stacks=frame_stacks,
             processes=self.processes,
         )
 

@@ -78,7 +78,7 @@ def build_off_policy(
     agent = build_agent(agent_class, see, act, **_COMMON, **settings)
     assert isinstance(agent, OffPolicyAgent)
     # Random observations never follow one another, so that each transition takes two rows.
-    replay = agent.build_replay(2 * jobs.STORED, jobs.WRITERS)
+    replay = agent.build_replay(2 * jobs.STORED)
     for _ in range(jobs.STORED // jobs.WRITERS):
         replay.extend(random_transitions(see, act))
     learn = Learner(agent, precision, compile)

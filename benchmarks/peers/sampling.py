@@ -32,7 +32,7 @@ def build_ours(prioritized: bool) -> Run:
     build = PrioritizedReplayBuffer if prioritized else ReplayBuffer
     see, act = specs(_WRITERS)
     # Random observations never follow one another, so that each transition takes two rows.
-    replay = build(2 * ENTRIES, see, act, _WRITERS, CPU)
+    replay = build(2 * ENTRIES, see, act, CPU)
     for _ in range(ENTRIES // _WRITERS):
         replay.extend(random_transitions(see, act))
     if prioritized:  # gives priorities to a part of the entries, so that they differ

@@ -127,7 +127,7 @@ def test_loss_uses_noise_while_the_policy_is_in_eval_mode() -> None:
 
 def test_importance_sampling_exponent_follows_the_frames_of_the_policy() -> None:
     agent = make(weight_exponent_start=0.0, weight_exponent_frames=10 * ENVS, priority_exponent=1.0)
-    replay = agent.build_replay(100, ENVS)
+    replay = agent.build_replay(100)
     replay.extend(make_batch(agent)[:ENVS])
     # The random actions at the start of a run are no frames of the policy.
     for _ in range(4):
@@ -141,8 +141,8 @@ def test_importance_sampling_exponent_follows_the_frames_of_the_policy() -> None
 
 
 def test_replay_is_prioritized_unless_switched_off() -> None:
-    assert isinstance(make().build_replay(100, ENVS), PrioritizedReplayBuffer)
-    plain = make(prioritized=False).build_replay(100, ENVS)
+    assert isinstance(make().build_replay(100), PrioritizedReplayBuffer)
+    plain = make(prioritized=False).build_replay(100)
     assert type(plain) is ReplayBuffer
 
 

@@ -58,7 +58,7 @@ def test_temperature_moves_towards_the_target_entropy(
 
 def test_n_step_target_adds_the_entropy_of_the_last_step_alone() -> None:
     agent = make(gamma=0.5, n_step=3, initial_temperature=0.2)
-    replay = agent.build_replay(64, ENVS)
+    replay = agent.build_replay(64)
     for step in range(4):
         row = make_batch(agent, seed=step)[:ENVS]
         row["observation"] = torch.full((ENVS, OBSERVATION), float(step))

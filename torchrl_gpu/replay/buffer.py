@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Annotated, Any
 
 import torch
@@ -11,7 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
-from torchrl_gpu.arguments import checked
+from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.n_step import look_ahead
@@ -22,7 +23,7 @@ from torchrl_gpu.replay.storage import Key, StorageSpec, unchecked
 _DRAW_RANGE = 2**31 - 1
 
 
-class ReplayBuffer:
+class ReplayBuffer(CheckedFields):
     """Replay buffer with the newest transitions of a batched environment, on the agent's device.
 
     The last observation of a transition is usually the first one of the next transition of the same
@@ -57,7 +58,6 @@ class ReplayBuffer:
         observation_spec: spec of the agent's observations, batch size [num_envs], nested keys
             allowed. Observations keep their dtype: pixels stay uint8.
         action_spec: spec of the action, shape [num_envs, *action].
-        num_envs: number of environments that act in one step, at least 1.
         device: device of the stored and sampled transitions.
         n_step: number of environment steps that a sampled transition spans, at least 1; fewer
             if the episode ends or the following steps are not stored.
@@ -67,26 +67,25 @@ class ReplayBuffer:
             ignored. None for no stacks.
 
     Raises:
-        ConfigurationError: the capacity is too small for `num_envs`, a spec does not begin with
-            `num_envs`, an observation is not a stack of that many frames, or the memory is
+        ConfigurationError: the capacity is too small for `num_envs`, the specs have different
+            batch sizes, an observation is not a stack of that many frames, or the memory is
             insufficient; the message names the capacity that fits.
     """
 
-    @checked
-    def __init__(
-        self,
-        capacity: Annotated[int, Field(ge=1)],
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        num_envs: Annotated[int, Field(ge=1)],
-        device: torch.device,
-        *,
-        n_step: Annotated[int, Field(ge=1)] = 1,
-        gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0,
-        frame_stacks: Mapping[Any, Annotated[int, Field(ge=1)]] | None = None,
-    ) -> None:
-        spec = StorageSpec(observation_spec, action_spec, num_envs, frame_stacks)
+    capacity: Annotated[int, Field(ge=1)] = field(kw_only=False)
+    observation_spec: Composite = field(kw_only=False)
+    action_spec: TensorSpec = field(kw_only=False)
+    device: torch.device = field(kw_only=False)
+    n_step: Annotated[int, Field(ge=1)] = 1
+    gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    frame_stacks: Mapping[Any, Annotated[int, Field(ge=1)]] | None = None
+
+    def __post_init__(self) -> None:
+        """Allocate the buffer."""
+        capacity, device = self.capacity, self.device
+        spec = StorageSpec(self.observation_spec, self.action_spec, self.frame_stacks)
         spec.check(capacity)
+        num_envs = self.num_envs = spec.num_envs
         check_memory(
             lambda capacity: self.bytes_needed(capacity, spec),
             capacity,
@@ -95,11 +94,6 @@ class ReplayBuffer:
             purpose="the replay",
             minimum=spec.min_capacity,
         )
-        self.capacity = capacity
-        self.num_envs = num_envs
-        self.device = device
-        self.n_step = n_step
-        self.gamma = gamma
         self._tensors = spec.zeros(capacity, device)
         self._rows = spec.rows_in(self._tensors)
         self._steps = {
@@ -310,16 +304,16 @@ class ReplayBuffer:
 
     def _transitions(self, place: Tensor, others: Mapping[Key, Tensor]) -> TensorDict:
         """Return the transitions that start at places `[B]`, with other entries `[B, ...]`."""
-        ahead = None
-        if self.n_step > 1:
+        batch = dict(others)
+        if self.n_step == 1:
+            last, reward = place, self._by_place["reward"].index_select(0, place)
+        else:
             newest_step = (self._next_step - 1) % self._step_capacity
-            ahead = look_ahead(
+            last, reward, steps = look_ahead(
                 place, self._by_place, self.num_envs, newest_step, self.n_step, self.gamma
             )
-        last = place if ahead is None else ahead.place
+            batch["steps_to_next_obs",] = steps.unsqueeze(1)
         slots, next_slots = self._stacks.root_slots(place), self._stacks.next_slots(last)
-
-        batch = dict(others)
         for key in self._rows:
             batch[key] = self._stacks.observation(key, slots)
             batch[("next", *key)] = self._stacks.observation(key, next_slots)
@@ -331,11 +325,6 @@ class ReplayBuffer:
         batch["next", "terminated"] = terminated
         batch["next", "truncated"] = truncated
         batch["next", "done"] = terminated | truncated
-        if ahead is None:
-            reward = self._by_place["reward"].index_select(0, place)
-        else:
-            reward = ahead.reward
-            batch["steps_to_next_obs",] = ahead.steps.unsqueeze(1)
         batch["next", "reward"] = reward.unsqueeze(1)
         return unchecked(batch, place.shape)
 

@@ -2,24 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
-
-
-class Ahead(NamedTuple):
-    """Last steps and rewards of n-step transitions `[B]`.
-
-    Attributes:
-        place: place of the last step, `[B]`.
-        reward: discounted sum of rewards, `[B]`.
-        steps: number of steps, `[B]` int64.
-    """
-
-    place: Tensor
-    reward: Tensor
-    steps: Tensor
 
 
 def look_ahead(
@@ -29,7 +13,7 @@ def look_ahead(
     newest_step: Tensor,
     n_step: int,
     gamma: float,
-) -> Ahead:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Follow transitions for up to `n_step` steps, but not past the end of an episode.
 
     Args:
@@ -40,6 +24,9 @@ def look_ahead(
         newest_step: slot of the newest step, `[1]`.
         n_step: maximum number of steps, at least 1.
         gamma: discount factor per environment step, 0 to 1.
+
+    Returns:
+        Places of the last steps, discounted sums of rewards, and numbers of steps int64; `[B]`.
     """
 
     def continues_after(place: Tensor) -> Tensor:
@@ -64,4 +51,4 @@ def look_ahead(
         steps = steps + continues
         last = torch.where(continues, following, last)
         continues = continues & continues_after(last)
-    return Ahead(last, reward, steps)
+    return last, reward, steps

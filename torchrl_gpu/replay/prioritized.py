@@ -5,16 +5,14 @@ Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Composite, TensorSpec
 
-from torchrl_gpu.arguments import checked
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -42,35 +40,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         ConfigurationError: as for `ReplayBuffer`.
     """
 
-    @checked
-    def __init__(
-        self,
-        capacity: int,
-        observation_spec: Composite,
-        action_spec: TensorSpec,
-        num_envs: int,
-        device: torch.device,
-        *,
-        n_step: int = 1,
-        gamma: float = 1.0,
-        frame_stacks: Mapping[Any, int] | None = None,
-        priority_exponent: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5,
-        weight_exponent: Callable[[], Tensor] | None = None,
-        processes: Processes = ONE_PROCESS,
-    ) -> None:
-        super().__init__(
-            capacity,
-            observation_spec,
-            action_spec,
-            num_envs,
-            device,
-            n_step=n_step,
-            gamma=gamma,
-            frame_stacks=frame_stacks,
-        )
-        self.priority_exponent = priority_exponent
-        self.weight_exponent = weight_exponent
-        self.processes = processes
+    priority_exponent: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
+    weight_exponent: Callable[[], Tensor] | None = None
+    processes: Processes = ONE_PROCESS
+
+    def __post_init__(self) -> None:
+        """Allocate the buffer and the tree of priorities."""
+        super().__post_init__()
         self._tree = SumTree(self._num_places, self.device)
         self._max_priority = torch.ones(1, device=self.device)
         self._tensors["leaves"] = self._tree.leaves

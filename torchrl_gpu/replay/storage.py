@@ -20,13 +20,12 @@ class StorageSpec:
     """Shape and dtype of every tensor of a replay buffer, for any capacity.
 
     Args:
-        observation_spec: spec of the agent's observations, batch size [num_envs].
-        action_spec: spec of the action, shape [num_envs, *action].
-        num_envs: number of environments that act in one step.
-        frame_stacks: number of frames of each observation that is a stack, by key; keys of other
-            observations are ignored. None for no stacks.
+        observation_spec: as for `ReplayBuffer`.
+        action_spec: as for `ReplayBuffer`.
+        frame_stacks: as for `ReplayBuffer`.
 
     Attributes:
+        num_envs: number of environments that act in one step.
         stacks: number of frames of each observation that is a stack of several frames.
         min_capacity: capacity below which no complete step is certain to be stored.
     """
@@ -35,41 +34,38 @@ class StorageSpec:
         self,
         observation_spec: Composite,
         action_spec: TensorSpec,
-        num_envs: int,
         frame_stacks: Mapping[NestedKey, int] | None = None,
     ) -> None:
         items = observation_spec.items(include_nested=True, leaves_only=True)
         self._observations: dict[Key, TensorSpec] = {_as_tuple(key): leaf for key, leaf in items}
         self._action = action_spec
-        self._num_envs = num_envs
+        self.num_envs: int = observation_spec.shape[0]
         counts = {_as_tuple(key): count for key, count in (frame_stacks or {}).items()}
         self.stacks = {key: counts[key] for key in self._observations if counts.get(key, 1) > 1}
         # A step writes at most 2 * num_envs rows, and a root refers to as many earlier steps as its
         # stack has frames before the newest one.
-        self.min_capacity = (2 * max(self.stacks.values(), default=1) + 1) * num_envs
+        self.min_capacity = (2 * max(self.stacks.values(), default=1) + 1) * self.num_envs
 
     def check(self, capacity: int) -> None:
         """Reject invalid arguments of a replay buffer.
 
         Raises:
             ConfigurationError: the capacity is too small for `num_envs`, there are no observations,
-                a spec does not begin with `num_envs`, or an observation is not a stack of as many
+                the specs have different batch sizes, or an observation is not a stack of as many
                 frames as declared.
         """
-        num_envs = self._num_envs
         if capacity < self.min_capacity:
             raise ConfigurationError(
-                f"capacity={capacity}: a replay of {num_envs} environments needs at least "
+                f"capacity={capacity}: a replay of {self.num_envs} environments needs at least "
                 f"{self.min_capacity}"
             )
         if not self._observations:
             raise ConfigurationError("observation_spec: there is no observation to store")
-        for key, spec in {**self._observations, ("action",): self._action}.items():
-            if spec.shape[:1] != (num_envs,):
-                raise ConfigurationError(
-                    f"the spec of {'.'.join(key)} has shape {list(spec.shape)}; "
-                    f"it must begin with num_envs={num_envs}"
-                )
+        if self._action.shape[:1] != (self.num_envs,):
+            raise ConfigurationError(
+                f"the spec of action has shape {list(self._action.shape)}; "
+                f"it must begin with num_envs={self.num_envs}"
+            )
         for key, count in self.stacks.items():
             shape = self._observations[key].shape[1:]
             if not shape or shape[0] % count:
@@ -80,7 +76,7 @@ class StorageSpec:
 
     def places(self, capacity: int) -> int:
         """Return the number of transitions of all complete steps in a buffer."""
-        return capacity // self._num_envs * self._num_envs
+        return capacity // self.num_envs * self.num_envs
 
     def bytes_needed(self, capacity: int) -> int:
         """Return the size in bytes of all tensors, without allocating them."""
@@ -100,7 +96,7 @@ class StorageSpec:
 
     def _layout(self, capacity: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """Return shape and dtype of every tensor by name: rows, steps and counters."""
-        num_envs, steps = self._num_envs, capacity // self._num_envs
+        num_envs, steps = self.num_envs, capacity // self.num_envs
         layout: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
         for key, spec in self._observations.items():
             shape = tuple(spec.shape[1:])

@@ -82,7 +82,7 @@ class ReplayExperience(Experience):
     ) -> None:
         self.agent = agent
         self.random_frames = random_frames
-        self.replay = agent.build_replay(capacity, agent.action_spec.shape[0], frame_stacks)
+        self.replay = agent.build_replay(capacity, frame_stacks)
         self._frames_per_step = frames_per_step
         # Frames since the first update was due; below 0 before it.
         self._frames = -random_frames

@@ -309,7 +309,7 @@ def test_a_parallel_env_becomes_one_batch() -> None:
     try:
         agent = build_for(env, SAC)
         collector = BatchCollector(env, CPU, agent.policy.in_keys)
-        replay = ReplayBuffer(100, agent.observation_spec, agent.action_spec, 2, CPU)
+        replay = ReplayBuffer(100, agent.observation_spec, agent.action_spec, CPU)
         for _ in range(10):
             replay.extend(collector.step(agent.policy))
         assert len(replay) == 20

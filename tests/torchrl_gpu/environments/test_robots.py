@@ -44,9 +44,7 @@ def test_an_environment_without_a_group_is_unchanged() -> None:
 def test_the_replay_holds_exactly_the_steps_of_active_robots(seas: MarineNavEnv) -> None:
     policy = StraightToGoal()
     collector = BatchCollector(seas, seas.device, policy.in_keys)
-    replay = ReplayBuffer(
-        10_000, observation_spec(seas), action_spec(seas), SEAS * ROBOTS, seas.device
-    )
+    replay = ReplayBuffer(10_000, observation_spec(seas), action_spec(seas), seas.device)
     moves, ends = 0, 0
     for _ in range(150):
         step = collector.step(policy)

@@ -46,7 +46,7 @@ def action_spec(num_envs: int) -> Bounded:
 def vector_buffer(
     capacity: int = 40, num_envs: int = 4, device: torch.device = CPU
 ) -> ReplayBuffer:
-    return ReplayBuffer(capacity, vector_spec(num_envs), action_spec(num_envs), num_envs, device)
+    return ReplayBuffer(capacity, vector_spec(num_envs), action_spec(num_envs), device)
 
 
 class Stream:
@@ -166,7 +166,7 @@ def test_a_truncated_transition_keeps_its_true_last_observation() -> None:
 def test_pixels_sets_and_nested_keys_are_stored() -> None:
     torch.manual_seed(0)
     stream = Stream(rich_spec(3), done_probability=0.2)
-    buffer = ReplayBuffer(50, rich_spec(3), action_spec(3), 3, CPU)
+    buffer = ReplayBuffer(50, rich_spec(3), action_spec(3), CPU)
     for _ in range(100):
         buffer.extend(stream.step())
     sample = buffer.sample(200)
@@ -220,19 +220,17 @@ def test_sampling_is_uniform() -> None:
 def test_the_size_is_exact_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     for spec, capacity in [(vector_spec(4), 41), (rich_spec(4), 1000)]:
         with caplog.at_level(logging.INFO):
-            buffer = ReplayBuffer(capacity, spec, action_spec(4), 4, CPU)
+            buffer = ReplayBuffer(capacity, spec, action_spec(4), CPU)
         allocated = sum(
             tensor.untyped_storage().nbytes() for tensor in buffer.state_dict().values()
         )
-        assert (
-            ReplayBuffer.bytes_needed(capacity, StorageSpec(spec, action_spec(4), 4)) == allocated
-        )
+        assert ReplayBuffer.bytes_needed(capacity, StorageSpec(spec, action_spec(4))) == allocated
     assert re.search(r"capacity=1000: the replay needs \d+(\.\d+)? KiB on cpu", caplog.text)
 
 
 def test_pixels_need_half_the_memory_of_storing_them_twice() -> None:
     spec = Composite(pixels=Bounded(0, 255, (8, 3, 64, 64), dtype=torch.uint8), shape=(8,))
-    once = ReplayBuffer.bytes_needed(100_000, StorageSpec(spec, action_spec(8), 8))
+    once = ReplayBuffer.bytes_needed(100_000, StorageSpec(spec, action_spec(8)))
     twice = 100_000 * 2 * 3 * 64 * 64
     assert 0.5 < once / twice < 0.51
 
@@ -242,7 +240,7 @@ def test_a_capacity_that_does_not_fit_is_rejected_with_one_that_fits() -> None:
         vector_buffer(capacity=10**13)
     fitting = int(re.findall(r"capacity=(\d+) would fit", str(refusal.value))[0])
     free = psutil.virtual_memory().available
-    needed = StorageSpec(vector_spec(4), action_spec(4), 4).bytes_needed(fitting)
+    needed = StorageSpec(vector_spec(4), action_spec(4)).bytes_needed(fitting)
     assert 0.5 * free < needed < 1.5 * free
 
 
@@ -250,9 +248,9 @@ def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"capacity=11: .* 4 environments .* least 12"):
         vector_buffer(capacity=11, num_envs=4)
     with pytest.raises(ConfigurationError, match=r"action .* num_envs=4"):
-        ReplayBuffer(40, vector_spec(4), action_spec(5), 4, CPU)
+        ReplayBuffer(40, vector_spec(4), action_spec(5), CPU)
     with pytest.raises(ConfigurationError, match="no observation"):
-        ReplayBuffer(40, Composite(shape=(4,)), action_spec(4), 4, CPU)
+        ReplayBuffer(40, Composite(shape=(4,)), action_spec(4), CPU)
     with pytest.raises(ConfigurationError, match="capacity"):
         vector_buffer(capacity=0)
 
@@ -315,13 +313,13 @@ def test_the_state_of_a_different_buffer_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"steps\..* \[5, 2\]"):
         vector_buffer(num_envs=5).load_state_dict(state)
     with pytest.raises(ConfigurationError, match=r"rows\.observation: .* missing"):
-        ReplayBuffer(40, rich_spec(4), action_spec(4), 4, CPU).load_state_dict(state)
+        ReplayBuffer(40, rich_spec(4), action_spec(4), CPU).load_state_dict(state)
 
 
 def test_extending_and_sampling_need_no_host_reads(accelerator: torch.device) -> None:
     torch.manual_seed(0)
     stream = Stream(rich_spec(4), done_probability=0.2)
-    buffer = ReplayBuffer(40, rich_spec(4), action_spec(4), 4, accelerator)
+    buffer = ReplayBuffer(40, rich_spec(4), action_spec(4), accelerator)
     steps = [stream.step().to(accelerator) for _ in range(30)]
     stacked = torch.stack(steps[:10], 1)
     with count_host_reads() as counter:

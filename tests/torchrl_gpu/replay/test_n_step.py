@@ -19,7 +19,7 @@ BUFFERS = [ReplayBuffer, PrioritizedReplayBuffer]
 
 
 def make(kind: type[ReplayBuffer], n_step: int, capacity: int = 100) -> ReplayBuffer:
-    return kind(capacity, SPEC, ACTION_SPEC, NUM_ENVS, CPU, n_step=n_step, gamma=GAMMA)
+    return kind(capacity, SPEC, ACTION_SPEC, CPU, n_step=n_step, gamma=GAMMA)
 
 
 def step(

@@ -25,7 +25,7 @@ ACTION_SPEC = Bounded(-1.0, 1.0, (NUM_ENVS, 1))
 def make(
     capacity: int = 64, device: torch.device = CPU, **settings: Any
 ) -> PrioritizedReplayBuffer:
-    return PrioritizedReplayBuffer(capacity, SPEC, ACTION_SPEC, NUM_ENVS, device, **settings)
+    return PrioritizedReplayBuffer(capacity, SPEC, ACTION_SPEC, device, **settings)
 
 
 def step(number: int, device: torch.device = CPU) -> TensorDict:
@@ -159,7 +159,7 @@ def test_a_restored_buffer_gives_the_same_samples() -> None:
 
 def test_bytes_needed_covers_the_allocated_size() -> None:
     replay = make(capacity=1000)
-    needed = PrioritizedReplayBuffer.bytes_needed(1000, StorageSpec(SPEC, ACTION_SPEC, NUM_ENVS))
+    needed = PrioritizedReplayBuffer.bytes_needed(1000, StorageSpec(SPEC, ACTION_SPEC))
     tensors = {id(t): t for t in replay._tensors.values()}
     held = sum(t.numel() * t.element_size() for t in tensors.values())
     assert needed >= held

@@ -43,7 +43,6 @@ def make(
         capacity,
         spec_of(num_envs),
         Categorical(3, shape=(num_envs,)),
-        num_envs,
         device,
         n_step=n_step,
         gamma=GAMMA,
@@ -249,7 +248,7 @@ def test_a_million_frames_of_atari_need_a_quarter_of_the_memory_of_stacks(
     kind: type[ReplayBuffer],
 ) -> None:
     spec = Composite(pixels=Bounded(0, 255, (8, 4, 84, 84), dtype=torch.uint8), shape=(8,))
-    specs = (spec, Categorical(6, shape=(8,)), 8)
+    specs = (spec, Categorical(6, shape=(8,)))
     frames = kind.bytes_needed(1_000_000, StorageSpec(*specs, {"pixels": 4}))
     assert frames / kind.bytes_needed(1_000_000, StorageSpec(*specs)) < 0.26
     assert 7.05e9 < frames < 7.15e9
@@ -259,17 +258,17 @@ def test_the_size_is_exact() -> None:
     buffer = make(ReplayBuffer, 3, 100)
     allocated = sum(tensor.untyped_storage().nbytes() for tensor in buffer.state_dict().values())
     spec, action = spec_of(3), Categorical(3, shape=(3,))
-    assert ReplayBuffer.bytes_needed(100, StorageSpec(spec, action, 3, STACKS)) == allocated
+    assert ReplayBuffer.bytes_needed(100, StorageSpec(spec, action, STACKS)) == allocated
 
 
 def test_invalid_stacks_are_rejected() -> None:
     spec, action = spec_of(2), Categorical(3, shape=(2,))
     with pytest.raises(ConfigurationError, match=r"pixels of shape \[8, 3, 3\] .* 3 frames"):
-        ReplayBuffer(100, spec, action, 2, CPU, frame_stacks={"pixels": 3})
+        ReplayBuffer(100, spec, action, CPU, frame_stacks={"pixels": 3})
     with pytest.raises(ConfigurationError, match=r"2 environments .* least 18"):
-        ReplayBuffer(17, spec, action, 2, CPU, frame_stacks=STACKS)
+        ReplayBuffer(17, spec, action, CPU, frame_stacks=STACKS)
     with pytest.raises(ConfigurationError, match="frame_stacks"):
-        ReplayBuffer(100, spec, action, 2, CPU, frame_stacks={"pixels": 0})
+        ReplayBuffer(100, spec, action, CPU, frame_stacks={"pixels": 0})
 
 
 @pytest.mark.parametrize("kind", BUFFERS)

@@ -215,7 +215,7 @@ def test_trainer_accepts_an_environment_with_torchrl_transforms(tmp_path: Path) 
 def test_agent_and_replay_buffer_work_with_torchrls_collector() -> None:
     env = IdentityEnv(num_envs=4)
     agent = make_agent(env)
-    replay = ReplayBuffer(1000, agent.observation_spec, agent.action_spec, 4, CPU)
+    replay = ReplayBuffer(1000, agent.observation_spec, agent.action_spec, CPU)
     collector = Collector(env, agent.policy, frames_per_batch=80, total_frames=320)
     for rollout in collector:
         replay.extend(rollout)
