@@ -39,7 +39,7 @@ def settings_of(*arguments: str) -> Settings:
             checkpoint do not fit together.
     """
     check_choices(arguments)
-    from trainers.command_line.arguments import read_settings
+    from trainers.command_line.composition import read_settings
     from trainers.command_line.settings import check
 
     return check(read_settings(arguments))
@@ -108,8 +108,7 @@ def _start(arguments: list[str]) -> int:
 
         print(help_text(flags.settings))
     elif flags.info:
-        from trainers.command_line.arguments import read_settings
-        from trainers.command_line.composition import show_info
+        from trainers.command_line.composition import read_settings, show_info
 
         check_choices(flags.settings)
         show_info(flags.info, read_settings(flags.settings))
@@ -125,7 +124,7 @@ def _start(arguments: list[str]) -> int:
 
 def _sweep(arguments: list[str]) -> int:
     """Run every combination of values, all checked first; a run that fails does not end others."""
-    from trainers.command_line.arguments import runs_of
+    from trainers.command_line.composition import runs_of
     from trainers.modes import run_mode
 
     code, checked = 0, {}

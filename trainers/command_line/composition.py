@@ -1,29 +1,89 @@
-"""Composition of the configuration: the chosen YAML files, joined by Hydra, and typed settings."""
+"""Arguments as typed, and the configuration that Hydra composes of them and the chosen files."""
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from torchrl_gpu.errors import ConfigurationError
+from trainers.command_line.schema import GeneralSettings
 from trainers.components.choices import GROUPS, SEARCH_PATH, choices_of, folders_of
 
 # Hydra composes by one object of the process, which a single thread can use at a time.
 _one_thread = threading.Lock()
 
 
-@contextmanager
-def hydra_ready() -> Iterator[GlobalHydra]:
-    """Let the block use Hydra with our configuration files, while other threads wait."""
-    with _one_thread, hydra.initialize_config_module("configs", version_base="1.3"):
-        yield GlobalHydra.instance()
+def read_settings(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the value of each setting, by its dotted name.
+
+    Values have Hydra's grammar: `[64, 64]`, `1e-4`, `null`, `${trainer.total_frames}`. Choices and
+    paths are taken as they stand, with spaces, commas and brackets.
+
+    Args:
+        arguments: settings as typed, `name=value`; see `check_choices`.
+
+    Raises:
+        ConfigurationError: the value of an argument is missing, cannot be read, or is a list of
+            values for a sweep.
+    """
+    values: dict[str, Any] = {}
+    for argument in arguments:
+        name, _, text = argument.partition("=")
+        if name in GeneralSettings.paths() and not text:
+            raise ConfigurationError(f"{argument}: the value is missing")
+        if name in (*GROUPS, "experiment", SEARCH_PATH, *GeneralSettings.paths()):
+            values[name] = None if text == "null" else text
+            continue
+        override = _parsed(argument, OverridesParser.create())
+        if override.is_sweep_override():
+            raise ConfigurationError(f"{argument}: several values need -m")
+        values[name] = override.value()
+    return values
+
+
+def runs_of(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return the title and the settings of each run of a sweep.
+
+    Args:
+        arguments: settings as typed; those with several values, as in `seed=1,2`,
+            `seed=range(1,4)` or `agent=glob(*)`, are combined with each other.
+
+    Returns:
+        The title names the values that differ, as in `run 2 of 3: seed=2`.
+
+    Raises:
+        ConfigurationError: an argument cannot be read, or its values cannot be listed.
+    """
+    options = []
+    with _hydra_ready() as ready:
+        parser = OverridesParser.create(ready.config_loader())
+        for argument in arguments:
+            name = argument.partition("=")[0]
+            values = [argument]
+            if "=" in argument and name not in GeneralSettings.paths():
+                override = _parsed(argument, parser)
+                if override.is_discrete_sweep():
+                    values = [f"{name}={value}" for value in override.sweep_string_iterator()]
+                elif override.is_sweep_override():
+                    raise ConfigurationError(f"{argument}: an interval has no list of values")
+            options.append(values)
+    combinations = [list(combination) for combination in itertools.product(*options)]
+    runs = []
+    for number, settings in enumerate(combinations, start=1):
+        varied = [s for s, values in zip(settings, options, strict=True) if len(values) > 1]
+        title = f"run {number} of {len(combinations)}: {' '.join(varied)}"
+        runs.append((title, settings))
+    return runs
 
 
 def compose(settings: Mapping[str, Any]) -> tuple[DictConfig, dict[str, str | None]]:
@@ -43,8 +103,8 @@ def compose(settings: Mapping[str, Any]) -> tuple[DictConfig, dict[str, str | No
         ConfigurationError: Hydra cannot compose the files.
     """
     try:
-        with hydra_ready():
-            composed = hydra.compose("config", overrides_of(settings), return_hydra_config=True)
+        with _hydra_ready():
+            composed = hydra.compose("config", _overrides_of(settings), return_hydra_config=True)
     except HydraException as error:
         raise ConfigurationError(" ".join(str(error).split())) from None
     choices = {g: composed.hydra.runtime.choices[g] for g in (*GROUPS, "experiment")}
@@ -66,16 +126,16 @@ def add_settings(config: DictConfig, settings: Mapping[str, Any]) -> DictConfig:
 
 def show_info(kind: str, settings: Mapping[str, Any]) -> None:
     """Print what Hydra knows about the composition of a command, as in `--info defaults`."""
-    with hydra_ready() as ready:
+    with _hydra_ready() as ready:
         composer = ready.hydra
         assert composer is not None
         try:
-            composer.show_info(kind, config_name="config", overrides=overrides_of(settings))
+            composer.show_info(kind, config_name="config", overrides=_overrides_of(settings))
         except HydraException as error:
             raise ConfigurationError(" ".join(str(error).split())) from None
 
 
-def overrides_of(settings: Mapping[str, Any]) -> list[str]:
+def _overrides_of(settings: Mapping[str, Any]) -> list[str]:
     """Return the arguments with which Hydra selects the YAML files of a command."""
     names = (*GROUPS, SEARCH_PATH)
     overrides = [f"{name}={settings[name]}" for name in names if settings.get(name) is not None]
@@ -98,3 +158,17 @@ def _preset_of(settings: Mapping[str, Any]) -> str | None:
         env = str(settings.get("env.name")).rpartition(":")[2]
     preset = f"{env}/{settings.get('agent')}"
     return preset if preset in choices_of("experiment", *folders_of(settings)) else None
+
+
+def _parsed(argument: str, parser: OverridesParser) -> Override:
+    try:
+        return parser.parse_override(argument)
+    except HydraException as error:
+        raise ConfigurationError(f"{argument}: {str(error).splitlines()[0]}") from None
+
+
+@contextmanager
+def _hydra_ready() -> Iterator[GlobalHydra]:
+    """Let the block use Hydra with our configuration files, while other threads wait."""
+    with _one_thread, hydra.initialize_config_module("configs", version_base="1.3"):
+        yield GlobalHydra.instance()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 
 from pydantic import Field
 
-from torchrl_gpu.arguments import check_value
+from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.execution.execution import CompileMode, GraphMode
 from torchrl_gpu.execution.precision import PrecisionName
 
@@ -18,8 +17,7 @@ Mode = Literal["train", "eval", "demo"]
 _SAVED: Final = "saved"
 
 
-@dataclass(frozen=True)
-class GeneralSettings:
+class GeneralSettings(CheckedFields):
     """General settings: name, type, range, description and default of each.
 
     Help text, checks, defaults, and what a checkpoint keeps are made from this class.
@@ -65,11 +63,6 @@ class GeneralSettings:
     observation_keys: Annotated[Annotated[list[str], Field(min_length=1)] | None, _SAVED] = None
     checkpoint: Path | None = None
     runs: Path = Path("runs")
-
-    def __post_init__(self) -> None:
-        """Check and convert every value."""
-        for name, value in asdict(self).items():
-            object.__setattr__(self, name, check_value(type(self).__init__, name, value))
 
     @classmethod
     def paths(cls) -> list[str]:

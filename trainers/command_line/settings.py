@@ -17,7 +17,7 @@ from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.memory import memory_limit
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.execution import EAGER, Execution
 from trainers.command_line.composition import add_settings, compose
 from trainers.command_line.schema import GeneralSettings, Mode
 from trainers.command_line.sizes import resolve_sizes, take_automatic
@@ -136,14 +136,10 @@ def _check(typed: Mapping[str, Any]) -> Settings:
     names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
     _check_mode(general.mode, components["agent"].target, names["agent"], found)
     _check_overlap(components, device)
-    execution = Execution()
+    execution = EAGER
     if general.mode == "train":
-        execution = Execution(
-            device,
-            precision=general.precision,
-            compile=general.compile,
-            graphs=general.graphs,
-        )
+        execution = Execution(device, general.precision, general.compile, general.graphs)
+    parts: dict[str, Any] = {**components, **sections}
     return Settings(
         general=general,
         device=device,
@@ -151,11 +147,6 @@ def _check(typed: Mapping[str, Any]) -> Settings:
         execution=execution,
         checkpoint=found,
         state=state,
-        agent=components["agent"],
-        env=components["env"],
-        trainer=components["trainer"],
-        evaluation=sections["evaluation"],
-        demo=sections["demo"],
         experiment=choices["experiment"],
         config={
             "choices": names,
@@ -163,6 +154,7 @@ def _check(typed: Mapping[str, Any]) -> Settings:
             "evaluation": sections["evaluation"],
             **{group: components[group].config(unresolved[group]) for group in GROUPS},
         },
+        **parts,
     )
 
 
@@ -200,10 +192,9 @@ def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> 
 def _check_overlap(components: Mapping[str, Component], device: torch.device) -> None:
     """Refuse `trainer.overlap=true` if agent or environment cannot overlap."""
     agent, env = components["agent"].target, components["env"]
-    settings, name = components["trainer"].settings, env.target.__name__
-    if isinstance(overlap := settings.get("overlap"), bool):
+    if components["trainer"].settings.get("overlap"):
         env_can = capabilities_of(env, device).can_overlap
-        overlap_of(overlap, agent, name, env_can=env_can)
+        overlap_of(True, agent, env.target.__name__, env_can=env_can)
 
 
 def _as_trained(

@@ -76,32 +76,28 @@ def resolve_sizes(
     Raises:
         ConfigurationError: a class has no such setting.
     """
+    size_of = {"env": _num_envs, "agent": _batch_size}
     resolved = dict(components)
-    for group in automatic:
-        component, name = components[group], AUTOMATIC[group]
+    for group, name in AUTOMATIC.items():
+        if group not in automatic:
+            continue
+        component = components[group]
         if not isinstance(component.settings.get(name), int):
             raise ConfigurationError(
                 f"{group}.{name}=auto: {component.target.__name__} has no such setting with a "
                 "default"
             )
-    if "env" in automatic:
-        number, reason = _num_envs(components["env"], device, limit)
-        resolved["env"] = _announced(components["env"], "env", number, reason)
-    if "agent" in automatic:
-        num_envs = resolved["env"].settings.get("num_envs", 1)
-        number, reason = _batch_size(components["agent"], num_envs, device, limit)
-        resolved["agent"] = _announced(components["agent"], "agent", number, reason)
+        number, reason = size_of[group](resolved, device, limit)
+        _logger.info("%s.%s=auto: %d (%s)", group, name, number, reason)
+        resolved[group] = component.replaced(**{name: number})
     return resolved
 
 
-def _announced(component: Component, group: str, number: int, reason: str) -> Component:
-    name = AUTOMATIC[group]
-    _logger.info("%s.%s=auto: %d (%s)", group, name, number, reason)
-    return component.replaced(**{name: number})
-
-
-def _num_envs(env: Component, device: torch.device, limit: int | None) -> tuple[int, str]:
+def _num_envs(
+    components: Mapping[str, Component], device: torch.device, limit: int | None
+) -> tuple[int, str]:
     """Return the number of environments, and the reason for it."""
+    env = components["env"]
     number: int = env.settings["num_envs"]
     default = f"the default of {env.target.__name__}"
     capabilities = capabilities_of(env, device)
@@ -129,9 +125,11 @@ def _num_envs(env: Component, device: torch.device, limit: int | None) -> tuple[
 
 
 def _batch_size(
-    agent: Component, num_envs: int, device: torch.device, limit: int | None
+    components: Mapping[str, Component], device: torch.device, limit: int | None
 ) -> tuple[int, str]:
     """Return the number of transitions per gradient step, and the reason for it."""
+    agent = components["agent"]
+    num_envs = components["env"].settings.get("num_envs", 1)
     default: int = agent.settings["batch_size"]
     wish, reason = default, f"the default of {agent.target.__name__}"
     free = free_memory(device, limit)
