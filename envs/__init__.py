@@ -12,12 +12,4 @@ if TYPE_CHECKING:
     from envs.lift_cube import LiftCubeEnv as LiftCubeEnv
     from envs.marinenav import MarineNavEnv as MarineNavEnv
 else:
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "FanucEnv": "envs.fanuc",
-            "GymnasiumEnv": "envs.gym",
-            "LiftCubeEnv": "envs.lift_cube",
-            "MarineNavEnv": "envs.marinenav",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -32,28 +32,4 @@ if TYPE_CHECKING:
     from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer as PrioritizedReplayBuffer
     from torchrl_gpu.replay.rollout import RolloutBuffer as RolloutBuffer
 else:
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "ActionTable": "torchrl_gpu.environments.action_table",
-            "BatchCollector": "torchrl_gpu.acting.collector",
-            "ConfigurationError": "torchrl_gpu.errors",
-            "Environment": "torchrl_gpu.environments.environment",
-            "EpsilonGreedy": "torchrl_gpu.acting.exploration",
-            "Execution": "torchrl_gpu.execution.execution",
-            "GaussianNoise": "torchrl_gpu.acting.exploration",
-            "LinearSchedule": "torchrl_gpu.acting.schedules",
-            "PolicyWrapper": "torchrl_gpu.acting.policy",
-            "PrioritizedReplayBuffer": "torchrl_gpu.replay.prioritized",
-            "ReplayBuffer": "torchrl_gpu.replay.buffer",
-            "RolloutBuffer": "torchrl_gpu.replay.rollout",
-            "SharedPolicy": "torchrl_gpu.environments.robots",
-            "action_spec": "torchrl_gpu.environments.specs",
-            "as_environment": "torchrl_gpu.environments.adapter",
-            "checked": "torchrl_gpu.arguments",
-            "observation_spec": "torchrl_gpu.environments.specs",
-            "redirect_cuda": "torchrl_gpu.redirect.block",
-            "resolve_device": "torchrl_gpu.devices.device",
-            "with_action_table": "torchrl_gpu.environments.discrete",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

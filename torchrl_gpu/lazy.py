@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
-from collections.abc import Callable, Mapping
+import inspect
+import sys
+from collections.abc import Callable
 from typing import Any
 
 
-def lazy_exports(
-    package: str, modules: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a package that imports its names lazily.
 
     The packages of this library can therefore be imported without torch, which the worker processes
-    of simulators rely on.
+    of simulators rely on. The names are those that the package imports for type checkers, in the
+    form `from module import name as name` under `if TYPE_CHECKING`.
 
     Args:
         package: name of the package.
-        modules: full name of the module that defines each exported name.
     """
+    modules = {
+        name.asname: statement.module
+        for statement in ast.walk(ast.parse(inspect.getsource(sys.modules[package])))
+        if isinstance(statement, ast.ImportFrom) and statement.module
+        for name in statement.names
+        if name.asname
+    }
 
     def get(name: str) -> Any:
         if name not in modules:

@@ -16,16 +16,4 @@ if TYPE_CHECKING:
     from trainers.runs.policy_files import save_policy as save_policy
     from trainers.training.trainer import TorchRLTrainer as TorchRLTrainer
 else:
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        {
-            "Evaluation": "trainers.evaluation.evaluation",
-            "Evaluator": "trainers.evaluation.evaluator",
-            "TorchRLTrainer": "trainers.training.trainer",
-            "TrainedPolicy": "trainers.runs.policy_files",
-            "evaluate": "trainers.evaluation.evaluation",
-            "film": "trainers.evaluation.film",
-            "load_policy": "trainers.runs.policy_files",
-            "save_policy": "trainers.runs.policy_files",
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -13,4 +13,4 @@ from torchrl_gpu.lazy import lazy_exports
 if TYPE_CHECKING:
     from envs.fanuc.env import FanucEnv as FanucEnv
 else:
-    __getattr__, __dir__, __all__ = lazy_exports(__name__, {"FanucEnv": "envs.fanuc.env"})
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)
