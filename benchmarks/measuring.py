@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 
@@ -94,11 +94,11 @@ def timed(
     return measure
 
 
-def times(call: Callable[[], Any]) -> Run:
-    """Return a run whose units are calls."""
+def times(call: Call, units: int = 1) -> Run:
+    """Return a run that makes one call for every number of units."""
 
-    def run(units: int) -> None:
-        for _ in range(units):
+    def run(total: int) -> None:
+        for _ in range(total // units):
             call()
 
     return run

@@ -1,10 +1,11 @@
 """Measure this library beside every library that a user would pick instead.
 
-Beside it: Stable-Baselines3 with sb3-contrib, SBX, skrl, rsl_rl, TorchRL's own losses, collector
-and replay, and plain PyTorch. Each library runs in a child process with one thread, and the
-rates are per second of its CPU time, which other programs do not lengthen. The sides of a job take
-turns, round by round, and the figures are medians. A ratio is the median over the rounds of the
-ratio within a round. Compiling this library takes up to a minute for each agent and precision.
+Beside it: Stable-Baselines3 with sb3-contrib, SBX, skrl, rsl_rl, TorchRL's own losses and
+replay, and plain PyTorch. Each library runs in a child process with one thread, and the rates are
+per second of its CPU time, which other programs do not lengthen. This library runs eagerly in
+float32, its default, and compiled in bfloat16. The sides of a job take turns, round by round, and
+the figures are medians. A ratio is the median over the rounds of the ratio within a round.
+Compiling takes up to a minute for each agent.
 
 * `updates`: one gradient step with 256 transitions, two hidden layers of 256, and the observations
   and actions of fanuc: 36 numbers; 6 dimensions, or 13 discrete actions. It runs the library's own
@@ -19,10 +20,6 @@ ratio within a round. Compiling this library takes up to a minute for each agent
   depend on the observation, and no correction of its log-probability for tanh.
 * `training`: frames/s with everything included. SAC on Pendulum-v1 with one update per frame; PPO
   on CartPole-v1 with 8 environments, rollouts of 32 steps and 20 epochs of one minibatch.
-* `collection`: SAC's policy acts in a cheap environment of tensors; beside TorchRL's collector, and
-  a loop of tensors without TensorDict, which keeps no transition ("plain PyTorch").
-* `sampling`: batches of 256 from a replay of a million transitions, uniform and, from this
-  library's replay, prioritized.
 * `seas`: PPO on 1,024 seas of marinenav with one vessel each; rollouts of 24 steps, 5 epochs of 4
   minibatches. The other libraries step the same environment through an adapter.
 
@@ -40,7 +37,7 @@ from typing import Literal
 from benchmarks.fixture import Count
 from benchmarks.measuring import take_turns
 from benchmarks.peers.jobs import Side
-from benchmarks.peers.libraries import LIBRARIES, builders_of, missing_packages
+from benchmarks.peers.libraries import LIBRARIES, builders_of
 from benchmarks.peers.processes import Worker
 from benchmarks.peers.report import draw, print_work
 from benchmarks.peers.works import WORKS, Job, Result
@@ -50,38 +47,39 @@ from torchrl_gpu.commands import call_with_arguments
 
 def compare(
     *,
-    work: Literal["updates", "training", "collection", "sampling", "seas", "all"] = "all",
+    work: Literal["updates", "training", "seas", "all"] = "all",
     rounds: Count = 5,
     picture: Path | None = None,
 ) -> int:
     """Measure all sides in turns, round by round, and print medians.
 
     Args:
-        work: work to measure: updates, training, collection, sampling, seas or all (all).
+        work: work to measure: updates, training, seas or all (all).
         rounds: number of rounds after a first one that warms up, at least 1 (5).
         picture: PNG file for a picture of all rates; none without it.
     """
     if picture is not None:
         require("matplotlib")
     print_machine()
-    installed = [name for name in LIBRARIES if not missing_packages(name)]
-    for name in [name for name in LIBRARIES if name not in installed]:
-        print(f"{LIBRARIES[name].title} is left out: pip install {LIBRARIES[name].install}\n")
+    libraries: list[str] = []
+    for name, library in LIBRARIES.items():
+        if library.is_installed:
+            libraries.append(name)
+        else:
+            print(f"{library.title} is left out: pip install {library.install}\n")
     results = []
     with ExitStack() as opened:
         workers: dict[str, Worker] = {}
         for name in WORKS if work == "all" else (work,):
-            sides = {job: sides_of(job, installed) for job in WORKS[name].jobs}
-            for library in {side.library for each in sides.values() for side in each}:
-                if library not in workers:
-                    workers[library] = opened.enter_context(closing(Worker(library)))
             done = []
-            for job in sides:
+            for job in WORKS[name].jobs:
+                turns = {}
+                for side in sides_of(job, libraries):
+                    if side.library not in workers:
+                        workers[side.library] = opened.enter_context(closing(Worker(side.library)))
+                    worker = workers[side.library]
+                    turns[side] = worker.measurement(job.name, side.variant, job.units)
                 # The round that warms up builds and compiles.
-                turns = {
-                    side: workers[side.library].measurement(job.name, side.variant, job.units)
-                    for side in sides[job]
-                }
                 done.append(Result(name, job, take_turns(turns, rounds)))
             print_work(name, done)
             results += done

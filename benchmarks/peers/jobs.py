@@ -1,4 +1,4 @@
-"""What the sides of a job share: sizes, settings of the trainings, and types."""
+"""Sizes, settings and types that the sides of a job share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from benchmarks.fixture import ACTION_DIM, BATCH, NUM_ACTIONS, OBSERVATION_DIM
-from benchmarks.measuring import Call, Run
+from benchmarks.measuring import Run
 
 GAMMA = 0.99
 STORED = 20_480  # transitions in the replay of the jobs `updates_*`, written by
@@ -64,22 +64,17 @@ class Side(NamedTuple):
     library: str
     variant: str = ""
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a side of this library."""
+        return self.library == "ours"
+
     def __str__(self) -> str:
         return f"{self.library} {self.variant}".strip()
 
 
 # Builders of one library: those of each job, by variant; the default variant is "".
 Builders = Mapping[str, Mapping[str, Build]]
-
-
-def every(units: int, call: Call) -> Run:
-    """Return a run that makes one call for every number of units."""
-
-    def run(total: int) -> None:
-        for _ in range(total // units):
-            call()
-
-    return run
 
 
 class RandomEnv(gym.Env):

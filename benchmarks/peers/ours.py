@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from itertools import product
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -28,11 +28,19 @@ from benchmarks.fixture import (
 )
 from benchmarks.measuring import Run, times
 from benchmarks.peers import jobs
-from benchmarks.peers.jobs import CARTPOLE_PPO, GAMMA, RANDOM_PPO, Build, Builders, PPOTask, every
+from benchmarks.peers.jobs import (
+    CARTPOLE_PPO,
+    GAMMA,
+    RANDOM_PPO,
+    SEAS_PPO,
+    Build,
+    Builders,
+    PPOTask,
+)
+from benchmarks.peers.seas import make_seas
 from envs.gym import GymnasiumEnv
 from torchrl_gpu.environments.specs import action_spec, observation_spec
-from torchrl_gpu.execution.execution import CompileMode, Execution
-from torchrl_gpu.execution.precision import PrecisionName
+from torchrl_gpu.execution.execution import Execution
 from trainers.metrics import MetricAccumulator
 from trainers.training.experience import RolloutExperience
 
@@ -51,27 +59,17 @@ AGENTS: dict[str, tuple[type[OffPolicyAgent], dict[str, Any]]] = {
 }
 
 
-class Learner:
-    """Gradient steps of an agent, with the metrics that a trainer keeps.
+def learner(agent: Agent, execution: Execution) -> Callable[[TensorDictBase], None]:
+    """Return a function that takes a gradient step, and keeps the metrics as a trainer does."""
+    metrics = MetricAccumulator()
 
-    Args:
-        agent: agent to update.
-        precision: number format of the updates.
-        compile: compiler mode of the updates.
-    """
+    def learn(batch: TensorDictBase) -> None:
+        metrics.add(execution.update(agent, batch).metrics)
 
-    def __init__(self, agent: Agent, precision: PrecisionName, compile: CompileMode) -> None:
-        self._agent, self._execution = agent, Execution(CPU, precision, compile)
-        self._metrics = MetricAccumulator()
-
-    def __call__(self, batch: TensorDictBase) -> None:
-        """Take one gradient step."""
-        self._metrics.add(self._execution.update(self._agent, batch).metrics)
+    return learn
 
 
-def build_off_policy(
-    algorithm: str, precision: PrecisionName = "fp32", compile: CompileMode = "off"
-) -> Run:
+def build_off_policy(algorithm: str, execution: Execution) -> Run:
     """Return a run of updates with batches from a filled replay, as the trainer does them."""
     agent_class, settings = AGENTS[algorithm]
     see, act = specs(jobs.WRITERS, kind=kind_of(agent_class))
@@ -81,7 +79,7 @@ def build_off_policy(
     replay = agent.build_replay(2 * jobs.STORED)
     for _ in range(jobs.STORED // jobs.WRITERS):
         replay.extend(random_transitions(see, act))
-    learn = Learner(agent, precision, compile)
+    learn = learner(agent, execution)
     return times(lambda: learn(replay.sample(BATCH)))
 
 
@@ -101,23 +99,23 @@ def make_ppo(see: Composite, act: TensorSpec, task: PPOTask) -> PPO:
     )
 
 
-def build_ppo(precision: PrecisionName = "fp32", compile: CompileMode = "off") -> Run:
+def build_ppo(execution: Execution) -> Run:
     """Return a run of PPO's updates, all epochs of one rollout at a time."""
     see, act = specs(RANDOM_PPO.num_envs)
     agent = make_ppo(see, act, RANDOM_PPO)
     experience = RolloutExperience(agent)
     for _ in range(RANDOM_PPO.rollout_length):
         experience.store(random_transitions(see, act))
-    learn = Learner(agent, precision, compile)
+    learn = learner(agent, execution)
 
     def learn_from_the_rollout() -> None:
         for batch in experience.batches():
             learn(batch)
 
-    return every(RANDOM_PPO.updates, learn_from_the_rollout)
+    return times(learn_from_the_rollout, RANDOM_PPO.updates)
 
 
-def build_training_sac(precision: PrecisionName = "fp32", compile: CompileMode = "off") -> Run:
+def train_sac(execution: Execution) -> Run:
     """Return a run of frames of SAC on Pendulum-v1."""
     env = GymnasiumEnv(name=jobs.PENDULUM, num_envs=1)
     settings = {**_COMMON, "learning_rate": jobs.LEARNING_RATE, "utd_ratio": 1.0}
@@ -127,47 +125,31 @@ def build_training_sac(precision: PrecisionName = "fp32", compile: CompileMode =
         agent,
         random_frames=jobs.RANDOM_FRAMES,
         replay_capacity=jobs.CAPACITY,
-        execution=Execution(CPU, precision, compile),
+        execution=execution,
     )
 
 
-def train_ppo(env: EnvBase, task: PPOTask, execution: Execution) -> Run:
+def train_ppo(make_env: Callable[[], EnvBase], task: PPOTask, execution: Execution) -> Run:
     """Return a run of frames of PPO on the vectors that an environment shows."""
+    env = make_env()
     agent = make_ppo(observation_spec(env, ["observation"]), action_spec(env), task)
     return Training(env, agent, execution=execution)
 
 
-def build_training_ppo(precision: PrecisionName = "fp32", compile: CompileMode = "off") -> Run:
-    """Return a run of frames of PPO on CartPole-v1."""
-    env = GymnasiumEnv(name=jobs.CARTPOLE, num_envs=CARTPOLE_PPO.num_envs)
-    return train_ppo(env, CARTPOLE_PPO, Execution(CPU, precision, compile))
-
-
-_PRECISIONS: tuple[PrecisionName, ...] = ("fp32", "bf16")
-_MODES: tuple[CompileMode, ...] = ("off", "default")
-
-
-def _variants(build: Any, *arguments: Any) -> dict[str, Build]:
-    """Return the builders of each precision, eager and compiled; fp32 and eager is the default."""
+def _executions(build: Callable[[Execution], Run]) -> dict[str, Build]:
+    """Return the builders of the default execution and of the fastest one."""
     return {
-        " ".join(
-            word
-            for word, is_said in ((precision, precision != "fp32"), ("compiled", mode != "off"))
-            if is_said
-        ): partial(build, *arguments, precision=precision, compile=mode)
-        for mode, precision in product(_MODES, _PRECISIONS)
+        "": lambda: build(Execution()),
+        "bf16 compiled": lambda: build(Execution(CPU, "bf16", "default")),
     }
 
 
-def extremes(build: Any) -> dict[str, Build]:
-    """Return the builders of the default and of the fastest of `_variants`."""
-    variants = _variants(build)
-    return {name: variants[name] for name in ("", "bf16 compiled")}
-
+_CARTPOLES = partial(GymnasiumEnv, name=jobs.CARTPOLE, num_envs=CARTPOLE_PPO.num_envs)
 
 BUILDERS: Builders = {
-    **{f"updates_{name}": _variants(build_off_policy, name) for name in AGENTS},
-    "updates_ppo": _variants(build_ppo),
-    "training_sac": extremes(build_training_sac),
-    "training_ppo": extremes(build_training_ppo),
+    **{f"updates_{name}": _executions(partial(build_off_policy, name)) for name in AGENTS},
+    "updates_ppo": _executions(build_ppo),
+    "training_sac": _executions(train_sac),
+    "training_ppo": _executions(partial(train_ppo, _CARTPOLES, CARTPOLE_PPO)),
+    "seas_ppo": _executions(partial(train_ppo, make_seas, SEAS_PPO)),
 }

@@ -12,7 +12,7 @@ from torch import Tensor
 from benchmarks.fixture import ACTION_DIM, OBSERVATION_DIM
 from benchmarks.measuring import Run, times
 from benchmarks.peers import jobs
-from benchmarks.peers.jobs import CARTPOLE_PPO, RANDOM_PPO, Builders, PPOTask, every
+from benchmarks.peers.jobs import CARTPOLE_PPO, RANDOM_PPO, SEAS_PPO, Builders, PPOTask
 from benchmarks.peers.plain_agents import (
     DDPG,
     DQN,
@@ -23,6 +23,7 @@ from benchmarks.peers.plain_agents import (
     Rollout,
     random_batch,
 )
+from benchmarks.peers.seas import ACTIONS, Vessels
 
 # The next observations `[N, D]`, rewards `[N]`, and 1 for each episode that ended `[N]`.
 Step = tuple[Tensor, Tensor, Tensor]
@@ -44,7 +45,7 @@ def build_ppo() -> Run:
     with torch.no_grad():
         chosen = learner.choose(torch.randn(*shape, OBSERVATION_DIM))
     rollout = Rollout(*chosen, torch.randn(shape), torch.zeros(shape))
-    return every(RANDOM_PPO.updates, lambda: learner.update(rollout, rollout.value[-1]))
+    return times(lambda: learner.update(rollout, rollout.value[-1]), RANDOM_PPO.updates)
 
 
 def build_training_sac() -> Run:
@@ -108,7 +109,7 @@ def train_ppo(
             last_value = learner.critic(observation).squeeze(-1)
         learner.update(Rollout(*map(torch.stack, zip(*steps, strict=True))), last_value)
 
-    return every(task.frames, collect_and_learn)
+    return times(collect_and_learn, task.frames)
 
 
 def build_training_ppo() -> Run:
@@ -129,6 +130,19 @@ def build_training_ppo() -> Run:
     return train_ppo(learner, CARTPOLE_PPO, torch.as_tensor(envs.reset(seed=0)[0]), step)
 
 
+def build_seas_ppo() -> Run:
+    """Return a run of frames of PPO on the seas."""
+    vessels = Vessels()
+
+    def step(action: Tensor) -> Step:
+        after, reward, terminated, truncated = vessels.step(action)
+        return after, reward.squeeze(1), (terminated | truncated).squeeze(1).float()
+
+    first = vessels.observation
+    learner = PPO(first.shape[1], ACTIONS, is_discrete=False, task=SEAS_PPO)
+    return train_ppo(learner, SEAS_PPO, first, step)
+
+
 BUILDERS: Builders = {
     "updates_sac": {"": partial(build_off_policy, partial(SAC, OBSERVATION_DIM, ACTION_DIM))},
     "updates_ddpg": {"": partial(build_off_policy, DDPG)},
@@ -136,4 +150,5 @@ BUILDERS: Builders = {
     "updates_ppo": {"": build_ppo},
     "training_sac": {"": build_training_sac},
     "training_ppo": {"": build_training_ppo},
+    "seas_ppo": {"": build_seas_ppo},
 }

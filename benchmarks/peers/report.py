@@ -61,7 +61,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
 def _draw_job(panel: Axes, result: Result) -> None:
     sides = sorted(result.sides, key=result.samples.rate)
     rates = [result.samples.rate(side) for side in sides]
-    colors = [_OURS if result.job.is_ours(side) else _THEIRS for side in sides]
+    colors = [_OURS if side.is_ours else _THEIRS for side in sides]
     bars = panel.barh([title(side) for side in sides], rates, color=colors)
     panel.bar_label(bars, [_number(rate) for rate in rates], padding=3, fontsize="small")
     panel.set(title=result.job.title, xlabel=WORKS[result.work].title)

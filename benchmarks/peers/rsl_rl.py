@@ -9,8 +9,9 @@ import torch
 from tensordict import TensorDict
 
 from benchmarks.fixture import ACTION_DIM, HIDDEN, OBSERVATION_DIM
-from benchmarks.measuring import Run
-from benchmarks.peers.jobs import RANDOM_PPO, Builders, PPOTask, every
+from benchmarks.measuring import Run, times
+from benchmarks.peers.jobs import RANDOM_PPO, SEAS_PPO, Builders, PPOTask
+from benchmarks.peers.seas import ACTIONS, Vessels
 
 _GROUPS = {"actor": ["policy"], "critic": ["policy"]}
 _DISTRIBUTION = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": "log"}
@@ -71,7 +72,29 @@ def build_ppo() -> Run:
             ppo.compute_returns(last)
         ppo.update()
 
-    return every(RANDOM_PPO.updates, learn_from_the_rollout)
+    return times(learn_from_the_rollout, RANDOM_PPO.updates)
 
 
-BUILDERS: Builders = {"updates_ppo": {"": build_ppo}}
+def build_seas_ppo() -> Run:
+    """Return a run of frames of PPO on the seas."""
+    vessels = Vessels()
+
+    def observe() -> TensorDict:
+        return TensorDict({"policy": vessels.observation}, [SEAS_PPO.num_envs])
+
+    ppo = make_ppo(observe(), ACTIONS, SEAS_PPO)
+
+    def collect_and_learn() -> None:
+        with torch.inference_mode():
+            for _ in range(SEAS_PPO.rollout_length):
+                _, reward, terminated, truncated = vessels.step(ppo.act(observe()))
+                done = (terminated | truncated).squeeze(1).long()
+                time_outs = {"time_outs": truncated.squeeze(1).float()}
+                ppo.process_env_step(observe(), reward.squeeze(1), done, time_outs)
+            ppo.compute_returns(observe())
+        ppo.update()
+
+    return times(collect_and_learn, SEAS_PPO.frames)
+
+
+BUILDERS: Builders = {"updates_ppo": {"": build_ppo}, "seas_ppo": {"": build_seas_ppo}}

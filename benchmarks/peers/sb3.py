@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks.fixture import BATCH, HIDDEN
-from benchmarks.measuring import Run
+from benchmarks.measuring import Run, times
 from benchmarks.peers import jobs
 from benchmarks.peers.jobs import (
     CARTPOLE_PPO,
@@ -22,7 +22,6 @@ from benchmarks.peers.jobs import (
     Builders,
     PPOTask,
     RandomEnv,
-    every,
 )
 from benchmarks.peers.plain_agents import random_batch
 
@@ -76,8 +75,7 @@ def build_off_policy(name: str, is_discrete: bool, at_once: int = 1, **settings:
     common = _DISCRETE if is_discrete else _OFF_POLICY
     model = _model(name, RandomEnv(is_discrete), **{**common, **settings})
     fill(model.replay_buffer, is_discrete)
-
-    return every(at_once, partial(model.train, gradient_steps=at_once, batch_size=BATCH))
+    return times(partial(model.train, gradient_steps=at_once, batch_size=BATCH), at_once)
 
 
 def ppo_settings(name: str, task: PPOTask) -> dict[str, Any]:
@@ -113,7 +111,7 @@ def build_ppo(name: str) -> Run:
         rollout.compute_returns_and_advantage(last_values, ends)
         model.train()
 
-    return every(task.updates, learn_from_the_rollout)
+    return times(learn_from_the_rollout, task.updates)
 
 
 def build_training(name: str, task: str, num_envs: int, settings: dict[str, Any]) -> Run:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from benchmarks.measuring import Run, times
 from benchmarks.peers.jobs import (
     GAMMA,
     RANDOM_PPO,
+    SEAS_PPO,
     STORED,
     TARGET_PERIOD,
     WRITERS,
@@ -22,12 +25,13 @@ from benchmarks.peers.jobs import (
     Builders,
     PPOTask,
     RandomEnv,
-    every,
 )
 from benchmarks.peers.plain_agents import random_batch
+from benchmarks.peers.seas import ACTIONS, Outcome, Vessels
 
 _MODELS = "skrl.utils.model_instantiators.torch"
 _STEP = {"timestep": 1, "timesteps": 1}
+_NO_STATES = {"states": None, "next_states": None}
 
 
 def model(kind: str, spaces: Mapping[str, Any], output: str, inputs: str, **settings: Any) -> Any:
@@ -105,12 +109,11 @@ def build_off_policy(name: str, is_discrete: bool = False) -> Run:
         batch = random_batch(WRITERS, is_discrete)
         memory.add_samples(
             observations=batch.observation,
-            states=None,
             actions=batch.action,
             rewards=batch.reward,
             next_observations=batch.next_observation,
-            next_states=None,
             terminated=batch.terminated.bool(),
+            **_NO_STATES,
         )
     return times(partial(learner.update, **_STEP))
 
@@ -136,11 +139,7 @@ def make_ppo(spaces: Mapping[str, Any], task: PPOTask) -> Any:
     return learner
 
 
-# The next observations `[N, D]`; rewards, terminations and truncations, each `[N, 1]`.
-Step = tuple[Tensor, Tensor, Tensor, Tensor]
-
-
-def record(learner: Any, observation: Tensor, step: Callable[[Tensor], Step]) -> Tensor:
+def record(learner: Any, observation: Tensor, step: Callable[[Tensor], Outcome]) -> Tensor:
     """Act in all environments, keep the transitions for PPO, and return the next observations.
 
     Args:
@@ -150,31 +149,35 @@ def record(learner: Any, observation: Tensor, step: Callable[[Tensor], Step]) ->
     """
     with torch.no_grad():
         action, _ = learner.act(observation, None, **_STEP)
-        after, reward, terminated, truncated = step(action)
+        outcome = step(action)
         learner.record_transition(
             observations=observation,
-            states=None,
             actions=action,
-            rewards=reward,
-            next_observations=after,
-            next_states=None,
-            terminated=terminated,
-            truncated=truncated,
+            rewards=outcome.reward,
+            next_observations=outcome.observation,
+            terminated=outcome.terminated,
+            truncated=outcome.truncated,
             infos={},
+            **_NO_STATES,
             **_STEP,
         )
-    return after
+    return outcome.observation
 
 
-def train_ppo(learner: Any, observation: Tensor, step: Callable[[Tensor], Step]) -> Run:
-    """Return a run of frames of PPO, see `record`."""
+def build_seas_ppo() -> Run:
+    """Return a run of frames of PPO on the seas."""
+    vessels = Vessels()
+    spaces = {
+        "observation_space": gym.spaces.Box(-np.inf, np.inf, vessels.observation.shape[1:]),
+        "action_space": gym.spaces.Box(-1.0, 1.0, (ACTIONS,)),
+    }
+    learner = make_ppo(spaces, SEAS_PPO)
 
     def step_and_learn() -> None:
-        nonlocal observation
-        observation = record(learner, observation, step)
+        record(learner, vessels.observation, vessels.step)
         learner.post_interaction(**_STEP)
 
-    return every(len(observation), step_and_learn)
+    return times(step_and_learn, SEAS_PPO.num_envs)
 
 
 def build_ppo() -> Run:
@@ -189,9 +192,9 @@ def build_ppo() -> Run:
     observation = observe()
     for _ in range(RANDOM_PPO.rollout_length):
         observation = record(
-            learner, observation, lambda _: (observe(), torch.randn(shape), no, no)
+            learner, observation, lambda _: Outcome(observe(), torch.randn(shape), no, no)
         )
-    return every(RANDOM_PPO.updates, partial(learner.update, **_STEP))
+    return times(partial(learner.update, **_STEP), RANDOM_PPO.updates)
 
 
 def _off_policy(name: str, is_discrete: bool = False) -> dict[str, Build]:
@@ -203,4 +206,5 @@ BUILDERS: Builders = {
     "updates_ddpg": _off_policy("DDPG"),
     "updates_dqn": _off_policy("DQN", is_discrete=True),
     "updates_ppo": {"": build_ppo},
+    "seas_ppo": {"": build_seas_ppo},
 }

@@ -1,4 +1,4 @@
-"""Works that can be measured, and the rates and ratios that result."""
+"""Works that can be measured, and the rates that result."""
 
 from __future__ import annotations
 
@@ -21,18 +21,12 @@ class Job(NamedTuple):
     Attributes:
         name: name by which the libraries have their builders.
         title: heading of its column.
-        units: number of units (updates, frames, steps or batches) in each round.
-        variant: variant of this library that is compared with all other sides; None for all.
+        units: number of units (updates or frames) in each round.
     """
 
     name: str
     title: str
     units: int
-    variant: str | None = None
-
-    def is_ours(self, side: Side) -> bool:
-        """Return whether a side stands for this library in the comparisons."""
-        return side.library == "ours" and self.variant in (None, side.variant)
 
 
 class Work(NamedTuple):
@@ -65,21 +59,6 @@ WORKS = {
             Job("training_ppo", f"PPO {CARTPOLE}", 8 * CARTPOLE_PPO.frames),
         ),
     ),
-    "collection": Work(
-        "frames/s of collection",
-        tuple(
-            Job(f"collection_{size}", f"collection, {title}", size * steps)
-            for size, steps, title in (
-                (1, 2_000, "1 environment"),
-                (64, 1_000, "64 environments"),
-                (1_024, 100, "1,024 environments"),
-            )
-        ),
-    ),
-    "sampling": Work(
-        "batches/s from 1e6 transitions",
-        (Job("sampling", "replay sampling", 500, variant="prioritized"),),
-    ),
     "seas": Work(
         "frames/s of training",
         # As many frames as lie between two checkpoints of this library, which writes one a round.
@@ -108,10 +87,10 @@ class Result(NamedTuple):
 
     @property
     def ours(self) -> list[Side]:
-        """The sides that stand for this library."""
-        return [side for side in self.sides if self.job.is_ours(side)]
+        """The sides of this library."""
+        return [side for side in self.sides if side.is_ours]
 
     @property
     def others(self) -> list[Side]:
         """The sides that this library is compared with."""
-        return [side for side in self.sides if not self.job.is_ours(side)]
+        return [side for side in self.sides if not side.is_ours]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from tensordict.nn import NormalParamExtractor, TensorDictModule, TensorDictSequential
 from torch import nn
+from torch.optim import Adam, Optimizer
 from torchrl.data import Categorical, LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
 from torchrl.modules import (
@@ -41,7 +42,7 @@ from benchmarks.fixture import (
     specs,
 )
 from benchmarks.measuring import Run, times
-from benchmarks.peers.jobs import GAMMA, RANDOM_PPO, STORED, TARGET_PERIOD, Builders, every
+from benchmarks.peers.jobs import GAMMA, RANDOM_PPO, STORED, TARGET_PERIOD, Builders
 from torchrl_gpu.environments.specs import ActionKind
 
 _MAX_NORM = 10.0
@@ -51,7 +52,7 @@ def _mlp(inputs: int, outputs: int) -> Any:
     return MLP(in_features=inputs, out_features=outputs, num_cells=HIDDEN, activation_class=nn.ReLU)
 
 
-def gaussian_actor(distribution: type, **settings: Any) -> Any:
+def _gaussian_actor(distribution: type, **settings: Any) -> Any:
     """Return an actor that outputs location and scale of a distribution.
 
     Args:
@@ -67,39 +68,27 @@ def gaussian_actor(distribution: type, **settings: Any) -> Any:
     )
 
 
-class _Critic(nn.Module):
-    """Network of the value of an observation and an action."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mlp = _mlp(OBSERVATION_DIM + ACTION_DIM, 1)
-
-    def forward(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Return values `[B, 1]`."""
-        value: torch.Tensor = self.mlp(torch.cat([observation, action], -1))
-        return value
+def _critic() -> Any:
+    """Return a network of the value of an observation and an action, which it concatenates."""
+    return ValueOperator(_mlp(OBSERVATION_DIM + ACTION_DIM, 1), in_keys=["observation", "action"])
 
 
-def _adam(parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Adam:
-    return torch.optim.Adam(parameters, rate)
-
-
-Parts = tuple[Any, TargetNetUpdater, list[torch.optim.Optimizer], bool]
+Parts = tuple[Any, TargetNetUpdater, list[Optimizer], bool]
 
 
 def sac() -> Parts:
     """Return loss, target updates, optimizers, and whether gradients are clipped."""
     loss = SACLoss(
-        gaussian_actor(TanhNormal, return_log_prob=True),
-        ValueOperator(_Critic(), in_keys=["observation", "action"]),
+        _gaussian_actor(TanhNormal, return_log_prob=True),
+        _critic(),
         loss_function="l2",
         action_spec=specs(1)[1],
     )
     loss.make_value_estimator(gamma=GAMMA)
-    optimizers: list[torch.optim.Optimizer] = [
-        _adam(loss.actor_network_params.flatten_keys().values(), 3e-4),
-        _adam(loss.qvalue_network_params.flatten_keys().values(), 3e-4),
-        _adam([loss.log_alpha], 3e-4),
+    optimizers: list[Optimizer] = [
+        Adam(loss.actor_network_params.flatten_keys().values(), 3e-4),
+        Adam(loss.qvalue_network_params.flatten_keys().values(), 3e-4),
+        Adam([loss.log_alpha], 3e-4),
     ]
     return loss, SoftUpdate(loss, tau=0.005), optimizers, False
 
@@ -110,13 +99,11 @@ def ddpg() -> Parts:
         TensorDictModule(_mlp(OBSERVATION_DIM, ACTION_DIM), ["observation"], ["param"]),
         TanhModule(in_keys=["param"], out_keys=["action"]),
     )
-    loss = DDPGLoss(
-        actor, ValueOperator(_Critic(), in_keys=["observation", "action"]), delay_actor=True
-    )
+    loss = DDPGLoss(actor, _critic(), delay_actor=True)
     loss.make_value_estimator(gamma=GAMMA)
-    optimizers: list[torch.optim.Optimizer] = [
-        _adam(loss.actor_network_params.flatten_keys().values(), 1e-3),
-        _adam(loss.value_network_params.flatten_keys().values(), 1e-3),
+    optimizers: list[Optimizer] = [
+        Adam(loss.actor_network_params.flatten_keys().values(), 1e-3),
+        Adam(loss.value_network_params.flatten_keys().values(), 1e-3),
     ]
     return loss, SoftUpdate(loss, tau=0.005), optimizers, False
 
@@ -127,7 +114,7 @@ def dqn() -> Parts:
     loss = DQNLoss(network, loss_function="smooth_l1", delay_value=True)
     loss.make_value_estimator(gamma=GAMMA)
     targets = HardUpdate(loss, value_network_update_interval=TARGET_PERIOD)
-    return loss, targets, [_adam(loss.parameters(), 1e-3)], True
+    return loss, targets, [Adam(loss.parameters(), 1e-3)], True
 
 
 def build_off_policy(build: Callable[[], Parts], kind: ActionKind = "continuous") -> Run:
@@ -154,7 +141,7 @@ def build_off_policy(build: Callable[[], Parts], kind: ActionKind = "continuous"
 def build_ppo() -> Run:
     """Return a run of PPO's updates, all epochs of one rollout at a time."""
     task = RANDOM_PPO
-    actor = gaussian_actor(IndependentNormal, return_log_prob=True)
+    actor = _gaussian_actor(IndependentNormal, return_log_prob=True)
     critic = ValueOperator(_mlp(OBSERVATION_DIM, 1), in_keys=["observation"])
     advantage = GAE(gamma=task.gamma, lmbda=task.gae_lambda, value_network=critic)
     loss = ClipPPOLoss(
@@ -165,7 +152,7 @@ def build_ppo() -> Run:
         loss_critic_type="l2",
         normalize_advantage=True,
     )
-    optimizer = _adam(loss.parameters(), task.learning_rate)
+    optimizer = Adam(loss.parameters(), task.learning_rate)
     rollout = random_transitions(*specs(task.frames))
     with torch.no_grad():
         actor(rollout)
@@ -188,7 +175,7 @@ def build_ppo() -> Run:
                 optimizer.step()
                 optimizer.zero_grad()
 
-    return every(task.updates, learn_from_the_rollout)
+    return times(learn_from_the_rollout, task.updates)
 
 
 BUILDERS: Builders = {
