@@ -53,7 +53,7 @@ def learn(
         runs: folder of the runs (runs/benchmark).
 
     Raises:
-        RunFailedError: a run failed.
+        ConfigurationError: a run failed.
     """
     print_machine()
     folder = new_folder(runs, "marinenav_")

@@ -46,7 +46,7 @@ def learn(
         runs: folder of the runs (runs/precision_learning).
 
     Raises:
-        RunFailedError: a run failed.
+        ConfigurationError: a run failed.
     """
     print_machine()
     folder = new_folder(runs)

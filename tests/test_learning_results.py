@@ -8,33 +8,23 @@ import pytest
 
 from benchmarks import fanuc_learning, marinenav_learning, precision_learning
 from benchmarks.learning.results import Point, Result, Run, Series, read_results, write_result
-from benchmarks.learning.runs import OurJob, RunFailedError
+from benchmarks.learning.runs import OurJob
+from torchrl_gpu.errors import ConfigurationError
 
 
 def series(algorithm: str, score: float) -> Series:
     return Series(algorithm, "command", "machine", "2026-01-31", [Run(0, score, 100, 1.0, [])])
 
 
-def result(agent: str, frames: int, peer: Series | None) -> Result:
-    return Result(agent, "cartpole", "return", frames, 475.0, series(agent, 480.0), peer)
+def result(agent: str, peer: Series | None) -> Result:
+    return Result(agent, "cartpole", "return", 100_000, 475.0, series(agent, 480.0), peer)
 
 
-def test_agents_with_the_same_peer_share_its_runs(tmp_path: Path) -> None:
-    beside = series("qrdqn", 500.0)
-    write_result(result("iqn", 100_000, beside), tmp_path)
-    write_result(result("rainbow", 100_000, None), tmp_path)
-    write_result(result("ppo", 100_000, None), tmp_path)
-    assert {r.agent: r.peer for r in read_results(tmp_path)} == {
-        "ppo": None,
-        "iqn": beside,
-        "rainbow": beside,
-    }
-
-
-def test_peer_with_another_budget_is_excluded(tmp_path: Path) -> None:
-    write_result(result("iqn", 50_000, series("qrdqn", 500.0)), tmp_path)
-    write_result(result("rainbow", 100_000, None), tmp_path)
-    assert [r.peer is None for r in read_results(tmp_path)] == [False, True]
+def test_results_are_read_as_written_task_by_task(tmp_path: Path) -> None:
+    rainbow, ppo = result("rainbow", series("qrdqn", 500.0)), result("ppo", None)
+    write_result(rainbow, tmp_path)
+    write_result(ppo, tmp_path)
+    assert read_results(tmp_path) == [ppo, rainbow]
 
 
 # Writes the files of a run below the folder of its last argument.
@@ -84,7 +74,7 @@ def test_fanuc_learning_says_which_run_failed(
     program.write_text("#!/bin/sh\necho out of memory; exit 3")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    with pytest.raises(RunFailedError, match="exit code 3: out of memory; full output: "):
+    with pytest.raises(ConfigurationError, match="exit code 3: out of memory; full output: "):
         fanuc_learning.learn(seeds=1, runs=tmp_path / "runs")
 
 

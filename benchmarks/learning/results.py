@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -139,28 +139,19 @@ def write_result(result: Result, folder: Path) -> None:
 def read_results(folder: Path) -> list[Result]:
     """Return all results in a folder, task by task.
 
-    Agents with the same peer and budget share the runs of that peer.
-
     Raises:
         ConfigurationError: a file does not hold a result.
     """
-    peers: dict[tuple[str, int, str], Series] = {}
     results = []
     for gate in GATES:
         path = _path(folder, gate.agent, gate.task.name)
         if not path.is_file():
             continue
         try:
-            result = _RESULT.validate_json(path.read_bytes())
+            results.append(_RESULT.validate_json(path.read_bytes()))
         except ValidationError as error:
             problem = error.errors()[0]["msg"]
             raise ConfigurationError(f"{path} is not a result: {problem}") from None
-        if gate.peer is not None:
-            key = (result.task, result.frames, gate.peer)
-            if result.peer is not None:
-                peers[key] = result.peer
-            result = replace(result, peer=peers.get(key))
-        results.append(result)
     return results
 
 

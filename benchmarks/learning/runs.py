@@ -17,10 +17,6 @@ from benchmarks.learning.tasks import Gate
 from torchrl_gpu.errors import ConfigurationError
 
 
-class RunFailedError(ConfigurationError):
-    """A run ended with an error; the message holds the last line of its output."""
-
-
 def new_folder(runs: Path, prefix: str = "") -> Path:
     """Return a folder in `runs` named after the time."""
     return runs / f"{prefix}{time.strftime('%Y%m%d_%H%M%S')}"
@@ -54,7 +50,8 @@ class Job:
         """Carry out the run in its own process and read its result.
 
         Raises:
-            RunFailedError: the run ended with an error.
+            ConfigurationError: the run ended with an error; the message holds the last line of its
+                output.
         """
         self.folder.mkdir(parents=True)
         log = self.folder / "output.txt"
@@ -70,7 +67,7 @@ class Job:
         seconds = time.perf_counter() - start
         if code != 0:
             last = log.read_text(errors="replace").strip().rpartition("\n")[2]
-            raise RunFailedError(f"exit code {code}: {last}; full output: {log}")
+            raise ConfigurationError(f"exit code {code}: {last}; full output: {log}")
         return self._read(seconds)
 
     def _read(self, seconds: float) -> Run:

@@ -23,9 +23,6 @@ class Task:
         evaluation_episodes: number of episodes of each evaluation during training.
         closing_episodes: number of episodes of the evaluation that gives the score.
         alone: True if one run keeps all cores busy.
-        has_peer: True if Stable-Baselines3 runs on this task as well.
-        peer: algorithm of Stable-Baselines3 that all agents are compared with; None for the one
-            nearest to each agent.
         preset: name of the presets `PRESET_AGENT` of the runs; None for the environment's own.
     """
 
@@ -38,8 +35,6 @@ class Task:
     evaluation_episodes: int = 20
     closing_episodes: int = 100
     alone: bool = False
-    has_peer: bool = False
-    peer: str | None = None
     preset: str | None = None
 
 
@@ -52,22 +47,19 @@ class Gate:
         task: task to learn.
         frames: budget in environment steps.
         target: score to reach within the budget; None for no target.
+        peer: algorithm of Stable-Baselines3 to compare with; None if there is none.
     """
 
     agent: str
     task: Task
     frames: int
-    target: float | None
+    target: float | None = None
+    peer: str | None = None
 
     @property
     def name(self) -> str:
         """Name of the folder of the runs."""
         return f"{self.agent}_{self.task.name}"
-
-    @property
-    def peer(self) -> str | None:
-        """Algorithm of Stable-Baselines3 to compare with; None if there is none."""
-        return (self.task.peer or PEERS[self.agent]) if self.task.has_peer else None
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -80,14 +72,16 @@ def _gym(name: str, title: str, **settings: Any) -> Task:
     return Task(name, title, ("env=gym", f"env.name={title}"), **settings)
 
 
+DISCRETE = ("dqn", "iqn", "rainbow")
+
 TASKS = {
     task.name: task
     for task in (
         # Many episodes, to distinguish a policy that never falls from one that seldom does.
-        _gym("cartpole", "CartPole-v1", has_peer=True, evaluation_episodes=50),
+        _gym("cartpole", "CartPole-v1", evaluation_episodes=50),
         # Many closing episodes, because the angle at the start decides most of a return: its
         # standard deviation over the episodes of one good policy is 85.
-        _gym("pendulum", "Pendulum-v1", has_peer=True, closing_episodes=400),
+        _gym("pendulum", "Pendulum-v1", closing_episodes=400),
         # Many episodes, because good policies differ by less than the spread between episodes.
         _gym("acrobot", "Acrobot-v1", evaluations=20, evaluation_episodes=50),
         _gym("lunarlander", "LunarLander-v3", seeds=1),
@@ -100,8 +94,6 @@ TASKS = {
             evaluation_episodes=5,
             evaluations=16,
             closing_episodes=20,
-            has_peer=True,
-            peer="dqn",
             preset="pong_quick",
         ),
         Task(
@@ -135,48 +127,26 @@ TASKS = {
     )
 }
 
-# The nearest algorithm that Stable-Baselines3 has (QR-DQN in sb3-contrib); it has no quantile
-# actor-critic, so AC-IQN is compared with DDPG, which has a deterministic actor.
-PEERS = {
-    "ppo": "ppo",
-    "sac": "sac",
-    "ddpg": "ddpg",
-    "ac_iqn": "ddpg",
-    "dqn": "dqn",
-    "iqn": "qrdqn",
-    "rainbow": "qrdqn",
-}
-
-# Budget in environment steps and target of each agent on each task.
-_FRAMES_AND_TARGETS: dict[str, dict[str, tuple[int, float | None]]] = {
-    "cartpole": {
-        "ppo": (100_000, 475.0),
-        "dqn": (50_000, 475.0),
-        **dict.fromkeys(("iqn", "rainbow"), (100_000, 475.0)),
-    },
-    "pendulum": {
-        "ppo": (100_000, -180.0),
-        **dict.fromkeys(("sac", "ddpg"), (20_000, -160.0)),
-        "ac_iqn": (30_000, -170.0),
-    },
-    "acrobot": dict.fromkeys(("dqn", "iqn", "rainbow"), (100_000, -80.0)),
-    "lunarlander": dict.fromkeys(("dqn", "iqn", "rainbow"), (150_000, 200.0)),
-    "lunarlander_continuous": {
-        "ppo": (1_000_000, 240.0),
-        "sac": (300_000, 250.0),
-        "ac_iqn": (300_000, 230.0),
-    },
-    "pong": dict.fromkeys(("dqn", "rainbow"), (160_000, None)),
-    "fanuc": {
-        **dict.fromkeys(("ppo", "sac", "ddpg", "ac_iqn"), (300_000, 0.9)),
-        **dict.fromkeys(("dqn", "iqn", "rainbow"), (300_000, None)),
-    },
-    "lift_cube": {"sac": (300_000, 0.95)},
-    "reach_pixels": {"ddpg": (30_000, 0.9)},
-}
-
-GATES = tuple(
-    Gate(agent, TASKS[task], frames, target)
-    for task, agents in _FRAMES_AND_TARGETS.items()
-    for agent, (frames, target) in agents.items()
+# The peer is the nearest algorithm that Stable-Baselines3 has (QR-DQN in sb3-contrib); it has no
+# quantile actor-critic, so AC-IQN is compared with DDPG, which has a deterministic actor.
+GATES = (
+    Gate("ppo", TASKS["cartpole"], 100_000, 475.0, peer="ppo"),
+    Gate("dqn", TASKS["cartpole"], 50_000, 475.0, peer="dqn"),
+    Gate("iqn", TASKS["cartpole"], 100_000, 475.0, peer="qrdqn"),
+    Gate("rainbow", TASKS["cartpole"], 100_000, 475.0, peer="qrdqn"),
+    Gate("ppo", TASKS["pendulum"], 100_000, -180.0, peer="ppo"),
+    Gate("sac", TASKS["pendulum"], 20_000, -160.0, peer="sac"),
+    Gate("ddpg", TASKS["pendulum"], 20_000, -160.0, peer="ddpg"),
+    Gate("ac_iqn", TASKS["pendulum"], 30_000, -170.0, peer="ddpg"),
+    *(Gate(agent, TASKS["acrobot"], 100_000, -80.0) for agent in DISCRETE),
+    *(Gate(agent, TASKS["lunarlander"], 150_000, 200.0) for agent in DISCRETE),
+    Gate("ppo", TASKS["lunarlander_continuous"], 1_000_000, 240.0),
+    Gate("sac", TASKS["lunarlander_continuous"], 300_000, 250.0),
+    Gate("ac_iqn", TASKS["lunarlander_continuous"], 300_000, 230.0),
+    Gate("dqn", TASKS["pong"], 160_000, peer="dqn"),
+    Gate("rainbow", TASKS["pong"], 160_000, peer="dqn"),
+    *(Gate(agent, TASKS["fanuc"], 300_000, 0.9) for agent in ("ppo", "sac", "ddpg", "ac_iqn")),
+    *(Gate(agent, TASKS["fanuc"], 300_000) for agent in DISCRETE),
+    Gate("sac", TASKS["lift_cube"], 300_000, 0.95),
+    Gate("ddpg", TASKS["reach_pixels"], 30_000, 0.9),
 )
