@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 from omegaconf import OmegaConf
+from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
-from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.checkpoints.files import unused
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import keep_freed_memory
@@ -249,7 +249,7 @@ def _build_agent(settings: Settings, env: EnvBase) -> Agent | UntrainedAgent:
     return agent
 
 
-def _policy(settings: Settings, env: EnvBase) -> PolicyWrapper:
+def _policy(settings: Settings, env: EnvBase) -> TensorDictModuleBase:
     """Build the policy of the agent; load the checkpoint if the agent learns."""
     agent = _build_agent(settings, env)
     if isinstance(agent, Agent):

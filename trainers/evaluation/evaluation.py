@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import torch
 from pydantic import Field
+from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.acting.collector import BatchCollector
-from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.errors import ConfigurationError
@@ -89,7 +89,7 @@ class Evaluation:
 @checked
 def evaluate(
     env: EnvBase,
-    policy: PolicyWrapper,
+    policy: TensorDictModuleBase,
     device: torch.device,
     *,
     episodes: Annotated[int, Field(ge=1)] = 500,

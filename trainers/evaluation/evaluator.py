@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import torch
 from pydantic import Field
+from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.acting.collector import BatchCollector
-from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.environment import Environment
 from trainers.evaluation.evaluation import Evaluation, evaluate
@@ -52,7 +52,7 @@ class Evaluator:
 
     def evaluate(
         self,
-        policy: PolicyWrapper,
+        policy: TensorDictModuleBase,
         device: torch.device,
         *,
         episodes: int | None = None,

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import torch
 from pydantic import Field
 from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import step_mdp
 
-from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.files import unused
 from torchrl_gpu.environments.adapter import as_environment
@@ -64,7 +64,7 @@ class Film(NamedTuple):
 @checked
 def film(
     env: EnvBase,
-    policy: PolicyWrapper,
+    policy: TensorDictModuleBase,
     device: torch.device,
     folder: Path,
     *,
@@ -222,7 +222,7 @@ class FilmedEpisodes:
     @torch.no_grad()
     def play(
         self,
-        policy: PolicyWrapper,
+        policy: TensorDictModuleBase,
         device: torch.device,
         execution: Execution,
         steps_per_frame: float,

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from tensordict import TensorDictBase
 from torchrl.envs import EnvBase
+from torchrl.envs.utils import RandomPolicy
 
 from agents.base import Agent
 from torchrl_gpu.acting.collector import BatchCollector, Policy
-from torchrl_gpu.acting.uniform import UniformPolicy
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.checkpoints.state_file import load_state
@@ -160,7 +160,7 @@ class TorchRLTrainer:
         self._evaluator = evaluation_env
         self.robots = self.collector.robots
         random_action = env.full_action_spec[self.robots.action_key]
-        self.random_policy = UniformPolicy(random_action.to(agent.device))
+        self.random_policy = RandomPolicy(random_action.to(agent.device))
         self.episodes = EpisodeStatistics(agent.action_spec.shape[0], agent.device, self.processes)
         self.update_metrics = MetricAccumulator()
         self.checkpoints = CheckpointFolder(folder / "checkpoints", keep=checkpoints_kept)

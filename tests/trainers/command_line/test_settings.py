@@ -32,7 +32,7 @@ def test_evaluation_environment_is_in_its_evaluation_mode() -> None:
         ("nowhere.Agent", "No module named"),
         ("agents.Nobody", "Nobody"),
         ("Agent", "_target_=Agent: write package.Class"),
-        ("agents.UntrainedAgent", "abstract; it does not define actor_class"),
+        ("agents.UntrainedAgent", "abstract; it does not define choose"),
         ("pathlib.Path", "subclass of agents.base.Agent"),
     ],
 )
