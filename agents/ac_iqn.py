@@ -50,7 +50,7 @@ class ACIQN(DeterministicActorCritic):
 
     def build_critic(self, encoder: Encoder, action_dim: int) -> QuantileCritic:
         """Return a new critic of actions in [-1, 1]."""
-        return QuantileCritic(encoder, action_dim, self.hidden_sizes, self.cosines, self.device)
+        return QuantileCritic(encoder, action_dim, self.hidden_sizes, self.cosines)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/critic` and `loss/actor`, and the mean value."""
@@ -90,7 +90,6 @@ class QuantileCritic(nn.Module):
         hidden_sizes: widths of two or more hidden layers; the embedded tau multiplies the output of
             the first layer, and the embedded action that of the second.
         cosines: number of cosines that embed tau.
-        device: device of the parameters.
     """
 
     def __init__(
@@ -99,16 +98,15 @@ class QuantileCritic(nn.Module):
         action_dim: int,
         hidden_sizes: Sequence[int],
         cosines: int,
-        device: torch.device,
     ) -> None:
         super().__init__()
         first, second, *rest = hidden_sizes
         self.encoder = encoder
-        self.features = nn.Linear(self.encoder.width, first, device=device)
-        self.fraction_embedding = CosineEmbedding(cosines, first, device)
-        self.merge = nn.Linear(first, second, device=device)
-        self.action_embedding = nn.Linear(action_dim, second, device=device)
-        self.head = mlp(second, rest, 1, device)
+        self.features = nn.Linear(self.encoder.width, first)
+        self.fraction_embedding = CosineEmbedding(cosines, first)
+        self.merge = nn.Linear(first, second)
+        self.action_embedding = nn.Linear(action_dim, second)
+        self.head = mlp(second, rest, 1)
 
     def forward(self, observation: Observations, action: Tensor, fractions: Tensor) -> Tensor:
         """Return the quantiles `[B, N]` of the return.

@@ -22,6 +22,7 @@ from agents.modules.training_state import (
     networks_state,
     place_optimizer,
 )
+from torchrl_gpu.acting.exploration import Exploration
 from torchrl_gpu.acting.policy import Actor, PolicyWrapper
 from torchrl_gpu.acting.schedules import optional_schedule
 from torchrl_gpu.arguments import CheckedFields
@@ -39,7 +40,8 @@ class Agent(CheckedFields, nn.Module, ABC):
     An agent depends on neither environment nor trainer, and its attributes declare its
     capabilities. To write one, derive from `OffPolicyAgent` or `OnPolicyAgent`. Its annotated
     attributes are its settings, the arguments of its constructor; `agents.hyperparameters` has the
-    types of those that several agents share. `__post_init__` builds networks and optimizer.
+    types of those that several agents share. `__post_init__` builds the networks on the host, moves
+    the agent to its device with `self.to(self.device)`, and then builds the optimizer.
 
     Args:
         observation_spec: spec of the observations, batch size `[num_envs]`.
@@ -113,7 +115,7 @@ class Agent(CheckedFields, nn.Module, ABC):
         Raises:
             ConfigurationError: the factory builds no `Encoder`, or one without a width.
         """
-        encoder: Any = self.encoder.build(self.observation_spec, self.device)
+        encoder: Any = self.encoder.build(self.observation_spec)
         if not isinstance(encoder, Encoder) or not isinstance(getattr(encoder, "width", None), int):
             raise ConfigurationError(
                 f"agent.encoder: {type(self.encoder).__name__}.build has to return an "
@@ -121,11 +123,9 @@ class Agent(CheckedFields, nn.Module, ABC):
             )
         return encoder
 
-    def build_policy(self, actor: Actor, exploration: nn.Module | None = None) -> PolicyWrapper:
+    def build_policy(self, actor: Actor, exploration: Exploration | None = None) -> PolicyWrapper:
         """Return the policy that acts by an actor: see `PolicyWrapper`."""
-        return PolicyWrapper(
-            actor, self.observation_spec, self.action_spec, self.device, exploration
-        )
+        return PolicyWrapper(actor, self.observation_spec, self.action_spec, exploration)
 
     @abstractmethod
     def loss(self, batch: TensorDictBase) -> Losses:

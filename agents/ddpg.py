@@ -8,13 +8,12 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from tensordict import TensorDictBase
-from torch import nn
 
 from agents import hyperparameters as hp
 from agents.modules.deterministic import DeterministicActorCritic
 from agents.modules.encoders import Encoder
 from agents.modules.networks import Critics, frozen
-from torchrl_gpu.acting.exploration import MixedNoise
+from torchrl_gpu.acting.exploration import Exploration, MixedNoise
 from torchrl_gpu.execution.learner import Losses
 
 
@@ -39,9 +38,9 @@ class DDPG(DeterministicActorCritic):
 
     def build_critic(self, encoder: Encoder, action_dim: int) -> Critics:
         """Return a new critic of actions in [-1, 1]."""
-        return Critics(encoder, action_dim, self.hidden_sizes, self.device, members=1)
+        return Critics(encoder, action_dim, self.hidden_sizes, members=1)
 
-    def build_exploration(self) -> nn.Module:
+    def build_exploration(self) -> Exploration:
         """Return Gaussian noise, or noise that differs between the environments."""
         if self.noise_range is None:
             return super().build_exploration()

@@ -39,7 +39,7 @@ class DQN(ValueBasedAgent):
 
     def build_network(self, encoder: Encoder, num_actions: int) -> QNetwork:
         """Return a new network of the values of all actions."""
-        return QNetwork(encoder, num_actions, self.hidden_sizes, self.device)
+        return QNetwork(encoder, num_actions, self.hidden_sizes)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/value`, weighted by importance, and the absolute errors as priorities."""

@@ -60,7 +60,6 @@ class IQN(ValueBasedAgent):
             num_actions,
             self.hidden_sizes,
             self.head_sizes,
-            self.device,
             cosines=self.cosines,
             acting_fractions=self.acting_fractions,
             risk_level=self.risk_level,
@@ -104,7 +103,6 @@ class QuantileNetwork(nn.Module):
         num_actions: number of actions.
         hidden_sizes: widths of the hidden layers of psi.
         head_sizes: widths of the hidden layers of f; may be empty.
-        device: device of the parameters.
         cosines: number of cosines that embed tau.
         acting_fractions: number of quantile fractions to choose an action by.
         risk_level: upper bound of these fractions, above 0 to 1.
@@ -118,7 +116,6 @@ class QuantileNetwork(nn.Module):
         num_actions: int,
         hidden_sizes: Sequence[int],
         head_sizes: Sequence[int],
-        device: torch.device,
         *,
         cosines: int,
         acting_fractions: int,
@@ -127,12 +124,12 @@ class QuantileNetwork(nn.Module):
         super().__init__()
         *first, width = hidden_sizes
         self.encoder = encoder
-        self.features = mlp(self.encoder.width, first, width, device, head=False)
-        self.embedding = CosineEmbedding(cosines, width, device)
-        self.head = mlp(width, head_sizes, num_actions, device)
+        self.features = mlp(self.encoder.width, first, width, head=False)
+        self.embedding = CosineEmbedding(cosines, width)
+        self.head = mlp(width, head_sizes, num_actions)
         self.acting_fractions = acting_fractions
         self.risk_level = risk_level
-        fixed = midpoints(acting_fractions, risk_level, device)
+        fixed = midpoints(acting_fractions, risk_level)
         self.register_buffer("acting_midpoints", fixed, persistent=False)
 
     def forward(self, observation: Observations) -> Tensor:

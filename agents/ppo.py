@@ -108,20 +108,19 @@ class PPO(OnPolicyAgent):
         actor_encoder, critic_encoder = self.build_encoders()
         normalizer, self.reward_normalizer = None, None
         if self.normalize_observations:
-            normalizer = ObservationNormalizer(self.observation_spec, self.device)
+            normalizer = ObservationNormalizer(self.observation_spec)
         if self.normalize_rewards:
             shape = self.observation_spec.shape
-            self.reward_normalizer = RewardNormalizer(shape, self.gamma, self.device)
+            self.reward_normalizer = RewardNormalizer(shape, self.gamma)
         self.actor = build_actor(
             actor_encoder,
             self.action_spec,
             self.hidden_sizes,
             self.log_std_init,
             normalizer,
-            self.device,
         )
         self.policy = self.build_policy(self.actor)
-        self.critic = OrthogonalNetwork(critic_encoder, 1, self.hidden_sizes, 1.0, self.device)
+        self.critic = OrthogonalNetwork(critic_encoder, 1, self.hidden_sizes, 1.0)
         self.entropy_schedule = optional_schedule(
             "entropy_coefficient",
             self.entropy_coefficient,
@@ -129,8 +128,9 @@ class PPO(OnPolicyAgent):
             self.entropy_coefficient_frames,
         )
         # The schedule determines it from the frames, so checkpoints do not save it.
-        weight = torch.tensor(self.entropy_coefficient, device=self.device)
+        weight = torch.tensor(self.entropy_coefficient)
         self.register_buffer("entropy_weight", weight, persistent=False)
+        self.to(self.device)
         learned = joint_parameters(self.actor, self.critic)
         self.optimizer = adam(learned, self.learning_rate, self.device, self.adam_epsilon)
 

@@ -21,6 +21,7 @@ from agents.modules.encoders import Encoder
 from agents.modules.networks import mlp
 from agents.modules.noisy import NoisyMLP
 from agents.modules.value_based import ValueBasedAgent
+from torchrl_gpu.acting.exploration import Exploration
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.execution.learner import Losses
@@ -70,26 +71,18 @@ class Rainbow(ValueBasedAgent):
     adam_epsilon: hp.AdamEpsilon = 1e-5
     utd_ratio: hp.UTDRatio = 0.25
 
-    def __post_init__(self) -> None:
-        """Build the networks, the policy, the optimizer and the schedule of the weights."""
-        super().__post_init__()
-        start, frames = self.weight_exponent_start, self.weight_exponent_frames
-        self.weight_exponent = LinearSchedule(start, 1.0, frames)
-
     def build_network(self, encoder: Encoder, num_actions: int) -> DistributionNetwork:
         """Return a new network of the return distributions of all actions."""
-        self.values = CategoricalValues(self.value_min, self.value_max, self.atoms, self.device)
         return DistributionNetwork(
             encoder,
             num_actions,
             self.hidden_sizes,
-            self.values,
-            self.device,
+            CategoricalValues(self.value_min, self.value_max, self.atoms),
             dueling=self.dueling,
             noise=self.noise if self.noisy else None,
         )
 
-    def build_exploration(self, num_actions: int) -> nn.Module | None:
+    def build_exploration(self, num_actions: int) -> Exploration | None:
         """Return epsilon-greedy exploration; None if noisy layers explore."""
         return None if self.noisy else super().build_exploration(num_actions)
 
@@ -98,23 +91,24 @@ class Rainbow(ValueBasedAgent):
         """Constructor of a prioritized replay buffer, unless it is turned off."""
         if not self.prioritized:
             return super().replay_type
+        exponent = LinearSchedule(self.weight_exponent_start, 1.0, self.weight_exponent_frames)
         return partial(
             PrioritizedReplayBuffer,
             priority_exponent=self.priority_exponent,
-            weight_exponent=lambda: self.weight_exponent(self.policy.frames),
+            weight_exponent=lambda: exponent(self.policy.frames),
             processes=self.processes,
         )
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/value`, weighted by importance, and the divergences as priorities."""
-        after = batch.get("next")
+        after, values = batch.get("next"), self.network.values
         with torch.no_grad():
             next_logits = self.target_network(after)
             # a* = argmax_a q(s', a), q = z . p; every forward pass draws its own noise
             chooser = self.network(after) if self.double else next_logits
-            next_action = self.values.mean(chooser).argmax(dim=-1)
+            next_action = values.mean(chooser).argmax(dim=-1)
             # d' = Phi_z (R + gamma^n (1 - terminated) z, p'(s', a*)): time limits do not terminate
-            target = self.values.project(
+            target = values.project(
                 _of_action(next_logits, next_action).softmax(dim=-1),
                 after.get("reward"),
                 self.bootstrap_discount(batch),
@@ -126,7 +120,7 @@ class Rainbow(ValueBasedAgent):
         return Losses(
             terms={"loss/value": self.weighted_mean(loss, batch)},
             metrics={
-                "rainbow/value": self.values.mean(logits.detach()).mean(),
+                "rainbow/value": values.mean(logits.detach()).mean(),
                 "rainbow/divergence": loss.detach().mean(),
             },
             priorities=loss.detach().clamp(min=0.0),
@@ -141,7 +135,6 @@ class DistributionNetwork(nn.Module):
         num_actions: number of actions.
         hidden_sizes: widths of the hidden layers; the streams share all but the last.
         values: atoms of the distributions.
-        device: device of the parameters.
         dueling: use separate streams for the value and the advantages.
         noise: initial standard deviation of the weights of the streams, see `NoisyLinear`; None for
             streams without noise.
@@ -153,7 +146,6 @@ class DistributionNetwork(nn.Module):
         num_actions: int,
         hidden_sizes: Sequence[int],
         values: CategoricalValues,
-        device: torch.device,
         *,
         dueling: bool,
         noise: float | None,
@@ -168,13 +160,13 @@ class DistributionNetwork(nn.Module):
         width = self.encoder.width
         if shared_sizes:
             *first, last = shared_sizes
-            self.shared = mlp(width, first, last, device, head=False).append(nn.ReLU())
+            self.shared = mlp(width, first, last, head=False).append(nn.ReLU())
             width = last
 
         def stream(outputs: int) -> nn.Module:
             if noise is None:
-                return mlp(width, [stream_size], outputs, device)
-            return NoisyMLP(width, [stream_size], outputs, device, noise)
+                return mlp(width, [stream_size], outputs)
+            return NoisyMLP(width, [stream_size], outputs, noise)
 
         atoms = len(values.atoms)
         self.head = stream(num_actions * atoms)

@@ -79,27 +79,25 @@ class SAC(OffPolicyAgent):
 
         actor_encoder, critic_encoder = self.build_encoders()
         self.actor = TanhNormalActor(
-            actor_encoder, 2 * action_dim, self.hidden_sizes, self.device, self.actor_layer_norm
+            actor_encoder, 2 * action_dim, self.hidden_sizes, self.actor_layer_norm
         )
         self.policy = self.build_policy(self.actor)
         self.twin_values = TwinValues(self.twins)
         if self.critic == "categorical":
             self.twin_values = TwinDistributions(
-                self.twins, self.value_min, self.value_max, self.atoms, self.device
+                self.twins, self.value_min, self.value_max, self.atoms
             )
         self.critics = Critics(
             critic_encoder,
             action_dim,
             self.hidden_sizes,
-            self.device,
             members=2,
             layer_norm=self.critic_layer_norm,
             outputs=self.twin_values.outputs,
         )
         self.target_critics = TargetNetwork(self.critics, self.target_rate)
-        self.log_temperature = nn.Parameter(
-            torch.tensor(math.log(self.initial_temperature), device=self.device)
-        )
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(self.initial_temperature)))
+        self.to(self.device)
         learned = [*joint_parameters(self.actor, self.critics), self.log_temperature]
         self.optimizer = adam(learned, self.learning_rate, self.device)
 

@@ -49,7 +49,7 @@ def test_the_peer_has_the_settings_of_the_preset(preset: dict[str, Any]) -> None
 def test_the_peer_has_the_network_of_the_preset(preset: dict[str, Any]) -> None:
     encoder = preset["agent"]["encoder"]
     layers = encoder["convolutions"], encoder["channels"], encoder["pixel_features"]
-    ours = PixelEncoder((2, 84, 84), *layers, torch.device("cpu"))
+    ours = PixelEncoder((2, 84, 84), *layers)
     space = gymnasium.spaces.Box(0, 255, (2, 84, 84), np.uint8)
     arguments = PEER["policy_kwargs"]["features_extractor_kwargs"]
     theirs = Convolutions(space, **arguments)

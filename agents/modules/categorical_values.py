@@ -21,7 +21,6 @@ class CategoricalValues(nn.Module):
         value_min: lowest atom, in units of reward.
         value_max: highest atom, in units of reward, above `value_min`.
         atoms: number of atoms, evenly spaced, at least 2.
-        device: device of the atoms.
 
     Attributes:
         atoms: possible returns, float32 `[atoms]`, from `value_min` to `value_max`.
@@ -32,16 +31,14 @@ class CategoricalValues(nn.Module):
 
     atoms: Tensor
 
-    def __init__(
-        self, value_min: float, value_max: float, atoms: int, device: torch.device
-    ) -> None:
+    def __init__(self, value_min: float, value_max: float, atoms: int) -> None:
         super().__init__()
         if value_max <= value_min:
             raise ConfigurationError(f"value_max={value_max}: it must be above {value_min=}")
         self.value_min = value_min
         self.value_max = value_max
         self.spacing = (value_max - value_min) / (atoms - 1)
-        self.register_buffer("atoms", torch.linspace(value_min, value_max, atoms, device=device))
+        self.register_buffer("atoms", torch.linspace(value_min, value_max, atoms))
         self.register_load_state_dict_post_hook(_check_atoms)
 
     def mean(self, logits: Tensor) -> Tensor:

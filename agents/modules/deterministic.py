@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from agents import hyperparameters as hp
@@ -15,7 +14,7 @@ from agents.base import OffPolicyAgent
 from agents.modules.encoders import Encoder
 from agents.modules.networks import EncodedMLP
 from agents.modules.optimization import TargetNetwork, parameter_groups
-from torchrl_gpu.acting.exploration import GaussianNoise
+from torchrl_gpu.acting.exploration import Exploration, GaussianNoise
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.environments.specs import ActionKind
@@ -57,11 +56,12 @@ class DeterministicActorCritic(OffPolicyAgent):
         super().__post_init__()
         actor_encoder, critic_encoder = self.build_encoders()
         action_dim = self.action_spec.shape[-1]
-        self.actor = DeterministicActor(actor_encoder, action_dim, self.hidden_sizes, self.device)
+        self.actor = DeterministicActor(actor_encoder, action_dim, self.hidden_sizes)
         self.target_actor = TargetNetwork(self.actor, self.target_rate, self.target_period)
         self.policy = self.build_policy(self.actor, self.build_exploration())
         self.critic = self.build_critic(critic_encoder, action_dim)
         self.target_critic = TargetNetwork(self.critic, self.target_rate, self.target_period)
+        self.to(self.device)
         groups = parameter_groups(self.actor, self.critic)
         self.optimizer = adam(groups, self.learning_rate, self.device)
 
@@ -69,7 +69,7 @@ class DeterministicActorCritic(OffPolicyAgent):
     def build_critic(self, encoder: Encoder, action_dim: int) -> nn.Module:
         """Return a new critic of actions in [-1, 1]."""
 
-    def build_exploration(self) -> nn.Module:
+    def build_exploration(self) -> Exploration:
         """Return the noise that the policy adds to its actions."""
         return GaussianNoise(LinearSchedule(self.noise_start, self.noise_end, self.noise_frames))
 
@@ -95,10 +95,8 @@ class DeterministicActor(EncodedMLP):
     `outputs` is the number of action dimensions.
     """
 
-    def __init__(
-        self, encoder: Encoder, outputs: int, hidden_sizes: Sequence[int], device: torch.device
-    ) -> None:
-        super().__init__(encoder, outputs, hidden_sizes, device)
+    def __init__(self, encoder: Encoder, outputs: int, hidden_sizes: Sequence[int]) -> None:
+        super().__init__(encoder, outputs, hidden_sizes)
         for parameter in self.network[-1].parameters():
             nn.init.uniform_(parameter, -_LAST_LAYER_BOUND, _LAST_LAYER_BOUND)
 

@@ -54,12 +54,11 @@ class EncoderFactory(Configurable, ABC):
     shared: bool = False
 
     @abstractmethod
-    def build(self, observation_spec: Composite, device: torch.device) -> Encoder:
+    def build(self, observation_spec: Composite) -> Encoder:
         """Return a new encoder.
 
         Args:
             observation_spec: spec of the observations, batch size `[num_envs]`.
-            device: device of the parameters.
 
         Raises:
             ConfigurationError: an observation has a shape or dtype without an encoder.
@@ -119,14 +118,14 @@ class ObservationEncoderFactory(EncoderFactory):
         self.shared = shared
         self.random_shift = random_shift
 
-    def build(self, observation_spec: Composite, device: torch.device) -> JoinedEncoder:
+    def build(self, observation_spec: Composite) -> JoinedEncoder:
         """Return a new encoder of all observations: see `EncoderFactory`."""
         leaves = dict(observation_spec.items(include_nested=True, leaves_only=True))
         if not leaves:
             raise ConfigurationError("observation_spec: an agent needs at least one observation")
         batch_dimensions = len(observation_spec.shape)
         parts: dict[NestedKey, Part] = {
-            key: self._part(key, leaves, batch_dimensions, device)
+            key: self._part(key, leaves, batch_dimensions)
             for key in leaves
             if not _is_mask(key, leaves)
         }
@@ -144,19 +143,16 @@ class ObservationEncoderFactory(EncoderFactory):
         key: NestedKey,
         leaves: dict[NestedKey, TensorSpec],
         batch_dimensions: int,
-        device: torch.device,
     ) -> Part:
         """Return the encoder of one observation."""
         leaf = leaves[key]
         shape = tuple(leaf.shape[batch_dimensions:])
         if len(shape) == 1 and leaf.dtype.is_floating_point:
-            return VectorEncoder(shape[0], self.vector_features, device)
+            return VectorEncoder(shape[0], self.vector_features)
         if len(shape) == 3 and _is_pixels(leaf, batch_dimensions):
-            return PixelEncoder(
-                shape, self.convolutions, self.channels, self.pixel_features, device
-            )
+            return PixelEncoder(shape, self.convolutions, self.channels, self.pixel_features)
         if len(shape) == 2 and leaf.dtype.is_floating_point and mask_of(key) in leaves:
-            return SetEncoder(*shape, self.set_features, device)
+            return SetEncoder(*shape, self.set_features)
         raise ConfigurationError(
             f"observation {key!r} of shape {shape} and type {leaf.dtype}: agents read vectors (D,) "
             f"and sets (K, F) with {mask_of(key)!r} (K,) of floats, and pixels (C, H, W) of uint8 "
@@ -225,17 +221,16 @@ class VectorEncoder(nn.Module):
     Args:
         inputs: length of the vector (D).
         features: width of the layer; None passes the vector unchanged.
-        device: device of the parameters.
     """
 
-    def __init__(self, inputs: int, features: int | None, device: torch.device) -> None:
+    def __init__(self, inputs: int, features: int | None) -> None:
         super().__init__()
         self.width = inputs if features is None else features
         self.is_unchanged = features is None
         self.layer = (
             nn.Identity()
             if features is None
-            else nn.Sequential(nn.Linear(inputs, features, device=device), nn.ReLU())
+            else nn.Sequential(nn.Linear(inputs, features), nn.ReLU())
         )
 
     def forward(self, vector: Tensor) -> Tensor:
@@ -252,12 +247,11 @@ class SetEncoder(nn.Module):
         elements: maximum number of elements (K).
         inputs: number of values per element (F).
         features: width of the layer.
-        device: device of the parameters.
     """
 
-    def __init__(self, elements: int, inputs: int, features: int, device: torch.device) -> None:
+    def __init__(self, elements: int, inputs: int, features: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(inputs, features, device=device)
+        self.linear = nn.Linear(inputs, features)
         self.width = elements * features
 
     def forward(self, elements: Tensor, mask: Tensor) -> Tensor:

@@ -20,13 +20,11 @@ class EnsembleLinear(nn.Module):
     Each member is initialized as `nn.Linear` is, with its own random draw.
     """
 
-    def __init__(
-        self, members: int, inputs: int, outputs: int, device: torch.device | None = None
-    ) -> None:
+    def __init__(self, members: int, inputs: int, outputs: int) -> None:
         super().__init__()
         bound = 1.0 / math.sqrt(inputs)
-        self.weight = nn.Parameter(torch.empty(members, inputs, outputs, device=device))
-        self.bias = nn.Parameter(torch.empty(members, 1, outputs, device=device))
+        self.weight = nn.Parameter(torch.empty(members, inputs, outputs))
+        self.bias = nn.Parameter(torch.empty(members, 1, outputs))
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
@@ -67,7 +65,6 @@ def mlp(
     inputs: int,
     hidden_sizes: Sequence[int],
     outputs: int,
-    device: torch.device,
     members: int | None = None,
     layer_norm: bool = False,
     head: bool = True,
@@ -78,7 +75,6 @@ def mlp(
         inputs: width of the input.
         hidden_sizes: widths of the hidden layers.
         outputs: width of the output.
-        device: device of the parameters.
         members: number of networks side by side, `[members, B, inputs] -> [members, B, outputs]`;
             None for one network, `[*B, inputs] -> [*B, outputs]`.
         layer_norm: apply layer normalization before each ReLU.
@@ -88,21 +84,19 @@ def mlp(
     layers: list[nn.Module] = []
     width = inputs
     for hidden in hidden_sizes:
-        layers.append(_linear(width, hidden, device, members, head=False))
+        layers.append(_linear(width, hidden, members, head=False))
         if layer_norm:
-            layers.append(nn.LayerNorm(hidden, device=device))
+            layers.append(nn.LayerNorm(hidden))
         layers.append(ReLU())
         width = hidden
-    layers.append(_linear(width, outputs, device, members, head))
+    layers.append(_linear(width, outputs, members, head))
     return nn.Sequential(*layers)
 
 
-def _linear(
-    inputs: int, outputs: int, device: torch.device, members: int | None, head: bool
-) -> nn.Module:
+def _linear(inputs: int, outputs: int, members: int | None, head: bool) -> nn.Module:
     if members is None:
-        return (Head if head else nn.Linear)(inputs, outputs, device=device)
-    return (EnsembleHead if head else EnsembleLinear)(members, inputs, outputs, device=device)
+        return (Head if head else nn.Linear)(inputs, outputs)
+    return (EnsembleHead if head else EnsembleLinear)(members, inputs, outputs)
 
 
 class EncodedMLP(nn.Module):
@@ -112,7 +106,6 @@ class EncodedMLP(nn.Module):
         encoder: encoder of the observations.
         outputs: width of the output.
         hidden_sizes: widths of the hidden layers.
-        device: device of the parameters.
         layer_norm: apply layer normalization before each ReLU.
     """
 
@@ -121,12 +114,11 @@ class EncodedMLP(nn.Module):
         encoder: Encoder,
         outputs: int,
         hidden_sizes: Sequence[int],
-        device: torch.device,
         layer_norm: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.network = mlp(encoder.width, hidden_sizes, outputs, device, layer_norm=layer_norm)
+        self.network = mlp(encoder.width, hidden_sizes, outputs, layer_norm=layer_norm)
 
     def forward(self, observation: Observations) -> Tensor:
         """Return `[*B, outputs]`."""
@@ -140,7 +132,6 @@ class Critics(nn.Module):
         encoder: encoder of s.
         action_dim: number of action dimensions.
         hidden_sizes: widths of the hidden layers.
-        device: device of the parameters.
         members: number of networks.
         layer_norm: apply layer normalization before each ReLU.
         outputs: number of outputs of each network: 1 for a value.
@@ -151,7 +142,6 @@ class Critics(nn.Module):
         encoder: Encoder,
         action_dim: int,
         hidden_sizes: Sequence[int],
-        device: torch.device,
         members: int,
         layer_norm: bool = False,
         outputs: int = 1,
@@ -160,7 +150,7 @@ class Critics(nn.Module):
         self.members = members
         self.encoder = encoder
         inputs = self.encoder.width + action_dim
-        self.network = mlp(inputs, hidden_sizes, outputs, device, members, layer_norm)
+        self.network = mlp(inputs, hidden_sizes, outputs, members, layer_norm)
 
     def forward(self, observation: Observations, action: Tensor) -> Tensor:
         """Return values `[members, B, outputs]` for actions `[B, action_dim]` in [-1, 1]."""

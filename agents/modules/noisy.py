@@ -25,16 +25,15 @@ class NoisyLinear(nn.Linear):
     Args:
         inputs: width of the input.
         outputs: width of the output.
-        device: device of the parameters.
         sigma: initial standard deviation of the weights (sigma_0), in units of 1 / sqrt(inputs).
     """
 
-    def __init__(self, inputs: int, outputs: int, device: torch.device, sigma: float = 0.5) -> None:
-        super().__init__(inputs, outputs, device=device)
+    def __init__(self, inputs: int, outputs: int, sigma: float = 0.5) -> None:
+        super().__init__(inputs, outputs)
         # mu ~ U(-1 / sqrt(p), 1 / sqrt(p)), as nn.Linear has it; sigma = sigma_0 / sqrt(p)  (3.2)
         start = sigma / math.sqrt(inputs)
-        self.weight_sigma = nn.Parameter(torch.full((outputs, inputs), start, device=device))
-        self.bias_sigma = nn.Parameter(torch.full((outputs,), start, device=device))
+        self.weight_sigma = nn.Parameter(torch.full((outputs, inputs), start))
+        self.bias_sigma = nn.Parameter(torch.full((outputs,), start))
 
     def forward(self, inputs: Tensor, noisy: bool = True) -> Tensor:
         """Map `[*B, inputs]` to `[*B, outputs]`, by the mean weights alone if not `noisy`."""
@@ -63,7 +62,6 @@ class NoisyMLP(nn.Module):
         inputs: width of the input.
         hidden_sizes: widths of the hidden layers.
         outputs: width of the output.
-        device: device of the parameters.
         sigma: initial standard deviation of the weights, see `NoisyLinear`.
     """
 
@@ -72,13 +70,12 @@ class NoisyMLP(nn.Module):
         inputs: int,
         hidden_sizes: Sequence[int],
         outputs: int,
-        device: torch.device,
         sigma: float = 0.5,
     ) -> None:
         super().__init__()
         widths = [inputs, *hidden_sizes]
-        self.hidden = nn.ModuleList(NoisyLinear(*ends, device, sigma) for ends in pairwise(widths))
-        self.output = NoisyHead(widths[-1], outputs, device, sigma)
+        self.hidden = nn.ModuleList(NoisyLinear(*ends, sigma) for ends in pairwise(widths))
+        self.output = NoisyHead(widths[-1], outputs, sigma)
 
     def forward(self, inputs: Tensor, noisy: bool = True) -> Tensor:
         """Map `[*B, inputs]` to `[*B, outputs]`, by the mean weights alone if not `noisy`."""

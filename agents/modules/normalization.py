@@ -36,18 +36,17 @@ class RunningMoments(nn.Module):
 
     Args:
         size: number of components of a sample (D).
-        device: device of the statistics.
     """
 
     count: Tensor
     mean: Tensor
     variance: Tensor
 
-    def __init__(self, size: int, device: torch.device) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.register_buffer("count", torch.zeros((), device=device))
-        self.register_buffer("mean", torch.zeros(size, device=device))
-        self.register_buffer("variance", torch.ones(size, device=device))
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("variance", torch.ones(size))
 
     @torch.no_grad()
     def update(
@@ -96,10 +95,9 @@ class ObservationNormalizer(nn.Module):
 
     Args:
         observation_spec: spec of the observations, batch size `[num_envs]`.
-        device: device of the statistics.
     """
 
-    def __init__(self, observation_spec: Composite, device: torch.device) -> None:
+    def __init__(self, observation_spec: Composite) -> None:
         super().__init__()
         leaves = dict(observation_spec.items(include_nested=True, leaves_only=True))
         batch_dimensions = len(observation_spec.shape)
@@ -109,7 +107,7 @@ class ObservationNormalizer(nn.Module):
             for key, leaf in leaves.items()
             if len(leaf.shape) == batch_dimensions + 1 and leaf.dtype.is_floating_point
         ]
-        self._of_vectors = [RunningMoments(leaves[key].shape[-1], device) for key in self.vectors]
+        self._of_vectors = [RunningMoments(leaves[key].shape[-1]) for key in self.vectors]
         self.moments = nn.ModuleList(self._of_vectors)
 
     def forward(self, observation: Observations) -> Observations:
@@ -139,16 +137,15 @@ class RewardNormalizer(nn.Module):
     Args:
         batch_size: batch size of the environment, `[num_envs]`.
         gamma: discount factor per environment step, 0 to 1.
-        device: device of the statistics.
     """
 
     discounted: Tensor
 
-    def __init__(self, batch_size: torch.Size, gamma: float, device: torch.device) -> None:
+    def __init__(self, batch_size: torch.Size, gamma: float) -> None:
         super().__init__()
         self.gamma = gamma
-        self.moments = RunningMoments(1, device)
-        self.register_buffer("discounted", torch.zeros(*batch_size, 1, device=device))
+        self.moments = RunningMoments(1)
+        self.register_buffer("discounted", torch.zeros(*batch_size, 1))
 
     @torch.no_grad()
     def forward(

@@ -23,14 +23,14 @@ class Style(NamedTuple):
     Attributes:
         channels: default output channels of each convolution or residual block.
         features: default width of the linear layer behind the convolutions.
-        convolve: builds the convolutions, from input channels, output channels and device.
-        finish: builds the layers behind the linear layer, from its width and the device.
+        convolve: builds the convolutions, from input and output channels.
+        finish: builds the layers behind the linear layer, from its width.
     """
 
     channels: tuple[int, ...]
     features: int
-    convolve: Callable[[int, Sequence[int], torch.device], list[nn.Module]]
-    finish: Callable[[int, torch.device], list[nn.Module]]
+    convolve: Callable[[int, Sequence[int]], list[nn.Module]]
+    finish: Callable[[int], list[nn.Module]]
 
 
 class PixelEncoder(nn.Module):
@@ -41,7 +41,6 @@ class PixelEncoder(nn.Module):
         style: key of the network in `STYLES`.
         channels: output channels of each convolution or block; None for the default of the style.
         features: width of the linear layer; None for the default of the style.
-        device: device of the parameters.
 
     Raises:
         ConfigurationError: the images are too small for the convolutions.
@@ -53,13 +52,12 @@ class PixelEncoder(nn.Module):
         style: Convolutions,
         channels: Sequence[int] | None,
         features: int | None,
-        device: torch.device,
     ) -> None:
         super().__init__()
         inputs, height, width = shape
         chosen = STYLES[style]
         self.width = features or chosen.features
-        convolutions = chosen.convolve(inputs, channels or chosen.channels, device)
+        convolutions = chosen.convolve(inputs, channels or chosen.channels)
         size = _output_size(convolutions, height) * _output_size(convolutions, width)
         if size == 0:
             raise ConfigurationError(
@@ -67,9 +65,9 @@ class PixelEncoder(nn.Module):
                 "small for these convolutions"
             )
         outputs = (channels or chosen.channels)[-1] * size
-        linear = nn.Linear(outputs, self.width, device=device)
+        linear = nn.Linear(outputs, self.width)
         self.network = nn.Sequential(
-            *convolutions, nn.Flatten(), linear, *chosen.finish(self.width, device)
+            *convolutions, nn.Flatten(), linear, *chosen.finish(self.width)
         )
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -85,16 +83,15 @@ class ResidualBlock(nn.Module):
 
     Args:
         channels: number of channels of input and output.
-        device: device of the parameters.
     """
 
-    def __init__(self, channels: int, device: torch.device) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
             nn.ReLU(),
-            nn.Conv2d(channels, channels, 3, padding=1, device=device),
+            nn.Conv2d(channels, channels, 3, padding=1),
             nn.ReLU(),
-            nn.Conv2d(channels, channels, 3, padding=1, device=device),
+            nn.Conv2d(channels, channels, 3, padding=1),
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -116,14 +113,14 @@ def check_channels(style: Convolutions, channels: Sequence[int] | None) -> None:
 
 def _plain(
     kernels: Sequence[int], strides: Sequence[int], padding: int = 0
-) -> Callable[[int, Sequence[int], torch.device], list[nn.Module]]:
+) -> Callable[[int, Sequence[int]], list[nn.Module]]:
     """Return a builder of convolutions with ReLU; the last kernel and stride repeat."""
 
-    def convolve(inputs: int, channels: Sequence[int], device: torch.device) -> list[nn.Module]:
+    def convolve(inputs: int, channels: Sequence[int]) -> list[nn.Module]:
         layers: list[nn.Module] = []
         for number, outputs in enumerate(channels):
             kernel, stride = (sizes[min(number, len(sizes) - 1)] for sizes in (kernels, strides))
-            convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding, device=device)
+            convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding)
             layers += [convolution, nn.ReLU()]
             inputs = outputs
         return layers
@@ -131,29 +128,29 @@ def _plain(
     return convolve
 
 
-def _impala(inputs: int, channels: Sequence[int], device: torch.device) -> list[nn.Module]:
+def _impala(inputs: int, channels: Sequence[int]) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for outputs in channels:
         layers += [
-            nn.Conv2d(inputs, outputs, 3, padding=1, device=device),
+            nn.Conv2d(inputs, outputs, 3, padding=1),
             nn.MaxPool2d(3, stride=2, padding=1),
-            ResidualBlock(outputs, device),
-            ResidualBlock(outputs, device),
+            ResidualBlock(outputs),
+            ResidualBlock(outputs),
         ]
         inputs = outputs
     return [*layers, nn.ReLU()]
 
 
-def _rectified(width: int, device: torch.device) -> list[nn.Module]:
+def _rectified(width: int) -> list[nn.Module]:
     return [nn.ReLU()]
 
 
-def _normalized(width: int, device: torch.device) -> list[nn.Module]:
-    return [nn.LayerNorm(width, device=device), nn.ReLU()]
+def _normalized(width: int) -> list[nn.Module]:
+    return [nn.LayerNorm(width), nn.ReLU()]
 
 
-def _squashed(width: int, device: torch.device) -> list[nn.Module]:
-    return [nn.LayerNorm(width, device=device), nn.Tanh()]
+def _squashed(width: int) -> list[nn.Module]:
+    return [nn.LayerNorm(width), nn.Tanh()]
 
 
 STYLES: dict[Convolutions, Style] = {

@@ -21,15 +21,14 @@ class CosineEmbedding(nn.Module):
     Args:
         cosines: number of cosines, i = 0 .. cosines - 1.
         width: number of features.
-        device: device of the parameters.
     """
 
     frequencies: Tensor
 
-    def __init__(self, cosines: int, width: int, device: torch.device) -> None:
+    def __init__(self, cosines: int, width: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(cosines, width, device=device)
-        frequencies = math.pi * torch.arange(cosines, dtype=torch.float32, device=device)
+        self.linear = nn.Linear(cosines, width)
+        frequencies = math.pi * torch.arange(cosines, dtype=torch.float32)
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, fractions: Tensor) -> Tensor:
@@ -47,10 +46,9 @@ def draw_fractions(shape: tuple[int, ...], risk_level: float, device: torch.devi
     return fractions if risk_level == 1.0 else risk_level * fractions
 
 
-def midpoints(count: int, risk_level: float, device: torch.device) -> Tensor:
+def midpoints(count: int, risk_level: float) -> Tensor:
     """Return the midpoints `[count]` of equal parts of [0, risk_level], for repeatable means."""
-    parts = torch.arange(count, dtype=torch.float32, device=device)
-    return (parts + 0.5) * (risk_level / count)
+    return (torch.arange(count, dtype=torch.float32) + 0.5) * (risk_level / count)
 
 
 def quantile_huber_loss(values: Tensor, fractions: Tensor, targets: Tensor, kappa: float) -> Tensor:

@@ -12,42 +12,31 @@ from torchrl.data import TensorSpec
 
 from agents.modules import categorical, clipped_normal
 from agents.modules.encoders import Encoder
-from agents.modules.networks import mlp
+from agents.modules.networks import EncodedMLP
 from agents.modules.normalization import ObservationNormalizer
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.environments.specs import action_kind
 
 
-class OrthogonalNetwork(nn.Module):
-    """An encoder and a multilayer perceptron with orthogonal weights and biases of 0.
+class OrthogonalNetwork(EncodedMLP):
+    """A multilayer perceptron behind an encoder, with orthogonal weights and biases of 0.
 
     Args:
         encoder: encoder of the observations.
         outputs: width of the output.
         hidden_sizes: widths of the hidden layers.
         output_gain: gain of the weights of the last layer; the other layers have gain sqrt(2).
-        device: device of the parameters.
     """
 
     def __init__(
-        self,
-        encoder: Encoder,
-        outputs: int,
-        hidden_sizes: Sequence[int],
-        output_gain: float,
-        device: torch.device,
+        self, encoder: Encoder, outputs: int, hidden_sizes: Sequence[int], output_gain: float
     ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.network = mlp(self.encoder.width, hidden_sizes, outputs, device)
-        *hidden, last = (layer for layer in self.network if isinstance(layer, nn.Linear))
-        for layer in hidden:
-            _initialize(layer, math.sqrt(2.0))
-        _initialize(last, output_gain)
-
-    def forward(self, observation: Observations) -> Tensor:
-        """Return `[*B, outputs]`."""
-        return self.network(self.encoder(observation))
+        super().__init__(encoder, outputs, hidden_sizes)
+        for layer in self.network:
+            if isinstance(layer, nn.Linear):
+                gain = output_gain if layer is self.network[-1] else math.sqrt(2.0)
+                nn.init.orthogonal_(layer.weight, gain)
+                nn.init.zeros_(layer.bias)
 
 
 class StochasticActor(nn.Module, ABC):
@@ -136,7 +125,6 @@ def build_actor(
     hidden_sizes: Sequence[int],
     log_std_init: float,
     normalizer: ObservationNormalizer | None,
-    device: torch.device,
 ) -> StochasticActor:
     """Build the actor for a kind of action, with a last layer so small that no action stands out.
 
@@ -146,21 +134,12 @@ def build_actor(
         hidden_sizes: widths of the hidden layers.
         log_std_init: initial log standard deviation of continuous actions.
         normalizer: normalizer of the observations; None passes them unchanged.
-        device: device of the parameters.
     """
 
     def network(outputs: int) -> OrthogonalNetwork:
-        return OrthogonalNetwork(encoder, outputs, hidden_sizes, 0.01, device)
+        return OrthogonalNetwork(encoder, outputs, hidden_sizes, 0.01)
 
     if action_kind(action_spec) == "discrete":
         return CategoricalActor(network(action_spec.space.n), normalizer)
-    log_std = torch.full(action_spec.shape[-1:], log_std_init, device=device)
+    log_std = torch.full(action_spec.shape[-1:], log_std_init)
     return ClippedNormalActor(network(action_spec.shape[-1]), normalizer, log_std)
-
-
-@torch.no_grad()
-def _initialize(layer: nn.Linear, gain: float) -> None:
-    # Drawn on the host, because not every accelerator has the QR decomposition that it needs.
-    weight = torch.empty(layer.weight.shape)
-    layer.weight.copy_(nn.init.orthogonal_(weight, gain))
-    layer.bias.zero_()

@@ -82,18 +82,15 @@ class TwinDistributions(TwinValues):
         value_min: lowest atom, in units of reward.
         value_max: highest atom, in units of reward, above `value_min`.
         atoms: number of atoms, at least 2.
-        device: device of the atoms.
 
     Raises:
         ConfigurationError: `value_max` is not above `value_min`.
     """
 
-    def __init__(
-        self, twins: Twins, value_min: float, value_max: float, atoms: int, device: torch.device
-    ) -> None:
+    def __init__(self, twins: Twins, value_min: float, value_max: float, atoms: int) -> None:
         super().__init__(twins)
         self.outputs = atoms
-        self.categories = CategoricalValues(value_min, value_max, atoms, device)
+        self.categories = CategoricalValues(value_min, value_max, atoms)
 
     def values(self, outputs: Tensor) -> Tensor:
         """Return the means `[2, B, 1]` of the distributions, for logits `[2, B, atoms]`."""

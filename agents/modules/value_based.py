@@ -12,7 +12,7 @@ from agents import hyperparameters as hp
 from agents.base import OffPolicyAgent
 from agents.modules.encoders import Encoder
 from agents.modules.optimization import TargetNetwork
-from torchrl_gpu.acting.exploration import EpsilonGreedy
+from torchrl_gpu.acting.exploration import EpsilonGreedy, Exploration
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.adam import adam
@@ -48,6 +48,7 @@ class ValueBasedAgent(OffPolicyAgent):
         self.network = self.build_network(self.build_encoder(), num_actions)
         self.target_network = TargetNetwork(self.network, self.target_rate, self.target_period)
         self.policy = self.build_policy(self.network, self.build_exploration(num_actions))
+        self.to(self.device)
         self.optimizer = adam(
             self.network.parameters(), self.learning_rate, self.device, self.adam_epsilon
         )
@@ -56,7 +57,7 @@ class ValueBasedAgent(OffPolicyAgent):
     def build_network(self, encoder: Encoder, num_actions: int) -> nn.Module:
         """Return a new network of the values of all actions; it is the actor of the policy."""
 
-    def build_exploration(self, num_actions: int) -> nn.Module | None:
+    def build_exploration(self, num_actions: int) -> Exploration | None:
         """Return the exploration of the policy; None for a network that explores by itself."""
         epsilon = LinearSchedule(self.epsilon_start, self.epsilon_end, self.epsilon_frames)
         return EpsilonGreedy(num_actions, epsilon)

@@ -38,15 +38,15 @@ class Mean(EncoderFactory):
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
 
-    def build(self, observation_spec: Composite, device: torch.device) -> Encoder:
-        return MeanEncoder(self.scale, device)
+    def build(self, observation_spec: Composite) -> Encoder:
+        return MeanEncoder(self.scale)
 
 
 class MeanEncoder(Encoder):
-    def __init__(self, scale: float, device: torch.device) -> None:
+    def __init__(self, scale: float) -> None:
         super().__init__()
         self.width = 1
-        self.scale = nn.Parameter(torch.tensor(scale, device=device))
+        self.scale = nn.Parameter(torch.tensor(scale))
 
     def forward(self, observation: Observations) -> Tensor:
         mean = observation["pixels"].to(torch.float32).mean(dim=(-3, -2, -1))
@@ -180,7 +180,7 @@ def test_random_shifts_change_the_gradient_step_but_not_the_policy(case: Case) -
 
 
 class NoEncoder(EncoderFactory):
-    def build(self, observation_spec: Composite, device: torch.device) -> Encoder:
+    def build(self, observation_spec: Composite) -> Encoder:
         return nn.Identity()  # type: ignore[return-value]
 
 

@@ -74,8 +74,8 @@ def test_double_decides_which_network_chooses_the_next_action(
     losses = agent.loss(batch)
 
     expected = torch.full((BATCH,), next_value)
-    target = agent.values.project(
-        (-5.0 * (agent.values.atoms - expected.unsqueeze(1)).abs()).softmax(-1),
+    target = agent.network.values.project(
+        (-5.0 * (agent.network.values.atoms - expected.unsqueeze(1)).abs()).softmax(-1),
         batch["next", "reward"],
         0.5 * (~batch["next", "terminated"]),
     )
@@ -112,7 +112,9 @@ def test_noise_explores_in_train_mode_only() -> None:
 
     agent.policy.eval()
     assert torch.equal(act(), act())
-    assert torch.equal(act(), agent.values.mean(agent.network(observation, noisy=False)).argmax(-1))
+    assert torch.equal(
+        act(), agent.network.values.mean(agent.network(observation, noisy=False)).argmax(-1)
+    )
     agent.policy.train()
     assert any(not torch.equal(act(), act()) for _ in range(5))
 

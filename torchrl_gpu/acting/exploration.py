@@ -2,50 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchrl_gpu.acting.schedules import LinearSchedule
 
+# Maps the actions of an actor and the frames so far, `[]`, to exploring actions.
+Exploration: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
-class EpsilonGreedy(nn.Module):
+
+@dataclass(frozen=True)
+class EpsilonGreedy:
     """Replaces each action, with probability epsilon, by an action drawn uniformly from all.
 
-    Args:
+    Attributes:
         num_actions: number of discrete actions, at least 1.
         epsilon: schedule over frames of the probability of a random action, 0 to 1.
     """
 
-    def __init__(self, num_actions: int, epsilon: LinearSchedule) -> None:
-        super().__init__()
-        self.num_actions = num_actions
-        self.epsilon = epsilon
+    num_actions: int
+    epsilon: LinearSchedule
 
-    def forward(self, action: Tensor, frames: Tensor) -> Tensor:
+    def __call__(self, action: Tensor, frames: Tensor) -> Tensor:
         """Return exploring actions for greedy ones, both `[*B]` int64, after `frames` `[]`."""
         explores = torch.rand(action.shape, device=action.device) < self.epsilon(frames)
         random = torch.randint(self.num_actions, action.shape, device=action.device)
         return torch.where(explores, random, action)
 
 
-class GaussianNoise(nn.Module):
+@dataclass(frozen=True)
+class GaussianNoise:
     """Adds independent normal noise to each component of an action.
 
-    Args:
+    Attributes:
         scale: schedule over frames of the standard deviation, for actions in [-1, 1].
     """
 
-    def __init__(self, scale: LinearSchedule) -> None:
-        super().__init__()
-        self.scale = scale
+    scale: LinearSchedule
 
-    def forward(self, action: Tensor, frames: Tensor) -> Tensor:
+    def __call__(self, action: Tensor, frames: Tensor) -> Tensor:
         """Return actions `[*B, action_dim]` with noise, clamped to [-1, 1], after `frames` `[]`."""
         noise = self.scale(frames) * torch.randn_like(action)
         return (action + noise).clamp(-1.0, 1.0)
 
 
-class MixedNoise(nn.Module):
+@dataclass(frozen=True)
+class MixedNoise:
     """Adds normal noise whose scale differs from environment to environment.
 
     Some environments follow the policy closely while others explore widely, whatever the stage of
@@ -54,17 +60,15 @@ class MixedNoise(nn.Module):
     Source: Li et al., "Parallel Q-Learning: Scaling Off-policy Reinforcement Learning under
     Massively Parallel Simulation", arXiv 2307.12983, mixed exploration.
 
-    Args:
+    Attributes:
         low: standard deviation in the first environment, at least 0, for actions in [-1, 1].
         high: standard deviation in the last environment, at least 0, for actions in [-1, 1].
     """
 
-    def __init__(self, low: float, high: float) -> None:
-        super().__init__()
-        self.low = low
-        self.high = high
+    low: float
+    high: float
 
-    def forward(self, action: Tensor, frames: Tensor) -> Tensor:
+    def __call__(self, action: Tensor, frames: Tensor) -> Tensor:
         """Return actions `[*B, action_dim]` with noise, clamped to [-1, 1].
 
         The first batch dimension counts environments; `frames` `[]` has no effect.

@@ -8,9 +8,10 @@ from typing import Protocol
 import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import Tensor, nn
+from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
+from torchrl_gpu.acting.exploration import Exploration
 from torchrl_gpu.environments.specs import action_bounds, action_kind
 
 # Observations `[*B, ...]` by their key in the observation spec: a tuple for a nested observation. A
@@ -48,9 +49,7 @@ class PolicyWrapper(TensorDictModuleBase):
         observation_spec: spec of the observations that the actor reads.
         action_spec: spec of the actions: bounded and continuous `[*B, action_dim]`, where actions
             in [-1, 1] are mapped onto the bounds; or discrete `[*B]`.
-        device: device of the policy.
-        exploration: module that maps the actor's actions and the frames so far to exploring
-            actions in train mode; None for an actor that explores by itself.
+        exploration: makes actions explore in train mode; None for an actor that explores by itself.
 
     Attributes:
         frames: number of environment steps taken in train mode so far, int64 `[]`, by which
@@ -71,8 +70,7 @@ class PolicyWrapper(TensorDictModuleBase):
         actor: Actor,
         observation_spec: Composite,
         action_spec: TensorSpec,
-        device: torch.device,
-        exploration: nn.Module | None = None,
+        exploration: Exploration | None = None,
     ) -> None:
         super().__init__()
         self.is_continuous = action_kind(action_spec) == "continuous"
@@ -80,10 +78,10 @@ class PolicyWrapper(TensorDictModuleBase):
         self.exploration = exploration
         self.in_keys = list(observation_spec.keys(include_nested=True, leaves_only=True))
         self.out_keys = ["action"]
-        self.register_buffer("frames", torch.zeros((), dtype=torch.int64, device=device))
+        self.register_buffer("frames", torch.zeros((), dtype=torch.int64))
         self._has_unit_bounds = True
         if self.is_continuous:
-            low, high = (bound.to(device) for bound in action_bounds(action_spec))
+            low, high = action_bounds(action_spec)
             self.register_buffer("action_center", (high + low) / 2)
             self.register_buffer("action_half_range", (high - low) / 2)
             self._find_units()

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchrl_gpu.errors import ConfigurationError
 
 
-class LinearSchedule(nn.Module):
+@dataclass(frozen=True)
+class LinearSchedule:
     """Linear interpolation between two values over frames, constant afterwards.
 
-    Args:
+    Attributes:
         start: value at frame 0.
         end: value from frame `frames` on.
         frames: length of the schedule in environment steps, at least 1.
     """
 
-    def __init__(self, start: float, end: float, frames: int) -> None:
-        super().__init__()
-        self.start = start
-        self.end = end
-        self.frames = frames
+    start: float
+    end: float
+    frames: int
 
-    def forward(self, frames: Tensor) -> Tensor:
+    def __call__(self, frames: Tensor) -> Tensor:
         """Return the value, float32 `[]`, after `frames` `[]` environment steps."""
         progress = (frames.to(torch.float32) / self.frames).clamp(max=1.0)
         return self.start + (self.end - self.start) * progress

@@ -108,9 +108,8 @@ def _matrix_product(device: torch.device) -> Call:
 
 def _policy_step(device: torch.device) -> Call:
     observed = Composite(observation=Unbounded((1, _OBSERVATION_DIM)), shape=(1,))
-    policy = PolicyWrapper(
-        _Actor().to(device), observed, Bounded(-1.0, 1.0, (1, _ACTION_DIM)), device
-    ).eval()
+    policy = PolicyWrapper(_Actor(), observed, Bounded(-1.0, 1.0, (1, _ACTION_DIM)))
+    policy.eval().to(device)
     observation = torch.rand(_OBSERVATIONS, _OBSERVATION_DIM).to(device)
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 def five() -> CategoricalValues:
     """Atoms -2, -1, 0, 1, 2."""
-    return CategoricalValues(-2.0, 2.0, 5, CPU)
+    return CategoricalValues(-2.0, 2.0, 5)
 
 
 def project(probabilities: list[float], reward: float, discount: float) -> Tensor:
@@ -69,7 +69,7 @@ def test_projection_by_hand(
 
 def test_projection_of_a_batch_equals_the_loop_of_the_paper() -> None:
     torch.manual_seed(0)
-    values = CategoricalValues(-7.0, 13.0, 51, CPU)
+    values = CategoricalValues(-7.0, 13.0, 51)
     probabilities = torch.randn(64, 51).softmax(-1)
     reward, discount = 5 * torch.randn(64, 1), torch.rand(64, 1).round(decimals=1)
     expected = torch.zeros(64, 51)
@@ -88,7 +88,7 @@ def test_projection_of_a_batch_equals_the_loop_of_the_paper() -> None:
 
 def test_projection_without_clipping_keeps_the_mean() -> None:
     torch.manual_seed(0)
-    values = CategoricalValues(-10.0, 10.0, 51, CPU)
+    values = CategoricalValues(-10.0, 10.0, 51)
     logits = torch.randn(32, 51)
     reward, discount = torch.rand(32, 1), torch.full((32, 1), 0.9)
     projected = values.project(logits.softmax(-1), reward, discount)
@@ -120,7 +120,7 @@ def test_divergence_has_the_gradient_of_the_cross_entropy() -> None:
 
 
 def test_projection_reads_nothing_back_to_the_host(accelerator: torch.device) -> None:
-    values = CategoricalValues(-2.0, 2.0, 5, accelerator)
+    values = CategoricalValues(-2.0, 2.0, 5).to(accelerator)
     logits = torch.randn(8, 5, device=accelerator)
     reward = torch.randn(8, 1, device=accelerator)
     with count_host_reads() as counter:
@@ -131,4 +131,4 @@ def test_projection_reads_nothing_back_to_the_host(accelerator: torch.device) ->
 
 def test_an_empty_range_of_atoms_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="value_max"):
-        CategoricalValues(1.0, 1.0, 5, CPU)
+        CategoricalValues(1.0, 1.0, 5)

@@ -27,7 +27,7 @@ def spec_of(leaves: dict[str, TensorSpec]) -> Composite:
 
 
 def build(leaves: dict[str, TensorSpec], **settings: Any) -> Encoder:
-    return ObservationEncoderFactory(**settings).build(spec_of(leaves), CPU)
+    return ObservationEncoderFactory(**settings).build(spec_of(leaves))
 
 
 @pytest.mark.parametrize("leaves", [VECTOR, PIXELS, SET, {**VECTOR, **PIXELS, **SET}])
@@ -52,7 +52,7 @@ def test_vectors_are_concatenated_unchanged_also_under_nested_keys() -> None:
     )
     observation = TensorDict({"a": torch.ones(ENVS, 3), "nested": {"b": torch.zeros(ENVS, 2)}})
     assert (
-        ObservationEncoderFactory().build(spec, CPU)(observation).tolist()
+        ObservationEncoderFactory().build(spec)(observation).tolist()
         == [[1.0, 1.0, 1.0, 0.0, 0.0]] * ENVS
     )
 

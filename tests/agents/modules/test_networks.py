@@ -31,7 +31,7 @@ def test_ensemble_is_initialized_like_a_linear_layer() -> None:
 
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_mlp_takes_any_leading_dimensions(layer_norm: bool) -> None:
-    network = mlp(3, [8, 8], 2, CPU, layer_norm=layer_norm)
+    network = mlp(3, [8, 8], 2, layer_norm=layer_norm)
     inputs = torch.randn(5, 4, 3)
     outputs = network(inputs)
     assert outputs.shape == (5, 4, 2)
@@ -40,7 +40,7 @@ def test_mlp_takes_any_leading_dimensions(layer_norm: bool) -> None:
 
 def test_critics_are_networks_side_by_side_behind_one_encoder() -> None:
     spec = Composite(observation=Unbounded((4, 3)), shape=(4,))
-    critics = Critics(DEFAULT_ENCODER.build(spec, CPU), 2, [8], CPU, members=2)
+    critics = Critics(DEFAULT_ENCODER.build(spec), 2, [8], members=2)
     batch = TensorDict({"observation": torch.randn(7, 3)}, [7])
     values = critics(batch, torch.randn(7, 2))
     assert values.shape == (2, 7, 1)
@@ -49,7 +49,7 @@ def test_critics_are_networks_side_by_side_behind_one_encoder() -> None:
 
 def test_a_frozen_network_passes_gradients_to_its_inputs_only() -> None:
     spec = Composite(observation=Unbounded((4, 3)), shape=(4,))
-    critics = Critics(DEFAULT_ENCODER.build(spec, CPU), 2, [8], CPU, members=1)
+    critics = Critics(DEFAULT_ENCODER.build(spec), 2, [8], members=1)
     batch = TensorDict({"observation": torch.randn(7, 3)}, [7])
     action = torch.randn(7, 2, requires_grad=True)
     values = frozen(critics, batch, action)

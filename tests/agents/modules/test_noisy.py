@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 
 def test_initial_weights_are_those_of_the_paper() -> None:
-    layer = NoisyLinear(64, 3, CPU, sigma=0.4)
+    layer = NoisyLinear(64, 3, sigma=0.4)
     for mean in (layer.weight, layer.bias):
         assert mean.abs().max() <= 1 / 8
         assert mean.std() > 0.0
@@ -23,7 +23,7 @@ def test_initial_weights_are_those_of_the_paper() -> None:
 
 
 def test_without_noise_the_layer_applies_its_mean_weights() -> None:
-    layer, inputs = NoisyLinear(5, 3, CPU), torch.randn(7, 5)
+    layer, inputs = NoisyLinear(5, 3), torch.randn(7, 5)
     expected = inputs @ layer.weight.T + layer.bias
     torch.testing.assert_close(layer(inputs, noisy=False), expected)
     torch.testing.assert_close(layer(inputs, noisy=False), layer(inputs, noisy=False))
@@ -34,20 +34,20 @@ def test_without_noise_the_layer_applies_its_mean_weights() -> None:
 def test_every_call_draws_new_noise_in_every_mode(
     exploration_type: ExplorationType, training: bool
 ) -> None:
-    layer, inputs = NoisyLinear(5, 3, CPU).train(training), torch.randn(7, 5)
+    layer, inputs = NoisyLinear(5, 3).train(training), torch.randn(7, 5)
     with set_exploration_type(exploration_type):
         assert not torch.allclose(layer(inputs), layer(inputs))
 
 
 def test_a_batch_shares_its_noise() -> None:
-    outputs = NoisyLinear(5, 3, CPU)(torch.randn(5).expand(7, 2, 5))
+    outputs = NoisyLinear(5, 3)(torch.randn(5).expand(7, 2, 5))
     assert outputs.shape == (7, 2, 3)
     torch.testing.assert_close(outputs, outputs[:1, :1].expand(7, 2, 3))
 
 
 def test_noise_is_factorized_with_the_variance_of_the_paper() -> None:
     torch.manual_seed(0)
-    layer = NoisyLinear(2, 3, CPU)
+    layer = NoisyLinear(2, 3)
     with torch.no_grad():
         layer.weight.zero_()
         layer.bias.zero_()
@@ -70,7 +70,7 @@ def test_noise_is_factorized_with_the_variance_of_the_paper() -> None:
 
 
 def test_gradients_reach_means_and_noise() -> None:
-    layer = NoisyLinear(5, 3, CPU)
+    layer = NoisyLinear(5, 3)
     layer(torch.randn(7, 5)).square().sum().backward()
     for name, parameter in layer.named_parameters():
         assert parameter.grad is not None, name
@@ -78,7 +78,7 @@ def test_gradients_reach_means_and_noise() -> None:
 
 
 def test_a_multilayer_perceptron_is_noisy_in_all_layers_or_in_none() -> None:
-    network, inputs = NoisyMLP(5, [8, 6], 3, CPU), torch.randn(7, 5)
+    network, inputs = NoisyMLP(5, [8, 6], 3), torch.randn(7, 5)
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
     assert [(layer.in_features, layer.out_features) for layer in layers] == [(5, 8), (8, 6), (6, 3)]
     assert all(isinstance(layer, NoisyLinear) for layer in layers)
@@ -90,7 +90,7 @@ def test_a_multilayer_perceptron_is_noisy_in_all_layers_or_in_none() -> None:
 
 
 def test_noise_reads_nothing_back_to_the_host(accelerator: torch.device) -> None:
-    network = NoisyMLP(5, [8], 3, accelerator)
+    network = NoisyMLP(5, [8], 3).to(accelerator)
     inputs = torch.randn(7, 5, device=accelerator)
     with count_host_reads() as counter:
         network(inputs)

@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 def test_moments_of_batches_equal_those_of_all_samples() -> None:
     torch.manual_seed(0)
     samples = 3.0 + 2.0 * torch.randn(4, 100, 3)
-    moments = RunningMoments(3, CPU)
+    moments = RunningMoments(3)
     for piece in (samples[:1], samples[1:2], samples[2:]):
         moments.update(piece)
     whole = samples.flatten(0, 1)
@@ -34,7 +34,7 @@ def test_rows_of_weight_zero_have_no_effect() -> None:
     samples = torch.randn(50, 2)
     counts = (torch.arange(50) % 3 > 0).unsqueeze(-1)
     with_garbage = torch.where(counts, samples, 1e6)
-    moments, expected = RunningMoments(2, CPU), RunningMoments(2, CPU)
+    moments, expected = RunningMoments(2), RunningMoments(2)
     moments.update(with_garbage, counts.float())
     expected.update(samples[counts[:, 0]])
     torch.testing.assert_close(moments.state_dict(), expected.state_dict())
@@ -44,7 +44,7 @@ def test_rows_of_weight_zero_have_no_effect() -> None:
 
 
 def test_a_batch_of_weight_zero_changes_no_moment() -> None:
-    moments = RunningMoments(2, CPU)
+    moments = RunningMoments(2)
     moments.update(torch.full((5, 2), 9.0), torch.zeros(5, 1))
     assert moments.mean.tolist() == [0.0, 0.0]
     assert moments.variance.tolist() == [1.0, 1.0]
@@ -55,11 +55,11 @@ def test_moments_of_several_processes_are_those_of_all_samples(weighted: bool) -
     torch.manual_seed(0)
     samples = 3.0 + 2.0 * torch.randn(2, 100, 3)
     weight = (torch.rand(2, 100, 1) < 0.5).float() if weighted else None
-    expected = RunningMoments(3, CPU)
+    expected = RunningMoments(3)
     expected.update(samples, weight)
 
     def update(processes: Processes) -> dict[str, torch.Tensor]:
-        moments, rank = RunningMoments(3, CPU), processes.rank
+        moments, rank = RunningMoments(3), processes.rank
         moments.update(samples[rank], None if weight is None else weight[rank], processes)
         return dict(moments.state_dict())
 
@@ -77,7 +77,7 @@ def test_vectors_are_normalized_and_other_observations_pass() -> None:
         robot=Composite(speed=Unbounded((2, 1)), shape=(2,)),
         shape=(2,),
     )
-    normalizer = ObservationNormalizer(spec, CPU)
+    normalizer = ObservationNormalizer(spec)
     observation = spec.expand(200, 2).rand()
     observation["vector"] = 5.0 + 0.1 * observation["vector"]
     before = observation.clone()
@@ -96,7 +96,7 @@ def test_vectors_are_normalized_and_other_observations_pass() -> None:
 
 def test_outliers_are_clipped_to_ten_standard_deviations() -> None:
     spec = Composite(observation=Unbounded((1, 1)), shape=(1,))
-    normalizer = ObservationNormalizer(spec, CPU)
+    normalizer = ObservationNormalizer(spec)
     far = TensorDict({"observation": torch.tensor([[1e9], [-1e9]])}, [2])
     assert normalizer(far)["observation"].tolist() == [[10.0], [-10.0]]
 
@@ -114,7 +114,7 @@ def test_rewards_are_divided_by_the_std_of_the_discounted_return(cut: int) -> No
         running = torch.where(done[t], 0.0, running)
     deviation = torch.stack(returns).flatten().std(unbiased=False)
 
-    normalizer = RewardNormalizer(torch.Size([envs]), gamma, CPU)
+    normalizer = RewardNormalizer(torch.Size([envs]), gamma)
     for start in range(0, steps, cut):  # statistics continue from call to call
         piece = slice(start, start + cut)
         normalized = normalizer(reward[piece], done[piece])

@@ -48,7 +48,7 @@ def test_loss_is_minimal_at_the_quantiles() -> None:
 
 def test_embedding_equals_the_formula_of_the_paper() -> None:
     torch.manual_seed(0)
-    embedding = CosineEmbedding(3, 2, CPU)
+    embedding = CosineEmbedding(3, 2)
     fractions = torch.tensor([[0.0, 0.3], [0.5, 1.0]])
     weight, bias = embedding.linear.weight, embedding.linear.bias
     for row in range(2):
@@ -64,4 +64,4 @@ def test_a_risk_level_bounds_the_fractions() -> None:
     assert fractions.min() >= 0.0
     assert fractions.max() <= 0.25
     assert fractions.mean().item() == pytest.approx(0.125, abs=0.005)
-    torch.testing.assert_close(midpoints(4, 0.4, CPU), torch.tensor([0.05, 0.15, 0.25, 0.35]))
+    torch.testing.assert_close(midpoints(4, 0.4), torch.tensor([0.05, 0.15, 0.25, 0.35]))

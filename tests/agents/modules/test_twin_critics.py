@@ -15,7 +15,7 @@ every_combination = pytest.mark.parametrize("twins", get_args(Twins))
 
 def five(twins: Twins) -> TwinDistributions:
     """Atoms -2, -1, 0, 1, 2."""
-    return TwinDistributions(twins, -2.0, 2.0, 5, CPU)
+    return TwinDistributions(twins, -2.0, 2.0, 5)
 
 
 def logits(*distributions: list[float]) -> Tensor:
@@ -87,4 +87,4 @@ def test_loss_of_distributions_is_the_sum_of_their_mean_divergences() -> None:
 
 def test_range_of_values_must_not_be_empty() -> None:
     with pytest.raises(ConfigurationError, match=r"value_max=1\.0: it must be above"):
-        TwinDistributions("minimum", 1.0, 1.0, 5, CPU)
+        TwinDistributions("minimum", 1.0, 1.0, 5)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec, Unbounded
 
 from tests.stand_in import count_host_reads
-from torchrl_gpu.acting.exploration import EpsilonGreedy, GaussianNoise, MixedNoise
+from torchrl_gpu.acting.exploration import EpsilonGreedy, Exploration, GaussianNoise, MixedNoise
 from torchrl_gpu.acting.policy import Observations, PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.errors import ConfigurationError
@@ -34,12 +34,12 @@ class Larger(nn.Module):
 
 def make(low: list[float], high: list[float]) -> PolicyWrapper:
     spec = Bounded(torch.tensor([low] * 4), torch.tensor([high] * 4), (4, 2))
-    return PolicyWrapper(Echo(), OBSERVATION_SPEC, spec, CPU)
+    return PolicyWrapper(Echo(), OBSERVATION_SPEC, spec)
 
 
 def make_discrete(epsilon: LinearSchedule, actions: int = 5) -> PolicyWrapper:
     spec = Categorical(actions, shape=(4,))
-    return PolicyWrapper(Larger(), OBSERVATION_SPEC, spec, CPU, EpsilonGreedy(actions, epsilon))
+    return PolicyWrapper(Larger(), OBSERVATION_SPEC, spec, EpsilonGreedy(actions, epsilon))
 
 
 @pytest.mark.parametrize("batch", [(), (4,), (3, 5)])
@@ -121,7 +121,7 @@ def test_noise_decreases_with_the_frames_and_actions_stay_within_the_bounds() ->
         def act(self, observation: Observations, deterministic: bool) -> Tensor:
             return torch.zeros_like(observation["observation"])
 
-    policy = PolicyWrapper(Middle(), OBSERVATION_SPEC, spec, CPU, noise).train()
+    policy = PolicyWrapper(Middle(), OBSERVATION_SPEC, spec, noise).train()
     observation = TensorDict({"observation": torch.zeros(10_000, 2)}, [10_000])
     first, second = (policy(observation.clone())["action"] for _ in range(2))
     assert first.min() >= 2.0
@@ -148,13 +148,13 @@ def test_mixed_noise_grows_from_environment_to_environment(robots: tuple[int, ..
 def test_acting_needs_no_host_reads(accelerator: torch.device, kind: str) -> None:
     schedule = LinearSchedule(1.0, 0.1, 100)
     spec: TensorSpec = Categorical(2, shape=(4,))
-    exploration: nn.Module = EpsilonGreedy(2, schedule)
+    exploration: Exploration = EpsilonGreedy(2, schedule)
     actor: Larger | Echo = Larger()
     if kind == "continuous":
         spec, exploration, actor = Bounded(-1.0, 1.0, (4, 2)), GaussianNoise(schedule), Echo()
     elif kind == "mixed":
         spec, exploration, actor = Bounded(-1.0, 1.0, (4, 2)), MixedNoise(0.1, 0.5), Echo()
-    policy = PolicyWrapper(actor, OBSERVATION_SPEC, spec, accelerator, exploration).train()
+    policy = PolicyWrapper(actor, OBSERVATION_SPEC, spec, exploration).train().to(accelerator)
     observation = TensorDict({"observation": torch.zeros(4, 2, device=accelerator)}, [4])
     policy(observation.clone())
     with count_host_reads() as counter:
@@ -171,4 +171,4 @@ def test_in_keys_and_out_keys_are_set_for_torchrl() -> None:
 @pytest.mark.parametrize("spec", [Unbounded((4, 2)), OneHot(3, (4, 3))])
 def test_other_action_spaces_are_rejected(spec: Unbounded | OneHot) -> None:
     with pytest.raises(ConfigurationError, match=r"neither Bounded.*nor Categorical"):
-        PolicyWrapper(Echo(), OBSERVATION_SPEC, spec, CPU)
+        PolicyWrapper(Echo(), OBSERVATION_SPEC, spec)

@@ -72,7 +72,7 @@ def test_half_precision_stays_finite(case: Case, precision: PrecisionName) -> No
 @pytest.mark.parametrize("members", [None, 2])
 def test_large_outputs_keep_the_digits_of_float32(members: int | None) -> None:
     torch.manual_seed(0)
-    network = mlp(4, [16], 1, CPU, members=members)
+    network = mlp(4, [16], 1, members=members)
     parameter = list(network.parameters())[-1]
     nn.init.constant_(parameter, 1000.0)
     inputs = torch.randn(2, 8, 4)
@@ -83,7 +83,7 @@ def test_large_outputs_keep_the_digits_of_float32(members: int | None) -> None:
 
 
 def test_hidden_layers_compute_in_half_precision() -> None:
-    network = mlp(4, [16], 3, CPU, head=False)
+    network = mlp(4, [16], 3, head=False)
     with torch.autocast("cpu", torch.bfloat16):
         assert network(torch.randn(8, 4)).dtype == torch.bfloat16
 

@@ -25,7 +25,7 @@ class Identity(nn.Module):
 
 
 def policy_for(env: IdentityEnv, error: float = 0.0) -> PolicyWrapper:
-    return PolicyWrapper(Identity(error), observation_spec(env), env.action_spec, CPU)
+    return PolicyWrapper(Identity(error), observation_spec(env), env.action_spec)
 
 
 @pytest.mark.parametrize("episodes", [1, 5, 16, 37])
