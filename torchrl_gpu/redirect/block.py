@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from torchrl_gpu.devices.device import resolve_device
-from torchrl_gpu.redirect.cuda import CudaFunctions
+from torchrl_gpu.redirect.cuda import DeviceContext
 from torchrl_gpu.redirect.mode import CudaRedirection
 from torchrl_gpu.redirect.patches import patched, patches
 
@@ -36,7 +36,7 @@ def redirect_cuda(device: str | torch.device = "auto") -> Iterator[torch.device]
         ConfigurationError: this machine has no such device.
         RuntimeError: the block is within another one.
     """
-    if isinstance(getattr(torch.cuda.get_device_name, "__self__", None), CudaFunctions):
+    if issubclass(torch.cuda.device, DeviceContext):
         raise RuntimeError("redirect_cuda: cuda is already redirected; blocks cannot be nested")
     target = device if isinstance(device, torch.device) else resolve_device(device)
     if target.type == "cuda":

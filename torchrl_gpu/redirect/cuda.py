@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,10 +13,10 @@ from torch import Tensor
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.redirect.streams import Event, Stream
 
-_STREAM = Stream()
+_STREAM: Final = Stream()
 
 # Functions with the same result for every target, the only device.
-_CONSTANT: dict[str, Any] = {
+_CONSTANT: Final[dict[str, Any]] = {
     "is_available": True,
     "is_initialized": True,
     "init": None,
@@ -31,7 +32,7 @@ _CONSTANT: dict[str, Any] = {
 }
 
 # Functions of torch's module for the target, with the result for a target that lacks them.
-_OF_TARGET: dict[str, Any] = {
+_OF_TARGET: Final[dict[str, Any]] = {
     "empty_cache": None,
     "ipc_collect": None,
     "max_memory_allocated": 0,
@@ -85,128 +86,72 @@ class DeviceContext:
         """Do nothing."""
 
 
-_CLASSES: dict[str, Callable[..., Any]] = {
-    "device": DeviceContext,
-    "device_of": DeviceContext,
-    "Event": Event,
-    "Stream": Stream,
-}
-
-
-class CudaFunctions:
-    """Replaces functions of `torch.cuda`, with `target` as the only device.
-
-    Public methods have the names and the arguments of functions of `torch.cuda`.
+def cuda_functions(target: torch.device) -> dict[str, Callable[..., Any]]:
+    """Return replacements for functions of `torch.cuda` by name, with `target` as the only device.
 
     Args:
         target: device of any type but cuda.
     """
+    accelerator = accelerator_of(target)
+    call, host = accelerator.call, torch.default_generator
+    set_seed: Callable[[int], Any] = host.manual_seed
+    get_state: Callable[[], Tensor] = host.get_state
+    set_state: Callable[[Tensor], Any] = host.set_state
+    if accelerator.has_generator:
+        set_seed, get_state, set_state = (
+            partial(call, name) for name in ("manual_seed", "get_rng_state", "set_rng_state")
+        )
 
-    def __init__(self, target: torch.device) -> None:
-        self._target = target
-        self._accelerator = accelerator_of(target)
+    def memory_allocated() -> int:
+        of_mps = call("current_allocated_memory", default=0)
+        return int(call("memory_allocated", default=of_mps))
 
-    def table(self) -> dict[str, Callable[..., Any]]:
-        """Return all functions by their names in `torch.cuda`."""
-        methods = {
-            name: getattr(self, name)
-            for name in vars(CudaFunctions)
-            if not name.startswith("_") and name != "table"
-        }
-        constant = {name: _returning(result) for name, result in _CONSTANT.items()}
-        of_target = {name: self._calling(name) for name in _OF_TARGET}
-        return {**methods, **constant, **of_target, **_CLASSES}
-
-    def get_device_name(self, device: Any = None) -> str:
-        """Return the name of the hardware."""
-        return self._accelerator.name
-
-    def get_device_properties(self, device: Any = None) -> DeviceProperties:
-        """Return name and memory of the target."""
-        return DeviceProperties(self._accelerator.name, self._accelerator.total_memory or 0)
-
-    def get_arch_list(self) -> list[str]:
-        """Return an empty list: the target has no CUDA architecture."""
-        return []
-
-    def is_bf16_supported(self, including_emulation: bool = True) -> bool:
-        """Return whether autocast supports bfloat16 on the target."""
-        return torch.bfloat16 in self._accelerator.autocast_dtypes
-
-    def memory_allocated(self, device: Any = None) -> int:
-        """Return the bytes that tensors take; 0 if torch does not count them."""
-        of_mps = self._accelerator.call("current_allocated_memory", default=0)
-        return int(self._accelerator.call("memory_allocated", default=of_mps))
-
-    def memory_stats(self, device: Any = None) -> dict[str, Any]:
-        """Return the statistics of the target's allocator; empty if torch keeps none."""
-        stats: dict[str, Any] = self._accelerator.call("memory_stats", default={})
-        return stats
-
-    def mem_get_info(self, device: Any = None) -> tuple[int, int]:
-        """Return free and total memory in bytes; 0 if torch does not report them."""
-        return self._accelerator.free_memory or 0, self._accelerator.total_memory or 0
-
-    def memory_summary(self, device: Any = None, abbreviated: bool = False) -> str:
-        """Return a line with the memory that tensors take."""
-        return f"{self._target}: {self.memory_allocated()} bytes allocated"
-
-    def set_per_process_memory_fraction(self, fraction: float, device: Any = None) -> None:
-        """Limit the memory of this process, if torch can on the target."""
-        self._accelerator.limit_memory(fraction)
-
-    def manual_seed(self, seed: int) -> None:
-        """Seed the generator of the target; that of the host if the target has none."""
-        if self._accelerator.has_generator:
-            self._accelerator.call("manual_seed", seed)
-        else:
-            torch.default_generator.manual_seed(seed)
-
-    manual_seed_all = manual_seed
-
-    def seed(self) -> None:
-        """Seed the generator of the target with a random number."""
-        self.manual_seed(int(torch.Generator().seed()))
-
-    seed_all = seed
-
-    def initial_seed(self) -> int:
-        """Return the seed of the target's generator; the host's if torch does not report it."""
-        of_host = torch.default_generator.initial_seed()
-        return int(self._accelerator.call("initial_seed", default=of_host))
-
-    def get_rng_state(self, device: Any = "cuda") -> Tensor:
-        """Return the state of the generator that `manual_seed` seeds, uint8 on the host."""
-        if not self._accelerator.has_generator:
-            return torch.get_rng_state()
-        state: Tensor = self._accelerator.call("get_rng_state")
-        return state
-
-    def get_rng_state_all(self) -> list[Tensor]:
-        """Return the state of the generator of the only device."""
-        return [self.get_rng_state()]
-
-    def set_rng_state(self, new_state: Tensor, device: Any = "cuda") -> None:
-        """Restore a state of `get_rng_state`."""
-        if self._accelerator.has_generator:
-            self._accelerator.call("set_rng_state", new_state)
-        else:
-            torch.set_rng_state(new_state)
-
-    def set_rng_state_all(self, new_states: Iterable[Tensor]) -> None:
-        """Restore a state of `get_rng_state_all`."""
+    def set_states(new_states: Iterable[Tensor]) -> None:
         for state in new_states:
-            self.set_rng_state(state)
+            set_state(state)
 
-    def _calling(self, name: str) -> Callable[..., Any]:
-        def call(device: Any = None) -> Any:
-            return self._accelerator.call(name, default=_OF_TARGET[name])
+    # Results that do not depend on the arguments, which only choose a device or a format.
+    results: dict[str, Callable[[], Any]] = {
+        **{name: partial(_identity, result) for name, result in _CONSTANT.items()},
+        **{name: partial(call, name, default=result) for name, result in _OF_TARGET.items()},
+        "get_arch_list": list,
+        "get_device_name": lambda: accelerator.name,
+        "get_device_properties": lambda: DeviceProperties(
+            accelerator.name, accelerator.total_memory or 0
+        ),
+        "get_rng_state": get_state,
+        "get_rng_state_all": lambda: [get_state()],
+        "initial_seed": lambda: int(call("initial_seed", default=host.initial_seed())),
+        "is_bf16_supported": lambda: torch.bfloat16 in accelerator.autocast_dtypes,
+        "mem_get_info": lambda: (accelerator.free_memory or 0, accelerator.total_memory or 0),
+        "memory_allocated": memory_allocated,
+        "memory_stats": lambda: call("memory_stats", default={}),
+        "memory_summary": lambda: f"{target}: {memory_allocated()} bytes allocated",
+        "seed": lambda: set_seed(int(torch.Generator().seed())),
+        "seed_all": lambda: set_seed(int(torch.Generator().seed())),
+    }
+    return {
+        **{name: _for_any_arguments(result) for name, result in results.items()},
+        "device": DeviceContext,
+        "device_of": DeviceContext,
+        "Event": Event,
+        "manual_seed": lambda seed: set_seed(seed),
+        "manual_seed_all": lambda seed: set_seed(seed),
+        "set_per_process_memory_fraction": lambda fraction, device=None: accelerator.limit_memory(
+            fraction
+        ),
+        "set_rng_state": lambda new_state, device=None: set_state(new_state),
+        "set_rng_state_all": set_states,
+        "Stream": Stream,
+    }
 
-        return call
+
+def _for_any_arguments(result: Callable[[], Any]) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return result()
+
+    return function
 
 
-def _returning(result: Any) -> Callable[..., Any]:
-    def constant(*args: Any, **kwargs: Any) -> Any:
-        return result
-
-    return constant
+def _identity(result: Any) -> Any:
+    return result

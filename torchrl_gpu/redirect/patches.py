@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.redirect.cuda import CudaFunctions
+from torchrl_gpu.redirect.cuda import cuda_functions
 from torchrl_gpu.redirect.mode import CudaRedirection, names_cuda
 
 _CUDA_MODULES = ("torch.cuda", "torch.cuda.memory", "torch.cuda.random")
@@ -57,7 +57,7 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
         load, save = _load(torch.load, target), _save(torch.save)
         table += [(owner, "load", load) for owner in (torch, serialization)]
         table += [(owner, "save", save) for owner in (torch, serialization)]
-    for name, function in CudaFunctions(target).table().items():
+    for name, function in cuda_functions(target).items():
         for module in map(importlib.import_module, _CUDA_MODULES):
             if hasattr(module, name):
                 table.append((module, name, function))
