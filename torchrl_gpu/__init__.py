@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from torchrl_gpu.acting.schedules import LinearSchedule as LinearSchedule
     from torchrl_gpu.arguments import checked as checked
     from torchrl_gpu.devices.device import resolve_device as resolve_device
-    from torchrl_gpu.environments.action_table import ActionTable as ActionTable
+    from torchrl_gpu.environments.action_table import with_action_table as with_action_table
     from torchrl_gpu.environments.adapter import as_environment as as_environment
-    from torchrl_gpu.environments.discrete import with_action_table as with_action_table
     from torchrl_gpu.environments.environment import Environment as Environment
     from torchrl_gpu.environments.robots import SharedPolicy as SharedPolicy
     from torchrl_gpu.environments.specs import action_spec as action_spec

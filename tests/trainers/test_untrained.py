@@ -17,7 +17,7 @@ from tests.helpers.environments import IdentityEnv, MatchEnv
 from tests.helpers.files import names
 from tests.helpers.program import call
 from tests.trainers.evaluation.test_film import DrawnEnv
-from torchrl_gpu.environments.action_table import ActionTable
+from torchrl_gpu.environments.action_table import with_action_table
 from trainers.components.choices import choices_of, class_of, learning_agents
 
 UNTRAINED = [name for name in choices_of("agent") if name not in learning_agents()]
@@ -38,8 +38,7 @@ class Table(TransformedEnv):
     """Discrete actions by a table."""
 
     def __init__(self, num_envs: int = 2) -> None:
-        env = IdentityEnv(num_envs)
-        super().__init__(env, ActionTable(env.discrete_actions))
+        super().__init__(with_action_table(IdentityEnv(num_envs)))
 
 
 class Thrust(IdentityEnv):

@@ -1,49 +1,86 @@
-"""Transform that gives an environment with continuous actions discrete ones."""
+"""View that replaces continuous actions of an environment by the row numbers of a table."""
 
 from __future__ import annotations
 
-from tensordict import NestedKey, TensorDictBase
+from dataclasses import replace
+from typing import Any
+
+from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.data import Categorical, Composite, TensorSpec
-from torchrl.envs import Transform
+from torchrl.data import Categorical
+from torchrl.envs import EnvBase
+
+from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.environment import Environment, EnvironmentView
+from torchrl_gpu.environments.robots import Robots
 
 
-class ActionTable(Transform):
-    """Transform that replaces continuous actions by the row numbers of a table.
+class _DiscreteEnvironment(EnvironmentView):
+    """View of an environment with discrete actions that keeps its fast step."""
 
-    An agent with discrete actions chooses a row, and the environment receives the values of that
-    row as its continuous action.
+    def __init__(self, env: Environment, table: Tensor) -> None:
+        super().__init__(env, tuple(env.batch_size), env.device)
+        self.capabilities = replace(
+            env.capabilities,
+            discrete_actions=None,
+            action_table=tuple(map(tuple, table.tolist())),
+        )
+        # The row numbers of the step that has begun, and its root in the wrapped environment.
+        self._begun: tuple[Tensor, TensorDictBase] | None = None
+        self._action_key = Robots(env).action_key
+        self.observation_spec = env.observation_spec.clone()
+        self.full_reward_spec = env.full_reward_spec.clone()
+        self.full_done_spec = env.full_done_spec.clone()
+        actions = env.full_action_spec.clone()
+        action = actions[self._action_key]
+        self._table = table.to(device=env.device, dtype=action.dtype)
+        actions[self._action_key] = Categorical(
+            len(table), shape=action.shape[:-1], device=action.device
+        )
+        self.full_action_spec = actions
+
+    def begin_step(self, tensordict: TensorDictBase) -> None:
+        """Begin a step of the wrapped environment: see `Environment.begin_step`."""
+        root = self._with_row(tensordict)
+        self._begun = tensordict.get(self._action_key), root
+        self.env.begin_step(root)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        begun, self._begun = self._begun, None
+        if begun is not None and begun[0] is tensordict.get(self._action_key):
+            return self.env._step(begun[1])
+        return self.env._step(self._with_row(tensordict))
+
+    def _with_row(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return a copy of a root with the continuous action in place of the row number."""
+        row = self._table[tensordict.get(self._action_key)]
+        return tensordict.copy().set(self._action_key, row)
+
+    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
+        return self.env._root_after(after)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **arguments: Any) -> TensorDictBase:
+        return self.env._reset(tensordict, **arguments)
+
+    def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Start new episodes where episodes ended, as the wrapped environment does."""
+        return self.env.maybe_reset(tensordict)
+
+
+def with_action_table(env: EnvBase, table: Tensor | None = None) -> Environment:
+    """Return a view of a continuous environment that takes the row numbers of a table as actions.
+
+    An agent with discrete actions chooses a row, `[*B]` int64, and the environment receives the
+    values of that row as its continuous action. The view keeps the fast step and the capabilities
+    of the environment.
 
     Args:
-        table: continuous actions `[A, action_dim]`, within the bounds of the environment.
-        action_key: key of the action; nested for a group of robots.
+        env: any TorchRL environment with continuous actions.
+        table: continuous actions `[A, action_dim]`, within the bounds of the environment; None for
+            the table of its capabilities.
+
+    Raises:
+        ConfigurationError: the environment has no table of discrete actions.
     """
-
-    table: Tensor
-
-    def __init__(self, table: Tensor, action_key: NestedKey = "action") -> None:
-        super().__init__(in_keys_inv=[action_key], out_keys_inv=[action_key])
-        self.action_key = action_key
-        self.register_buffer("table", table)
-
-    def transform_input_spec(self, input_spec: Composite) -> Composite:
-        """Replace the continuous action by a row number, 0 to A - 1, `[*B]` int64."""
-        specs = input_spec["full_action_spec"]
-        specs[self.action_key] = row_spec(self.table, specs[self.action_key])
-        return input_spec
-
-    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
-        number = tensordict.get(self.action_key, None)
-        if number is None:
-            return tensordict
-        return tensordict.set(self.action_key, self.table[number])
-
-
-def row_spec(table: Tensor, action_spec: TensorSpec) -> TensorSpec:
-    """Return the spec of the number of a row, `[*B]` int64, for actions `[*B, action_dim]`."""
-    return Categorical(len(table), shape=action_spec.shape[:-1], device=action_spec.device)
-
-
-def rows_of(table: Tensor) -> tuple[tuple[float, ...], ...]:
-    """Return a table as its rows, for `Capabilities.action_table`."""
-    return tuple(map(tuple, table.tolist()))
+    env = as_environment(env)
+    return _DiscreteEnvironment(env, env.discrete_actions if table is None else table)

@@ -14,7 +14,6 @@ from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase, VecGymEnvTransform
 from torchrl.envs.utils import step_mdp
 
-from torchrl_gpu.environments.action_table import ActionTable, rows_of
 from torchrl_gpu.environments.bookkeeping import (
     Path,
     bookkeeping_keys,
@@ -50,9 +49,9 @@ def as_environment(env: EnvBase) -> Environment:
     The wrapper keeps everything else that the environment needs between two steps, so a TensorDict
     with the action is sufficient to step it. It has the capabilities of an `Environment` beneath
     the transforms, except `frame_stacks`, because transforms may change the frames, `can_overlap`,
-    and `action_range` if a transform changes the actions. A transform `ActionTable` turns
-    `discrete_actions` into `action_table`. The state of the wrapper contains that of all
-    transforms, so running statistics are restored even where the environment starts new episodes.
+    and `action_range` if a transform changes the actions. The state of the wrapper contains that of
+    all transforms, so running statistics are restored even where the environment starts new
+    episodes.
 
     Raises:
         ConfigurationError: the environment has several action keys, has observations or rewards
@@ -103,7 +102,6 @@ class AdaptedEnvironment(EnvironmentView):
         self.capabilities = replace(
             can,
             discrete_actions=can.discrete_actions if takes_values else None,
-            action_table=_applied_table(env) or can.action_table,
             outcome_keys=can.outcome_keys + outcomes,
             action_range=None if _transforms_actions(env) else can.action_range,
             frame_stacks={},
@@ -286,16 +284,10 @@ def _refuse_lost_observations(env: EnvBase) -> None:
             )
 
 
-def _applied_table(env: EnvBase) -> tuple[tuple[float, ...], ...] | None:
-    """Return the table of the transform `ActionTable`; None without this transform."""
-    transforms = (t for level in transformed_levels(env) for t in single_transforms(level))
-    return next((rows_of(t.table) for t in transforms if isinstance(t, ActionTable)), None)
-
-
 def _transforms_actions(env: EnvBase) -> bool:
-    """Return whether another transform than `ActionTable` changes the actions."""
+    """Return whether a transform changes the actions."""
     transforms = (t for level in transformed_levels(env) for t in single_transforms(level))
-    keys = {key for t in transforms if not isinstance(t, ActionTable) for key in t.in_keys_inv}
+    keys = {key for t in transforms for key in t.in_keys_inv}
     return not keys.isdisjoint(base_of(env).action_keys)
 
 

@@ -7,9 +7,9 @@ from torchrl.envs import EnvBase
 
 from agents.base import Agent, OnPolicyAgent
 from agents.untrained import UntrainedAgent
+from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.capabilities import Capabilities
-from torchrl_gpu.environments.discrete import with_action_table
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_kind, action_spec
 from torchrl_gpu.errors import ConfigurationError

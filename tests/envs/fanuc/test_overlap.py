@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 
 from envs.fanuc import FanucEnv
 from torchrl_gpu.devices.host import usable_cores
-from torchrl_gpu.environments.discrete import with_action_table
+from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.environment import Environment
 
 MakeEnv = Callable[..., FanucEnv]

@@ -18,8 +18,8 @@ from torchrl.envs.utils import check_env_specs
 from agents.dqn import DQN
 from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE
+from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
-from torchrl_gpu.environments.discrete import with_action_table
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.training.trainer import TorchRLTrainer

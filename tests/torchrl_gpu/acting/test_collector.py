@@ -28,7 +28,7 @@ from torchrl.modules import RandomPolicy
 from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
-from torchrl_gpu.environments.discrete import with_action_table
+from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.environment import Environment
 
 pytestmark = pytest.mark.directml

@@ -18,8 +18,8 @@ from envs.gym import GymnasiumEnv
 from envs.marinenav import MarineNavEnv
 from tests.helpers.environments import IdentityEnv, MatchEnv
 from torchrl_gpu.arguments import check_settings
+from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
-from torchrl_gpu.environments.discrete import with_action_table
 from torchrl_gpu.environments.environment import Environment, Mode
 from torchrl_gpu.errors import ConfigurationError
 

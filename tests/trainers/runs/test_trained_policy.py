@@ -25,9 +25,9 @@ from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.devices.device import resolve_device
+from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.capabilities import Capabilities
-from torchrl_gpu.environments.discrete import with_action_table
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers import TrainedPolicy, load_policy
