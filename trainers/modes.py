@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from textwrap import indent
@@ -24,7 +24,7 @@ from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
-from torchrl_gpu.checkpoints.files import unused
+from torchrl_gpu.checkpoints.files import unused, write_text
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import keep_freed_memory
 from torchrl_gpu.devices.memory import limited_memory
@@ -39,7 +39,7 @@ from trainers.components.pairing import capabilities_of, pair
 from trainers.evaluation.evaluation import Evaluation
 from trainers.evaluation.evaluator import Evaluator
 from trainers.evaluation.film import film
-from trainers.runs.folders import check_writable, results_folder, run_folder, write
+from trainers.runs.folders import check_writable, results_folder, run_folder
 from trainers.runs.policy_files import restore_policy
 from trainers.runs.summary import profile_table, transfers, transfers_line
 from trainers.training.progress import ProgressDisplay, human_time
@@ -116,7 +116,7 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
             "%s on %s, into %s", type(agent).__name__, describe_device(settings.device), folder
         )
         if processes.is_writer:
-            write(folder / "config.yaml", OmegaConf.to_yaml(settings.config))
+            write_text(folder / "config.yaml", OmegaConf.to_yaml(settings.config))
         with _stop_on_signal(trainer):
             trainer.train()
         if trainer.stop_requested:
@@ -139,13 +139,13 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
     summary = {
         "frames": trainer.frames,
         "seconds": seconds,
-        **result.as_dict(),
+        **asdict(result),
         "transfers": transfers(trainer.collector),
     }
     if trainer.profile is not None:
         summary["profile"] = trainer.profile.as_dict()
     if processes.is_writer:
-        write(folder / "summary.json", json.dumps(summary, indent=2))
+        write_text(folder / "summary.json", json.dumps(summary, indent=2))
     lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
     lines += [f"  result       {result}", f"  checkpoint   {best}"]
     if can_film:
@@ -183,7 +183,7 @@ def _evaluate(settings: Settings) -> RunOutcome:
         config = settings.config
         origin = {"agent": config["choices"]["agent"], "env": config["env"], "seed": config["seed"]}
     path = unused(folder / f"{time.strftime('%Y%m%d_%H%M%S')}.json")
-    write(path, json.dumps({**origin, **result.as_dict()}, indent=2))
+    write_text(path, json.dumps({**origin, **asdict(result)}, indent=2))
     report = f"{_title(settings)}\n  {result}\n  written to {path}"
     return RunOutcome(folder, time.perf_counter() - started, result, report)
 

@@ -131,7 +131,6 @@ def write_result(result: Result, folder: Path) -> None:
     Raises:
         ConfigurationError: the file cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     with atomic_file(_path(folder, result.agent, result.task)) as file:
         file.write(_RESULT.dump_json(result, indent=1) + b"\n")
 

@@ -196,7 +196,6 @@ def _read(path: Path, per_grade: int) -> ReachableTargets | None:
 
 def _write(path: Path, targets: ReachableTargets) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as file:  # several runs can share the cache
             file.write(save(vars(targets)))
     except (OSError, ConfigurationError) as error:

@@ -27,7 +27,7 @@ from envs.marinenav.physics import (
 )
 from envs.marinenav.placement import Contents, Size, begin_drafts, complete_drafts
 from envs.marinenav.sea import Sea, put_to_sea
-from torchrl_gpu.checkpoints.files import atomic_file, reason
+from torchrl_gpu.checkpoints.files import reason, write_text
 from torchrl_gpu.errors import ConfigurationError
 
 FORMAT: Final = "marinenav scenarios"
@@ -239,8 +239,7 @@ def save_scenarios(path: Path, scenarios: Sequence[Scenario]) -> None:
     """
     episodes = [scenario.model_dump() for scenario in scenarios]
     content = {"format": FORMAT, "version": VERSION, "episodes": episodes}
-    with atomic_file(Path(path)) as file:
-        file.write(json.dumps(content).encode())
+    write_text(path, json.dumps(content))
 
 
 def load_scenarios(path: Path) -> list[Scenario]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, atomic_file, discard, reason
+from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, write_text
 from torchrl_gpu.checkpoints.state_file import save_state
 from torchrl_gpu.errors import ConfigurationError
 
@@ -57,10 +57,6 @@ class CheckpointFolder:
             TypeError: a state contains an unsupported value, see `save_state`.
             ConfigurationError: the files cannot be written; all earlier checkpoints remain.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigurationError(f"cannot create {self.folder}: {reason(error)}") from error
         for leftover in self.folder.glob(f".*{PARTIAL_SUFFIX}"):
             discard(leftover)
         path = self.path(frames)
@@ -101,8 +97,8 @@ class CheckpointFolder:
 
     def _record(self, frames: int, score: float) -> None:
         if score >= self._best_record()[1]:
-            with atomic_file(self.folder / "best.json") as file:
-                file.write(json.dumps({"frames": frames, "score": float(score)}).encode())
+            record = {"frames": frames, "score": float(score)}
+            write_text(self.folder / "best.json", json.dumps(record))
 
     def _rotate(self, saved: Path) -> None:
         checkpoints = self.paths()

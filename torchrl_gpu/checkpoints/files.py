@@ -21,7 +21,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `path` when the block ends without an exception.
 
     Args:
-        path: file to replace or create, in an existing folder.
+        path: file to replace or create; its folder is created.
 
     Yields:
         The temporary file, open for writing bytes.
@@ -33,6 +33,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     path = Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
             yield file
             file.flush()
@@ -44,6 +45,12 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically: see `atomic_file`."""
+    with atomic_file(path) as file:
+        file.write(text.encode())
 
 
 def reason(error: OSError) -> str:

@@ -53,7 +53,7 @@ def save_state(path: Path, state: Mapping[Any, Any]) -> None:
     """Write `state` to `path`, replacing an existing file only once the new one is complete.
 
     Args:
-        path: file to write, `*.safetensors`, in an existing folder.
+        path: file to write, `*.safetensors`; its folder is created.
         state: nested mappings (keys: str or int), lists, tuples, None, bool, int, float, str and
             dense torch tensors of any shape, on any device. Tensors may share memory and need not
             be contiguous: each is written in full.

@@ -26,8 +26,7 @@ from trainers.components.component import PROVIDED, TARGET, Component, read_comp
 from trainers.components.pairing import capabilities_of, overlap_of
 from trainers.evaluation.evaluator import Evaluator
 from trainers.evaluation.film import film
-from trainers.runs.identity import check_trainable
-from trainers.runs.layout import load_checkpoint
+from trainers.runs.layout import check_trainable, load_checkpoint
 from trainers.training.trainer import TorchRLTrainer
 
 # Sections of the configuration whose schema is a function.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -65,10 +65,6 @@ class Evaluation:
     def score(self) -> float:
         """Criterion of the best checkpoint: the success rate, or the mean return without one."""
         return self.mean_return if self.success is None else self.success
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all attributes by name."""
-        return asdict(self)
 
     def as_metrics(self) -> dict[str, float]:
         """Return success, return and length as metrics with the prefix `evaluation/`."""

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-from torchrl_gpu.checkpoints.files import atomic_file, unused
+from torchrl_gpu.checkpoints.files import unused
 from torchrl_gpu.errors import ConfigurationError
 
 
@@ -58,17 +58,3 @@ def check_writable(folder: Path) -> None:
             file.write(bytes(2**20))
     except OSError as error:
         raise ConfigurationError(f"cannot write to {existing}: {error.strerror}") from None
-
-
-def write(path: Path, text: str) -> None:
-    """Write a text file atomically, and create its folder.
-
-    Raises:
-        ConfigurationError: the folder cannot be created or the file not be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"cannot create {path.parent}: {error.strerror}") from None
-    with atomic_file(path) as file:
-        file.write(text.encode())

@@ -7,13 +7,16 @@ import importlib.util
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from torch.utils.tensorboard import SummaryWriter
 from torchrl.record.loggers.wandb import WandbLogger
 
+from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.files import atomic_file
 from torchrl_gpu.errors import ConfigurationError
+
+LoggerName = Literal["csv", "tensorboard", "wandb"]
 
 
 class MetricLogger:
@@ -28,12 +31,8 @@ class MetricLogger:
             program, or a sink is unknown or not installed.
     """
 
-    def __init__(self, folder: Path, sinks: Sequence[str] = ("csv", "tensorboard")) -> None:
-        for name in sinks:
-            if name not in _SINKS:
-                raise ConfigurationError(
-                    f"unknown logger {name}; choose one of: {', '.join(_SINKS)}"
-                )
+    @checked
+    def __init__(self, folder: Path, sinks: Sequence[LoggerName] = ("csv", "tensorboard")) -> None:
         if "wandb" in sinks and importlib.util.find_spec("wandb") is None:
             raise ConfigurationError('wandb is not installed; run pip install "torchrl-gpu[wandb]"')
         try:
@@ -188,7 +187,7 @@ class _WandbSink:
         self._logger.experiment.finish()
 
 
-_SINKS: dict[str, type[_Sink]] = {
+_SINKS: dict[LoggerName, type[_Sink]] = {
     "csv": _CsvSink,
     "tensorboard": _TensorBoardSink,
     "wandb": _WandbSink,

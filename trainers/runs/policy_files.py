@@ -20,8 +20,7 @@ from torchrl_gpu.checkpoints.state_file import save_state
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.component import read_component
-from trainers.runs.identity import check_identity
-from trainers.runs.layout import load_checkpoint
+from trainers.runs.layout import check_identity, load_checkpoint
 
 # Entries of a checkpoint that a policy file keeps, besides the policy.
 KEPT = ("layout", "agent_name", "interface", "config", "frames", "seconds")
@@ -127,7 +126,7 @@ def load_policy(path: Path | str, device: torch.device | str = "cpu") -> Trained
     agent: Agent = component.build(
         interface.observation_spec.to(place), interface.action_spec.to(place), place
     )
-    _restore(state, agent, path)
+    restore_policy(path, agent, state)
     return TrainedPolicy(agent, interface)
 
 
@@ -142,7 +141,9 @@ def restore_policy(path: Path, agent: Agent, state: Mapping[str, Any] | None = N
     Raises:
         ConfigurationError: the file cannot be read, or belongs to another agent or environment.
     """
-    _restore(load_checkpoint(path) if state is None else state, agent, path)
+    state = load_checkpoint(path) if state is None else state
+    check_identity(state, agent, path)
+    load_networks(agent.policy, _policy_of(state))
 
 
 def save_policy(checkpoint: Path, path: Path) -> None:
@@ -160,13 +161,7 @@ def save_policy(checkpoint: Path, path: Path) -> None:
         ConfigurationError: a file cannot be read or written.
     """
     state = load_checkpoint(checkpoint)
-    path.parent.mkdir(parents=True, exist_ok=True)
     save_state(path, {**{name: state[name] for name in KEPT}, "policy": _policy_of(state)})
-
-
-def _restore(state: Mapping[str, Any], agent: Agent, path: Path) -> None:
-    check_identity(state, agent, path)
-    load_networks(agent.policy, _policy_of(state))
 
 
 def _policy_of(state: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 from tensordict import TensorDictBase
@@ -30,9 +30,8 @@ from trainers.evaluation.evaluator import BorrowingEvaluator, Evaluator
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
 from trainers.profiling.profile import Profile
 from trainers.profiling.trace import Trace
-from trainers.runs.identity import check_identity, check_trainable, identity
-from trainers.runs.layout import LAYOUT, load_checkpoint
-from trainers.runs.loggers import MetricLogger
+from trainers.runs.layout import LAYOUT, check_identity, check_trainable, identity, load_checkpoint
+from trainers.runs.loggers import LoggerName, MetricLogger
 from trainers.training.experience import experience_of
 from trainers.training.progress import ProgressDisplay
 
@@ -119,7 +118,7 @@ class TorchRLTrainer:
         checkpoints_kept: Annotated[int, Field(ge=1)] = 3,
         save_replay: bool = True,
         overlap: bool | None = None,
-        loggers: Sequence[Literal["csv", "tensorboard", "wandb"]] = ("csv", "tensorboard"),
+        loggers: Sequence[LoggerName] = ("csv", "tensorboard"),
         show_progress: bool = True,
         profile: bool = False,
         trace: Annotated[int, Field(ge=0)] = 0,

@@ -173,7 +173,7 @@ def test_lookup_does_not_write(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigurationError, match="cannot create") as caught:
+    with pytest.raises(ConfigurationError, match="cannot write") as caught:
         CheckpointFolder(tmp_path / "file" / "checkpoints").save(1, {})
     one_line(caught)
     assert (tmp_path / "file").read_text() == "mine"

@@ -369,9 +369,10 @@ def test_a_failing_write_leaves_the_old_file_intact(
     assert names(path.parent) == [path.name]
 
 
-def test_a_missing_folder_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot write"):
-        save_state(tmp_path / "none" / "a.safetensors", {})
+def test_a_missing_folder_is_created(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "a.safetensors"
+    save_state(path, {"a": 1})
+    assert load_state(path) == {"a": 1}
 
 
 def test_an_exception_while_writing_leaves_the_file_unchanged(tmp_path: Path) -> None:
