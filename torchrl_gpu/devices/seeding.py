@@ -74,18 +74,9 @@ def rng_state(device: torch.device) -> dict[str, Any]:
         device: accelerator whose generator is included; the host and devices without a readable
             generator (DirectML) add no entry.
     """
-    version, words, gauss = random.getstate()
-    numpy_state: Any = np.random.get_state(legacy=False)
-    state = {
-        "python": {"version": version, "words": torch.tensor(words), "gauss": gauss},
-        "numpy": {
-            "words": torch.from_numpy(numpy_state["state"]["key"].astype(np.int64)),
-            "position": int(numpy_state["state"]["pos"]),
-            "has_gauss": int(numpy_state["has_gauss"]),
-            "gauss": float(numpy_state["gauss"]),
-        },
-        "torch": torch.get_rng_state(),
-    }
+    numpy: Any = np.random.get_state(legacy=False)
+    numpy["state"]["key"] = numpy["state"]["key"].tolist()
+    state = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
     accelerator = accelerator_of(device)
     if accelerator.has_generator:
         state[device.type] = accelerator.call("get_rng_state")
@@ -100,17 +91,8 @@ def set_rng_state(state: Mapping[str, Any], device: torch.device) -> None:
             this device is left unchanged and a warning is logged.
         device: accelerator whose generator is restored.
     """
-    python = state["python"]
-    random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
-    numpy = state["numpy"]
-    np.random.set_state(
-        {
-            "bit_generator": "MT19937",
-            "state": {"key": numpy["words"].numpy().astype(np.uint32), "pos": numpy["position"]},
-            "has_gauss": numpy["has_gauss"],
-            "gauss": numpy["gauss"],
-        }
-    )
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"])
     accelerator = accelerator_of(device)
     if accelerator.has_generator:
