@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
 import numpy as np
-import pybullet
 
 from envs.fanuc.robot import Robot
 from envs.fanuc.simulation import ArmGroup
@@ -77,22 +76,13 @@ def _serve(
     while steps := pipe.recv():
         for step in range(done, done + steps):
             for group, velocities in zip(groups, commands[step % len(commands)], strict=True):
-                client, joints, effort = group.client, group.joints, group.effort
+                client, joints = group.client, group.joints
                 if step % EPISODE_STEPS == 0:
                     for arm in range(len(group.bodies)):
                         group.write(arm, start, [0.0] * len(joints))
-                for body, wanted in zip(group.bodies, velocities, strict=True):
-                    pybullet.setJointMotorControlArray(
-                        body,
-                        joints,
-                        pybullet.VELOCITY_CONTROL,
-                        targetVelocities=wanted,
-                        forces=effort,
-                        physicsClientId=client,
-                    )
-                pybullet.stepSimulation(physicsClientId=client)
+                group.step(velocities)
                 for body in group.bodies:
-                    pybullet.getJointStates(body, joints, physicsClientId=client)
-                    pybullet.getLinkState(body, FLANGE_LINK, physicsClientId=client)
+                    client.getJointStates(body, joints)
+                    client.getLinkState(body, FLANGE_LINK)
         done += steps
         pipe.send("done")

@@ -6,7 +6,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import pybullet
 from numpy.typing import NDArray
 
 from benchmarks.raw_pybullet import FLANGE_LINK
@@ -69,12 +68,10 @@ class SingleArm(gymnasium.Env[Observation, NDArray[np.float32]]):
 
     def _observe(self) -> Observation:
         arm = self._arm
-        states = pybullet.getJointStates(arm.bodies[0], arm.joints, physicsClientId=arm.client)
+        states = arm.client.getJointStates(arm.bodies[0], arm.joints)
         self._angles = np.array([state[0] for state in states])
         speeds = np.array([state[1] for state in states])
-        link = pybullet.getLinkState(
-            arm.bodies[0], FLANGE_LINK, computeForwardKinematics=1, physicsClientId=arm.client
-        )
+        link = arm.client.getLinkState(arm.bodies[0], FLANGE_LINK, computeForwardKinematics=1)
         flange = np.array(link[4])
         error = self._target - flange
         self._distance = float(np.linalg.norm(error))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from envs.fanuc.bullet import pybullet
+from envs.fanuc.bullet import Client, pybullet
 from envs.fanuc.robot import Robot
 from envs.fanuc.simulation import add_marker, revolute_joints
 
@@ -44,8 +44,8 @@ class ArmRenderer:
         self, robot: Robot, width: int = 640, height: int = 480, target_radius: float = 0.015
     ) -> None:
         self._width, self._height = width, height
-        self._client: int = pybullet.connect(pybullet.DIRECT)
-        self._arm = pybullet.loadURDF(robot.urdf, useFixedBase=True, physicsClientId=self._client)
+        self._client = Client()
+        self._arm = self._client.loadURDF(robot.urdf, useFixedBase=True)
         self._joints = revolute_joints(self._arm, self._client)
         self._add_floor()
         self._target = add_marker(self._client, target_radius)
@@ -58,31 +58,19 @@ class ArmRenderer:
         )
 
     def _add_floor(self) -> None:
-        slab = pybullet.createVisualShape(
-            pybullet.GEOM_BOX,
-            halfExtents=FLOOR_HALF_EXTENTS,
-            rgbaColor=FLOOR_COLOR,
-            physicsClientId=self._client,
+        slab = self._client.createVisualShape(
+            pybullet.GEOM_BOX, halfExtents=FLOOR_HALF_EXTENTS, rgbaColor=FLOOR_COLOR
         )
-        place = (0, 0, -FLOOR_HALF_EXTENTS[2])
-        pybullet.createMultiBody(0, -1, slab, place, physicsClientId=self._client)
+        self._client.createMultiBody(0, -1, slab, (0, 0, -FLOOR_HALF_EXTENTS[2]))
 
     def _add_trail(self) -> list[int]:
-        shape = pybullet.createVisualShape(
-            pybullet.GEOM_SPHERE,
-            radius=TRAIL_RADIUS,
-            rgbaColor=TRAIL_COLOR,
-            physicsClientId=self._client,
+        ball = self._client.createVisualShape(
+            pybullet.GEOM_SPHERE, radius=TRAIL_RADIUS, rgbaColor=TRAIL_COLOR
         )
-        return [
-            pybullet.createMultiBody(0, -1, shape, HIDDEN, physicsClientId=self._client)
-            for _ in range(MAX_TRAIL)
-        ]
+        return [self._client.createMultiBody(0, -1, ball, HIDDEN) for _ in range(MAX_TRAIL)]
 
     def _move(self, body: int, position: Sequence[float]) -> None:
-        pybullet.resetBasePositionAndOrientation(
-            body, position, (0, 0, 0, 1), physicsClientId=self._client
-        )
+        self._client.resetBasePositionAndOrientation(body, position, (0, 0, 0, 1))
 
     def frame(
         self,
@@ -101,12 +89,12 @@ class ArmRenderer:
             RGB image `[height, width, 3]`, uint8.
         """
         for joint, angle in zip(self._joints, joints, strict=True):
-            pybullet.resetJointState(self._arm, joint, angle, physicsClientId=self._client)
+            self._client.resetJointState(self._arm, joint, angle)
         self._move(self._target, target)
         points = list(trail)[-MAX_TRAIL:]
         for index, body in enumerate(self._trail):
             self._move(body, points[index] if index < len(points) else HIDDEN)
-        _, _, pixels, _, _ = pybullet.getCameraImage(
+        _, _, pixels, _, _ = self._client.getCameraImage(
             self._width,
             self._height,
             self._view,
@@ -118,7 +106,6 @@ class ArmRenderer:
             lightSpecularCoeff=0.1,
             shadow=1,
             renderer=pybullet.ER_TINY_RENDERER,
-            physicsClientId=self._client,
         )
         rgba = np.asarray(pixels, dtype=np.uint8).reshape(self._height, self._width, 4)
         return self._with_ring(rgba[..., :3], target)
@@ -137,7 +124,5 @@ class ArmRenderer:
         return np.array(image)
 
     def close(self) -> None:
-        """Disconnect the client; may be called again."""
-        if self._client >= 0:
-            pybullet.disconnect(self._client)
-            self._client = -1
+        """Disconnect the client."""
+        self._client.disconnect()

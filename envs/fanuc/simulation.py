@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.fanuc.bullet import pybullet
+from envs.fanuc.bullet import Client, pybullet
 from envs.fanuc.robot import Robot
 
 CONTROL_RATE = 60  # Hz, environment steps
@@ -42,7 +42,7 @@ class ArmGroup:
         window: whether to open a window; needs a display.
 
     Attributes:
-        client: PyBullet id of the client.
+        client: PyBullet client.
         bodies: PyBullet ids of the arms.
         joints: PyBullet indices of the six joints of an arm.
         effort: maximum torques, N m.
@@ -51,35 +51,28 @@ class ArmGroup:
     def __init__(
         self, robot: Robot, num_arms: int, solver_iterations: int, window: bool = False
     ) -> None:
-        mode = pybullet.GUI if window else pybullet.DIRECT
-        self.client: int = pybullet.connect(mode)
+        self.client = client = Client(pybullet.GUI if window else pybullet.DIRECT)
         self.effort: list[float] = robot.effort.tolist()
-        pybullet.setPhysicsEngineParameter(
+        client.setPhysicsEngineParameter(
             fixedTimeStep=STEP_SECONDS,
             numSubSteps=SUBSTEPS,
             numSolverIterations=solver_iterations,
             enableFileCaching=1,
             deterministicOverlappingPairs=1,
-            physicsClientId=self.client,
         )
-        pybullet.setGravity(0, 0, -9.81, physicsClientId=self.client)
-        plane = pybullet.createCollisionShape(pybullet.GEOM_PLANE, physicsClientId=self.client)
-        floor = pybullet.createMultiBody(0, plane, physicsClientId=self.client)
+        client.setGravity(0, 0, -9.81)
+        floor = client.createMultiBody(0, client.createCollisionShape(pybullet.GEOM_PLANE))
         side = math.ceil(math.sqrt(num_arms))
         self._bases = [
             (GRID_SPACING * (i % side), GRID_SPACING * (i // side), 0.0) for i in range(num_arms)
         ]
         flags = pybullet.URDF_USE_SELF_COLLISION | pybullet.URDF_USE_INERTIA_FROM_FILE
         self.bodies: list[int] = [
-            pybullet.loadURDF(
-                robot.urdf, base, useFixedBase=True, flags=flags, physicsClientId=self.client
-            )
+            client.loadURDF(robot.urdf, base, useFixedBase=True, flags=flags)
             for base in self._bases
         ]
-        self.joints: list[int] = revolute_joints(self.bodies[0], self.client)
-        base_link = pybullet.getJointInfo(
-            self.bodies[0], self.joints[0], physicsClientId=self.client
-        )[16]
+        self.joints: list[int] = revolute_joints(self.bodies[0], client)
+        base_link = client.getJointInfo(self.bodies[0], self.joints[0])[16]
         for body in self.bodies:
             self._ignore_contacts(body, [base_link, *self.joints], floor)
         self._targets: list[int] = []
@@ -88,22 +81,20 @@ class ArmGroup:
 
     def _ignore_contacts(self, body: int, links: list[int], floor: int) -> None:
         """Disable contacts that are part of the arm's construction, see `envs.fanuc.collision`."""
-        client = self.client
         for first, second in zip(links, links[2:], strict=False):
-            pybullet.setCollisionFilterPair(body, body, first, second, 0, physicsClientId=client)
+            self.client.setCollisionFilterPair(body, body, first, second, 0)
         for link in links[:2]:
-            pybullet.setCollisionFilterPair(body, floor, link, -1, 0, physicsClientId=client)
+            self.client.setCollisionFilterPair(body, floor, link, -1, 0)
 
     def _furnish_window(self) -> None:
         """Set up the camera, hide the control panels, and add a marker for each target."""
-        pybullet.configureDebugVisualizer(pybullet.COV_ENABLE_GUI, 0, physicsClientId=self.client)
+        self.client.configureDebugVisualizer(pybullet.COV_ENABLE_GUI, 0)
         middle = [sum(base[axis] for base in self._bases) / len(self._bases) for axis in (0, 1)]
-        pybullet.resetDebugVisualizerCamera(
+        self.client.resetDebugVisualizerCamera(
             cameraDistance=2 + 1.5 * max(middle),
             cameraYaw=50,
             cameraPitch=-25,
             cameraTargetPosition=(*middle, 0.4),
-            physicsClientId=self.client,
         )
         self._targets = [add_marker(self.client) for _ in self._bases]
 
@@ -116,9 +107,7 @@ class ArmGroup:
         """
         if self._targets:
             place = [a + b for a, b in zip(self._bases[arm], position, strict=True)]
-            pybullet.resetBasePositionAndOrientation(
-                self._targets[arm], place, (0, 0, 0, 1), physicsClientId=self.client
-            )
+            self.client.resetBasePositionAndOrientation(self._targets[arm], place, (0, 0, 0, 1))
 
     def write(self, arm: int, angles: Sequence[float], speeds: Sequence[float]) -> None:
         """Set the state of an arm.
@@ -128,12 +117,11 @@ class ArmGroup:
             angles: six joint angles, rad.
             speeds: six joint speeds, rad/s.
         """
-        pybullet.resetJointStatesMultiDof(
+        self.client.resetJointStatesMultiDof(
             self.bodies[arm],
             self.joints,
             [[angle] for angle in angles],
             [[speed] for speed in speeds],
-            physicsClientId=self.client,
         )
 
     def step(self, velocities: Sequence[Sequence[float]]) -> None:
@@ -142,30 +130,24 @@ class ArmGroup:
         Args:
             velocities: target joint speeds, one row of six per arm, rad/s.
         """
+        control, mode = self.client.setJointMotorControlArray, pybullet.VELOCITY_CONTROL
         for body, wanted in zip(self.bodies, velocities, strict=True):
-            pybullet.setJointMotorControlArray(
-                body,
-                self.joints,
-                pybullet.VELOCITY_CONTROL,
-                targetVelocities=wanted,
-                forces=self.effort,
-                physicsClientId=self.client,
-            )
-        pybullet.stepSimulation(physicsClientId=self.client)
+            control(body, self.joints, mode, targetVelocities=wanted, forces=self.effort)
+        self.client.stepSimulation()
 
     def read(self) -> list[float]:
         """Return six joint angles [rad] and six joint speeds [rad/s] per arm, arm by arm."""
         values: list[float] = []
+        read = self.client.getJointStates
         for body in self.bodies:
-            joint_states = pybullet.getJointStates(body, self.joints, physicsClientId=self.client)
-            angles, speeds, _, _ = zip(*joint_states, strict=True)
+            angles, speeds, _, _ = zip(*read(body, self.joints), strict=True)
             values += angles
             values += speeds
         return values
 
     def close(self) -> None:
         """Disconnect the client and free its memory."""
-        pybullet.disconnect(self.client)
+        self.client.disconnect()
 
 
 class ArmSimulation:
@@ -255,14 +237,13 @@ class ArmSimulation:
             group.close()
 
 
-def revolute_joints(arm: int, client: int) -> list[int]:
+def revolute_joints(arm: int, client: Client) -> list[int]:
     """Return the PyBullet indices of the six revolute joints of an arm."""
-    joints = range(pybullet.getNumJoints(arm, physicsClientId=client))
-    infos = [pybullet.getJointInfo(arm, joint, physicsClientId=client) for joint in joints]
+    infos = [client.getJointInfo(arm, joint) for joint in range(client.getNumJoints(arm))]
     return [info[0] for info in infos if info[2] == pybullet.JOINT_REVOLUTE]
 
 
-def add_marker(client: int, radius: float = MIN_MARKER_RADIUS) -> int:
+def add_marker(client: Client, radius: float = MIN_MARKER_RADIUS) -> int:
     """Add a marker under the floor; it has no mass and collides with nothing.
 
     Args:
@@ -276,11 +257,10 @@ def add_marker(client: int, radius: float = MIN_MARKER_RADIUS) -> int:
     bars = [
         [BAR_LENGTH / 2 if axis == bar else BAR_WIDTH / 2 for axis in range(3)] for bar in range(3)
     ]
-    shape = pybullet.createVisualShapeArray(
+    shape = client.createVisualShapeArray(
         shapeTypes=[pybullet.GEOM_SPHERE, *[pybullet.GEOM_BOX] * 3],
         radii=[max(radius, MIN_MARKER_RADIUS), 0.0, 0.0, 0.0],
         halfExtents=[[0.0, 0.0, 0.0], *bars],
         rgbaColors=[MARKER_COLOR] * 4,
-        physicsClientId=client,
     )
-    return pybullet.createMultiBody(0, -1, shape, (0.0, 0.0, -1.0), physicsClientId=client)
+    return int(client.createMultiBody(0, -1, shape, (0.0, 0.0, -1.0)))

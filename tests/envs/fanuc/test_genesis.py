@@ -13,7 +13,6 @@ from tensordict import TensorDict
 from torchrl.envs import check_env_specs
 
 from envs.fanuc import FanucEnv
-from envs.fanuc.bullet import pybullet
 from envs.fanuc.collision import CollisionCheck
 from envs.fanuc.genesis_arms import GenesisArms
 from envs.fanuc.kinematics import ForwardKinematics
@@ -60,11 +59,8 @@ def test_flange_agrees_in_both_simulators_within_a_tenth_of_a_millimetre(
     group = ArmGroup(genesis.robot, num_arms=1, solver_iterations=10)
     for row, joints in enumerate(angles.tolist()):
         group.write(0, joints, [0.0] * 6)
-        flange = pybullet.getLinkState(
-            group.bodies[0],
-            group.joints[-1],
-            computeForwardKinematics=True,
-            physicsClientId=group.client,
+        flange = group.client.getLinkState(
+            group.bodies[0], group.joints[-1], computeForwardKinematics=True
         )[4]
         in_bullet = torch.tensor(flange)
         torch.testing.assert_close(in_genesis[row], in_bullet, atol=1e-4, rtol=0)

@@ -52,11 +52,8 @@ def test_flange_agrees_with_the_simulator(robot: Robot, group: ArmGroup) -> None
     flanges = kinematics.flange(joints)
     for index, angles in enumerate(joints.tolist()):
         group.write(0, angles, [0.0] * 6)
-        states = pybullet.getLinkStates(
-            group.bodies[0],
-            group.joints,
-            computeForwardKinematics=True,
-            physicsClientId=group.client,
+        states = group.client.getLinkStates(
+            group.bodies[0], group.joints, computeForwardKinematics=True
         )
         expected = torch.tensor([state[4] for state in states])
         torch.testing.assert_close(frames[index, 1:, :3, 3], expected, atol=2e-6, rtol=0)
@@ -88,19 +85,12 @@ def test_clearance_agrees_with_the_simulator(robot: Robot, group: ArmGroup) -> N
         gaps = []
         for first in range(len(links)):
             for second in range(first + MIN_LINKS_APART, len(links)):
-                points = pybullet.getClosestPoints(
-                    group.bodies[0],
-                    group.bodies[0],
-                    10.0,
-                    links[first],
-                    links[second],
-                    physicsClientId=group.client,
+                points = group.client.getClosestPoints(
+                    group.bodies[0], group.bodies[0], 10.0, links[first], links[second]
                 )
                 gaps += [point[8] for point in points]
         for link in links[2:]:
-            points = pybullet.getClosestPoints(
-                group.bodies[0], 0, 10.0, link, -1, physicsClientId=group.client
-            )
+            points = group.client.getClosestPoints(group.bodies[0], 0, 10.0, link, -1)
             gaps += [point[8] for point in points]
         assert min(gaps) == pytest.approx(expected, abs=2e-3)
 
