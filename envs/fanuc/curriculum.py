@@ -28,21 +28,19 @@ class Curriculum:
         self.level = min(level, ceiling)
         self._outcomes: deque[bool] = deque(maxlen=WINDOW)
 
-    def record(self, success: Any, done: Any) -> None:
+    def record(self, success: Tensor, done: Tensor) -> None:
         """Count the episodes that ended in the last step; below the ceiling, in one transfer.
 
         Args:
-            success: whether an arm has reached its target, bool `[N, 1]`,
-                tensor or numpy array.
-            done: whether the episode of an arm has ended, in the same form.
+            success: whether an arm has reached its target, bool `[N, 1]`.
+            done: whether the episode of an arm has ended, bool `[N, 1]`.
         """
         if self.level == self.ceiling:
             return
-        if isinstance(done, Tensor):
-            success, done = torch.stack((success, done)).cpu().numpy()
-        if not done.any():
+        successes, ends = torch.stack((success, done)).cpu().numpy()
+        if not ends.any():
             return
-        self._outcomes.extend(success[done].tolist())
+        self._outcomes.extend(successes[ends].tolist())
         if len(self._outcomes) == WINDOW and sum(self._outcomes) > PASS_RATE * WINDOW:
             self.level += 1
             self._outcomes.clear()

@@ -15,7 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Bounded, Composite, Unbounded
 
-from envs.fanuc.arms import Arms, Array
+from envs.fanuc.arms import Arms
 from envs.fanuc.bullet_arms import ARMS_PER_CORE, BULLET_ARM_MEMORY, BulletArms
 from envs.fanuc.curriculum import Curriculum
 from envs.fanuc.genesis_arms import GENESIS_ARM_MEMORY, GenesisArms
@@ -199,15 +199,14 @@ class FanucEnv(Environment):
         judgement = self._arms.step(action, self.max_episode_steps, self.success_radius)
         if not judgement.interrupted:
             self._curriculum.record(judgement.success, judgement.done)
-        reward, success, truncated, done = (_tensor(x) for x in judgement[:4])
         return self._batch(
             {
-                "observation": _tensor(self._arms.observation),
-                "success": success,
-                "reward": reward,
-                "terminated": success.clone(),
-                "truncated": truncated,
-                "done": done,
+                "observation": self._arms.observation,
+                "success": judgement.success,
+                "reward": judgement.reward,
+                "terminated": judgement.success.clone(),
+                "truncated": judgement.truncated,
+                "done": judgement.done,
             }
         )
 
@@ -239,7 +238,7 @@ class FanucEnv(Environment):
             TensorDict `[*B]` with `observation`; `success` and the done keys are false.
         """
         flags = dict.fromkeys(("success", *DONE_NAMES), self._no)
-        return self._batch({"observation": _tensor(self._arms.observation), **flags})
+        return self._batch({"observation": self._arms.observation, **flags})
 
     def _set_seed(self, seed: int | None) -> None:
         self._generator.manual_seed(0 if seed is None else seed)
@@ -247,12 +246,12 @@ class FanucEnv(Environment):
     @property
     def joint_positions(self) -> Tensor:
         """Joint angles `[num_envs, 6]`, rad; float64 in PyBullet, float32 in Genesis."""
-        return _tensor(self._arms.state)[:, 0].clone()
+        return self._arms.state[:, 0].clone()
 
     @property
     def joint_velocities(self) -> Tensor:
         """Joint speeds `[num_envs, 6]`, rad/s; float64 in PyBullet, float32 in Genesis."""
-        return _tensor(self._arms.state)[:, 1].clone()
+        return self._arms.state[:, 1].clone()
 
     @property
     def flange(self) -> Tensor:
@@ -262,7 +261,7 @@ class FanucEnv(Environment):
     @property
     def target(self) -> Tensor:
         """Target positions in the arms' base frames `[num_envs, 3]`, float32, metres."""
-        return _tensor(self._arms.target) + self._shoulder
+        return self._arms.target + self._shoulder
 
     @property
     def worker_pids(self) -> list[int]:
@@ -316,7 +315,6 @@ class FanucEnv(Environment):
         return {
             "simulator": self.simulator,
             "arms": self._arms.state_dict(),
-            "steps": _tensor(self._arms.steps).clone(),
             "generator": self._generator.get_state(),
             "curriculum": self._curriculum.state_dict(),
         }
@@ -331,7 +329,7 @@ class FanucEnv(Environment):
         Raises:
             ConfigurationError: the state has another number of arms or is of another simulator.
         """
-        count = len(state_dict["steps"])
+        count = len(state_dict["arms"]["steps"])
         if count != self.num_envs:
             raise ConfigurationError(f"num_envs={self.num_envs}: the saved state has {count} arms")
         simulator = state_dict["simulator"]
@@ -341,7 +339,6 @@ class FanucEnv(Environment):
                 f"env.simulator={simulator}"
             )
         self._arms.load_state_dict(state_dict["arms"])
-        _tensor(self._arms.steps).copy_(state_dict["steps"])
         self._generator.set_state(state_dict["generator"])
         self._curriculum.load_state_dict(state_dict["curriculum"])
 
@@ -369,9 +366,3 @@ def _joint_moves() -> tuple[tuple[float, ...], ...]:
 
 def _has_display() -> bool:
     return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY"))
-
-
-def _tensor(values: Array) -> Tensor:
-    """Return numpy arrays as tensors in the same memory, and tensors unchanged."""
-    # `torch.as_tensor` takes three times as long.
-    return values if isinstance(values, Tensor) else torch.from_numpy(values)

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from envs.fanuc.arms import SAVED, Arms
+from envs.fanuc.arms import Arms
 from envs.fanuc.collision import FIRST_LINK_ABOVE_FLOOR, MIN_LINKS_APART
-from envs.fanuc.observation import OBSERVATION_SIZE, ArmEncoder
+from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.reward import Judgement, effort_of, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from envs.fanuc.simulation import CONTROL_RATE, LIMIT_MARGIN, SPEED_SHARE, STEP_SECONDS, SUBSTEPS
@@ -38,12 +38,6 @@ class GenesisArms(Arms):
     Raises:
         ConfigurationError: Genesis is not installed, or it cannot load the arm.
     """
-
-    state: Tensor
-    target: Tensor
-    observation: Tensor
-    distance: Tensor
-    steps: Tensor
 
     def __init__(self, robot: Robot, num_arms: int, device: torch.device) -> None:
         gs = start_genesis(device)
@@ -133,17 +127,6 @@ class GenesisArms(Arms):
         time_is_up = self.steps >= max_steps
         return judge(before, self.distance, effort_of(action), time_is_up, success_radius)
 
-    def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:
-        """Set some arms to a posture at rest with a new target."""
-        state = torch.stack((angles, torch.zeros_like(angles)), dim=1)
-        observation, distance = self._encoded(state, target)
-        self.target.index_copy_(0, rows, target)
-        self.steps.index_fill_(0, rows, 0)
-        self.state = self.state.index_copy(0, rows, state)
-        self.observation = self.observation.index_copy(0, rows, observation)
-        self.distance = self.distance.index_copy(0, rows, distance)
-        self._write(rows, state)
-
     def _read(self) -> Tensor:
         return torch.stack((self.entity.get_dofs_position(), self.entity.get_dofs_velocity()), 1)
 
@@ -157,26 +140,14 @@ class GenesisArms(Arms):
         self.entity.set_dofs_velocity(state[:, 1], envs_idx=rows, skip_forward=True)
         self.entity.set_qpos(state[:, 0], envs_idx=rows, zero_velocity=False)
 
-    def _encoded(self, state: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return observations and distances of some arms."""
-        observation = torch.empty(len(state), OBSERVATION_SIZE, device=self.device)
-        distance = torch.empty(len(state), 1, device=self.device)
-        self._encode(state, target, observation, distance)
-        return observation, distance
-
     def state_dict(self) -> dict[str, Any]:
-        """Return the complete state of all arms as tensors."""
+        """Return the complete state of all arms: see `Arms.state_dict`."""
         return {**super().state_dict(), "scene": scene_state(self._scene)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from `state_dict()` of as many arms, bit for bit.
-
-        Raises:
-            ConfigurationError: the state belongs to another arm.
-        """
+        """Restore a state: see `Arms.load_state_dict`."""
         restore_scene(self._scene, state["scene"], self.device)
-        for name in SAVED:
-            setattr(self, name, state[name].to(self.device, copy=True))
+        super().load_state_dict(state)
 
     def close(self) -> None:
         """Release the scene; may be called again."""
