@@ -17,7 +17,6 @@ from textwrap import indent
 from types import FrameType
 from typing import Any
 
-import torch
 from omegaconf import OmegaConf
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
@@ -26,7 +25,7 @@ from agents.base import Agent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.checkpoints.files import unused, write_text
 from torchrl_gpu.devices.device import describe_device
-from torchrl_gpu.devices.host import keep_freed_memory
+from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
 from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.environments.environment import Environment
@@ -84,7 +83,10 @@ def run_mode(settings: Settings) -> RunOutcome:
         KeyboardInterrupt: Ctrl-C or SIGTERM ended the run; the message says how to continue it.
     """
     keep_freed_memory()
-    with _threads(settings.general.threads), limited_memory(settings.device, settings.memory_limit):
+    with (
+        cpu_threads(settings.general.threads),
+        limited_memory(settings.device, settings.memory_limit),
+    ):
         return _MODES[settings.general.mode](settings)
 
 
@@ -266,18 +268,6 @@ def _title(settings: Settings) -> str:
 
 def _command(*arguments: str) -> str:
     return f"{_COMMAND} {shlex.join(arguments)}"
-
-
-@contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    """Give PyTorch a number of CPU threads within the block; None for its own number."""
-    before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -46,9 +46,7 @@ class Exchange:
                 ("rewritten", "u1", (num_arms,)),
             ]
         )
-        if path.stat().st_size < layout.itemsize:
-            with path.open("r+b") as file:
-                file.truncate(layout.itemsize)
+        # Extends a new file, which is empty.
         memory = np.memmap(path, dtype=layout, mode="r+", shape=(1,)).view(np.ndarray)[0]
         self.state: NDArray[np.float64] = memory["state"]
         self.action: NDArray[np.float32] = memory["action"]

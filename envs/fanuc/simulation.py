@@ -155,30 +155,17 @@ class ArmSimulation:
 
     Args:
         robot: description of the arm.
-        group_sizes: number of arms in each client.
-        solver_iterations: iterations of the constraint solver per substep.
-        window: whether to open a window for the first client.
+        groups: arms in PyBullet, by client.
     """
 
-    def __init__(
-        self,
-        robot: Robot,
-        group_sizes: Sequence[int],
-        solver_iterations: int,
-        window: bool = False,
-    ) -> None:
-        self.groups = [
-            ArmGroup(robot, size, solver_iterations, window and index == 0)
-            for index, size in enumerate(group_sizes)
-        ]
-        self._arms = [(group, arm) for group in self.groups for arm in range(len(group.bodies))]
+    def __init__(self, robot: Robot, groups: Sequence[ArmGroup]) -> None:
+        self.groups = groups
+        self._arms = [(group, arm) for group in groups for arm in range(len(group.bodies))]
         num_arms = len(self._arms)
         self._shoulder = robot.shoulder
         self._lower, self._upper = robot.lower, robot.upper
-        self._lowest_goal, self._highest_goal = (
-            robot.lower + LIMIT_MARGIN,
-            robot.upper - LIMIT_MARGIN,
-        )
+        self._lowest_goal = robot.lower + LIMIT_MARGIN
+        self._highest_goal = robot.upper - LIMIT_MARGIN
         self._farthest_step = robot.velocity * STEP_SECONDS
         # Bounds of angles and speeds after a step; those of the angles change every step.
         self._low = np.tile(np.stack((robot.lower, -robot.velocity)), (num_arms, 1, 1))

@@ -6,13 +6,13 @@ by construction.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import math
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -26,6 +26,7 @@ from envs.fanuc.collision import CollisionCheck
 from envs.fanuc.kinematics import ForwardKinematics
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from torchrl_gpu.checkpoints.files import atomic_file
+from torchrl_gpu.devices.host import cpu_threads
 from torchrl_gpu.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -94,11 +95,15 @@ def load_targets(robot: Robot, seed: int = 0, per_grade: int = 10_000) -> Reacha
     key = f"{CACHE_VERSION} {robot.fingerprint} {seed} {per_grade}"
     name = f"fanuc-targets-{hashlib.sha256(key.encode()).hexdigest()[:16]}.safetensors"
     path = _cache_folder() / name
-    targets = _read(path, per_grade)
-    if targets is None:
-        with _one_thread():
-            targets = sample_targets(robot, seed, per_grade)
-        _write(path, targets)
+    with contextlib.suppress(OSError, SafetensorError):  # missing or damaged
+        return ReachableTargets(**load_file(path))
+    with cpu_threads(1):  # faster than several threads on arrays this small
+        targets = sample_targets(robot, seed, per_grade)
+    try:
+        with atomic_file(path) as file:  # several runs can share the cache
+            file.write(save(vars(targets)))
+    except ConfigurationError as error:
+        log.warning("targets are not kept for the next run: %s", error)
     return targets
 
 
@@ -158,17 +163,6 @@ def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
     return ReachableTargets(kinematics.flange(joints), joints, starts)
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Use one thread, which is faster than several on arrays this small."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(num_threads)
-
-
 def _cache_folder() -> Path:
     chosen = os.environ.get("TORCHRL_GPU_CACHE")
     if chosen:
@@ -181,22 +175,3 @@ def _cache_folder() -> Path:
     else:
         base, fallback = os.environ.get("XDG_CACHE_HOME"), Path.home() / ".cache"
     return (Path(base) if base else fallback) / "torchrl-gpu"
-
-
-def _read(path: Path, per_grade: int) -> ReachableTargets | None:
-    try:
-        targets = ReachableTargets(**load_file(path))
-    except (OSError, SafetensorError, TypeError):
-        return None
-    num_targets = per_grade * len(GRADES)
-    shapes = [tuple(x.shape) for x in (targets.positions, targets.joints, targets.starts)]
-    whole = shapes == [(num_targets, 3), (num_targets, NUM_JOINTS), (per_grade, NUM_JOINTS)]
-    return targets if whole else None
-
-
-def _write(path: Path, targets: ReachableTargets) -> None:
-    try:
-        with atomic_file(path) as file:  # several runs can share the cache
-            file.write(save(vars(targets)))
-    except (OSError, ConfigurationError) as error:
-        log.warning("targets are not kept for the next run: %s", error)

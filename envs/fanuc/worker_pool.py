@@ -254,14 +254,11 @@ def _spread(total: int, parts: int) -> list[int]:
 
 def _reap(process: subprocess.Popen[bytes]) -> int:
     """Wait until a process with a closed pipe exits, kill it after a timeout; return its code."""
-    try:
-        process.wait(SECONDS_TO_END)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
+    with process:  # closes the other pipe, and waits
+        try:
+            process.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            process.kill()
     return process.returncode
 
 

@@ -67,7 +67,7 @@ def main(assignment: Assignment) -> None:
     output = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
-    from envs.fanuc.simulation import STEP_SECONDS, ArmSimulation
+    from envs.fanuc.simulation import STEP_SECONDS, ArmGroup, ArmSimulation
 
     exchange = Exchange(Path(assignment.exchange), assignment.num_arms)
     state, action = exchange.state[assignment.arms], exchange.action[assignment.arms]
@@ -76,9 +76,11 @@ def main(assignment: Assignment) -> None:
     distance = exchange.distance[assignment.arms]
     robot = load_robot(urdf=assignment.urdf)
     encode = ArmEncoder(robot)
-    simulation = ArmSimulation(
-        robot, assignment.group_sizes, assignment.solver_iterations, assignment.window
-    )
+    groups = [
+        ArmGroup(robot, size, assignment.solver_iterations, assignment.window and index == 0)
+        for index, size in enumerate(assignment.group_sizes)
+    ]
+    simulation = ArmSimulation(robot, groups)
 
     gc.disable()  # PyBullet's many tuples would trigger it at every step; there are no cycles
     with contextlib.suppress(BrokenPipeError):

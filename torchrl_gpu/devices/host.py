@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import torch
@@ -30,6 +32,18 @@ def usable_cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+@contextmanager
+def cpu_threads(number: int | None) -> Iterator[None]:
+    """Give PyTorch a number of CPU threads within the block; None for its own number."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def compute_on_one_thread() -> None:

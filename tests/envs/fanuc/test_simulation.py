@@ -21,7 +21,7 @@ def robot(request: pytest.FixtureRequest) -> Robot:
 
 @pytest.fixture
 def simulation(robot: Robot) -> Iterator[ArmSimulation]:
-    simulation = ArmSimulation(robot, [NUM_ARMS], solver_iterations=10)
+    simulation = ArmSimulation(robot, [ArmGroup(robot, NUM_ARMS, solver_iterations=10)])
     yield simulation
     simulation.close()
 
