@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Final
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -35,19 +35,21 @@ from envs.marinenav.physics import (
 )
 from envs.marinenav.scale import Normalize, make_units
 from envs.settings import Device
-from torchrl_gpu.arguments import checked
+from torchrl_gpu.arguments import CheckedFields
 
 
-class Baseline(TensorDictModuleBase):
+class Baseline(CheckedFields, TensorDictModuleBase):
     """Base class of rule-based policies; `normalize` and `device` are those of the environment."""
 
-    @checked
-    def __init__(self, *, normalize: Normalize = True, device: Device = "cpu") -> None:
+    normalize: Normalize = True
+    device: Device = "cpu"
+
+    def __post_init__(self) -> None:
         super().__init__()
         self.in_keys = ["observation", "objects", "objects_mask"]
         self.out_keys = ["action"]
-        self._units = make_units(normalize, torch.float32, torch.device(device))
-        self._actions = torch.tensor(DISCRETE_ACTIONS, device=device)
+        self._units = make_units(self.normalize, torch.float32, torch.device(self.device))
+        self._actions = torch.tensor(DISCRETE_ACTIONS, device=self.device)
 
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -74,12 +76,11 @@ class RandomPolicy(Baseline):
         seed: random seed of the actions.
     """
 
-    @checked
-    def __init__(
-        self, *, seed: int = 0, normalize: Normalize = True, device: Device = "cpu"
-    ) -> None:
-        super().__init__(normalize=normalize, device=device)
-        self._generator = torch.Generator().manual_seed(seed)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._generator = torch.Generator().manual_seed(self.seed)
 
     def act(self, view: View) -> Tensor:
         """Draw on the host: the same actions on every device."""
@@ -90,8 +91,8 @@ class RandomPolicy(Baseline):
 class StraightToGoal(Baseline):
     """Turns towards the goal and sails there at full thrust, ignoring all objects."""
 
-    STEERING: Final = 1500.0  # N per rad off course
-    DAMPING: Final = 1500.0  # N per rad/s of turning
+    STEERING = 1500.0  # N per rad off course
+    DAMPING = 1500.0  # N per rad/s of turning
 
     def act(self, view: View) -> Tensor:
         """Return the thrust rates that bring the thrusts to their set points."""
@@ -107,11 +108,11 @@ class StraightToGoal(Baseline):
 class Planner(Baseline):
     """Simulates each discrete action and takes the one of lowest cost.
 
-    Attributes:
-        steps: number of simulated steps.
+    Args:
+        horizon: number of simulated steps of 0.5 s, at least 1.
     """
 
-    steps: int
+    horizon: Annotated[int, Field(ge=1)] = 1
 
     def act(self, view: View) -> Tensor:
         """Return the action of lowest cost."""
@@ -125,7 +126,7 @@ class Planner(Baseline):
         Args:
             view: views of the robots.
             motions: motions of the robots after each step of holding one action, in their body
-                frames of the first step, `[steps, 11, 25, B]`.
+                frames of the first step, `[horizon, 11, 25, B]`.
         """
 
     def _look_ahead(self, view: View) -> Tensor:
@@ -136,7 +137,7 @@ class Planner(Baseline):
         action = self._actions.T[..., None]
         still = now.new_zeros(4, 0, 1)
         motions = []
-        for _ in range(self.steps):
+        for _ in range(self.horizon):
             now = sail(now, action, still)
             motions.append(now)
         return torch.stack(motions)
@@ -149,15 +150,13 @@ class PotentialField(Planner):
     Trans. Robotics and Automation 16(5), 2000, with the paper's constants.
     """
 
-    steps = 1
-
-    ATTRACTION: Final = 50.0
-    REPULSION: Final = 500.0
-    INFLUENCE: Final = 15.0  # m, d0
-    NEAREST: Final = 0.5  # m, lower bound of clearances
-    CRUISE: Final = 2.5  # m/s, upper bound of the desired speed
-    APPROACH: Final = 0.25  # 1/s, desired speed per metre of remaining distance
-    LEAD: Final = 1.5  # s, extrapolation of the heading
+    ATTRACTION = 50.0
+    REPULSION = 500.0
+    INFLUENCE = 15.0  # m, d0
+    NEAREST = 0.5  # m, lower bound of clearances
+    CRUISE = 2.5  # m/s, upper bound of the desired speed
+    APPROACH = 0.25  # 1/s, desired speed per metre of remaining distance
+    LEAD = 1.5  # s, extrapolation of the heading
 
     def cost(self, view: View, motions: Tensor) -> Tensor:
         """Return the deviation of each action from the course and speed of the force."""
@@ -189,26 +188,13 @@ class PotentialField(Planner):
 
 
 class ModelPredictive(Planner):
-    """Model predictive control over a short horizon; objects are assumed to keep their velocities.
+    """Model predictive control over a short horizon, as if objects kept their velocities."""
 
-    Args:
-        horizon: number of simulated steps of 0.5 s, at least 1.
-    """
+    horizon: Annotated[int, Field(ge=1)] = 4
 
-    CLEARANCE: Final = 2.0  # m between hulls, below which a plan is penalised
-    NEARNESS_COST: Final = 10.0  # penalty per metre below the clearance
-    TURN_COST: Final = 2.0  # m per rad between the final heading and the goal's direction
-
-    @checked
-    def __init__(
-        self,
-        *,
-        horizon: Annotated[int, Field(ge=1)] = 4,
-        normalize: Normalize = True,
-        device: Device = "cpu",
-    ) -> None:
-        super().__init__(normalize=normalize, device=device)
-        self.steps = horizon
+    CLEARANCE = 2.0  # m between hulls, below which a plan is penalised
+    NEARNESS_COST = 10.0  # penalty per metre below the clearance
+    TURN_COST = 2.0  # m per rad between the final heading and the goal's direction
 
     def cost(self, view: View, motions: Tensor) -> Tensor:
         """Return the remaining distance to the goal, plus the penalties of turning and nearness."""
@@ -219,9 +205,9 @@ class ModelPredictive(Planner):
             last[HEADING].cos(), last[HEADING].sin(), *(view.own[:2, None] - last[POSITION])
         )
         turn = torch.atan2(aside, ahead).abs()
-        times = STEP_SECONDS * torch.arange(1, self.steps + 1, device=last.device)
+        times = STEP_SECONDS * torch.arange(1, self.horizon + 1, device=last.device)
         times = times[:, None, None, None]
-        # [steps, 2, objects, 1, B] against [steps, 2, 1, 25, B]
+        # [horizon, 2, objects, 1, B] against [horizon, 2, 1, 25, B]
         objects = view.objects[:2] + view.objects[2:4] * times
         gap = (objects[:, :, :, None] - place[:, :, None]).square().sum(1).sqrt()
         gap = gap - view.objects[4][:, None] - VESSEL_RADIUS

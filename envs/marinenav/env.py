@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from envs.marinenav.curriculum import PAPER_STAGES, Difficulty, Stage, check_stages
 from envs.marinenav.noise import make_noise
 from envs.marinenav.placement import Size
-from envs.marinenav.scale import Normalize, drawn_limits, given_limits, make_units
+from envs.marinenav.scale import Normalize, drawn_bounds, given_bounds, make_units
 from envs.marinenav.scenario import check_scenarios, to_sea
 from envs.marinenav.sea_env import SeaEnv, sea_capabilities
 from envs.marinenav.simulator import ScenarioSimulator, Simulator
@@ -114,7 +114,7 @@ class MarineNavEnv(SeaEnv):
         sensor_noise = make_noise(place, numbers) if noise else None
         super().__init__(
             Simulator(size, difficulty, sensor_noise, max_episode_steps),
-            drawn_limits(num_vortices),
+            drawn_bounds(num_vortices, max_episode_steps),
             make_units(normalize, numbers, place),
             num_envs=num_envs,
             seed=seed,
@@ -160,7 +160,7 @@ class MarineNavEnv(SeaEnv):
         sensor_noise = make_noise(place, numbers) if noise else None
         return SeaEnv(
             ScenarioSimulator(first, sensor_noise, MAX_STEPS),
-            given_limits(first),
+            given_bounds(first, MAX_STEPS),
             make_units(normalize, numbers, place),
             num_envs=len(scenarios),
             seed=seed,

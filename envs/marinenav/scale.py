@@ -63,30 +63,22 @@ def make_units(normalize: bool, dtype: torch.dtype, device: torch.device) -> Uni
     return Units(own, objects)
 
 
-class Limits(NamedTuple):
-    """Maximum magnitudes in the seas of an environment, SI units.
+class Bounds(NamedTuple):
+    """Maximum magnitudes of `perception.View.own` and `perception.View.objects`, SI units."""
 
-    Attributes:
-        distance: maximum distance between start and goal, m.
-        speed: maximum speed over ground, m/s.
-        yaw_rate: maximum yaw rate, rad/s.
-        radius: maximum radius of an object, m.
-    """
-
-    distance: float
-    speed: float
-    yaw_rate: float
-    radius: float
+    own: tuple[float, ...]
+    objects: tuple[float, ...]
 
 
-def drawn_limits(num_vortices: int) -> Limits:
-    """Return the limits of randomly generated seas."""
+def drawn_bounds(num_vortices: int, max_steps: int) -> Bounds:
+    """Return the bounds in randomly generated seas, in episodes of at most `max_steps`."""
     stream = num_vortices * CIRCULATION / (2.0 * math.pi * CORE_RADIUS)
-    return Limits(math.hypot(MAP_SIZE, MAP_SIZE), MAX_SPEED + stream, MAX_YAW_RATE, VESSEL_RADIUS)
+    distance = math.hypot(MAP_SIZE, MAP_SIZE)
+    return _bounds(distance, MAX_SPEED + stream, MAX_YAW_RATE, VESSEL_RADIUS, max_steps)
 
 
-def given_limits(sea: Sea) -> Limits:
-    """Return the limits of seas that start from given states."""
+def given_bounds(sea: Sea, max_steps: int) -> Bounds:
+    """Return the bounds in seas that start from given states."""
 
     def maximum(values: Tensor) -> float:
         return float(values.abs().max()) if values.numel() else 0.0
@@ -94,27 +86,22 @@ def given_limits(sea: Sea) -> Limits:
     away = (sea.goal - sea.motion[POSITION]).norm(dim=0)
     speed = maximum(sea.motion[VELOCITY][:2].norm(dim=0))
     stream = (sea.vortices[2].abs() / (2.0 * math.pi * sea.vortices[3])).sum(0)
-    return Limits(
+    return _bounds(
         maximum(away),
         max(MAX_SPEED, speed) + maximum(stream),
         max(MAX_YAW_RATE, maximum(sea.motion[GROUND_VELOCITY][2])),
         max(VESSEL_RADIUS, maximum(sea.obstacles[2])),
+        max_steps,
     )
 
 
-def observation_bounds(
-    limits: Limits, max_steps: int
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the maximum magnitudes of `View.own` and `View.objects`, SI units.
-
-    Args:
-        limits: maximum magnitudes in the seas.
-        max_steps: maximum number of steps of an episode.
-    """
-    _, speed, yaw_rate, radius = limits
-    goal = limits.distance + max_steps * STEP_SECONDS * speed
+def _bounds(
+    distance: float, speed: float, yaw_rate: float, radius: float, max_steps: int
+) -> Bounds:
+    """Return the bounds for maxima of start-goal distance, speed over ground, and so on."""
+    goal = distance + max_steps * STEP_SECONDS * speed
     far, fast = SENSING_RANGE + radius, speed + MAX_ERROR
-    return (
+    return Bounds(
         (goal, goal, speed, speed, yaw_rate, MAX_THRUST, MAX_THRUST),
         (far, far, fast, fast, radius),
     )

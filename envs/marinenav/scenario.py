@@ -38,7 +38,20 @@ Pair = tuple[Finite, Finite]
 Radius = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Vortices(BaseModel):
+class _Lists(BaseModel):
+    """Lists with one entry for each of the same items."""
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> _Lists:
+        lists = {name: value for name, value in self if isinstance(value, list)}
+        count = self.num_robots if isinstance(self, Scenario) else len(lists["position"])
+        for name, values in lists.items():
+            if len(values) != count:
+                raise ValueError(f"{name} has {len(values)} entries where {count} are needed")
+        return self
+
+
+class Vortices(_Lists):
     """Vortices of one sea: centres (m), directions, circulations (m^2/s), one core radius (m)."""
 
     position: list[Pair]
@@ -46,25 +59,15 @@ class Vortices(BaseModel):
     circulation: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]]
     core_radius: Radius = CORE_RADIUS
 
-    @model_validator(mode="after")
-    def _is_consistent(self) -> Vortices:
-        _check_lengths(len(self.position), clockwise=self.clockwise, circulation=self.circulation)
-        return self
 
-
-class Obstacles(BaseModel):
+class Obstacles(_Lists):
     """Obstacles of one sea: centres and radii, m."""
 
     position: list[Pair]
     radius: list[Radius]
 
-    @model_validator(mode="after")
-    def _is_consistent(self) -> Obstacles:
-        _check_lengths(len(self.position), radius=self.radius)
-        return self
 
-
-class Scenario(BaseModel):
+class Scenario(_Lists):
     """Initial state of an episode in one sea, SI units.
 
     Attributes:
@@ -90,18 +93,6 @@ class Scenario(BaseModel):
     vortices: Vortices
     obstacles: Obstacles
     level: Annotated[int, Field(ge=0)] = 0
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> Scenario:
-        names = ("start", "goal", "theta0", "velocity_r0", "left_thrust0", "right_thrust0")
-        _check_lengths(self.num_robots, **{name: getattr(self, name) for name in names})
-        return self
-
-
-def _check_lengths(count: int, **lists: Sequence[Any]) -> None:
-    for name, values in lists.items():
-        if len(values) != count:
-            raise ValueError(f"{name} has {len(values)} entries where {count} are needed")
 
 
 def check_scenarios(episodes: Sequence[Mapping[str, Any] | Scenario]) -> list[Scenario]:

@@ -15,7 +15,7 @@ from envs.marinenav.perception import MAX_OBJECTS, View
 from envs.marinenav.physics import DISCRETE_ACTIONS, STEP_SECONDS
 from envs.marinenav.placement import Size
 from envs.marinenav.render import SeaRenderer
-from envs.marinenav.scale import Limits, Units, observation_bounds
+from envs.marinenav.scale import Bounds, Units
 from envs.marinenav.sea import Sea, Transition
 from envs.marinenav.simulator import SimulationState, Simulator, flatten, unflatten
 from torchrl_gpu.environments.capabilities import Capabilities
@@ -51,7 +51,7 @@ class SeaEnv(Environment):
 
     Args:
         simulator: simulator of the seas.
-        limits: maximum magnitudes in the seas, which bound the observations.
+        bounds: maximum magnitudes of the observations.
         units: scale of the observations; its dtype and device are those of all seas.
         num_envs: number of seas.
         seed: random seed.
@@ -61,7 +61,7 @@ class SeaEnv(Environment):
     def __init__(
         self,
         simulator: Simulator,
-        limits: Limits,
+        bounds: Bounds,
         units: Units,
         *,
         num_envs: int,
@@ -80,14 +80,13 @@ class SeaEnv(Environment):
             torch.zeros((), dtype=torch.int64, device=self.device),
         )
         self._has_begun = False
-        self._renderer: SeaRenderer | None = None
+        self._renderer = SeaRenderer()
         self._own_factor = 1.0 / units.own[:, None, None]
         self._object_factor = 1.0 / units.objects[:, None, None, None]
-        self._make_specs(limits, units)
+        self._make_specs(bounds, units)
 
-    def _make_specs(self, limits: Limits, units: Units) -> None:
+    def _make_specs(self, bounds: Bounds, units: Units) -> None:
         shape = (self.num_envs, self._simulator.size.robots)
-        own, objects = observation_bounds(limits, self._simulator.max_steps)
 
         def within(bound: Sequence[float], unit: Tensor, *places: int) -> Bounded:
             high = (unit.new_tensor(bound) / unit).expand(*shape, *places, len(unit))
@@ -101,8 +100,8 @@ class SeaEnv(Environment):
 
         self.observation_spec = composite(
             {
-                "observation": within(own, units.own),
-                "objects": within(objects, units.objects, MAX_OBJECTS),
+                "observation": within(bounds.own, units.own),
+                "objects": within(bounds.objects, units.objects, MAX_OBJECTS),
                 "objects_mask": flag(robots, MAX_OBJECTS),
                 "active": flag(robots, 1),
                 "success": flag(robots, 1),
@@ -236,8 +235,6 @@ class SeaEnv(Environment):
         Returns:
             Image `[720, 720, 3]`, uint8; less high for a grid with empty rows.
         """
-        if self._renderer is None:
-            self._renderer = SeaRenderer()
         return self._renderer.draw(self._state.now, index)
 
     def caption(self, index: int) -> str:
