@@ -15,7 +15,7 @@ from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from agents import hyperparameters as hp
-from agents.modules.deterministic import DeterministicActorCritic
+from agents.ddpg import DDPG
 from agents.modules.encoders import Encoder
 from agents.modules.networks import frozen, mlp
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
@@ -24,8 +24,8 @@ from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.execution.learner import Losses
 
 
-class ACIQN(DeterministicActorCritic):
-    """Off-policy agent for continuous actions: deterministic actor, distributional critic.
+class ACIQN(DDPG):
+    """Off-policy agent for continuous actions: DDPG with a distributional critic.
 
     The defaults suit small tasks. The paper uses hidden_sizes (256, 128, 128), batch_size 64,
     learning_rate 1e-4, max_gradient_norm 0.5 and copied target networks (target_rate 1). It

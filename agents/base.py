@@ -15,7 +15,6 @@ from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
 from agents.modules.encoders import DEFAULT_ENCODER, DetachedEncoder, Encoder
-from agents.modules.optimization import set_learning_rate
 from agents.modules.training_state import (
     load_networks,
     load_optimizer,
@@ -179,10 +178,14 @@ class Agent(CheckedFields, nn.Module, ABC):
         for tensor in self.state_dict().values():
             tensor.copy_(processes.broadcast(tensor))
 
+    @torch.no_grad()
     def follow_rate_schedule(self) -> None:
         """Set the learning rates of all optimizers by `rate_schedule`, if there is one."""
         if self.rate_schedule is not None:
-            set_learning_rate(self.optimizers().values(), self.rate_schedule(self.policy.frames))
+            rate = self.rate_schedule(self.policy.frames)
+            for optimizer in self.optimizers().values():
+                for group in optimizer.param_groups:
+                    group["lr"].copy_(rate)
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:
         """Run after each gradient step, for instance to update target networks.

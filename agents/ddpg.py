@@ -5,46 +5,93 @@ Source: Lillicrap et al., "Continuous control with deep reinforcement learning",
 
 from __future__ import annotations
 
+from dataclasses import field
+from typing import Annotated, ClassVar
+
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from tensordict import TensorDictBase
+from torch import Tensor, nn
 
 from agents import hyperparameters as hp
-from agents.modules.deterministic import DeterministicActorCritic
+from agents.base import OffPolicyAgent
 from agents.modules.encoders import Encoder
-from agents.modules.networks import Critics, frozen
-from torchrl_gpu.acting.exploration import Exploration, MixedNoise
+from agents.modules.networks import Critics, DeterministicActor, frozen
+from agents.modules.optimization import TargetNetwork, parameter_groups
+from torchrl_gpu.acting.exploration import Exploration, GaussianNoise, MixedNoise
+from torchrl_gpu.acting.schedules import LinearSchedule
+from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.execution.adam import adam
 from torchrl_gpu.execution.learner import Losses
 
 
-class DDPG(DeterministicActorCritic):
+class DDPG(OffPolicyAgent):
     """Off-policy agent for continuous actions: deterministic actor, one critic.
 
     Gaussian noise, independent at each step, explores. The paper uses Ornstein-Uhlenbeck noise,
     which needs a state per environment; TD3 (arXiv 1802.09477, section 6.1) found no benefit in it.
 
     Args:
-        noise_range: standard deviation of the exploration noise in the first and in the last
-            environment, each at least 0, for actions in [-1, 1]; those between are evenly spaced
-            (mixed exploration of PQL, arXiv 2307.12983). None for the same noise in all
-            environments, which changes over frames.
         max_gradient_norm: actor and critic are separate groups.
+
+    Attributes:
+        actor: mu(s).
+        target_actor: target network of the actor.
+        critic: value of an action.
+        target_critic: target network of the critic.
+        optimizer: optimizer with one parameter group each for actor and critic.
     """
 
+    actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
+    actor: DeterministicActor = field(init=False)
+    target_actor: TargetNetwork = field(init=False)
+    critic: nn.Module = field(init=False)
+    target_critic: TargetNetwork = field(init=False)
+
     hidden_sizes: hp.ActorCriticSizes = (256, 256)
-    noise_range: tuple[hp.NonNegative, hp.NonNegative] | None = None
+    learning_rate: hp.LearningRate = 1e-3
+    target_rate: hp.TargetRate = 0.005
+    target_period: hp.TargetPeriod = 1
+    saturation_penalty: hp.SaturationPenalty = 0.0
+    noise_start: hp.NoiseStart = 0.3
+    noise_end: hp.NoiseEnd = 0.1
+    noise_frames: hp.NoiseFrames = 10_000
+    noise_range: Annotated[
+        tuple[hp.NonNegative, hp.NonNegative] | None,
+        Field(
+            description="standard deviation of the exploration noise in the first and in the last "
+            "environment, each at least 0, for actions in [-1, 1]; those between are evenly spaced "
+            "(mixed exploration of PQL, arXiv 2307.12983). None for the same noise in all "
+            "environments, which changes over frames"
+        ),
+    ] = None
     batch_size: hp.BatchSize = 256
     utd_ratio: hp.UTDRatio = 1.0
 
-    def build_critic(self, encoder: Encoder, action_dim: int) -> Critics:
+    def __post_init__(self) -> None:
+        """Build the networks, the policy and the optimizer."""
+        super().__post_init__()
+        actor_encoder, critic_encoder = self.build_encoders()
+        action_dim = self.action_spec.shape[-1]
+        self.actor = DeterministicActor(actor_encoder, action_dim, self.hidden_sizes)
+        self.target_actor = TargetNetwork(self.actor, self.target_rate, self.target_period)
+        self.policy = self.build_policy(self.actor, self.build_exploration())
+        self.critic = self.build_critic(critic_encoder, action_dim)
+        self.target_critic = TargetNetwork(self.critic, self.target_rate, self.target_period)
+        self.to(self.device)
+        groups = parameter_groups(self.actor, self.critic)
+        self.optimizer = adam(groups, self.learning_rate, self.device)
+
+    def build_critic(self, encoder: Encoder, action_dim: int) -> nn.Module:
         """Return a new critic of actions in [-1, 1]."""
         return Critics(encoder, action_dim, self.hidden_sizes, members=1)
 
     def build_exploration(self) -> Exploration:
-        """Return Gaussian noise, or noise that differs between the environments."""
-        if self.noise_range is None:
-            return super().build_exploration()
-        return MixedNoise(*self.noise_range)
+        """Return the noise that the policy adds to its actions."""
+        if self.noise_range is not None:
+            return MixedNoise(*self.noise_range)
+        return GaussianNoise(LinearSchedule(self.noise_start, self.noise_end, self.noise_frames))
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/critic` and `loss/actor`, and the mean value."""
@@ -69,3 +116,18 @@ class DDPG(DeterministicActorCritic):
             terms={"loss/critic": critic_loss, "loss/actor": actor_loss},
             metrics={"ddpg/value": value.detach().mean()},
         )
+
+    def saturation_loss(self, raw_action: Tensor) -> Tensor:
+        """Return a loss `[]` that keeps actions off their bounds, where tanh passes no gradient.
+
+        Source: the action penalty of Plappert et al., arXiv 1802.09464, here before tanh.
+
+        Args:
+            raw_action: actions before tanh, `[B, action_dim]`.
+        """
+        return self.saturation_penalty * raw_action.square().mean()
+
+    def after_update(self, metrics: dict[str, Tensor]) -> None:
+        """Update the target networks."""
+        self.target_actor.update()
+        self.target_critic.update()

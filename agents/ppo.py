@@ -19,7 +19,6 @@ from agents import hyperparameters as hp
 from agents.base import OnPolicyAgent
 from agents.modules.gae import generalized_advantage
 from agents.modules.normalization import ObservationNormalizer, RewardNormalizer, weighted_mean
-from agents.modules.optimization import joint_parameters
 from agents.modules.stochastic_actors import OrthogonalNetwork, build_actor
 from torchrl_gpu.acting.schedules import optional_schedule
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -131,8 +130,7 @@ class PPO(OnPolicyAgent):
         weight = torch.tensor(self.entropy_coefficient)
         self.register_buffer("entropy_weight", weight, persistent=False)
         self.to(self.device)
-        learned = joint_parameters(self.actor, self.critic)
-        self.optimizer = adam(learned, self.learning_rate, self.device, self.adam_epsilon)
+        self.optimizer = adam(self.parameters(), self.learning_rate, self.device, self.adam_epsilon)
 
     @property
     def rate(self) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -16,7 +17,6 @@ from torch import Tensor, nn
 
 from agents import hyperparameters as hp
 from agents.modules.categorical_values import CategoricalValues, divergence
-from agents.modules.dueling import Dueling
 from agents.modules.encoders import Encoder
 from agents.modules.networks import mlp
 from agents.modules.noisy import NoisyMLP
@@ -188,6 +188,34 @@ class DistributionNetwork(nn.Module):
         """Return the actions `[*B]` int64 with the highest mean, without noise if deterministic."""
         logits = self(observation, noisy=not deterministic)
         return self.values.mean(logits).argmax(dim=-1)
+
+
+class Dueling(nn.Module):
+    """Two streams that read the same features and together output the values of all actions.
+
+    A value is one number, or the logits of a distribution over atoms.
+
+    Source: Wang et al., "Dueling Network Architectures for Deep Reinforcement Learning",
+    arXiv 1511.06581.
+
+    Args:
+        value: stream that maps features to `[*B, atoms]`.
+        advantage: stream that maps features to `[*B, num_actions * atoms]`.
+        num_actions: number of actions.
+    """
+
+    def __init__(self, value: nn.Module, advantage: nn.Module, num_actions: int) -> None:
+        super().__init__()
+        self.value = value
+        self.advantage = advantage
+        self.num_actions = num_actions
+
+    def forward(self, *inputs: Any) -> Tensor:
+        """Return `[*B, num_actions * atoms]`; both streams are called with all inputs."""
+        value = self.value(*inputs).unsqueeze(-2)
+        advantage = self.advantage(*inputs).unflatten(-1, (self.num_actions, -1))
+        # Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a')                                  (eq. 9)
+        return (value + advantage - advantage.mean(dim=-2, keepdim=True)).flatten(-2)
 
 
 def _of_action(logits: Tensor, action: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from agents import hyperparameters as hp
 from agents.base import OffPolicyAgent
 from agents.modules import tanh_normal
 from agents.modules.networks import Critics, EncodedMLP, frozen
-from agents.modules.optimization import TargetNetwork, joint_parameters
+from agents.modules.optimization import TargetNetwork
 from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.environments.specs import ActionKind
@@ -98,7 +98,9 @@ class SAC(OffPolicyAgent):
         self.target_critics = TargetNetwork(self.critics, self.target_rate)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(self.initial_temperature)))
         self.to(self.device)
-        learned = [*joint_parameters(self.actor, self.critics), self.log_temperature]
+        # Actor and critics may share an encoder, whose parameters `ModuleList` returns once.
+        networks = nn.ModuleList([self.actor, self.critics])
+        learned = [*networks.parameters(), self.log_temperature]
         self.optimizer = adam(learned, self.learning_rate, self.device)
 
     def loss(self, batch: TensorDictBase) -> Losses:

@@ -13,6 +13,10 @@ from agents.modules.encoders import Encoder
 from agents.modules.relu import ReLU
 from torchrl_gpu.acting.policy import Observations
 
+# Bound of the initial weights of the last layer: the first actions lie near 0, where tanh is steep
+# (Lillicrap et al., arXiv 1509.02971, section 7).
+_LAST_LAYER_BOUND = 3e-3
+
 
 class EnsembleLinear(nn.Module):
     """`members` linear layers of one shape, computed as one batched matrix product.
@@ -123,6 +127,30 @@ class EncodedMLP(nn.Module):
     def forward(self, observation: Observations) -> Tensor:
         """Return `[*B, outputs]`."""
         return self.network(self.encoder(observation))
+
+
+class DeterministicActor(EncodedMLP):
+    """mu(s): a network that outputs one action, squashed into [-1, 1] by tanh.
+
+    `outputs` is the number of action dimensions.
+    """
+
+    def __init__(self, encoder: Encoder, outputs: int, hidden_sizes: Sequence[int]) -> None:
+        super().__init__(encoder, outputs, hidden_sizes)
+        for parameter in self.network[-1].parameters():
+            nn.init.uniform_(parameter, -_LAST_LAYER_BOUND, _LAST_LAYER_BOUND)
+
+    def forward(self, observation: Observations) -> Tensor:
+        """Return actions `[*B, action_dim]` in [-1, 1]."""
+        return self.raw(observation).tanh()
+
+    def raw(self, observation: Observations) -> Tensor:
+        """Return actions before tanh, `[*B, action_dim]`."""
+        return super().forward(observation)
+
+    def act(self, observation: Observations, deterministic: bool) -> Tensor:
+        """Return `forward` in both modes: the policy wrapper adds the exploration noise."""
+        return self(observation)
 
 
 class Critics(nn.Module):

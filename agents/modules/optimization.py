@@ -1,20 +1,15 @@
-"""Parameters and rates of optimizers, and target networks: parts of an update that agents share."""
+"""Parameter groups of optimizers, and target networks."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from torchrl_gpu.devices.kinds import accelerator_of
-
-
-def joint_parameters(*networks: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of several networks, each shared parameter once."""
-    return list(dict.fromkeys(p for network in networks for p in network.parameters()))
 
 
 def parameter_groups(*networks: nn.Module) -> list[dict[str, Any]]:
@@ -27,14 +22,6 @@ def parameter_groups(*networks: nn.Module) -> list[dict[str, Any]]:
         {"params": [parameter for parameter, owner in owners.items() if owner == index]}
         for index in range(len(networks))
     ]
-
-
-@torch.no_grad()
-def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], rate: Tensor) -> None:
-    """Set the learning rates of all parameter groups, which are tensors, to a tensor `[]`."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"].copy_(rate)
 
 
 class TargetNetwork(nn.Module):

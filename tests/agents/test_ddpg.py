@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from agents.ddpg import DDPG
+from agents import ACIQN, DDPG
 from tests.helpers.agents import CPU, make_batch, small_specs
 
 
@@ -27,3 +27,20 @@ def test_critic_learns_the_value_of_the_target_networks(terminated: bool) -> Non
     value = agent.critic(batch, batch["action"])[0]
     expected = (value - target).square().mean()
     torch.testing.assert_close(agent.loss(batch).terms["loss/critic"], expected)
+
+
+@pytest.mark.parametrize("kind", [DDPG, ACIQN])
+@pytest.mark.parametrize("penalty", [0.0, 0.1])
+def test_only_the_penalty_moves_a_saturated_actor(kind: type[DDPG | ACIQN], penalty: float) -> None:
+    torch.manual_seed(0)
+    agent = kind(*small_specs("continuous"), CPU, hidden_sizes=[16, 16], saturation_penalty=penalty)
+    batch = make_batch(agent)
+    with torch.no_grad():
+        # tanh is 1 there, and flat, in float32
+        agent.actor.network[-1].get_parameter("bias").fill_(15.0)
+        before = agent.actor.raw(batch).mean()
+        for _ in range(20):
+            with torch.enable_grad():
+                agent.update(batch)
+        after = agent.actor.raw(batch).mean()
+    assert after < before - 0.01 if penalty else after == before

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from agents import SAC
 from agents.base import Agent, OffPolicyAgent
-from agents.modules.deterministic import DeterministicActorCritic
+from agents.ddpg import DDPG
 from agents.modules.encoders import ObservationEncoderFactory
 from agents.modules.value_based import ValueBasedAgent
 from tests.helpers.agents import (
@@ -149,7 +149,7 @@ def test_max_gradient_norm_limits_the_gradient(case: Case) -> None:
     assert 0.7 * limit < largest < 1.001 * limit
 
 
-@every_agent_that(lambda case: issubclass(case.agent_class, DeterministicActorCritic))
+@every_agent_that(lambda case: issubclass(case.agent_class, DDPG))
 def test_max_gradient_norm_limits_actor_and_critic_separately(case: Case) -> None:
     agent: Any = case.make(max_gradient_norm=1e-4)
     agent.update(make_batch(agent))

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from agents.modules import optimization
-from agents.modules.optimization import TargetNetwork, joint_parameters, parameter_groups
+from agents.modules.optimization import TargetNetwork, parameter_groups
 from torchrl_gpu.devices.kinds import DirectML, accelerator_of
 
 pytestmark = pytest.mark.directml
@@ -19,7 +19,6 @@ def test_a_shared_parameter_is_in_one_group_once() -> None:
     groups = [group["params"] for group in parameter_groups(both, second)]
     assert [len(group) for group in groups] == [2, 2]
     assert groups[1][0] is second.weight
-    assert len(joint_parameters(both, second)) == 4
 
 
 @pytest.mark.parametrize(("rate", "period"), [(0.1, 1), (1.0, 1), (1.0, 3), (0.25, 2)])
