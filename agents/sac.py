@@ -177,7 +177,7 @@ class TanhNormalActor(EncodedMLP):
     def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return actions `[*B, action_dim]` in [-1, 1]."""
         mean, log_std = tanh_normal.split(self(observation))
-        return tanh_normal.mode(mean) if deterministic else tanh_normal.draw(mean, log_std)
+        return mean.tanh() if deterministic else tanh_normal.draw(mean, log_std)
 
     def sample(self, observation: Observations) -> tuple[Tensor, Tensor]:
         """Return actions `[B, action_dim]` and log-probabilities `[B, 1]`, both with gradient."""

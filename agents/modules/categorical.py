@@ -21,11 +21,6 @@ def draw(logits: Tensor) -> Tensor:
     return (logits - torch.log(-torch.log(uniform))).argmax(dim=-1)
 
 
-def mode(logits: Tensor) -> Tensor:
-    """Return the greedy actions `[*B]` int64 for logits `[*B, n]`."""
-    return logits.argmax(dim=-1)
-
-
 def log_prob(action: Tensor, logits: Tensor) -> Tensor:
     """Return the log-probabilities `[*B, 1]` of actions `[*B]` under logits `[*B, n]`."""
     return _log_softmax(logits).gather(-1, action.unsqueeze(-1))

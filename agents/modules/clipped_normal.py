@@ -28,11 +28,6 @@ def draw(mean: Tensor, log_std: Tensor) -> Tensor:
     return torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)).clamp(-1.0, 1.0)
 
 
-def mode(mean: Tensor) -> Tensor:
-    """Return the greedy action `[*B, D]`: the clipped mean."""
-    return mean.clamp(-1.0, 1.0)
-
-
 def log_prob(action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
     """Return the log-likelihood of clipped actions, finite with finite gradients everywhere.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -15,7 +16,7 @@ from torchrl.data import Composite, TensorSpec
 from agents.modules.augmentation import RandomShift
 from agents.modules.pixels import Convolutions, PixelEncoder, check_channels
 from torchrl_gpu.acting.policy import Observations
-from torchrl_gpu.arguments import Configurable, checked
+from torchrl_gpu.arguments import Configurable
 from torchrl_gpu.environments.environment import mask_of
 from torchrl_gpu.errors import ConfigurationError
 
@@ -73,6 +74,7 @@ class EncoderFactory(Configurable, ABC):
         return None
 
 
+@dataclass(frozen=True, kw_only=True)
 class ObservationEncoderFactory(EncoderFactory):
     """Encodes the vectors, pixels and sets of a spec and concatenates their features.
 
@@ -96,60 +98,42 @@ class ObservationEncoderFactory(EncoderFactory):
         ConfigurationError: a setting is out of range.
     """
 
-    @checked
-    def __init__(
-        self,
-        *,
-        vector_features: Annotated[int, Field(ge=1)] | None = None,
-        convolutions: Convolutions = "strided",
-        channels: Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)]
-        | None = None,
-        pixel_features: Annotated[int, Field(ge=1)] | None = None,
-        set_features: Annotated[int, Field(ge=1)] = 40,
-        shared: bool = False,
-        random_shift: Annotated[int, Field(ge=0)] = 0,
-    ) -> None:
-        check_channels(convolutions, channels)
-        self.vector_features = vector_features
-        self.convolutions = convolutions
-        self.channels = channels
-        self.pixel_features = pixel_features
-        self.set_features = set_features
-        self.shared = shared
-        self.random_shift = random_shift
+    vector_features: Annotated[int, Field(ge=1)] | None = None
+    convolutions: Convolutions = "strided"
+    channels: Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)] | None = None
+    pixel_features: Annotated[int, Field(ge=1)] | None = None
+    set_features: Annotated[int, Field(ge=1)] = 40
+    shared: bool = False
+    random_shift: Annotated[int, Field(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        check_channels(self.convolutions, self.channels)
 
     def build(self, observation_spec: Composite) -> JoinedEncoder:
         """Return a new encoder of all observations: see `EncoderFactory`."""
         leaves = dict(observation_spec.items(include_nested=True, leaves_only=True))
         if not leaves:
             raise ConfigurationError("observation_spec: an agent needs at least one observation")
-        batch_dimensions = len(observation_spec.shape)
         parts: dict[NestedKey, Part] = {
-            key: self._part(key, leaves, batch_dimensions)
-            for key in leaves
-            if not _is_mask(key, leaves)
+            key: self._part(key, leaves) for key in leaves if not _is_mask(key, leaves)
         }
         return JoinedEncoder(parts)
 
     def augmentation(self, observation_spec: Composite) -> Augmentation | None:
         """Return the random shift of all pixels."""
         leaves = observation_spec.items(include_nested=True, leaves_only=True)
-        batch_dimensions = len(observation_spec.shape)
-        pixels = [key for key, leaf in leaves if _is_pixels(leaf, batch_dimensions)]
+        pixels = [key for key, leaf in leaves if _is_pixels(leaf)]
         return RandomShift(pixels, self.random_shift) if pixels and self.random_shift else None
 
-    def _part(
-        self,
-        key: NestedKey,
-        leaves: dict[NestedKey, TensorSpec],
-        batch_dimensions: int,
-    ) -> Part:
+    def _part(self, key: NestedKey, leaves: dict[NestedKey, TensorSpec]) -> Part:
         """Return the encoder of one observation."""
         leaf = leaves[key]
-        shape = tuple(leaf.shape[batch_dimensions:])
+        shape = tuple(leaf.shape[1:])
         if len(shape) == 1 and leaf.dtype.is_floating_point:
             return VectorEncoder(shape[0], self.vector_features)
-        if len(shape) == 3 and _is_pixels(leaf, batch_dimensions):
+        if _is_pixels(leaf):
             return PixelEncoder(shape, self.convolutions, self.channels, self.pixel_features)
         if len(shape) == 2 and leaf.dtype.is_floating_point and mask_of(key) in leaves:
             return SetEncoder(*shape, self.set_features)
@@ -227,15 +211,12 @@ class VectorEncoder(nn.Module):
         super().__init__()
         self.width = inputs if features is None else features
         self.is_unchanged = features is None
-        self.layer = (
-            nn.Identity()
-            if features is None
-            else nn.Sequential(nn.Linear(inputs, features), nn.ReLU())
-        )
+        layers = [] if features is None else [nn.Linear(inputs, features), nn.ReLU()]
+        self.layer = nn.Sequential(*layers)
 
     def forward(self, vector: Tensor) -> Tensor:
         """Return `[*B, width]` for vectors `[*B, D]`."""
-        return vector if self.is_unchanged else self.layer(vector)
+        return self.layer(vector)
 
 
 class SetEncoder(nn.Module):
@@ -266,9 +247,8 @@ Part = VectorEncoder | PixelEncoder | SetEncoder
 _MIN_PIXELS = 8
 
 
-def _is_pixels(leaf: TensorSpec, batch_dimensions: int) -> bool:
-    shape = leaf.shape[batch_dimensions:]
-    return len(shape) == 3 and leaf.dtype == torch.uint8 and min(shape[1:]) >= _MIN_PIXELS
+def _is_pixels(leaf: TensorSpec) -> bool:
+    return leaf.ndim == 4 and leaf.dtype == torch.uint8 and min(leaf.shape[2:]) >= _MIN_PIXELS
 
 
 def _is_mask(key: NestedKey, leaves: dict[NestedKey, TensorSpec]) -> bool:

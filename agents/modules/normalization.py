@@ -67,13 +67,11 @@ class RunningMoments(nn.Module):
         mean = weighted_mean(samples, weight, processes)
         variance = weighted_mean((samples - mean).square(), weight, processes)
         if weight is None:
-            rows = processes.count * samples.shape[:-1].numel()
-            self.count.add_(rows)
-            share = rows / self.count
+            number: Tensor | int = processes.count * samples.shape[:-1].numel()
         else:
             number = processes.sum(weight.sum())
-            self.count.add_(number)
-            share = number / self.count.clamp(min=1.0)
+        self.count.add_(number)
+        share = number / self.count.clamp(min=1.0)
         difference = mean - self.mean
         spread = difference.square() * (1.0 - share)
         self.variance.add_(share * (variance - self.variance + spread))
@@ -100,12 +98,9 @@ class ObservationNormalizer(nn.Module):
     def __init__(self, observation_spec: Composite) -> None:
         super().__init__()
         leaves = dict(observation_spec.items(include_nested=True, leaves_only=True))
-        batch_dimensions = len(observation_spec.shape)
         self.keys: list[NestedKey] = list(leaves)
         self.vectors: list[NestedKey] = [
-            key
-            for key, leaf in leaves.items()
-            if len(leaf.shape) == batch_dimensions + 1 and leaf.dtype.is_floating_point
+            key for key, leaf in leaves.items() if leaf.ndim == 2 and leaf.dtype.is_floating_point
         ]
         self._of_vectors = [RunningMoments(leaves[key].shape[-1]) for key in self.vectors]
         self.moments = nn.ModuleList(self._of_vectors)

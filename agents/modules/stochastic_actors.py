@@ -92,7 +92,7 @@ class ClippedNormalActor(StochasticActor):
         """Return actions `[*B, action_dim]`."""
         mean = self.network(self.normalize(observation))
         if deterministic:
-            return clipped_normal.mode(mean)
+            return mean.clamp(-1.0, 1.0)
         return clipped_normal.draw(mean, self._bounded_log_std())
 
     def evaluate(self, normalized: Observations, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,7 +111,7 @@ class CategoricalActor(StochasticActor):
     def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return actions `[*B]`."""
         logits = self.network(self.normalize(observation))
-        return categorical.mode(logits) if deterministic else categorical.draw(logits)
+        return logits.argmax(dim=-1) if deterministic else categorical.draw(logits)
 
     def evaluate(self, normalized: Observations, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of actions `[*B]`, and entropies."""

@@ -50,10 +50,5 @@ def draw(mean: Tensor, log_std: Tensor) -> Tensor:
     return torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)).tanh()
 
 
-def mode(mean: Tensor) -> Tensor:
-    """Return the greedy action `[*B, D]`: the squashed mean."""
-    return mean.tanh()
-
-
 def _log_tanh_derivative(pre_tanh: Tensor) -> Tensor:
     return 2.0 * (math.log(2.0) - pre_tanh - F.softplus(-2.0 * pre_tanh))

@@ -90,8 +90,8 @@ class Execution:
             )
         self.graph_mode = graphs
         self._device = device
-        self._captured_policies: dict[Hashable, CapturedFunction[list[Tensor]]] = {}
-        self._captured_updates: dict[Hashable, CapturedFunction[Update]] = {}
+        # Captured policies and updates.
+        self._captured: dict[Hashable, CapturedFunction[Any]] = {}
         self.compile_mode = compile
         if compile != "off" and not accelerator_of(device).compile:
             _logger.warning(
@@ -125,7 +125,7 @@ class Execution:
             return [acted.get(key) for key in policy.out_keys]
 
         key = policy, policy.training, observation.batch_size
-        captured = self._captured(self._captured_policies, key, outputs, type(policy).__name__)
+        captured = self._capture(key, outputs, type(policy).__name__)
         results = captured(observation.select(*policy.in_keys))
         for key, result in zip(policy.out_keys, results, strict=True):
             observation.set(key, result.clone())
@@ -155,7 +155,7 @@ class Execution:
             return self._step(learner, batch)
         key = learner, learner.phase, batch.batch_size, tuple(batch.keys())
         step, name = partial(self._step, learner), f"the update of {type(learner).__name__}"
-        update = self._captured(self._captured_updates, key, step, name)
+        update = self._capture(key, step, name)
         only_replays = update.is_captured
         result = update(batch)
         if only_replays:
@@ -182,17 +182,13 @@ class Execution:
         """Return the compiled form of a loss; override it to compile by another backend."""
         return torch.compile(loss, mode=_TORCH_MODES[self.compile_mode])
 
-    def _captured(
-        self,
-        known: dict[Hashable, CapturedFunction[Result]],
-        key: Hashable,
-        function: Callable[[TensorDictBase], Result],
-        name: str,
+    def _capture(
+        self, key: Hashable, function: Callable[[TensorDictBase], Result], name: str
     ) -> CapturedFunction[Result]:
         """Return the captured form of the first function that was given with a key."""
-        if key not in known:
-            known[key] = CapturedFunction(function, name, self._device)
-        return known[key]
+        if key not in self._captured:
+            self._captured[key] = CapturedFunction(function, name, self._device)
+        return self._captured[key]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a resumed run needs: that of the precision."""
@@ -203,8 +199,7 @@ class Execution:
 
         All graphs are dropped, because loaded optimizers keep their state in other tensors.
         """
-        self._captured_policies.clear()
-        self._captured_updates.clear()
+        self._captured.clear()
         self.precision.load_state_dict(state["precision"])
 
 

@@ -46,7 +46,8 @@ class Precision:
         self.name = name
         self._device_type = device.type
         self._dtype = _AUTOCAST.get(name)
-        self._scaler = torch.amp.GradScaler(device.type) if name == "fp16" else None
+        # Disabled, it leaves losses and gradients as they are.
+        self._scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
 
     @property
     def casts(self) -> bool:
@@ -61,35 +62,28 @@ class Precision:
 
     def backward(self, losses: list[Tensor]) -> None:
         """Add the gradients of losses `[]`, multiplied by the scale in fp16."""
-        if self._scaler is not None:
-            losses = [self._scaler.scale(loss) for loss in losses]
         # Autocast is for the losses alone: gradients have the dtypes of what they belong to.
         with nullcontext() if self.casts else self.active():
-            torch.autograd.backward(losses)
+            torch.autograd.backward(self._scaler.scale(losses))
 
     def unscale(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Divide the gradients of optimizers by the scale of their losses."""
-        if self._scaler is not None:
-            for optimizer in optimizers:
-                self._scaler.unscale_(optimizer)
+        for optimizer in optimizers:
+            self._scaler.unscale_(optimizer)
 
     def step(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Step optimizers, each of them unless one of its scaled gradients has overflowed."""
         for optimizer in optimizers:
-            if self._scaler is None:
-                optimizer.step()
-            else:
-                self._scaler.step(optimizer)
-        if self._scaler is not None:
-            self._scaler.update()
+            self._scaler.step(optimizer)
+        self._scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scale of the losses and its schedule; empty without one."""
-        return {} if self._scaler is None else self._scaler.state_dict()
+        return self._scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that `state_dict` returned; that of another precision has no effect."""
-        if self._scaler is not None and state:
+        if state:
             self._scaler.load_state_dict(state)
 
 
