@@ -24,13 +24,15 @@ class Style(NamedTuple):
         channels: default output channels of each convolution or residual block.
         features: default width of the linear layer behind the convolutions.
         convolve: builds the convolutions, from input and output channels.
-        finish: builds the layers behind the linear layer, from its width.
+        layer_norm: whether layer normalization follows the linear layer.
+        activation: last layer.
     """
 
     channels: tuple[int, ...]
     features: int
     convolve: Callable[[int, Sequence[int]], list[nn.Module]]
-    finish: Callable[[int], list[nn.Module]]
+    layer_norm: bool
+    activation: type[nn.Module] = nn.ReLU
 
 
 class PixelEncoder(nn.Module):
@@ -57,18 +59,18 @@ class PixelEncoder(nn.Module):
         inputs, height, width = shape
         chosen = STYLES[style]
         self.width = features or chosen.features
-        convolutions = chosen.convolve(inputs, channels or chosen.channels)
-        size = _output_size(convolutions, height) * _output_size(convolutions, width)
-        if size == 0:
+        self.network = nn.Sequential(*chosen.convolve(inputs, channels or chosen.channels))
+        try:
+            outputs = self.network(torch.zeros(1, *shape)).numel()
+        except RuntimeError as error:
             raise ConfigurationError(
                 f"agent.encoder.convolutions={style}: images of {height} x {width} pixels are too "
                 "small for these convolutions"
-            )
-        outputs = (channels or chosen.channels)[-1] * size
-        linear = nn.Linear(outputs, self.width)
-        self.network = nn.Sequential(
-            *convolutions, nn.Flatten(), linear, *chosen.finish(self.width)
-        )
+            ) from error
+        self.network.extend([nn.Flatten(), nn.Linear(outputs, self.width)])
+        if chosen.layer_norm:
+            self.network.append(nn.LayerNorm(self.width))
+        self.network.append(chosen.activation())
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Return `[*B, width]` for pixels `[*B, C, H, W]` of values 0 to 255."""
@@ -141,37 +143,13 @@ def _impala(inputs: int, channels: Sequence[int]) -> list[nn.Module]:
     return [*layers, nn.ReLU()]
 
 
-def _rectified(width: int) -> list[nn.Module]:
-    return [nn.ReLU()]
-
-
-def _normalized(width: int) -> list[nn.Module]:
-    return [nn.LayerNorm(width), nn.ReLU()]
-
-
-def _squashed(width: int) -> list[nn.Module]:
-    return [nn.LayerNorm(width), nn.Tanh()]
-
-
 STYLES: dict[Convolutions, Style] = {
     # Convolutions that each halve the image.
-    "strided": Style((32, 64, 64, 64), 256, _plain([3], [2], padding=1), _normalized),
+    "strided": Style((32, 64, 64, 64), 256, _plain([3], [2], padding=1), layer_norm=True),
     # Mnih et al., Nature 518, 2015.
-    "nature": Style((32, 64, 64), 512, _plain(_NATURE_KERNELS, _NATURE_STRIDES), _rectified),
+    "nature": Style((32, 64, 64), 512, _plain(_NATURE_KERNELS, _NATURE_STRIDES), layer_norm=False),
     # Espeholt et al., "IMPALA", arXiv 1802.01561: the larger network, without its LSTM.
-    "impala": Style((16, 32, 32), 256, _impala, _rectified),
+    "impala": Style((16, 32, 32), 256, _impala, layer_norm=False),
     # Yarats et al., "Mastering Visual Continuous Control", arXiv 2107.09645.
-    "drqv2": Style((32, 32, 32, 32), 50, _plain([3], [2, 1]), _squashed),
+    "drqv2": Style((32, 32, 32, 32), 50, _plain([3], [2, 1]), layer_norm=True, activation=nn.Tanh),
 }
-
-
-def _output_size(layers: Sequence[nn.Module], size: int) -> int:
-    """Return the output size of layers along an axis of `size` pixels; 0 for too few pixels."""
-    for layer in layers:
-        if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
-            kernel, stride, padding = (
-                number[0] if isinstance(number, tuple) else int(number)
-                for number in (layer.kernel_size, layer.stride, layer.padding)
-            )
-            size = max(0, (size + 2 * padding - kernel) // stride + 1)
-    return size
