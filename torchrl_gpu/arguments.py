@@ -39,22 +39,6 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-class Configurable:
-    """Base of components that are settings of another component, as in `agent.encoder.channels`.
-
-    A constructor that takes such a component has an instance as the default of the argument. The
-    settings apply to the class of that instance unless `_target_` names another class.
-
-    A component that is a frozen dataclass checks its fields as `checked` checks arguments.
-    """
-
-    def __post_init__(self) -> None:
-        """Check the fields of a dataclass against their annotations, and convert them."""
-        for name, value in list(vars(self).items()):
-            checked_value = check_value(constructor_of(type(self)), name, value)
-            object.__setattr__(self, name, checked_value)
-
-
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
 class CheckedFields:
     """Base of classes whose annotated attributes are the arguments of their constructors.
@@ -94,6 +78,14 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
         return function(*bound.args, **bound.kwargs)
 
     return wrapper
+
+
+class Configurable(CheckedFields):
+    """Base of components that are settings of another component, as in `agent.encoder.channels`.
+
+    A constructor that takes such a component has an instance as the default of the argument. The
+    settings apply to the class of that instance unless `_target_` names another class.
+    """
 
 
 def check_value(function: Callable[..., Any], name: str, value: Any, prefix: str = "") -> Any:
@@ -293,6 +285,7 @@ def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None
     annotation = annotations_of(function).get(name)
     if annotation is None:
         return None
-    if isinstance(annotation, type) and annotation not in _PLAIN_VALUES:
-        return TypeAdapter(InstanceOf.__class_getitem__(annotation))
+    kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    if isinstance(kind, type) and kind not in _PLAIN_VALUES:
+        return TypeAdapter(InstanceOf.__class_getitem__(kind))
     return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -45,7 +44,7 @@ class Encoder(nn.Module, ABC):
 class EncoderFactory(Configurable, ABC):
     """Builds the encoders of an agent's networks: the component `agent.encoder`.
 
-    Derive from it to write your own: the arguments of its constructor are the settings of
+    Derive from it to write your own: its annotated attributes are the settings of
     `agent.encoder._target_=package.Class`.
 
     Attributes:
@@ -74,7 +73,6 @@ class EncoderFactory(Configurable, ABC):
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
 class ObservationEncoderFactory(EncoderFactory):
     """Encodes the vectors, pixels and sets of a spec and concatenates their features.
 
@@ -103,12 +101,10 @@ class ObservationEncoderFactory(EncoderFactory):
     channels: Annotated[Sequence[Annotated[int, Field(ge=1)]], Field(min_length=1)] | None = None
     pixel_features: Annotated[int, Field(ge=1)] | None = None
     set_features: Annotated[int, Field(ge=1)] = 40
-    shared: bool = False
     random_shift: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
-        """Check the settings."""
-        super().__post_init__()
+        """Check the channels against the convolutions."""
         check_channels(self.convolutions, self.channels)
 
     def build(self, observation_spec: Composite) -> JoinedEncoder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,6 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Arm(Configurable):
     """An arm with a gripper of two fingers; the defaults describe the Franka Panda of Genesis.
 
@@ -71,7 +69,6 @@ class Arm(Configurable):
 
     def __post_init__(self) -> None:
         """Check the settings, also against each other."""
-        super().__post_init__()
         if Path(self.file).suffix not in (".xml", ".urdf"):
             raise ConfigurationError(
                 f"env.arm.file={self.file}: name an MJCF file (.xml) or a URDF file (.urdf)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -36,7 +35,6 @@ _OVERVIEW_SIZE = (640, 480)
 _OVERVIEW = {"pos": (1.3, -0.9, 0.8), "lookat": (0.4, 0.0, 0.2), "fov": 40}
 
 
-@dataclass(frozen=True, kw_only=True)
 class WristCamera(Configurable):
     """Camera mounted on the hand, looking at the finger tips.
 
