@@ -144,8 +144,8 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
         **asdict(result),
         "transfers": transfers(trainer.collector),
     }
-    if trainer.profile is not None:
-        summary["profile"] = trainer.profile.as_dict()
+    if trainer.profiler is not None:
+        summary["profile"] = trainer.profiler.as_dict()
     if processes.is_writer:
         write_text(folder / "summary.json", json.dumps(summary, indent=2))
     lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
@@ -155,10 +155,10 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
     if "tensorboard" in settings.trainer.settings["loggers"]:
         lines.append(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
     lines.append(f"  copies       {transfers_line(trainer.collector)}")
-    if trainer.trace is not None and trainer.trace.path is not None:
-        lines.append(f"  trace        {trainer.trace.path}, for https://ui.perfetto.dev")
-    if trainer.profile is not None:
-        lines += ["  time", indent(profile_table(trainer.profile), "    ")]
+    if trainer.tracer is not None and trainer.tracer.path is not None:
+        lines.append(f"  trace        {trainer.tracer.path}, for https://ui.perfetto.dev")
+    if trainer.profiler is not None:
+        lines += ["  time", indent(profile_table(trainer.profiler), "    ")]
     return RunOutcome(
         folder,
         seconds,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from torchrl.envs.utils import RandomPolicy
 
 from agents.base import Agent
 from torchrl_gpu.acting.collector import BatchCollector, Policy
-from torchrl_gpu.arguments import checked
+from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.seeding import Stream, rng_state, set_rng_state, stream_seed
@@ -42,7 +43,7 @@ class _StopError(Exception):
     """Ends an evaluation after a request to stop the run."""
 
 
-class TorchRLTrainer:
+class TorchRLTrainer(CheckedFields):
     """Trains any agent in any batched TorchRL environment.
 
     Args:
@@ -53,7 +54,7 @@ class TorchRLTrainer:
             demand. With None, evaluations use `env` if it can switch its mode
             (`Capabilities.can_switch_mode`); otherwise there are no evaluations.
         config: configuration of the run, saved in every checkpoint (JSON values).
-        execution: executes policy steps and gradient steps; None for eager ones.
+        execution: executes policy steps and gradient steps, eagerly by default.
         seed: seed of the run; it determines the episodes of the evaluations.
         total_frames: number of environment steps to train for.
         random_frames: number of environment steps with uniformly random actions before the first
@@ -88,82 +89,67 @@ class TorchRLTrainer:
         stop_requested: set it to end the training after the current step.
         timers: timers around the parts of the training: profile and trace, if there are any.
         evaluations: evaluations during the training so far, by number of frames.
-        profile: time of each part so far; None without `profile`.
-        trace: the recorder of the trace; None without `trace`.
+        profiler: time of each part so far; None without `profile`.
+        tracer: the recorder of the trace; None without `trace`.
 
     Raises:
         ConfigurationError: an argument is out of range, or `overlap` is true and agent or
             environment cannot overlap.
     """
 
-    @checked
-    def __init__(
-        self,
-        env: EnvBase,
-        agent: Agent,
-        folder: Path,
-        *,
-        evaluation_env: EnvBase | Evaluator | None = None,
-        config: dict[str, Any] | None = None,
-        execution: Execution | None = None,
-        seed: Annotated[int, Field(ge=0)] = 0,
-        total_frames: Annotated[int, Field(ge=1)] = 1_000_000,
-        random_frames: Annotated[int, Field(ge=0)] = 5_000,
-        replay_capacity: Annotated[int, Field(ge=1)] = 1_000_000,
-        log_interval: Annotated[int, Field(ge=1)] = 10_000,
-        evaluation_interval: Annotated[int, Field(ge=1)] = 100_000,
-        evaluation_episodes: Annotated[int, Field(ge=1)] = 200,
-        evaluate_untrained: bool = False,
-        checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000,
-        checkpoints_kept: Annotated[int, Field(ge=1)] = 3,
-        save_replay: bool = True,
-        overlap: bool | None = None,
-        loggers: Sequence[LoggerName] = ("csv", "tensorboard"),
-        show_progress: bool = True,
-        profile: bool = False,
-        trace: Annotated[int, Field(ge=0)] = 0,
-    ) -> None:
-        self.env = env = as_environment(env)
-        self.agent = agent
+    env: EnvBase = field(kw_only=False)
+    agent: Agent = field(kw_only=False)
+    folder: Path = field(kw_only=False)
+    evaluation_env: EnvBase | Evaluator | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    execution: Execution = field(default_factory=Execution)
+    seed: Annotated[int, Field(ge=0)] = 0
+    total_frames: Annotated[int, Field(ge=1)] = 1_000_000
+    random_frames: Annotated[int, Field(ge=0)] = 5_000
+    replay_capacity: Annotated[int, Field(ge=1)] = 1_000_000
+    log_interval: Annotated[int, Field(ge=1)] = 10_000
+    evaluation_interval: Annotated[int, Field(ge=1)] = 100_000
+    evaluation_episodes: Annotated[int, Field(ge=1)] = 200
+    evaluate_untrained: bool = False
+    checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000
+    checkpoints_kept: Annotated[int, Field(ge=1)] = 3
+    save_replay: bool = True
+    overlap: bool | None = None
+    loggers: Sequence[LoggerName] = ("csv", "tensorboard")
+    show_progress: bool = True
+    profile: bool = False
+    trace: Annotated[int, Field(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        self.env = env = as_environment(self.env)
+        agent, folder = self.agent, self.folder
         self.overlap = overlap_of(
-            overlap, type(agent), name_of(env), env_can=env.capabilities.can_overlap
+            self.overlap, type(agent), name_of(env), env_can=env.capabilities.can_overlap
         )
-        self.folder = folder
-        self.config = config or {}
-        self.total_frames = total_frames
-        self.log_interval = log_interval
-        self.evaluation_interval = evaluation_interval
-        self.seed = seed
-        self.evaluation_episodes = evaluation_episodes
-        self.evaluate_untrained = evaluate_untrained
-        self.checkpoint_interval = checkpoint_interval
-        self.save_replay = save_replay
         self.processes = agent.processes
-        self.show_progress = show_progress and self.processes.is_writer
+        self.show_progress = self.show_progress and self.processes.is_writer
 
         self.num_envs = env.batch_size.numel()
         self.frames_per_step = self.num_envs * self.processes.count
         self.experience = experience_of(
             agent,
             self.frames_per_step,
-            replay_capacity,
-            random_frames,
+            self.replay_capacity,
+            self.random_frames,
             env.capabilities.frame_stacks,
         )
-        self.execution = execution or Execution()
         self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
-        if isinstance(evaluation_env, EnvBase):
-            evaluation_env = Evaluator(evaluation_env)
+        if isinstance(self.evaluation_env, EnvBase):
+            self.evaluation_env = Evaluator(self.evaluation_env)
         elif env.capabilities.can_switch_mode:
-            evaluation_env = BorrowingEvaluator(env, self.collector, self._begin_new_episodes)
-        self._evaluator = evaluation_env
+            self.evaluation_env = BorrowingEvaluator(env, self.collector, self._begin_new_episodes)
         self.robots = self.collector.robots
         random_action = env.full_action_spec[self.robots.action_key]
         self.random_policy = RandomPolicy(random_action.to(agent.device))
         self.episodes = EpisodeStatistics(agent.action_spec.shape[0], agent.device, self.processes)
         self.update_metrics = MetricAccumulator()
-        self.checkpoints = CheckpointFolder(folder / "checkpoints", keep=checkpoints_kept)
-        self.metric_logger = MetricLogger(folder, loggers if self.processes.is_writer else ())
+        self.checkpoints = CheckpointFolder(folder / "checkpoints", keep=self.checkpoints_kept)
+        self.metric_logger = MetricLogger(folder, self.loggers if self.processes.is_writer else ())
 
         self.frames = 0
         self.updates = 0
@@ -171,9 +157,10 @@ class TorchRLTrainer:
         self.evaluations: dict[int, Evaluation] = {}
         self._started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
-        self.profile = Profile(self, [agent.device, env.device]) if profile else None
-        self.trace = Trace(self, trace, folder) if trace and self.processes.is_writer else None
-        timers = [timers for timers in (self.profile, self.trace) if timers is not None]
+        self.profiler = Profile(self, [agent.device, env.device]) if self.profile else None
+        traces = self.trace and self.processes.is_writer
+        self.tracer = Trace(self, self.trace, folder) if traces else None
+        timers = [timers for timers in (self.profiler, self.tracer) if timers is not None]
         self.timers = self.collector.timers = SeveralTimers(timers) if timers else NO_TIMERS
 
     def train(self) -> None:
@@ -181,13 +168,12 @@ class TorchRLTrainer:
 
         A further call continues the training.
         """
-        with self.timers.running():
-            self._train()
-
-    def _train(self) -> None:
         self.agent.policy.train()
         self._logged_at, self._logged_frames = time.perf_counter(), self.frames
-        with ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display:
+        with (
+            self.timers.running(),
+            ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display,
+        ):
             self.execution.announce = lambda stage: display.update(self.frames, stage=stage)
             if self.evaluate_untrained and self.frames == 0:
                 self._evaluate(display)
@@ -211,7 +197,7 @@ class TorchRLTrainer:
                 display.update(self.frames)
             if self.frames not in self.evaluations and not self.stop_requested:
                 self._evaluate(display)
-        self.save()
+            self.save()
 
     def close(self) -> None:
         """Write out buffered metrics and close the loggers."""
@@ -259,9 +245,9 @@ class TorchRLTrainer:
         Raises:
             ConfigurationError: the trainer has no evaluation environment.
         """
-        if self._evaluator is None:
+        if self.evaluation_env is None:
             raise ConfigurationError("evaluation_env is missing: an evaluation needs one")
-        return self._evaluator.evaluate(
+        return self.evaluation_env.evaluate(
             self.agent.policy,
             self.agent.device,
             episodes=episodes,
@@ -274,9 +260,8 @@ class TorchRLTrainer:
         """Write a checkpoint with the complete state of training, and return its path."""
         path = self.checkpoints.path(self.frames)
         if self.processes.is_writer:
-            score = None
-            if (evaluation := self.evaluations.get(self.frames)) is not None:
-                score = evaluation.score
+            evaluation = self.evaluations.get(self.frames)
+            score = None if evaluation is None else evaluation.score
             with self.timers("save"):
                 stored = self.experience.stored() if self.save_replay else None
                 self.checkpoints.save(self.frames, self._state(), stored, score)
@@ -386,7 +371,7 @@ class TorchRLTrainer:
                 **read(
                     self.episodes.take(), self.update_metrics.take(), reading_of(self.env.metrics())
                 ),
-                **(self.profile.shares() if self.profile else {}),
+                **(self.profiler.shares() if self.profiler else {}),
             }
             self._logged_at, self._logged_frames = now, self.frames
             self.metric_logger.log(self.frames, metrics)
@@ -397,7 +382,7 @@ class TorchRLTrainer:
             )
 
     def _evaluate(self, display: ProgressDisplay) -> None:
-        if self._evaluator is None:
+        if self.evaluation_env is None:
             return
         episodes = self.evaluation_episodes
 

@@ -86,7 +86,7 @@ def test_each_second_counts_for_the_part_that_takes_it(
 
     trainer.agent.policy.register_forward_hook(policy_step)
     trainer.train()
-    profile = trainer.profile
+    profile = trainer.profiler
     assert profile is not None
     assert profile.amount == (clock[0], 320, trainer.updates)
     # 20 steps, the last 10 of them by the policy; one evaluation of 10 steps, of 2 + 1 s each.
@@ -130,10 +130,10 @@ def test_timers_that_measure_nothing_cost_nothing() -> None:
 def test_trace_names_the_parts_of_each_step(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, trace=3)
     trainer.train()
-    assert trainer.trace is not None
-    assert trainer.trace.path is not None
-    assert trainer.trace.path.parent == tmp_path
-    with gzip.open(trainer.trace.path) as file:
+    assert trainer.tracer is not None
+    assert trainer.tracer.path is not None
+    assert trainer.tracer.path.parent == tmp_path
+    with gzip.open(trainer.tracer.path) as file:
         names = [event["name"] for event in json.load(file)["traceEvents"]]
     assert sum(name.startswith("ProfilerStep") for name in names) == 3
     assert {"simulate", "act", "store", "sample", "update"} <= set(names)
@@ -159,8 +159,8 @@ def test_profile_waits_for_the_accelerator_and_reports_copies(
     waits = sum(n for event, n in traffic.events.items() if event.kind == "synchronize")
     # At both ends of simulating, acting, storing and two copies, in each of the 10 steps.
     assert waits >= 10 * 2 * 5
-    assert trainer.profile is not None
-    assert trainer.profile.seconds()["copy"] > 0.0
+    assert trainer.profiler is not None
+    assert trainer.profiler.seconds()["copy"] > 0.0
     to_device, to_host = transfers(trainer.collector).values()
     assert to_device["copies_per_step"] == to_host["copies_per_step"] == 1.0
     # Two floats for each of the 16 actions.
