@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from textwrap import indent
 from types import FrameType
@@ -194,7 +193,7 @@ def _film(settings: Settings) -> RunOutcome:
     """Film a policy; an environment may also show it live if there is a display."""
     started = time.perf_counter()
     folder = _prepared_folder(settings, "videos")
-    with closing(_build_env(settings, "demo", settings.demo["num_envs"])) as env:
+    with closing(_build_env(settings, "demo", num_envs=settings.demo["num_envs"])) as env:
         policy = _policy(settings, env)
         seed = stream_seed(settings.general.seed, "demo")
         made = film(env, policy, settings.device, folder, **settings.demo, seed=seed)
@@ -220,14 +219,10 @@ def _prepared_folder(settings: Settings, name: str) -> Path:
     return folder
 
 
-def _build_env(
-    settings: Settings, mode: Mode, num_envs: int | None = None, rank: int = 0
-) -> Environment:
-    """Build the environment for a mode; `num_envs` replaces the setting of that name."""
-    component = settings.env
-    if num_envs is not None:
-        component = component.replaced(num_envs=num_envs)
+def _build_env(settings: Settings, mode: Mode, rank: int = 0, **replaced: int) -> Environment:
+    """Build the environment for a mode, with some settings replaced."""
     seed = stream_seed(settings.general.seed, _STREAMS[mode], rank=rank)
+    component = settings.env.replaced(**replaced)
     env: EnvBase = component.build(mode=mode, device=settings.device, seed=seed)
     try:
         paired = pair(env, settings.agent.target)
@@ -241,14 +236,16 @@ def _build_env(
 
 def _evaluator(settings: Settings) -> Evaluator:
     limit = capabilities_of(settings.env, settings.device).max_evaluation_envs
-    return Evaluator(partial(_build_env, settings, "eval"), limit=limit, **settings.evaluation)
+
+    def build(num_envs: int) -> EnvBase:
+        return _build_env(settings, "eval", num_envs=num_envs)
+
+    return Evaluator(build, limit=limit, **settings.evaluation)
 
 
 def _build_agent(settings: Settings, env: EnvBase) -> Agent | UntrainedAgent:
-    agent: Agent | UntrainedAgent = settings.agent.build(
-        observation_spec(env, settings.general.observation_keys), action_spec(env), settings.device
-    )
-    return agent
+    observations = observation_spec(env, settings.general.observation_keys)
+    return settings.agent.build(observations, action_spec(env), settings.device)
 
 
 def _policy(settings: Settings, env: EnvBase) -> TensorDictModuleBase:

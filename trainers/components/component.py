@@ -106,8 +106,8 @@ def read_component(group: str, section: Any, kind: type | None = None) -> Compon
         kind: required base class; None for that of agents or environments.
 
     Raises:
-        ConfigurationError: the class cannot be imported, or a setting is unknown, missing or out of
-            range.
+        ConfigurationError: `find_class` refuses the class, or a setting is unknown, missing or out
+            of range.
     """
     if not isinstance(section, Mapping) or section.get(TARGET) is None:
         raise ConfigurationError(f"{group}: a class is missing; use {group}._target_=package.Class")
@@ -123,12 +123,7 @@ def read_component(group: str, section: Any, kind: type | None = None) -> Compon
 
 
 def find_class(group: str, path: Any, kind: type | None = None) -> type:
-    """Import a class by its dotted path.
-
-    Args:
-        group: name of the section, as in `agent` or `agent.encoder`.
-        path: dotted path of the class, `package.Class`.
-        kind: required base class; None for that of agents or environments.
+    """Import a class by its dotted path; see `read_component` for the other arguments.
 
     Raises:
         ConfigurationError: the class cannot be imported, is abstract, or does not derive from the

@@ -30,11 +30,10 @@ def results_folder(runs: Path, checkpoint: Path | None) -> Path:
     """Return the folder for evaluations and films.
 
     It is the run folder of the checkpoint. A policy file, which belongs to no run, and a read-only
-    run have a folder below `runs` instead. An agent that does not learn, and therefore has neither
-    runs nor checkpoints, has `runs` itself.
+    run have a folder below `runs` instead; an agent that does not learn has `runs` itself.
 
     Args:
-        runs: folder of all runs of the agent in the environment.
+        runs: see `run_folder`.
         checkpoint: checkpoint or policy file; None for an agent that does not learn.
     """
     if checkpoint is None:

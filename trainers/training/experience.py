@@ -190,12 +190,7 @@ def experience_of(
 ) -> Experience:
     """Build the experience of an agent: a replay buffer if it is off-policy, else a rollout.
 
-    Args:
-        agent: off-policy or on-policy agent.
-        frames_per_step: see `ReplayExperience`, as the following; an on-policy agent needs none.
-        capacity: see `ReplayExperience`.
-        random_frames: see `ReplayExperience`.
-        frame_stacks: see `ReplayExperience`.
+    The arguments are those of `ReplayExperience`; a rollout needs only the agent.
 
     Raises:
         ConfigurationError: the agent is neither off-policy nor on-policy.
