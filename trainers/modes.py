@@ -34,8 +34,7 @@ from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.command_line.schema import Mode
 from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of, pair
-from trainers.evaluation.evaluation import Evaluation
-from trainers.evaluation.evaluator import Evaluator
+from trainers.evaluation.evaluation import Evaluation, Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.folders import check_writable, results_folder, run_folder
 from trainers.runs.policy_files import restore_policy

@@ -24,7 +24,7 @@ from trainers.command_line.sizes import resolve_sizes, take_automatic
 from trainers.components.choices import GROUPS, choices_of
 from trainers.components.component import PROVIDED, TARGET, Component, read_component
 from trainers.components.pairing import capabilities_of, overlap_of
-from trainers.evaluation.evaluator import Evaluator
+from trainers.evaluation.evaluation import Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.layout import check_trainable, load_checkpoint
 from trainers.training.trainer import TorchRLTrainer

@@ -1,10 +1,12 @@
-"""Policy evaluation: parallel episodes, mean return, success rate with a confidence interval."""
+"""Policy evaluation: parallel episodes, their means, and the environments that they play in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -14,6 +16,7 @@ from torchrl.envs import EnvBase
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.intervals import wilson_interval
@@ -23,6 +26,7 @@ from trainers.metrics import EpisodeStatistics, read
 _STEPS_BETWEEN_READS = 10
 # Steps without the end of any episode: many times the usual length of an episode.
 _MAX_STEPS = 100_000
+_MAX_ENVS = 256
 
 
 @dataclass(frozen=True)
@@ -142,3 +146,109 @@ def evaluate(
     finally:
         policy.train(was_training)
     return Evaluation.of(episodes, read(statistics.take()))
+
+
+class Evaluator:
+    """Evaluates policies in an environment that is built on first use.
+
+    Later evaluations reuse the environment. An evaluation that needs another batch size builds a
+    new one, so that equal arguments always play equal episodes.
+
+    Args:
+        env: environment in its evaluation mode, which the caller closes; or a function that takes
+            `num_envs` and builds one.
+        episodes: number of episodes of the evaluation after training and of mode=eval.
+        num_envs: number of environments evaluated in parallel; None for one per episode, at most
+            256, and with no more worker processes than training uses.
+        limit: upper limit of the default `num_envs`; None for no limit but 256.
+    """
+
+    @checked
+    def __init__(
+        self,
+        env: EnvBase | Callable[[int], EnvBase],
+        *,
+        episodes: Annotated[int, Field(ge=1)] = 500,
+        num_envs: Annotated[int, Field(ge=1)] | None = None,
+        limit: Annotated[int, Field(ge=1)] | None = None,
+    ) -> None:
+        self.episodes = episodes
+        self._num_envs = num_envs or min(_MAX_ENVS, limit or _MAX_ENVS)
+        self._given = env if isinstance(env, EnvBase) else None
+        self._build = env
+        self._built: tuple[int, EnvBase] | None = None
+
+    def evaluate(
+        self,
+        policy: TensorDictModuleBase,
+        device: torch.device,
+        *,
+        episodes: int | None = None,
+        **options: Any,
+    ) -> Evaluation:
+        """Run the greedy policy for a number of episodes.
+
+        Args:
+            policy: see `trainers.evaluate`, as the following.
+            device: device of the policy.
+            episodes: number of episodes, at least 1; None for the number of the constructor.
+            options: other arguments of `trainers.evaluate`.
+        """
+        episodes = self.episodes if episodes is None else episodes
+        with self._environment(episodes) as env:
+            return evaluate(env, policy, device, episodes=episodes, **options)
+
+    @contextmanager
+    def _environment(self, episodes: int) -> Iterator[EnvBase]:
+        """Lend the environment of one evaluation."""
+        yield self._env(episodes)
+
+    @property
+    def env(self) -> EnvBase:
+        """The environment for an evaluation of `episodes` episodes, built if necessary."""
+        return self._env(self.episodes)
+
+    def close(self) -> None:
+        """Close the environment if this evaluator has built it."""
+        if self._built is not None:
+            self._built[1].close(raise_if_closed=False)
+            self._built = None
+
+    def _env(self, episodes: int) -> EnvBase:
+        if self._given is not None:
+            return self._given
+        num_envs = min(episodes, self._num_envs)
+        if self._built is None or self._built[0] != num_envs:
+            self.close()
+            self._built = num_envs, self._build(num_envs)
+        return self._built[1]
+
+
+class BorrowingEvaluator(Evaluator):
+    """Evaluates policies in the training environment, and restores its state afterwards.
+
+    Args:
+        env: training environment that can switch its mode.
+        collector: steps the environment in training.
+        begin_anew: called if the environment has no saved state, and so begins new episodes.
+    """
+
+    def __init__(
+        self, env: Environment, collector: BatchCollector, begin_anew: Callable[[], None]
+    ) -> None:
+        super().__init__(env)
+        self._training_env = env
+        self._collector = collector
+        self._begin_anew = begin_anew
+
+    @contextmanager
+    def _environment(self, episodes: int) -> Iterator[EnvBase]:
+        # A copy, because the environment keeps writing to the tensors of its state.
+        state = copy.deepcopy(self._collector.state_dict())
+        self._training_env.set_mode("eval")
+        try:
+            yield self._training_env
+        finally:
+            self._training_env.set_mode("train")
+            if not self._collector.load_state_dict(state):
+                self._begin_anew()

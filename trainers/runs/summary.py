@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.devices.memory import human_bytes
 from torchrl_gpu.tables import table
-from trainers.profiling.profile import Profile
+from trainers.profiling import Profile
 
 
 def transfers(collector: BatchCollector) -> dict[str, dict[str, float]]:

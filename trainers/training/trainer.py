@@ -26,11 +26,9 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.timers import NO_TIMERS, SeveralTimers
 from trainers.components.pairing import overlap_of
-from trainers.evaluation.evaluation import Evaluation
-from trainers.evaluation.evaluator import BorrowingEvaluator, Evaluator
+from trainers.evaluation.evaluation import BorrowingEvaluator, Evaluation, Evaluator
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
-from trainers.profiling.profile import Profile
-from trainers.profiling.trace import Trace
+from trainers.profiling import Profile, Trace
 from trainers.runs.layout import LAYOUT, check_identity, check_trainable, identity, load_checkpoint
 from trainers.runs.loggers import LoggerName, MetricLogger
 from trainers.training.experience import experience_of

@@ -17,8 +17,7 @@ from tests.helpers.program import call
 from tests.trainers.evaluation.test_evaluation import policy_for
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.environments.specs import observation_spec
-from trainers.evaluation.evaluation import evaluate
-from trainers.evaluation.evaluator import Evaluator
+from trainers.evaluation.evaluation import Evaluator, evaluate
 from trainers.training.progress import ProgressDisplay
 from trainers.training.trainer import TorchRLTrainer
 

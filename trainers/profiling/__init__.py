@@ -1,1 +1,0 @@
-"""Time of the parts of a training."""
