@@ -8,11 +8,11 @@ from math import prod
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase, VecGymEnvTransform
-from torchrl.envs.utils import step_mdp
 
 from torchrl_gpu.environments.bookkeeping import (
     Path,
@@ -93,7 +93,7 @@ class AdaptedEnvironment(EnvironmentView):
         self._check_reward(env)
         hidden = bookkeeping_keys(env)
         outcomes = tuple(
-            _key(path[len(acting) :])
+            unravel_key(path[len(acting) :])
             for path in (reader.path for reader in self._readers)
             if path in hidden and path[: len(acting)] == acting
         )
@@ -167,12 +167,7 @@ class AdaptedEnvironment(EnvironmentView):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         transition = self.env.step(self._with_action(tensordict))
-        self._root = step_mdp(
-            transition,
-            reward_keys=self.env.reward_keys,
-            done_keys=self.env.done_keys,
-            action_keys=self.env.action_keys,
-        )
+        self._root = self.env.step_mdp(transition)
         return self._converted_next(transition.get("next"))
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
@@ -208,34 +203,24 @@ class AdaptedEnvironment(EnvironmentView):
         for reader in self._readers:
             leaf = reader.read(tensordict).to(self.device)
             entries[reader.path[:-1]][reader.path[-1]] = leaf
-        for path, flags in self._dones(tensordict).items():
+        for path, shape in self._shapes.items():
+            flags = (_spread(flag, shape).to(self.device) for flag in self._dones(tensordict, path))
             entries[path] |= zip(DONE_NAMES, flags, strict=True)
         for path in sorted(self._nested, key=len, reverse=True):
             nested = self._batch(entries[path], *self._nested[path][1:])
             entries[path[:-1]][path[-1]] = nested
         return self._batch(entries[()])
 
-    def _dones(self, tensordict: TensorDictBase) -> dict[Path, list[Tensor]]:
-        """Return `done`, `terminated` and `truncated` of the root and of the group, by path."""
-        given = {path: tensordict.get((*path, "done"), None) for path in self._shapes}
-        flags: dict[Path, list[Tensor]] = {}
-        for path, shape in self._shapes.items():
-            # Flags may exist only at the root, which ends all robots, or only in the group, where
-            # the root ends once all robots have ended.
-            source = path if given[path] is not None else next(p for p in given if p != path)
-            done, terminated = (tensordict.get((*source, name)) for name in DONE_NAMES[:2])
-            truncated = done & ~terminated
-            if (*source, "truncated") in self._inner_done:
-                truncated = tensordict.get((*source, "truncated"))
-            of_all = done.numel() > prod(shape)
-            done, terminated, truncated = (
-                flag.reshape(*shape[:1], -1).all(1) if of_all else flag
-                for flag in (done, terminated, truncated)
-            )
-            flags[path] = [
-                _spread(flag, shape).to(self.device) for flag in (done, terminated, truncated)
-            ]
-        return flags
+    def _dones(self, tensordict: TensorDictBase, path: Path) -> tuple[Tensor, Tensor, Tensor]:
+        """Return `done`, `terminated` and `truncated` for the root or the group."""
+        # Flags may exist only at the root, which ends all robots, or only in the group, where the
+        # root ends once all robots have ended.
+        if (*path, "done") not in self._inner_done:
+            path = next(other for other in self._shapes if other != path)
+        done, terminated = (tensordict.get((*path, name)) for name in DONE_NAMES[:2])
+        if (*path, "truncated") in self._inner_done:
+            return done, terminated, tensordict.get((*path, "truncated"))
+        return done, terminated, done & ~terminated
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the state of all transforms and of the base environment."""
@@ -248,7 +233,9 @@ class AdaptedEnvironment(EnvironmentView):
         }
         if self.capabilities.has_state:
             state["root"] = self._root.to_dict()
-        return _copy(state)
+        # The copy shares no memory with the transforms.
+        copy: dict[str, Any] = tree_map_only(Tensor, Tensor.clone, state)
+        return copy
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
         """Restore `state_dict()`; without `has_state`, reset the environment before the next step.
@@ -291,21 +278,10 @@ def _transforms_actions(env: EnvBase) -> bool:
     return not keys.isdisjoint(base_of(env).action_keys)
 
 
-def _copy(state: Any) -> Any:
-    """Return a copy of a state that shares no memory with the transforms."""
-    if isinstance(state, Mapping):
-        return {name: _copy(value) for name, value in state.items()}
-    if isinstance(state, list):
-        return [_copy(value) for value in state]
-    return state.clone() if isinstance(state, Tensor) else state
-
-
 def _spread(values: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Reshape values `[*B, 1]`, repeating one value for all robots where necessary."""
+    """Reshape values to `[*B, 1]`: repeat one for all robots, or reduce theirs by `all`."""
+    if values.numel() > prod(shape):
+        values = values.reshape(*shape[:1], -1).all(1)
     if values.numel() == prod(shape):
         return values.reshape(shape)
     return values.reshape(*shape[:1], *[1] * len(shape[1:])).expand(shape)
-
-
-def _key(path: Path) -> NestedKey:
-    return path[0] if len(path) == 1 else path
