@@ -226,7 +226,7 @@ class Accelerator:
 
     @property
     def has_generator(self) -> bool:
-        """Whether the device has its own random number generator with a readable state."""
+        """Whether the device has a readable random number generator besides that of the host."""
         return getattr(self.module, "get_rng_state", None) is not None
 
     def synchronize(self) -> None:

@@ -93,14 +93,6 @@ class Cpu(Accelerator):
             return False
         return super().compile
 
-    @property
-    def has_generator(self) -> bool:
-        """False: the host's generator is saved separately, as torch's default generator."""
-        return False
-
-    def synchronize(self) -> None:
-        """Do nothing: work on the host is done when its call returns."""
-
 
 class Cuda(Accelerator):
     """NVIDIA GPU."""
