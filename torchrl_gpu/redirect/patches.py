@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -41,8 +40,12 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
     scaler = torch.amp.grad_scaler.GradScaler
     serialization = torch.serialization
     table: list[Patch] = [
-        (autocast, "__init__", _autocast_init(autocast.__init__, target)),
-        (scaler, "__init__", _scaler_init(scaler.__init__, target)),
+        (
+            autocast,
+            "__init__",
+            _init(autocast.__init__, "device_type", target, _autocasts(target)),
+        ),
+        (scaler, "__init__", _init(scaler.__init__, "device", target, _scales(target))),
         (torch, "Generator", _generator(target)),
         (Tensor, "record_stream", lambda tensor, stream: None),  # a mode is asked too late
         (threading.Thread, "start", _start(threading.Thread.start, mode)),
@@ -54,9 +57,8 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
         ),
     ]
     if accelerator_of(target).is_out_of_tree:
-        load, save = _load(torch.load, target), _save(torch.save)
+        load = _load(torch.load, target)
         table += [(owner, "load", load) for owner in (torch, serialization)]
-        table += [(owner, "save", save) for owner in (torch, serialization)]
     for name, function in cuda_functions(target).items():
         for module in map(importlib.import_module, _CUDA_MODULES):
             if hasattr(module, name):
@@ -80,23 +82,22 @@ def patched(table: list[Patch]) -> Iterator[None]:
                 setattr(owner, name, value)
 
 
-def _autocast_init(init: Callable[..., None], target: torch.device) -> Callable[..., None]:
-    available = _autocasts(target)
+def _init(
+    init: Callable[..., None], device_argument: str, target: torch.device, works: bool
+) -> Callable[..., None]:
+    """Return a constructor that replaces CUDA, and disables the object if the target lacks it."""
+    signature = inspect.signature(init)
 
     @functools.wraps(init)
-    def autocast_init(
-        self: Any,
-        device_type: str,
-        dtype: torch.dtype | None = None,
-        enabled: bool = True,
-        cache_enabled: bool | None = None,
-    ) -> None:
-        if names_cuda(device_type):
-            device_type = target.type if available else "cpu"
-            enabled = enabled and available
-        init(self, device_type, dtype, enabled, cache_enabled)
+    def init_redirected(*args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        if names_cuda(bound.arguments[device_argument]):
+            bound.arguments[device_argument] = target.type if works else "cpu"
+            bound.arguments["enabled"] = bound.arguments["enabled"] and works
+        init(*bound.args, **bound.kwargs)
 
-    return autocast_init
+    return init_redirected
 
 
 def _autocasts(target: torch.device) -> bool:
@@ -111,19 +112,6 @@ def _autocasts(target: torch.device) -> bool:
     except (NotImplementedError, RuntimeError):
         return False
     return True
-
-
-def _scaler_init(init: Callable[..., None], target: torch.device) -> Callable[..., None]:
-    @functools.wraps(init)
-    def scaler_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        bound = inspect.signature(init).bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        if names_cuda(bound.arguments["device"]):
-            bound.arguments["device"] = target.type
-            bound.arguments["enabled"] = bound.arguments["enabled"] and _scales(target)
-        init(*bound.args, **bound.kwargs)
-
-    return scaler_init
 
 
 def _scales(target: torch.device) -> bool:
@@ -198,26 +186,3 @@ def _load(load: Callable[..., Any], target: torch.device) -> Callable[..., Any]:
         return loaded
 
     return load_redirected
-
-
-def _save(save: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(save)
-    def save_redirected(*args: Any, **kwargs: Any) -> None:
-        with _SavedOnHost():
-            save(*args, **kwargs)
-
-    return save_redirected
-
-
-class _SavedOnHost(TorchFunctionMode):
-    """Pickles tensors as tensors of the host: `torch.load` refuses others with `weights_only`."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func is Tensor.__reduce_ex__:
-            tensor, protocol = args
-            requires_grad = tensor.requires_grad
-            host = tensor.detach().cpu().requires_grad_(requires_grad)
-            return host.__reduce_ex__(protocol)
-        return func(*args, **kwargs or {})
