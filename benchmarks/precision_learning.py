@@ -1,101 +1,167 @@
-"""Measure whether an agent learns as well in half precision as in single precision.
+"""Measure whether an agent learns as well in half precision as in single precision, and how fast.
 
-The runs of a task differ in precision and seed alone. The precisions take turns, each run in its
-own process with one torch thread. A learning curve is compared at all of its evaluations, because
-the closing evaluations of good policies hardly differ.
+The runs differ in precision and seed alone. The precisions take turns, each run in its own process
+with one torch thread. A learning curve is compared at all of its points, because the closing
+evaluations of good policies hardly differ. The minutes are those of training, with its evaluations,
+checkpoints and compilation.
 
-    python -m benchmarks.precision_learning
+* `pendulum` and `fanuc`, in fp32 and bf16: the points are the evaluations of the run.
+* `marinenav`, with the preset of the agent, in fp32, and in bf16 with compiled updates: every
+  checkpoint is judged by the paper's protocol on 600 episodes that no run has seen, 100 at each of
+  the six levels. The best checkpoint is that of the run's own evaluations, which play other
+  episodes; the highest success on the judging episodes would flatter the agent.
+
+    python -m benchmarks.precision_learning task=fanuc
+    python -m benchmarks.precision_learning task=marinenav agent=ddpg seeds=1
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import sys
-from dataclasses import replace
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from benchmarks.fixture import Count
-from benchmarks.learning.results import Run
-from benchmarks.learning.runs import OurJob, new_folder
-from benchmarks.learning.tasks import TASKS, Gate
+from benchmarks.fixture import CPU, Count
 from benchmarks.report import print_figures, print_machine, print_table
+from envs.marinenav.curriculum import PAPER_STAGES
+from envs.marinenav.evaluation import evaluate
+from envs.marinenav.scenario import draw_scenarios
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.commands import call_with_arguments
+from torchrl_gpu.errors import ConfigurationError
+from trainers.modes import RunOutcome
+from trainers.run import run
+from trainers.runs.layout import load_checkpoint
+from trainers.runs.policy_files import load_policy
 
-_PENDULUM = replace(TASKS["pendulum"], evaluations=5, closing_episodes=200)
-_FANUC = replace(TASKS["fanuc"], evaluations=4, evaluation_episodes=100, closing_episodes=300)
+EPISODES: Final = 100  # of the judge, at each level
+UNSEEN: Final = 1  # seed of the episodes that judge; runs draw theirs from other streams
 
-# Agents, tasks and budgets in environment steps.
-GATES: Final = (
-    Gate("sac", _PENDULUM, 10_000, target=None),
-    Gate("sac", _FANUC, 50_000, target=None),
-)
+
+class Comparison(NamedTuple):
+    """A task to learn in two precisions.
+
+    Attributes:
+        agents: agents that learn it.
+        settings: arguments of the main program that select the task and the points of the curve.
+        half: arguments of half precision.
+        percent: whether scores are success rates, and not returns.
+        is_judged: whether all checkpoints are judged, or the run's own evaluations are taken.
+    """
+
+    agents: tuple[str, ...]
+    settings: tuple[str, ...]
+    half: tuple[str, ...] = ("precision=bf16",)
+    percent: bool = True
+    is_judged: bool = False
+
+
+COMPARISONS: Final = {
+    "pendulum": Comparison(
+        ("sac",),
+        (
+            *("env=gym", "env.name=Pendulum-v1", "trainer.total_frames=10000"),
+            *("trainer.evaluation_interval=2000", "trainer.checkpoint_interval=2000"),
+            *("trainer.evaluation_episodes=20", "evaluation.episodes=200"),
+        ),
+        percent=False,
+    ),
+    "fanuc": Comparison(
+        ("sac",),
+        (
+            *("env=fanuc", "trainer.total_frames=50000"),
+            *("trainer.evaluation_interval=12500", "trainer.checkpoint_interval=12500"),
+            *("trainer.evaluation_episodes=100", "evaluation.episodes=300"),
+        ),
+    ),
+    "marinenav": Comparison(
+        ("ac_iqn", "sac", "ddpg"),
+        ("env=marinenav", "trainer.checkpoints_kept=1000", "trainer.save_replay=false"),
+        half=("precision=bf16", "compile=default"),
+        is_judged=True,
+    ),
+}
 
 
 def learn(
     *,
-    task: Literal["pendulum", "fanuc", "all"] = "all",
+    task: Literal["pendulum", "fanuc", "marinenav"],
+    agent: Literal["ac_iqn", "sac", "ddpg"] = "sac",
     seeds: Count = 3,
     runs: Path = Path("runs/precision_learning"),
 ) -> int:
-    """Train each task in fp32 and bf16, and print the scores of all seeds.
+    """Train in both precisions, and print scores and minutes of all seeds.
 
     Args:
-        task: task to learn: pendulum, fanuc or all (all).
+        task: task to learn: pendulum, fanuc or marinenav.
+        agent: agent to train: sac, on marinenav also ac_iqn or ddpg (sac).
         seeds: number of seeds, starting at 0, at least 1 (3).
         runs: folder of the runs (runs/precision_learning).
 
     Raises:
-        ConfigurationError: a run failed.
+        ConfigurationError: the agent is not measured on this task.
     """
+    comparison = COMPARISONS[task]
+    if agent not in comparison.agents:
+        raise ConfigurationError(f"agent={agent}: task={task} has {', '.join(comparison.agents)}")
     print_machine()
-    folder = new_folder(runs)
-    figures = {}
-    for gate in GATES:
-        if task in (gate.task.name, "all"):
-            learned: list[tuple[str, Run]] = []
-            for seed in range(seeds):
-                for name in ("fp32", "bf16"):
-                    home = folder / gate.name / f"{name}_{seed}"
-                    job = OurJob.of(gate, seed, home, f"precision={name}")
-                    learned.append((name, job.run()))
-            figures[gate.name] = _report(gate, learned)
-    print_figures(figures)
+    common = (f"agent={agent}", *comparison.settings, "device=cpu", "threads=1", f"runs={runs}")
+    learned: dict[str, list[dict[str, float]]] = {"fp32": [], "bf16": []}
+    rows = []
+    for seed in range(seeds):
+        for precision, figures in learned.items():
+            settings = comparison.half if precision == "bf16" else ()
+            outcome = carry_out(*common, *settings, f"seed={seed}")
+            figures.append(figures_of(outcome, comparison))
+            rows.append([f"{precision}, seed {seed}", *map("{:.1f}".format, figures[-1].values())])
+    for precision, figures in learned.items():
+        columns = zip(*(each.values() for each in figures), strict=True)
+        rows.append([f"{precision}, mean (deviation)", *map(_spread, columns)])
+    unit = "success, %" if comparison.percent else "mean return"
+    print(f"{agent}, {task}, fp32 and {' '.join(comparison.half)}: {unit}, after frames")
+    print_table(["precision", *learned["fp32"][0]], rows)
+    print_figures({f"{agent}_{task}": learned})
     return 0
 
 
-def _report(gate: Gate, learned: list[tuple[str, Run]]) -> dict[str, list[list[float]]]:
-    """Print the table of a task, and return the curve and closing score of each run.
-
-    The last rows are the mean of each precision, and in brackets the standard deviation between
-    its seeds.
-
-    Args:
-        gate: agent and task.
-        learned: all runs, each with its precision.
-    """
-    percent = gate.task.measure == "success"
-    unit = "success, %" if percent else "mean return"
-    factor = 100.0 if percent else 1.0
-    scores: dict[str, list[list[float]]] = {}
-    rows = []
-    for precision, run in learned:
-        points = [round(factor * p, 1) for p in (*(p.score for p in run.curve), run.score)]
-        scores.setdefault(precision, []).append(points)
-        rows.append([f"{precision}, seed {run.seed}", *(f"{point:.1f}" for point in points)])
-    for name, curves in scores.items():
-        columns = zip(*curves, strict=True)
-        rows.append([f"{name}, mean (deviation)", *map(_spread, columns)])
-    evaluated = [f"{point.frames:,}" for point in learned[0][1].curve]
-    print(f"{gate.agent}, {gate.task.title}: {unit}, after frames")
-    print_table(["precision", *evaluated, "best checkpoint"], rows)
-    return scores
+def carry_out(*arguments: str) -> RunOutcome:
+    """Return the outcome of a run in its own process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(run, *arguments).result()
 
 
-def _spread(scores: tuple[float, ...]) -> str:
-    """Return the mean of some scores, and their standard deviation if there are several."""
-    deviation = f" ({statistics.stdev(scores):.1f})" if len(scores) > 1 else ""
-    return f"{statistics.fmean(scores):.1f}{deviation}"
+def figures_of(outcome: RunOutcome, comparison: Comparison) -> dict[str, float]:
+    """Return the scores of a run by frames, that of the best checkpoint, and the minutes."""
+    assert outcome.best is not None, "every training has a best checkpoint"
+    checkpoints = CheckpointFolder(outcome.best.parent)
+    scores = {frames: each.score for frames, each in outcome.evaluations.items()}
+    best = outcome.evaluation.score
+    if comparison.is_judged:
+        scores = {frames: _judge(checkpoints.path(frames)) for frames in scores}
+        best = _judge(outcome.best)
+    factor = 100.0 if comparison.percent else 1.0
+    figures = {f"{frames:,}": round(factor * score, 1) for frames, score in scores.items()}
+    figures["best checkpoint"] = round(factor * best, 1)
+    ends = {"minutes to it": outcome.best, "minutes": checkpoints.paths()[-1]}
+    return figures | {
+        name: round(load_checkpoint(path)["seconds"] / 60, 2) for name, path in ends.items()
+    }
+
+
+def _judge(checkpoint: Path) -> float:
+    """Return the success of the greedy policy of a checkpoint in the unseen episodes."""
+    scenarios = draw_scenarios(PAPER_STAGES, EPISODES, seed=UNSEEN)
+    policy = load_policy(checkpoint).policy
+    return evaluate(policy, scenarios=scenarios, device=CPU, seed=UNSEEN).overall.success.mean
+
+
+def _spread(values: tuple[float, ...]) -> str:
+    """Return the mean of some values, and their standard deviation if there are several."""
+    deviation = f" ({statistics.stdev(values):.1f})" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.1f}{deviation}"
 
 
 if __name__ == "__main__":

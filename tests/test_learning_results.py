@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import fanuc_learning, marinenav_learning, precision_learning
+from benchmarks import fanuc_learning, precision_learning
 from benchmarks.learning.results import Point, Result, Run, Series, read_results, write_result
 from benchmarks.learning.runs import OurJob
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.errors import ConfigurationError
+from trainers.evaluation.evaluation import Evaluation
+from trainers.modes import RunOutcome
+from trainers.run import settings_of
 
 
 def series(algorithm: str, score: float) -> Series:
@@ -78,40 +83,48 @@ def test_fanuc_learning_says_which_run_failed(
         fanuc_learning.learn(seeds=1, runs=tmp_path / "runs")
 
 
+def outcome_of(folder: Path, evaluations: dict[int, Evaluation]) -> RunOutcome:
+    """Return the outcome of a training whose best checkpoint is a shipped policy, the newest."""
+    best = CheckpointFolder(folder).path(max(evaluations))
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy("pretrained/marinenav/ddpg.safetensors", best)
+    return RunOutcome(folder, 1.0, Evaluation(300, 5.0, 20.0, 0.8), "", evaluations, best, best)
+
+
 def test_precision_learning_compares_seeds_that_differ_in_precision_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program, commands = tmp_path / "program", tmp_path / "commands"
-    record = f"open({str(commands)!r}, 'a').write(repr(sys.argv[1:-1]) + '\\n')"
-    program.write_text(f"#!{sys.executable}\n{WRITE_RUN}\n{record}\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    assert precision_learning.learn(seeds=2, runs=tmp_path / "runs") == 0
-    said = commands.read_text().splitlines()
-    assert len(said) == len(precision_learning.GATES) * 2 * 2
-    for single, half in zip(said[::2], said[1::2], strict=True):
-        assert half == single.replace("precision=fp32", "precision=bf16") != single
+    called: list[tuple[str, ...]] = []
+
+    def carry_out(*arguments: str) -> RunOutcome:
+        called.append(arguments)
+        points = {0: Evaluation(100, 0.0, 20.0, 0.0), 100: Evaluation(100, 5.0, 20.0, 0.9)}
+        return outcome_of(tmp_path, points)
+
+    monkeypatch.setattr(precision_learning, "carry_out", carry_out)
+    assert precision_learning.learn(task="fanuc", seeds=2) == 0
+    assert len(called) == 4
+    for single, half in zip(called[::2], called[1::2], strict=True):
+        assert half == (*single[:-1], "precision=bf16", single[-1])
+    assert all(settings_of(*arguments).general.seed in (0, 1) for arguments in called)
     printed = capsys.readouterr().out
     assert "bf16, mean (deviation)" in printed
-    figures = json.loads(printed.splitlines()[-1])
-    assert figures["sac_fanuc"] == {name: [[0.0, 90.0, 90.0]] * 2 for name in ("fp32", "bf16")}
+    (figures,) = json.loads(printed.splitlines()[-1]).values()
+    for run in (*figures["fp32"], *figures["bf16"]):
+        assert (run["0"], run["100"], run["best checkpoint"]) == (0.0, 90.0, 80.0)
+        assert 0.0 < run["minutes to it"] == run["minutes"]
 
 
-def test_marinenav_learning_judges_the_checkpoints_of_both_executions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_checkpoints_on_marinenav_are_judged_on_unseen_episodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy = Path("pretrained/marinenav/ddpg.safetensors").resolve()
-    program = tmp_path / "program"
-    keep = f"shutil.copy({str(policy)!r}, saved / 'frames_000000000100.safetensors')"
-    record = "(saved / 'best.json').write_text(json.dumps({'frames': 100, 'score': 0.9}))"
-    saving = f"import shutil\nsaved = folder / 'checkpoints'\nsaved.mkdir()\n{keep}\n{record}\n"
-    program.write_text(f"#!{sys.executable}\n{WRITE_RUN}\n{saving}")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    monkeypatch.setattr(marinenav_learning, "EPISODES", 2)
-    assert marinenav_learning.learn(agent="ddpg", runs=tmp_path / "runs") == 0
-    printed = capsys.readouterr().out
-    figures = json.loads(printed.splitlines()[-1])["runs"]
-    assert [run["execution"] for run in figures] == ["fp32", "bf16 compiled"]
-    assert all(run["success"][0] > 0.5 and run["frames"] == [600_064] for run in figures)
-    assert all(run["kept"] == 600_064 for run in figures)  # the shipped policy's own frames
+    monkeypatch.setattr(precision_learning, "EPISODES", 2)
+    outcome = outcome_of(tmp_path, {100: Evaluation(100, 0.0, 20.0, 0.0)})
+    comparison = precision_learning.COMPARISONS["marinenav"]
+    figures = precision_learning.figures_of(outcome, comparison)
+    assert figures["100"] == figures["best checkpoint"] > 50.0
+
+
+def test_precision_learning_refuses_an_agent_that_is_not_measured() -> None:
+    with pytest.raises(ConfigurationError, match="agent=ddpg: task=fanuc has sac"):
+        precision_learning.learn(task="fanuc", agent="ddpg")
