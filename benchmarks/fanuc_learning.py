@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from benchmarks.fixture import Count
-from benchmarks.learning.results import Run, first_reaching
+from benchmarks.learning.results import Run
 from benchmarks.learning.runs import OurJob, new_folder
 from benchmarks.report import picture as picture_of
 from benchmarks.report import print_figures, print_machine, print_table, require
@@ -32,13 +31,6 @@ CURVE = (
     "trainer.evaluation_episodes=128",
     "evaluation.episodes=64",
 )
-
-
-class Seed(NamedTuple):
-    """The two runs of a seed."""
-
-    curve: Run
-    timed: Run
 
 
 def learn(
@@ -60,10 +52,12 @@ def learn(
     require("matplotlib")
     print_machine()
     folder = new_folder(runs)
-    results = [_train(seed, folder / f"seed_{seed}") for seed in range(seeds)]
-    draw(results, picture)
+    curves, timed = [], []
+    for seed in range(seeds):
+        curves.append(_train(seed, folder / f"seed_{seed}" / "curve", *CURVE))
+        timed.append(_train(seed, folder / f"seed_{seed}" / "timed"))
+    draw(curves, timed, picture)
 
-    timed = [result.timed for result in results]
     reached = {success: [_seconds_to(success, run) for run in timed] for success in MILESTONES}
     print()
     print_table(
@@ -93,16 +87,12 @@ def learn(
     return 0
 
 
-def _train(seed: int, folder: Path) -> Seed:
-    """Carry out the two runs of a seed."""
-    command = ("-m", "trainers.run", "agent=sac", "env=fanuc", f"seed={seed}")
-    runs = []
-    for name, settings in (("curve", CURVE), ("timed", ())):
-        home = folder / name
-        job = OurJob("sac", seed, (*command, *settings, f"runs={home}"), home, threads=None)
-        runs.append(run := job.run())
-        print(f"seed {seed}, {name} run: {run.score:.1%} in {run.seconds:.0f} s", flush=True)
-    return Seed(*runs)
+def _train(seed: int, home: Path, *settings: str) -> Run:
+    """Carry out the command of the README with a seed and further settings."""
+    command = ("-m", "trainers.run", "agent=sac", "env=fanuc", f"seed={seed}", *settings)
+    run = OurJob("sac", seed, (*command, f"runs={home}"), home, threads=None).run()
+    print(f"seed {seed}, {home.name} run: {run.score:.1%} in {run.seconds:.0f} s", flush=True)
+    return run
 
 
 def _interval(run: Run) -> str:
@@ -114,15 +104,17 @@ def _interval(run: Run) -> str:
 
 def _seconds_to(success: float, run: Run) -> float | None:
     """Return the time of the first evaluation with at least that success rate, if any."""
-    point = first_reaching(success, run.curve)
-    return None if point is None else point.seconds
+    return next((point.seconds for point in run.curve if point.score >= success), None)
 
 
-def draw(results: list[Seed], path: Path) -> None:
+def draw(curves: list[Run], timed: list[Run], path: Path) -> None:
     """Draw success rate over frames, a line for each seed: curve runs left, timed runs right."""
-    titles = ("agent=sac env=fanuc, from the untrained policy on", "the whole command")
+    sides = {
+        "agent=sac env=fanuc, from the untrained policy on": curves,
+        "the whole command": timed,
+    }
     with picture_of(path, panels=2) as panels:
-        for panel, title, runs in zip(panels, titles, zip(*results, strict=True), strict=True):
+        for panel, (title, runs) in zip(panels, sides.items(), strict=True):
             for run in runs:
                 thousands = [point.frames / 1000 for point in run.curve]
                 success = [100 * point.score for point in run.curve]

@@ -57,7 +57,7 @@ def test_the_peer_has_the_network_of_the_preset(preset: dict[str, Any]) -> None:
     assert theirs(torch.zeros(2, 2, 84, 84)).shape == (2, theirs.features_dim)
 
 
-@pytest.mark.parametrize("gate", PONG, ids=lambda gate: gate.name)
+@pytest.mark.parametrize("gate", PONG, ids=lambda gate: gate.agent)
 def test_every_agent_has_its_preset_and_the_peer_of_the_task(gate: Gate, tmp_path: Path) -> None:
     assert f"experiment=pong_quick_{gate.agent}" in OurJob.of(gate, 0, tmp_path).arguments
     assert "algorithm=dqn" in PeerJob.of(gate, 0, tmp_path).arguments

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,11 +27,6 @@ class Point:
     frames: int
     seconds: float
     score: float
-
-
-def first_reaching(score: float, curve: Sequence[Point]) -> Point | None:
-    """Return the first evaluation with at least a score, if any."""
-    return next((point for point in curve if point.score >= score), None)
 
 
 @dataclass(frozen=True)

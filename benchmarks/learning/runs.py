@@ -17,9 +17,9 @@ from benchmarks.learning.tasks import Gate
 from torchrl_gpu.errors import ConfigurationError
 
 
-def new_folder(runs: Path, prefix: str = "") -> Path:
+def new_folder(runs: Path) -> Path:
     """Return a folder in `runs` named after the time."""
-    return runs / f"{prefix}{time.strftime('%Y%m%d_%H%M%S')}"
+    return runs / time.strftime("%Y%m%d_%H%M%S")
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class OurJob(Job):
     """A run of `python -m trainers.run`."""
 
     @classmethod
-    def of(cls, gate: Gate, seed: int, folder: Path, *settings: str) -> OurJob:
-        """Return the run of an agent on a task with a seed and further settings."""
+    def of(cls, gate: Gate, seed: int, folder: Path) -> OurJob:
+        """Return the run of an agent on a task with a seed."""
         interval = gate.frames // gate.task.evaluations
         arguments = (
             *("-m", "trainers.run", *gate.arguments, f"seed={seed}"),
@@ -89,7 +89,6 @@ class OurJob(Job):
             # Only a checkpoint with an evaluation can become the best one.
             f"trainer.checkpoint_interval={interval}",
             f"evaluation.episodes={gate.task.closing_episodes}",
-            *settings,
             f"runs={folder}",
         )
         return cls(gate.agent, seed, arguments, folder)

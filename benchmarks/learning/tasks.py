@@ -57,11 +57,6 @@ class Gate:
     peer: str | None = None
 
     @property
-    def name(self) -> str:
-        """Name of the folder of the runs."""
-        return f"{self.agent}_{self.task.name}"
-
-    @property
     def arguments(self) -> tuple[str, ...]:
         """Arguments of `python -m trainers.run` that select agent, environment and preset."""
         preset = (f"experiment={self.task.preset}_{self.agent}",) if self.task.preset else ()
