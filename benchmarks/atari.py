@@ -11,59 +11,35 @@ from __future__ import annotations
 
 import pkgutil
 import sys
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 
-from agents.dqn import DQN
-from agents.modules.encoders import ObservationEncoderFactory
 from benchmarks.atari_peer import make_atari_env
-from benchmarks.fixture import CPU, Count, Training
+from benchmarks.fixture import Count, Training
 from benchmarks.measuring import Run, take_turns, timed
 from benchmarks.report import print_figures, print_machine, print_table, require
-from envs.gym import GymnasiumEnv
 from torchrl_gpu.commands import call_with_arguments
-from torchrl_gpu.environments.specs import action_spec, observation_spec
+from trainers.run import settings_of
 from trainers.training.experience import ReplayExperience
 
 GAME, NUM_ENVS = "ALE/Pong-v5", 8
-LEARNING_RATE, MAX_NORM, EPSILON = 6.25e-5, 10.0, 0.1
-BATCH, FRAMES_PER_UPDATE, TARGET_FRAMES = 32, 4, 1_000
-REPLAY = 20_000
+FRAMES_PER_UPDATE, RANDOM_FRAMES, REPLAY = 4, 80, 20_000
+
+# The preset of the papers, with one thread of ALE's own, and settings for a short run.
+COMMAND = (
+    *("agent=dqn", "env=gym", f"env.name={GAME}", f"env.num_envs={NUM_ENVS}"),
+    *("env.options={num_threads:1}", f"agent.utd_ratio={1 / FRAMES_PER_UPDATE}"),
+    *("agent.target_period=250", "agent.epsilon_start=0.1", "agent.max_gradient_norm=10"),
+)
 
 WORDS = {
     "collecting": "collecting: acting and storing",
     "training": f"training: one update for {FRAMES_PER_UPDATE} frames",
 }
-
-
-def build_ours() -> Training:
-    """Return a training of this library's DQN."""
-    env = GymnasiumEnv(
-        name=GAME,
-        num_envs=NUM_ENVS,
-        vectorization="vector_entry_point",
-        options={"num_threads": 1},  # of ALE's own vectorized code
-    )
-    agent = DQN(
-        observation_spec(env),
-        action_spec(env),
-        CPU,
-        hidden_sizes=(),  # the layer of 512 units is part of the encoder
-        encoder=ObservationEncoderFactory(convolutions="nature"),
-        double=False,
-        learning_rate=LEARNING_RATE,
-        target_rate=1.0,
-        target_period=TARGET_FRAMES // FRAMES_PER_UPDATE,
-        max_gradient_norm=MAX_NORM,
-        epsilon_start=EPSILON,
-        epsilon_end=EPSILON,
-        batch_size=BATCH,
-        utd_ratio=1 / FRAMES_PER_UPDATE,
-    )
-    return Training(env, agent, random_frames=10 * NUM_ENVS, replay_capacity=REPLAY)
 
 
 def collect(training: Training, frames: int) -> None:
@@ -74,21 +50,26 @@ def collect(training: Training, frames: int) -> None:
         trainer.experience.replay.extend(trainer.collect())
 
 
-def build_theirs(updates: int) -> Run:
-    """Return a run of frames of Stable-Baselines3's DQN, with updates after each batched step."""
+def build_theirs(agent: Mapping[str, Any], updates: int) -> Run:
+    """Return a run of frames of Stable-Baselines3's DQN with the settings of this library's.
+
+    Args:
+        agent: settings of the agent.
+        updates: number of updates after each batched step.
+    """
     model: Any = pkgutil.resolve_name("stable_baselines3:DQN")(
         "CnnPolicy",
         make_atari_env(GAME, NUM_ENVS),
-        learning_rate=LEARNING_RATE,
-        max_grad_norm=MAX_NORM,
-        batch_size=BATCH,
+        learning_rate=agent["learning_rate"],
+        max_grad_norm=agent["max_gradient_norm"],
+        batch_size=agent["batch_size"],
         train_freq=1,
         gradient_steps=updates,
-        target_update_interval=TARGET_FRAMES,
-        exploration_initial_eps=EPSILON,
-        exploration_final_eps=EPSILON,
+        target_update_interval=agent["target_period"] * FRAMES_PER_UPDATE,
+        exploration_initial_eps=agent["epsilon_start"],
+        exploration_final_eps=agent["epsilon_end"],
         buffer_size=REPLAY,
-        learning_starts=10 * NUM_ENVS,
+        learning_starts=RANDOM_FRAMES,
         # Stores each stack once instead of twice, as the documentation of DQN suggests.
         optimize_memory_usage=True,
         replay_buffer_kwargs={"handle_timeout_termination": False},
@@ -115,13 +96,13 @@ def measure(
     require("stable_baselines3")
     torch.set_num_threads(1)
     print_machine()
-    training = build_ours()
-    updates = NUM_ENVS // FRAMES_PER_UPDATE
+    training = Training.of(COMMAND, random_frames=RANDOM_FRAMES, replay_capacity=REPLAY)
+    build = partial(build_theirs, settings_of(*COMMAND).agent.settings)
     samples = take_turns(
         {
-            ("sb3", "collecting"): timed(build_theirs(updates=0), 4 * frames),
+            ("sb3", "collecting"): timed(build(updates=0), 4 * frames),
             ("ours", "collecting"): timed(partial(collect, training), 4 * frames),
-            ("sb3", "training"): timed(build_theirs(updates), frames),
+            ("sb3", "training"): timed(build(NUM_ENVS // FRAMES_PER_UPDATE), frames),
             ("ours", "training"): timed(training, frames),
         },
         rounds,
