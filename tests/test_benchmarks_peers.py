@@ -52,7 +52,7 @@ def test_plain_log_probability_is_that_of_a_transformed_normal() -> None:
 def test_every_job_is_done_by_this_library_and_another() -> None:
     present = [name for name in LIBRARIES if name in ALWAYS]
     for work in WORKS.values():
-        for job in work.jobs:
+        for job in work:
             sides = command.sides_of(job, present)
             assert any(side.is_ours for side in sides)
             if job.name != "updates_iqn":  # of sb3-contrib
@@ -60,7 +60,7 @@ def test_every_job_is_done_by_this_library_and_another() -> None:
 
 
 def test_units_are_whole_rollouts() -> None:
-    units = {job.name: job.units for work in WORKS.values() for job in work.jobs}
+    units = {job.name: job.units for work in WORKS.values() for job in work}
     assert units["updates_ppo"] % RANDOM_PPO.updates == 0
     assert units["training_ppo"] % CARTPOLE_PPO.frames == 0
     assert units["seas_ppo"] % SEAS_PPO.frames == 0
@@ -69,7 +69,7 @@ def test_units_are_whole_rollouts() -> None:
 def test_ratio_is_the_median_over_the_rounds() -> None:
     ours, other, own = Side("ours"), Side("plain"), Side("ours", "bf16 compiled")
     rates = {ours: [2.0, 6.0, 9.0], other: [1.0, 2.0, 9.0], own: [1.0, 1.0, 1.0]}
-    result = Result("updates", Job("updates_sac", "SAC", 1), Samples(rates))
+    result = Result(Job("updates_sac", "SAC", 1), Samples(rates))
     assert result.samples.ratio(ours, other) == 2.0
     assert result.ours == [ours, own]
     assert result.others == [other]
@@ -103,9 +103,9 @@ def test_child_process_measures_a_job() -> None:
 
 
 def test_work_is_printed_as_rates_and_ratios(capsys: pytest.CaptureFixture[str]) -> None:
-    job = WORKS["training"].jobs[0]
+    job = WORKS["training"][0]
     rates = {Side("ours"): [200.0], Side("ours", "bf16"): [300.0], Side("plain"): [100.0]}
-    print_work("training", [Result("training", job, Samples(rates))])
+    print_work([Result(job, Samples(rates))])
     said = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["ours", "bf16", "300.0"] in said
     assert ["plain", "PyTorch", "2.00,", "3.00"] in said

@@ -72,7 +72,7 @@ def compare(
         workers: dict[str, Worker] = {}
         for name in WORKS if work == "all" else (work,):
             done = []
-            for job in WORKS[name].jobs:
+            for job in WORKS[name]:
                 turns = {}
                 for side in sides_of(job, libraries):
                     if side.library not in workers:
@@ -80,8 +80,8 @@ def compare(
                     worker = workers[side.library]
                     turns[side] = worker.measurement(job.name, side.variant, job.units)
                 # The round that warms up builds and compiles.
-                done.append(Result(name, job, take_turns(turns, rounds)))
-            print_work(name, done)
+                done.append(Result(job, take_turns(turns, rounds)))
+            print_work(done)
             results += done
     if picture is not None:
         draw(results, picture)

@@ -55,18 +55,19 @@ def build_training_sac() -> Run:
     bound = float(env.action_space.high[0])
     one = torch.zeros(1, 1)
     replay = Replay(jobs.CAPACITY, Batch(torch.zeros(1, 3), one, one, one, torch.zeros(1, 3)))
-    state: dict[str, Tensor] = {"observation": torch.as_tensor(env.reset(seed=0)[0])}
+    observation = torch.as_tensor(env.reset(seed=0)[0])
 
     def step(is_random: bool) -> None:
+        nonlocal observation
         with torch.no_grad():
-            action = learner.act(state["observation"])[0]
+            action = learner.act(observation)[0]
         if is_random:
             action = torch.rand(1) * 2.0 - 1.0
         numbers, reward, terminated, truncated, _ = env.step(bound * action.numpy())
         after = torch.as_tensor(numbers)
         replay.add(
             Batch(
-                state["observation"].unsqueeze(0),
+                observation.unsqueeze(0),
                 action.unsqueeze(0),
                 torch.tensor([[float(reward)]]),
                 torch.tensor([[float(terminated)]]),
@@ -74,7 +75,7 @@ def build_training_sac() -> Run:
             )
         )
         ended = terminated or truncated
-        state["observation"] = torch.as_tensor(env.reset()[0]) if ended else after
+        observation = torch.as_tensor(env.reset()[0]) if ended else after
 
     def step_and_learn() -> None:
         step(is_random=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.peers.jobs import Side
 from benchmarks.peers.libraries import LIBRARIES
-from benchmarks.peers.works import WORKS, Result
+from benchmarks.peers.works import Result
 from benchmarks.report import picture, print_table
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ def title(side: Side) -> str:
     return f"{LIBRARIES[side.library].title} {side.variant}".rstrip()
 
 
-def print_work(work: str, results: Sequence[Result]) -> None:
-    """Print the rates of a work, and those of this library over those of every other side."""
+def print_work(results: Sequence[Result]) -> None:
+    """Print the rates of jobs, and those of this library over those of every other side."""
     jobs = [r.job.title for r in results]
     sides = list(dict.fromkeys(side for r in results for side in r.sides))
     rows = [
         [title(side), *(_number(r.samples.rate(side)) if side in r.sides else "" for r in results)]
         for side in sides
     ]
-    print_table([WORKS[work].title, *jobs], rows)
+    print_table([results[0].job.rate, *jobs], rows)
     others = list(dict.fromkeys(side for r in results for side in r.others))
     rows = [
         [title(other), *(_ratios(r, other) if other in r.others else "" for r in results)]
@@ -64,7 +64,7 @@ def _draw_job(panel: Axes, result: Result) -> None:
     colors = [_OURS if side.is_ours else _THEIRS for side in sides]
     bars = panel.barh([title(side) for side in sides], rates, color=colors)
     panel.bar_label(bars, [_number(rate) for rate in rates], padding=3, fontsize="small")
-    panel.set(title=result.job.title, xlabel=WORKS[result.work].title)
+    panel.set(title=result.job.title, xlabel=result.job.rate)
     panel.margins(x=0.2)
     panel.locator_params(axis="x", nbins=4)
     panel.spines[["top", "right"]].set_visible(False)

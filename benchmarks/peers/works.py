@@ -1,7 +1,8 @@
-"""Works that can be measured, and the rates that result."""
+"""Works that can be measured, each with its jobs, and the rates that result."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from benchmarks.measuring import Samples
@@ -21,49 +22,32 @@ class Job(NamedTuple):
     Attributes:
         name: name by which the libraries have their builders.
         title: heading of its column.
-        units: number of units (updates or frames) in each round.
+        units: number of units in each round.
+        rate: name of the rate, with the unit.
     """
 
     name: str
     title: str
     units: int
+    rate: str = "frames/s of training"
 
 
-class Work(NamedTuple):
-    """Jobs of one kind.
-
-    Attributes:
-        title: heading of the table, with the unit.
-        jobs: the jobs.
-    """
-
-    title: str
-    jobs: tuple[Job, ...]
-
+_updates = partial(Job, rate="updates/s, replay sampling included")
 
 WORKS = {
-    "updates": Work(
-        "updates/s, replay sampling included",
-        (
-            Job("updates_sac", "SAC", 30),
-            Job("updates_ddpg", "DDPG", 40),
-            Job("updates_dqn", "DQN", 60),
-            Job("updates_iqn", "IQN", 6),
-            Job("updates_ppo", "PPO", RANDOM_PPO.updates),
-        ),
+    "updates": (
+        _updates("updates_sac", "SAC", 30),
+        _updates("updates_ddpg", "DDPG", 40),
+        _updates("updates_dqn", "DQN", 60),
+        _updates("updates_iqn", "IQN", 6),
+        _updates("updates_ppo", "PPO", RANDOM_PPO.updates),
     ),
-    "training": Work(
-        "frames/s of training",
-        (
-            Job("training_sac", f"SAC {PENDULUM}", 150),
-            Job("training_ppo", f"PPO {CARTPOLE}", 8 * CARTPOLE_PPO.frames),
-        ),
+    "training": (
+        Job("training_sac", f"SAC {PENDULUM}", 150),
+        Job("training_ppo", f"PPO {CARTPOLE}", 8 * CARTPOLE_PPO.frames),
     ),
-    "seas": Work(
-        "frames/s of training",
-        # As many frames as lie between two checkpoints of this library, which writes one a round.
-        (Job("seas_ppo", "PPO marinenav, 1,024 seas", 4 * SEAS_PPO.frames),),
-    ),
+    # As many frames as lie between two checkpoints of this library, which writes one a round.
+    "seas": (Job("seas_ppo", "PPO marinenav, 1,024 seas", 4 * SEAS_PPO.frames),),
 }
 
 
@@ -71,12 +55,10 @@ class Result(NamedTuple):
     """Rates of all sides of one job.
 
     Attributes:
-        work: name of the work.
         job: the job.
         samples: units per second of each side.
     """
 
-    work: str
     job: Job
     samples: Samples[Side]
 
