@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.fixture import Count
 from benchmarks.learning.report import HEADER, RESULTS, render, row
-from benchmarks.learning.results import Result, Run, Series, write_result
-from benchmarks.learning.runs import Job, OurJob, PeerJob, new_folder
+from benchmarks.learning.results import Result, Series, write_result
+from benchmarks.learning.runs import OurJob, PeerJob, new_folder
 from benchmarks.learning.tasks import GATES, Gate
 from benchmarks.report import machine, print_figures, print_table, require
 from torchrl_gpu.commands import call_with_arguments
@@ -57,33 +56,40 @@ def learn(
         require("stable_baselines3", "sb3_contrib")
     started = new_folder(runs)
     print(f"{machine()}\nruns: {started}\n", flush=True)
-    jobs: list[Job] = []
-    for seed in range(seeds or gate.task.seeds):
-        jobs.append(OurJob.of(gate, seed, started / f"seed_{seed}"))
-        if gate.peer is not None:
-            jobs.append(PeerJob.of(gate, seed, started / f"sb3_{gate.peer}_seed_{seed}"))
+    kinds: dict[str, type[OurJob] | type[PeerJob]] = {"ours": OurJob}
+    if gate.peer is not None:
+        kinds["peer"] = PeerJob
+    numbers = range(seeds or gate.task.seeds)
+    jobs = {
+        (side, seed): kind.of(gate, seed, started / f"{side}_{seed}")
+        for seed in numbers
+        for side, kind in kinds.items()
+    }
     at_a_time = 1 if gate.task.alone else 2
     with ThreadPoolExecutor(at_a_time) as pool:
-        futures = {job: pool.submit(job.run) for job in jobs}
+        futures = {key: pool.submit(job.run) for key, job in jobs.items()}
         try:
-            done = {job: future.result() for job, future in futures.items()}
+            runs_of = {key: future.result() for key, future in futures.items()}
         except BaseException:  # a failed run or Ctrl-C: queued runs must not start
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     place = f"{machine()}, {at_a_time} run(s) at a time with one torch thread each"
-    sides = (_series(kind, done, place) for kind in (OurJob, PeerJob))
-    result = Result(agent, task, gate.task.measure, gate.frames, gate.target, *sides)
+    date = time.strftime("%Y-%m-%d")
+    series = {}
+    for side in kinds:
+        first, done = jobs[side, 0], [runs_of[side, seed] for seed in numbers]
+        series[side] = Series(first.algorithm, first.command, place, date, done)
+    result = Result(agent, task, gate.task.measure, gate.frames, gate.target, **series)
     write_result(result, results)
     print_table(HEADER, [row(result)])
     render(results=results)
     print_figures(
         {
             side: {
-                "scores": [run.score for run in series.runs],
-                "seconds": [round(run.seconds, 1) for run in series.runs],
+                "scores": [run.score for run in each.runs],
+                "seconds": [round(run.seconds, 1) for run in each.runs],
             }
-            for side, series in {"ours": result.ours, "peer": result.peer}.items()
-            if series is not None
+            for side, each in series.items()
         }
     )
     return 0
@@ -96,16 +102,6 @@ def _gate(agent: str, task: str) -> Gate:
             return gate
     known = ", ".join(f"agent={gate.agent} task={gate.task.name}" for gate in GATES)
     raise ConfigurationError(f"agent={agent} task={task}: no budget; choose one of: {known}")
-
-
-def _series(kind: type[Job], done: Mapping[Job, Run], place: str) -> Series | None:
-    """Return the runs of one side, if there are any."""
-    runs = {job: run for job, run in done.items() if isinstance(job, kind)}
-    if not runs:
-        return None
-    first = next(iter(runs))
-    date = time.strftime("%Y-%m-%d")
-    return Series(first.algorithm, first.command, place, date, list(runs.values()))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ writes `docs/results/learning.md` and `docs/results/learning.png` from `docs/res
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.learning.results import Point, Result, Run, Series, read_results
+from benchmarks.learning.results import Result, Series, read_results
 from benchmarks.learning.tasks import GATES, TASKS, Task
 from benchmarks.report import picture, require
 from torchrl_gpu.commands import call_with_arguments
@@ -53,40 +53,36 @@ def render(*, results: Path = RESULTS) -> int:
 
 def row(result: Result) -> list[str]:
     """Return the table row of a result, one cell for each column of `HEADER`."""
-    ours, peer, faster = result.ours, result.peer, result.times_faster
-    reached = {True: "yes", False: "no", None: "-"}[result.reached]
+    ours, peer, target = result.ours, result.peer, result.target
+    beside = ["-"] * 5
+    if peer is not None:
+        faster = peer.seconds / ours.seconds
+        beside = [peer.algorithm, *_scores(result, peer), f"{peer.seconds:.0f}", f"{faster:.1f}"]
     return [
         result.agent,
         TASKS[result.task].title,
         f"{result.frames:,}",
         *_scores(result, ours),
-        _score(result, result.target),
-        reached,
-        f"{ours.seconds:.0f}" if ours else "-",
-        peer.algorithm if peer else "-",
-        *_scores(result, peer),
-        f"{peer.seconds:.0f}" if peer else "-",
-        f"{faster:.1f}" if faster else "-",
+        "-" if target is None else _score(result, target),
+        "-" if target is None else "yes" if ours.score >= target else "no",
+        f"{ours.seconds:.0f}",
+        *beside,
     ]
 
 
-def _scores(result: Result, series: Series | None) -> tuple[str, str]:
+def _scores(result: Result, series: Series) -> tuple[str, str]:
     """Return the mean score and the scores of all seeds."""
-    if series is None:
-        return "-", "-"
     each = ", ".join(_score(result, run.score) for run in series.runs)
     return _score(result, series.score), each
 
 
-def _score(result: Result, score: float | None) -> str:
-    if score is None:
-        return "-"
+def _score(result: Result, score: float) -> str:
     return f"{score:.1%}" if result.measure == "success" else f"{score:.1f}"
 
 
 def markdown(results: Sequence[Result], curves: Path) -> str:
     """Return the page: method, table, picture, machines and commands."""
-    series = list(_all_series(results))
+    series = [side for result in results for side in (result.ours, result.peer) if side]
     machines = dict.fromkeys(f"{s.machine} ({s.date})" for s in series)
     exceptions = ", ".join(
         f"{task.title} {task.closing_episodes}"
@@ -131,10 +127,6 @@ def _markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _all_series(results: Sequence[Result]) -> Iterator[Series]:
-    return (series for result in results for series in (result.ours, result.peer) if series)
-
-
 def draw(results: Sequence[Result], path: Path) -> None:
     """Draw a panel for each task: score over frames, one line per agent, dashed for SB3."""
     tasks = list(dict.fromkeys(result.task for result in results))
@@ -147,8 +139,7 @@ def _draw_task(panel: Axes, results: Sequence[Result]) -> None:
     peers: set[tuple[str, int]] = set()  # several agents can share one peer
     for result in results:
         color = _COLORS[result.agent]
-        if result.ours is not None:
-            _draw_series(panel, result.ours, result.agent, color, "-")
+        _draw_series(panel, result.ours, result.agent, color, "-")
         if result.peer is not None and (result.peer.algorithm, result.frames) not in peers:
             peers.add((result.peer.algorithm, result.frames))
             _draw_series(panel, result.peer, f"SB3 {result.peer.algorithm}", color, "--")
@@ -165,7 +156,8 @@ def _draw_task(panel: Axes, results: Sequence[Result]) -> None:
 
 
 def _draw_series(panel: Axes, series: Series, label: str, color: str, style: str) -> None:
-    evaluations = list(_side_by_side(series.runs))
+    # Each evaluation in turn, in all runs.
+    evaluations = list(zip(*(run.curve for run in series.runs), strict=False))
     thousands = [points[0].frames / 1000 for points in evaluations]
     scores = [[point.score for point in points] for points in evaluations]
     means = [sum(s) / len(s) for s in scores]
@@ -173,11 +165,6 @@ def _draw_series(panel: Axes, series: Series, label: str, color: str, style: str
     if len(series.runs) > 1:
         lows, highs = [min(s) for s in scores], [max(s) for s in scores]
         panel.fill_between(thousands, lows, highs, color=color, alpha=0.12, linewidth=0)
-
-
-def _side_by_side(runs: Sequence[Run]) -> Iterator[tuple[Point, ...]]:
-    """Yield, for each evaluation in turn, its points in all runs."""
-    return zip(*(run.curve for run in runs), strict=False)
 
 
 if __name__ == "__main__":

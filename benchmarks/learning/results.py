@@ -89,7 +89,7 @@ class Result:
         measure: unit of the scores: mean return, or success rate from 0 to 1.
         frames: budget in environment steps.
         target: score to reach within the budget; None for no target.
-        ours: runs of this library; None if there are none.
+        ours: runs of this library.
         peer: runs of Stable-Baselines3 at the same budget; None if there are none.
     """
 
@@ -98,22 +98,8 @@ class Result:
     measure: Literal["return", "success"]
     frames: int
     target: float | None
-    ours: Series | None = None
+    ours: Series
     peer: Series | None = None
-
-    @property
-    def reached(self) -> bool | None:
-        """True if our mean score reaches the target; None if either is missing."""
-        if self.ours is None or self.target is None:
-            return None
-        return self.ours.score >= self.target
-
-    @property
-    def times_faster(self) -> float | None:
-        """Ratio of the peer's seconds to ours for the same budget; None if either is missing."""
-        if self.ours is None or self.peer is None:
-            return None
-        return self.peer.seconds / self.ours.seconds
 
 
 _RESULT = TypeAdapter(Result)
