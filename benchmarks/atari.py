@@ -18,13 +18,13 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field
 
-from benchmarks.atari_peer import make_atari_env
 from benchmarks.fixture import Count, Training
 from benchmarks.measuring import Run, take_turns, timed
 from benchmarks.report import print_figures, print_machine, print_table, require
+from benchmarks.stable_baselines import make_env
+from envs.gym.atari import FRAME_STACK
 from torchrl_gpu.commands import call_with_arguments
 from trainers.run import settings_of
-from trainers.training.experience import ReplayExperience
 
 GAME, NUM_ENVS = "ALE/Pong-v5", 8
 FRAMES_PER_UPDATE, RANDOM_FRAMES, REPLAY = 4, 80, 20_000
@@ -42,14 +42,6 @@ WORDS = {
 }
 
 
-def collect(training: Training, frames: int) -> None:
-    """Act by the policy and store the transitions, without updates."""
-    trainer = training.trainer
-    assert isinstance(trainer.experience, ReplayExperience)
-    for _ in range(frames // trainer.num_envs):
-        trainer.experience.replay.extend(trainer.collect())
-
-
 def build_theirs(agent: Mapping[str, Any], updates: int) -> Run:
     """Return a run of frames of Stable-Baselines3's DQN with the settings of this library's.
 
@@ -59,7 +51,7 @@ def build_theirs(agent: Mapping[str, Any], updates: int) -> Run:
     """
     model: Any = pkgutil.resolve_name("stable_baselines3:DQN")(
         "CnnPolicy",
-        make_atari_env(GAME, NUM_ENVS),
+        make_env(GAME, NUM_ENVS, FRAME_STACK),
         learning_rate=agent["learning_rate"],
         max_grad_norm=agent["max_gradient_norm"],
         batch_size=agent["batch_size"],
@@ -101,7 +93,7 @@ def measure(
     samples = take_turns(
         {
             ("sb3", "collecting"): timed(build(updates=0), 4 * frames),
-            ("ours", "collecting"): timed(partial(collect, training), 4 * frames),
+            ("ours", "collecting"): timed(training.collect, 4 * frames),
             ("sb3", "training"): timed(build(NUM_ENVS // FRAMES_PER_UPDATE), frames),
             ("ours", "training"): timed(training, frames),
         },

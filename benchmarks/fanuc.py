@@ -34,7 +34,6 @@ from envs.fanuc.targets import HOME, load_targets
 from envs.fanuc.worker_pool import default_num_workers, group_sizes
 from torchrl_gpu.commands import call_with_arguments
 from trainers.run import settings_of
-from trainers.training.experience import ReplayExperience
 
 COMMAND = ("agent=sac", "env=fanuc", "agent.actor_period=1")
 
@@ -71,22 +70,18 @@ class Ours:
             )
             for overlap in (False, True)
         )
-        self._collector = self._apart.trainer.collector
-        self._policy = self._apart.trainer.agent.policy
-        experience = self._apart.trainer.experience
-        assert isinstance(experience, ReplayExperience)
-        self._replay = experience.replay
 
     def measurements(self, frames: int) -> dict[Key, Measurement]:
         """Return the measurements of all parts, each of about `frames` arm-steps."""
         arms, steps = self.num_arms, max(1, frames // self.num_arms)
         trained = arms * max(1, steps // 4)
-        act = partial(self._collector.step, self._policy)
+        collector = self._apart.trainer.collector
+        act = partial(collector.step, self._apart.trainer.agent.policy)
         parts = {
             "raw": timed(self._raw.step, steps, per_unit=arms),
-            "env": timed(random_steps(self._collector.env), steps, per_unit=arms),
+            "env": timed(random_steps(collector.env), steps, per_unit=arms),
             "policy": timed(times(act), steps, per_unit=arms),
-            "collect": timed(times(lambda: self._replay.extend(act())), steps, per_unit=arms),
+            "collect": timed(self._apart.collect, arms * steps),
             "training": timed(self._apart, trained),
             "overlap": timed(self._together, trained),
         }

@@ -22,6 +22,7 @@ from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_
 from torchrl_gpu.execution.execution import EAGER, Execution
 from trainers.components.pairing import pair
 from trainers.run import settings_of
+from trainers.training.experience import ReplayExperience
 from trainers.training.trainer import TorchRLTrainer
 
 CPU = torch.device("cpu")
@@ -147,6 +148,13 @@ class Training:
         """Train for a number of frames, and write a checkpoint."""
         self.trainer.total_frames = self.trainer.frames + frames
         self.trainer.train()
+
+    def collect(self, frames: int) -> None:
+        """Act by the policy for a number of frames and store the transitions, without updates."""
+        experience = self.trainer.experience
+        assert isinstance(experience, ReplayExperience)
+        for _ in range(frames // self.trainer.num_envs):
+            experience.replay.extend(self.trainer.collect())
 
     def close(self) -> None:
         """Close the trainer and the environment, and delete the folder."""

@@ -68,9 +68,7 @@ class SingleArm(gymnasium.Env[Observation, NDArray[np.float32]]):
 
     def _observe(self) -> Observation:
         arm = self._arm
-        states = arm.client.getJointStates(arm.bodies[0], arm.joints)
-        self._angles = np.array([state[0] for state in states])
-        speeds = np.array([state[1] for state in states])
+        self._angles, speeds = np.reshape(arm.read(), (2, 6))
         link = arm.client.getLinkState(arm.bodies[0], FLANGE_LINK, computeForwardKinematics=1)
         flange = np.array(link[4])
         error = self._target - flange

@@ -14,16 +14,19 @@ import json
 import pkgutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import gymnasium
 import numpy as np
 import torch
 from pydantic import Field
+from torch import nn
 
-from benchmarks.atari_peer import Convolutions, make_atari_env
 from benchmarks.learning.tasks import TASKS, Task
 from benchmarks.report import require
+from envs.gym.vector import registered
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.seeding import Stream, stream_seed
 from torchrl_gpu.errors import ConfigurationError
@@ -38,8 +41,40 @@ ALGORITHMS = {
     "qrdqn": "sb3_contrib:QRDQN",
 }
 _MAKE_ENV = "stable_baselines3.common.env_util:make_vec_env"
+_MAKE_ATARI_ENV = "stable_baselines3.common.env_util:make_atari_env"
+_STACK = "stable_baselines3.common.vec_env:VecFrameStack"
 _EVALUATE = "stable_baselines3.common.evaluation:evaluate_policy"
 _NOISE = "stable_baselines3.common.noise:NormalActionNoise"
+
+
+class Convolutions(nn.Sequential):
+    """Convolutions of Mnih et al. with any number of channels, for `policy_kwargs`.
+
+    Stable-Baselines3 calls a class for the features with the observation space and asks for
+    `features_dim`; its own class has fixed channels.
+
+    Args:
+        observation_space: space of the images, `[C, 84, 84]`.
+        channels: output channels of the three convolutions, each at least 1.
+        features_dim: width of the linear layer, at least 1.
+    """
+
+    def __init__(
+        self, observation_space: gymnasium.spaces.Box, channels: Sequence[int], features_dim: int
+    ) -> None:
+        inputs, first, second, third = (observation_space.shape[0], *channels)
+        super().__init__(
+            nn.Conv2d(inputs, first, 8, 4),
+            nn.ReLU(),
+            nn.Conv2d(first, second, 4, 2),
+            nn.ReLU(),
+            nn.Conv2d(second, third, 3, 1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(third * 7 * 7, features_dim),
+            nn.ReLU(),
+        )
+        self.features_dim = features_dim
 
 
 def _linear(start: float) -> Any:
@@ -129,11 +164,34 @@ SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
 }
 
 
-def make_env(task: Task, num_envs: int, stack: int | None) -> Any:
-    """Return environments of a task; with `stack` images in a stack those of an Atari game."""
-    if stack is not None:
-        return make_atari_env(task.title, num_envs, stack)
-    return pkgutil.resolve_name(_MAKE_ENV)(task.title, n_envs=num_envs)
+def make_env(name: str, num_envs: int, stack: int | None = None) -> Any:
+    """Return environments of Stable-Baselines3 in one process.
+
+    An Atari game has the transitions that this library's preprocessing gives: the sticky actions of
+    its id, one environment step for four frames of the game, and stacks of images of 84 x 84 in
+    shades of grey. Stable-Baselines3 also presses FIRE for two steps at the start of an episode.
+
+    Args:
+        name: id of the environment.
+        num_envs: number of environments, at least 1.
+        stack: number of images in a stack of an Atari game; None for other environments.
+
+    Raises:
+        ConfigurationError: the extra `atari` is not installed.
+    """
+    if stack is None:
+        return pkgutil.resolve_name(_MAKE_ENV)(name, n_envs=num_envs)
+    try:
+        registered(name)
+    except ValueError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+    env = pkgutil.resolve_name(_MAKE_ATARI_ENV)(
+        name,
+        n_envs=num_envs,
+        wrapper_kwargs={"terminal_on_life_loss": False},
+        env_kwargs={"frameskip": 1},
+    )
+    return pkgutil.resolve_name(_STACK)(env, stack)
 
 
 class Judge:
@@ -157,7 +215,7 @@ class Judge:
         self._interval = frames // task.evaluations
         self._frames = frames
         self._seed = seed
-        self._env = make_env(task, min(EVALUATION_ENVS, self._episodes), stack)
+        self._env = make_env(task.title, min(EVALUATION_ENVS, self._episodes), stack)
         self._best_score = -float("inf")
         self._best: dict[str, Any] = {}
         self._started = time.perf_counter()
@@ -227,7 +285,7 @@ def train(
     if "exploration_frames" in settings:
         settings["exploration_fraction"] = min(1.0, settings.pop("exploration_frames") / frames)
     stack = settings.pop("n_stack", None)
-    env = make_env(TASKS[task], settings.pop("n_envs", 1), stack)
+    env = make_env(TASKS[task].title, settings.pop("n_envs", 1), stack)
     build = pkgutil.resolve_name(ALGORITHMS[algorithm])
     policy = "CnnPolicy" if len(env.observation_space.shape) == 3 else "MlpPolicy"
     model = build(policy, env, seed=seed, device="cpu", **settings)

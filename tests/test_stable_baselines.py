@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from agents.modules.pixels import PixelEncoder
-from benchmarks.atari_peer import Convolutions
 from benchmarks.learning.runs import OurJob, PeerJob
 from benchmarks.learning.tasks import GATES, Gate
-from benchmarks.stable_baselines import SETTINGS
+from benchmarks.stable_baselines import SETTINGS, Convolutions
 from trainers.run import settings_of
 
 PONG = [gate for gate in GATES if gate.task.name == "pong"]
