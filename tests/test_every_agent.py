@@ -152,8 +152,7 @@ def test_pipeline_reads_nothing_back_to_the_host(
         nonlocal updates
         for _ in range(steps):
             transition = collector.step(agent.policy)
-            after = transition["next"]
-            episodes.update(after["reward"], after["done"], after["success"])
+            episodes.update(transition)
             experience.store(transition)
             for batch in experience.batches():
                 update = agent.update(batch)

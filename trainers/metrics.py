@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
+from tensordict import TensorDictBase
 from torch import Tensor
 
 from torchrl_gpu.errors import ConfigurationError
@@ -115,25 +116,24 @@ class EpisodeStatistics:
 
     def update(
         self,
-        reward: Tensor,
-        done: Tensor,
-        success: Tensor | None = None,
-        active: Tensor | None = None,
+        transition: TensorDictBase,
+        reward: Tensor | None = None,
         counted: Tensor | None = None,
     ) -> None:
         """Add one batched step, without a transfer to the host.
 
         Args:
-            reward: float `[N, 1]`.
-            done: bool `[N, 1]`, terminated or truncated.
-            success: bool `[N, 1]`; the value at the last step decides whether the episode is
-                successful. None if the environment does not report success.
-            active: bool `[N, 1]`, false in rows that are not a step of an episode (their reward is
-                0); None if every row is one.
+            transition: step `[N]` in TorchRL's layout, on the device. Rows in which `active` is
+                false are not a step of an episode (their reward is 0), and the last `success`
+                decides whether an episode is successful; an environment can lack both.
+            reward: float `[N]`; None for the reward of the transition.
             counted: bool `[N]`, false where an episode that ends with this step is excluded from
                 the means; None to count every episode.
         """
-        ended = done.reshape(-1)
+        after, active = transition.get("next"), transition.get("active", None)
+        reward = after.get("reward") if reward is None else reward
+        success = after.get("success", None)
+        ended = after.get("done").reshape(-1)
         if active is not None:
             ended = ended & active.reshape(-1)
         self._return.add_(reward.reshape(-1))

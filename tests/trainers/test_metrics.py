@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
@@ -109,11 +110,13 @@ def test_several_readings_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def step(statistics: EpisodeStatistics, reward: list, done: list, success: list | None) -> None:
-    statistics.update(
-        torch.tensor(reward, dtype=torch.float32).unsqueeze(-1),
-        torch.tensor(done, dtype=torch.bool).unsqueeze(-1),
-        None if success is None else torch.tensor(success, dtype=torch.bool).unsqueeze(-1),
-    )
+    after = {
+        "reward": torch.tensor(reward, dtype=torch.float32).unsqueeze(-1),
+        "done": torch.tensor(done, dtype=torch.bool).unsqueeze(-1),
+    }
+    if success is not None:
+        after["success"] = torch.tensor(success, dtype=torch.bool).unsqueeze(-1)
+    statistics.update(TensorDict({"next": after}, [len(reward)]))
 
 
 def test_episodes_are_counted_when_they_end() -> None:
@@ -223,4 +226,5 @@ def test_episode_step_reads_nothing_back_and_flushing_reads_once(
 def test_episode_step_works_on_meta_tensors() -> None:
     statistics = EpisodeStatistics(2, "meta")
     flags = torch.zeros(2, 1, dtype=torch.bool, device="meta")
-    statistics.update(torch.zeros(2, 1, device="meta"), flags, flags)
+    after = {"reward": torch.zeros(2, 1, device="meta"), "done": flags, "success": flags}
+    statistics.update(TensorDict({"next": after}, [2]))

@@ -127,11 +127,10 @@ def evaluate(
     try:
         while done < episodes:
             transition = collector.step(policy)
-            after, active = transition["next"], transition.get("active", None)
-            due = quota > 0
+            after, due = transition["next"], quota > 0
             # The robots of one environment share its return.
             reward = after[collector.robots.reward_key].reshape(env.num_envs, -1).mean(1)
-            statistics.update(reward, after["done"], after.get("success", None), active, due)
+            statistics.update(transition, reward, due)
             quota -= (after["done"].reshape(env.num_envs) & due).to(quota.dtype)
             step += 1
             if step % _STEPS_BETWEEN_READS == 0:
@@ -237,7 +236,6 @@ class BorrowingEvaluator(Evaluator):
         self, env: Environment, collector: BatchCollector, begin_anew: Callable[[], None]
     ) -> None:
         super().__init__(env)
-        self._training_env = env
         self._collector = collector
         self._begin_anew = begin_anew
 
@@ -245,10 +243,10 @@ class BorrowingEvaluator(Evaluator):
     def _environment(self, episodes: int) -> Iterator[EnvBase]:
         # A copy, because the environment keeps writing to the tensors of its state.
         state = copy.deepcopy(self._collector.state_dict())
-        self._training_env.set_mode("eval")
+        self.env.set_mode("eval")
         try:
-            yield self._training_env
+            yield self.env
         finally:
-            self._training_env.set_mode("train")
+            self.env.set_mode("train")
             if not self._collector.load_state_dict(state):
                 self._begin_anew()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -105,7 +105,8 @@ def film(
             cannot be written.
     """
     env = as_environment(env)
-    draw = _artist(env, num_envs)
+    _check_rendering(env, num_envs)
+    shown: int | list[int] = 0 if num_envs == 1 else list(range(num_envs))
     filmed = FilmedEpisodes(env, num_envs)
     policy.eval()
     env.set_seed(seed)
@@ -125,7 +126,7 @@ def film(
                     captions = [
                         f"episode {number}/{episodes}, {caption}" for caption in filmed.captions()
                     ]
-                    image = write_captions(_enlarged(draw()), captions)
+                    image = write_captions(_enlarged(env.render(shown).numpy()), captions)
                     writer.append_data(image)
                 for _ in range(rest):
                     writer.append_data(image)
@@ -134,15 +135,11 @@ def film(
     return Film(path, filmed.evaluation(), filmed.measurements())
 
 
-def _artist(env: Environment, num_envs: int) -> Callable[[], Picture]:
-    """Return a function that draws the current state of the environments."""
+def _check_rendering(env: Environment, num_envs: int) -> None:
     if not env.capabilities.can_render:
         raise ConfigurationError(f"mode=demo: {name_of(env)} cannot render")
-    if num_envs == 1:
-        return lambda: env.render(0).numpy()
-    if not env.capabilities.renders_several:
+    if num_envs > 1 and not env.capabilities.renders_several:
         raise ConfigurationError(f"demo.num_envs={num_envs}: {name_of(env)} renders one at a time")
-    return lambda: env.render(list(range(num_envs))).numpy()
 
 
 def _enlarged(picture: Picture) -> Picture:
@@ -191,12 +188,12 @@ class FilmedEpisodes:
         Args:
             transition: result of `env.step`.
         """
-        after = transition["next"].cpu()
+        transition = transition.select("next", "active", strict=False).cpu()
+        after = transition["next"]
         # The robots of one environment share its return.
         reward = after[self._robots.reward_key].reshape(self._num_envs, -1).mean(1)
         self._returns += reward * self._open
-        success = after.get("success", None)
-        self._statistics.update(reward, after["done"], success, counted=self._open)
+        self._statistics.update(transition, reward, self._open)
         ended = after["done"].reshape(-1) & self._open
         self._open &= ~ended
         for index in ended.nonzero()[:, 0].tolist():

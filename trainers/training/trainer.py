@@ -212,13 +212,7 @@ class TorchRLTrainer(CheckedFields):
         step = self.collector.step(self._policy())
         self.frames += self.frames_per_step
         transition = self.robots.transition(step)
-        after = transition.get("next")
-        self.episodes.update(
-            after.get("reward"),
-            after.get("done"),
-            after.get("success", None),
-            transition.get("active", None),
-        )
+        self.episodes.update(transition)
         return transition
 
     def evaluate(

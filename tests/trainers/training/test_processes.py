@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from agents import DQN
@@ -78,7 +78,8 @@ def test_episodes_of_all_processes_count() -> None:
     def means(processes: Processes) -> dict[str, float]:
         statistics = EpisodeStatistics(1, "cpu", processes)
         reward = torch.tensor([[1.0 + 2.0 * processes.rank]])
-        statistics.update(reward, torch.tensor([[True]]))
+        after = {"reward": reward, "done": torch.tensor([[True]])}
+        statistics.update(TensorDict({"next": after}, [1]))
         return read(statistics.take())
 
     expected = {"episode/return": 2.0, "episode/length": 1.0, "episode/count": 2.0}
