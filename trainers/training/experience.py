@@ -1,9 +1,12 @@
-"""Storage of transitions between collector and agent: a replay buffer or a rollout."""
+"""Storage of transitions between collector and agent: a replay buffer or a rollout.
+
+Both have the same methods: `store` takes every transition, and `batches` yields what is due for an
+update after it.
+"""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -17,50 +20,7 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.rollout import RolloutBuffer
 
 
-class Experience(ABC):
-    """Stores every transition and yields the batches that are due for an update.
-
-    Attributes:
-        random_frames: number of environment steps before the first update.
-    """
-
-    random_frames: int = 0
-
-    @abstractmethod
-    def store(self, transition: TensorDictBase) -> None:
-        """Store the transitions `[R]` of one step."""
-
-    @abstractmethod
-    def batches(self) -> Iterator[TensorDictBase]:
-        """Yield the batches that are due after the stored steps and have not been yielded."""
-
-    @abstractmethod
-    def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
-        """Set the priorities of a batch after its update.
-
-        Args:
-            batch: batch of the update, as `batches` yielded it.
-            priorities: priorities of its transitions `[B]`; None if the agent computes none.
-        """
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the progress of training as plain values."""
-        return {}
-
-    @abstractmethod
-    def stored(self) -> dict[str, Any]:
-        """Return the stored transitions."""
-
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
-        """Restore a state and the stored transitions; `stored` is None if they were not saved."""
-
-    @abstractmethod
-    def forget_episodes(self) -> None:
-        """Drop transitions that are unusable without the rest of their episodes."""
-
-
-class ReplayExperience(Experience):
+class ReplayExperience:
     """Experience of an off-policy agent: a replay buffer, with a fixed ratio of updates to frames.
 
     Args:
@@ -100,7 +60,12 @@ class ReplayExperience(Experience):
             yield self.replay.sample(self.agent.batch_size)
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
-        """Pass the priorities of a batch to the replay buffer."""
+        """Set the priorities of a batch after its update.
+
+        Args:
+            batch: batch of the update, as `batches` yielded it.
+            priorities: priorities of its transitions `[B]`; None if the agent computes none.
+        """
         self.replay.update_priorities(batch, priorities)
 
     def state_dict(self) -> dict[str, Any]:
@@ -112,7 +77,12 @@ class ReplayExperience(Experience):
         return self.replay.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
-        """Restore the replay buffer; without one, `random_frames` new steps come first."""
+        """Restore the replay buffer; without one, `random_frames` new steps come first.
+
+        Args:
+            state: result of `state_dict`.
+            stored: result of `stored`; None if it was not saved.
+        """
         if stored is not None:
             self.replay.load_state_dict(stored)
             # Updates of earlier frames stay as they were, even if the ratio is another one.
@@ -126,12 +96,14 @@ class ReplayExperience(Experience):
         return max(0, int(self._frames * self.agent.utd_ratio))
 
 
-class RolloutExperience(Experience):
+class RolloutExperience:
     """Experience of an on-policy agent: one rollout of the current policy at a time.
 
     Args:
         agent: agent that learns from the rollouts.
     """
+
+    random_frames = 0
 
     def __init__(self, agent: OnPolicyAgent) -> None:
         self.agent = agent
@@ -162,6 +134,10 @@ class RolloutExperience(Experience):
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Do nothing: a rollout has no priorities."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: the progress is the open rollout."""
+        return {}
+
     def stored(self) -> dict[str, Any]:
         """Return the open rollout."""
         return self.buffer.state_dict() if not self.buffer.is_full else {}
@@ -174,6 +150,9 @@ class RolloutExperience(Experience):
     def forget_episodes(self) -> None:
         """Drop the open rollout: its next step would belong to another episode."""
         self.buffer.clear()
+
+
+Experience = ReplayExperience | RolloutExperience
 
 
 def _rows(entry: Tensor, index: Tensor) -> Tensor:

@@ -162,5 +162,5 @@ def test_training_stores_each_image_once(
     assert trainer.updates > 0
     stored = trainer.experience.stored()
     assert stored["rows.pixels"].shape[1:] == (1, 16, 16)
-    brightness = trainer.experience.replay.sample(64)["pixels"].amax((-2, -1)).int()  # type: ignore[attr-defined]
+    brightness = trainer.experience.replay.sample(64)["pixels"].amax((-2, -1)).int()  # type: ignore[union-attr]
     assert ((brightness[:, 1:] - brightness[:, :-1] == 1) | (brightness[:, 1:] == 0)).all()
