@@ -102,11 +102,8 @@ def compose(settings: Mapping[str, Any]) -> tuple[DictConfig, dict[str, str | No
     Raises:
         ConfigurationError: Hydra cannot compose the files.
     """
-    try:
-        with _hydra_ready():
-            composed = hydra.compose("config", _overrides_of(settings), return_hydra_config=True)
-    except HydraException as error:
-        raise ConfigurationError(" ".join(str(error).split())) from None
+    with _hydra_ready():
+        composed = hydra.compose("config", _overrides_of(settings), return_hydra_config=True)
     choices = {g: composed.hydra.runtime.choices[g] for g in (*GROUPS, "experiment")}
     OmegaConf.set_struct(composed, False)
     del composed["hydra"]
@@ -129,10 +126,7 @@ def show_info(kind: str, settings: Mapping[str, Any]) -> None:
     with _hydra_ready() as ready:
         composer = ready.hydra
         assert composer is not None
-        try:
-            composer.show_info(kind, config_name="config", overrides=_overrides_of(settings))
-        except HydraException as error:
-            raise ConfigurationError(" ".join(str(error).split())) from None
+        composer.show_info(kind, config_name="config", overrides=_overrides_of(settings))
 
 
 def _overrides_of(settings: Mapping[str, Any]) -> list[str]:
@@ -171,4 +165,7 @@ def _parsed(argument: str, parser: OverridesParser) -> Override:
 def _hydra_ready() -> Iterator[GlobalHydra]:
     """Let the block use Hydra with our configuration files, while other threads wait."""
     with _one_thread, hydra.initialize_config_module("configs", version_base="1.3"):
-        yield GlobalHydra.instance()
+        try:
+            yield GlobalHydra.instance()
+        except HydraException as error:
+            raise ConfigurationError(" ".join(str(error).split())) from None

@@ -170,8 +170,7 @@ def _general(config: DictConfig) -> GeneralSettings:
     for name in parameters_of(GeneralSettings):
         if name in config:
             value = config[name]  # resolved, also where it refers to a section
-            is_list = isinstance(value, ListConfig)
-            values[name] = OmegaConf.to_container(value, resolve=True) if is_list else value
+            values[name] = list(value) if isinstance(value, ListConfig) else value
     return GeneralSettings(**values)
 
 

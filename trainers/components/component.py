@@ -68,9 +68,7 @@ class Component:
             **provided: arguments of the program; those that the constructor does not take are
                 dropped.
         """
-        takes = parameters_of(self.target)
-        fitting = {name: value for name, value in provided.items() if name in takes}
-        return self.target(*args, **self.arguments(), **fitting)
+        return self.target(*args, **self.replaced(**provided).arguments())
 
     def arguments(self) -> dict[str, Any]:
         """Return the settings as constructor arguments, nested components built."""
