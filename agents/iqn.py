@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from agents import hyperparameters as hp
 from agents.modules.encoders import Encoder
 from agents.modules.networks import mlp
-from agents.modules.quantiles import CosineEmbedding, draw_fractions, midpoints, quantile_huber_loss
+from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
 from agents.modules.relu import relu
 from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.policy import Observations
@@ -129,8 +129,9 @@ class QuantileNetwork(nn.Module):
         self.head = mlp(width, head_sizes, num_actions)
         self.acting_fractions = acting_fractions
         self.risk_level = risk_level
-        fixed = midpoints(acting_fractions, risk_level)
-        self.register_buffer("acting_midpoints", fixed, persistent=False)
+        # Midpoints of equal parts of [0, risk_level], for repeatable means.
+        midpoints = (torch.arange(acting_fractions) + 0.5) * (risk_level / acting_fractions)
+        self.register_buffer("acting_midpoints", midpoints, persistent=False)
 
     def forward(self, observation: Observations) -> Tensor:
         """Return the features psi(s) `[*B, width]`, from which values and quantiles are made."""

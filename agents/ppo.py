@@ -18,11 +18,16 @@ from torch import Tensor
 from agents import hyperparameters as hp
 from agents.base import OnPolicyAgent
 from agents.modules.gae import generalized_advantage
-from agents.modules.normalization import ObservationNormalizer, RewardNormalizer, weighted_mean
-from agents.modules.stochastic_actors import OrthogonalNetwork, build_actor
+from agents.modules.normalization import ObservationNormalizer, RewardNormalizer, weighted_moments
+from agents.modules.stochastic_actors import (
+    CategoricalActor,
+    ClippedNormalActor,
+    OrthogonalNetwork,
+    StochasticActor,
+)
 from torchrl_gpu.acting.schedules import optional_schedule
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.adam import adam
 from torchrl_gpu.execution.learner import Losses
@@ -111,13 +116,15 @@ class PPO(OnPolicyAgent):
         if self.normalize_rewards:
             shape = self.observation_spec.shape
             self.reward_normalizer = RewardNormalizer(shape, self.gamma)
-        self.actor = build_actor(
-            actor_encoder,
-            self.action_spec,
-            self.hidden_sizes,
-            self.log_std_init,
-            normalizer,
-        )
+        is_discrete = action_kind(self.action_spec) == "discrete"
+        outputs = self.action_spec.space.n if is_discrete else self.action_spec.shape[-1]
+        # A last layer so small that no action stands out at first.
+        network = OrthogonalNetwork(actor_encoder, outputs, self.hidden_sizes, 0.01)
+        if is_discrete:
+            self.actor: StochasticActor = CategoricalActor(network, normalizer)
+        else:
+            log_std = torch.full((outputs,), self.log_std_init)
+            self.actor = ClippedNormalActor(network, normalizer, log_std)
         self.policy = self.build_policy(self.actor)
         self.critic = OrthogonalNetwork(critic_encoder, 1, self.hidden_sizes, 1.0)
         self.entropy_schedule = optional_schedule(
@@ -172,7 +179,9 @@ class PPO(OnPolicyAgent):
             reward, value, next_value, terminated, truncated, self.gamma, self.gae_lambda
         )
         target = advantage + value
-        unexplained = self._variance(advantage, weight) / (self._variance(target, weight) + 1e-8)
+        _, error_variance = weighted_moments(advantage, weight, self.processes)
+        _, variance = weighted_moments(target, weight, self.processes)
+        unexplained = error_variance / (variance + 1e-8)
         kept = [*self.policy.in_keys, "action", "active"]
         return rollout.select(*kept, strict=False).update(
             {
@@ -196,14 +205,10 @@ class PPO(OnPolicyAgent):
             batch: `[B]` rows of a rollout that `prepare` returned.
         """
         batch, weight = super().prepare_batch(batch).copy(), _weight(batch)
-
-        def mean(rows: Tensor) -> Tensor:
-            return weighted_mean(rows, weight, self.processes)
-
         if self.normalize_advantages:
             advantage = batch.get("advantage")
-            advantage = advantage - mean(advantage)
-            batch.set("advantage", advantage / (mean(advantage.square()).sqrt() + 1e-8))
+            mean, variance = weighted_moments(advantage, weight, self.processes)
+            batch.set("advantage", (advantage - mean) / (variance.sqrt() + 1e-8))
         if weight is not None:
             mean_weight = self.processes.mean(weight.sum()).clamp(min=1.0)
             batch.set("row_weight", weight * (len(weight) / mean_weight))
@@ -314,11 +319,6 @@ class PPO(OnPolicyAgent):
         parts = rollout.reshape(-1).split(max(self.batch_size, _PREPARED_AT_ONCE))
         values = torch.cat([function(part) for part in parts])
         return values.reshape(*rollout.batch_size, 1)
-
-    def _variance(self, values: Tensor, weight: Tensor | None) -> Tensor:
-        """Return the variance `[1]` of values `[*B, 1]`, see `weighted_mean`."""
-        mean = weighted_mean(values, weight, self.processes)
-        return weighted_mean((values - mean).square(), weight, self.processes)
 
 
 def _weight(batch: TensorDictBase) -> Tensor | None:

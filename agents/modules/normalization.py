@@ -15,20 +15,25 @@ _LIMIT = 10.0
 _EPSILON = 1e-8
 
 
-def weighted_mean(
+def weighted_moments(
     values: Tensor, weight: Tensor | None, processes: Processes = ONE_PROCESS
-) -> Tensor:
-    """Return the mean `[D]` of values `[*B, D]` over all rows of all processes.
+) -> tuple[Tensor, Tensor]:
+    """Return mean and variance `[D]` of values `[*B, D]` over all rows of all processes.
 
     Args:
         values: values `[*B, D]`.
         weight: weight of each row `[*B, 1]`, 0 excludes a row; None weighs all rows equally.
         processes: processes with as many rows each.
     """
-    if weight is None:
-        return processes.mean(values.flatten(0, -2).mean(dim=0))
-    total = processes.sum((values * weight).flatten(0, -2).sum(dim=0))
-    return total / processes.sum(weight.sum()).clamp(min=1.0)
+
+    def mean_of(rows: Tensor) -> Tensor:
+        if weight is None:
+            return processes.mean(rows.flatten(0, -2).mean(dim=0))
+        total = processes.sum((rows * weight).flatten(0, -2).sum(dim=0))
+        return total / processes.sum(weight.sum()).clamp(min=1.0)
+
+    mean = mean_of(values)
+    return mean, mean_of((values - mean).square())
 
 
 class RunningMoments(nn.Module):
@@ -64,8 +69,7 @@ class RunningMoments(nn.Module):
             weight: weight of each row `[*B, 1]`, 0 excludes a row; None weighs all rows equally.
             processes: processes with as many samples each, all of which count.
         """
-        mean = weighted_mean(samples, weight, processes)
-        variance = weighted_mean((samples - mean).square(), weight, processes)
+        mean, variance = weighted_moments(samples, weight, processes)
         if weight is None:
             number: Tensor | int = processes.count * samples.shape[:-1].numel()
         else:

@@ -46,11 +46,6 @@ def draw_fractions(shape: tuple[int, ...], risk_level: float, device: torch.devi
     return fractions if risk_level == 1.0 else risk_level * fractions
 
 
-def midpoints(count: int, risk_level: float) -> Tensor:
-    """Return the midpoints `[count]` of equal parts of [0, risk_level], for repeatable means."""
-    return (torch.arange(count, dtype=torch.float32) + 0.5) * (risk_level / count)
-
-
 def quantile_huber_loss(values: Tensor, fractions: Tensor, targets: Tensor, kappa: float) -> Tensor:
     """Return the quantile regression loss of each sample, `[B]`, eq. 3 of the paper.
 

@@ -6,16 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
-from torchrl.data import TensorSpec
 
 from agents.modules import categorical, clipped_normal
 from agents.modules.encoders import Encoder
 from agents.modules.networks import EncodedMLP
 from agents.modules.normalization import ObservationNormalizer
 from torchrl_gpu.acting.policy import Observations
-from torchrl_gpu.environments.specs import action_kind
 
 
 class OrthogonalNetwork(EncodedMLP):
@@ -117,29 +114,3 @@ class CategoricalActor(StochasticActor):
         """Return log-probabilities of actions `[*B]`, and entropies."""
         logits = self.network(normalized)
         return categorical.log_prob(action, logits), categorical.entropy(logits)
-
-
-def build_actor(
-    encoder: Encoder,
-    action_spec: TensorSpec,
-    hidden_sizes: Sequence[int],
-    log_std_init: float,
-    normalizer: ObservationNormalizer | None,
-) -> StochasticActor:
-    """Build the actor for a kind of action, with a last layer so small that no action stands out.
-
-    Args:
-        encoder: encoder of the observations.
-        action_spec: spec of the actions, continuous `[*B, action_dim]` or discrete `[*B]`.
-        hidden_sizes: widths of the hidden layers.
-        log_std_init: initial log standard deviation of continuous actions.
-        normalizer: normalizer of the observations; None passes them unchanged.
-    """
-
-    def network(outputs: int) -> OrthogonalNetwork:
-        return OrthogonalNetwork(encoder, outputs, hidden_sizes, 0.01)
-
-    if action_kind(action_spec) == "discrete":
-        return CategoricalActor(network(action_spec.space.n), normalizer)
-    log_std = torch.full(action_spec.shape[-1:], log_std_init)
-    return ClippedNormalActor(network(action_spec.shape[-1]), normalizer, log_std)

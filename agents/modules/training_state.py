@@ -82,12 +82,11 @@ def place_optimizer(optimizer: Optimizer, moved: Mapping[nn.Parameter, nn.Parame
 
 def _load_moments(optimizer: Optimizer, state: Mapping[int, Any]) -> None:
     """Load the state of each parameter; the groups stay unchanged."""
-    settings = [dict(group) for group in optimizer.param_groups]
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": dict(state), "param_groups": groups})
     # Loading replaces the rate tensors by copies, but other code may hold and change the originals.
-    for group, own in zip(optimizer.param_groups, settings, strict=True):
-        group.update(own)
+    for group, own in zip(optimizer.param_groups, groups, strict=True):
+        group["lr"] = own["lr"]
 
 
 def _initial_rate(group: Mapping[str, Any]) -> float:

@@ -98,6 +98,8 @@ def test_fixed_fractions_give_the_mean_of_random_fractions() -> None:
     fixed = network.values(features, network.acting_midpoints)
     drawn = network.values(features, torch.rand(5_000))
     torch.testing.assert_close(fixed, drawn, atol=0.02, rtol=0.0)
+    averse = make(acting_fractions=4, risk_level=0.4).network
+    torch.testing.assert_close(averse.acting_midpoints, torch.tensor([0.05, 0.15, 0.25, 0.35]))
 
 
 # The target network prefers the action of target value 20, the online network that of 10.

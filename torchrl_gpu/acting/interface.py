@@ -28,7 +28,8 @@ class PolicyInterface:
     """Observations and actions of a policy, as its environment defines them.
 
     Attributes:
-        observation_spec: specs of the observations in their order, with bounds if they have any.
+        observation_spec: specs of the observations in their order, batch size `[num_envs]`, with
+            bounds if they have any.
         action_spec: spec of the actions, bounded and continuous or discrete.
         action_table: continuous actions `[A, action_dim]` whose row numbers are the actions of an
             agent with discrete actions; None in an environment without an action table.
@@ -71,9 +72,8 @@ class PolicyInterface:
 
     def shapes(self) -> dict[str, str]:
         """Return shape and dtype of every observation and of the action, by name."""
-        dimensions = len(self.observation_spec.shape)
         return {
-            name: f"{list(leaf.shape[dimensions:])} {_name_of_dtype(leaf.dtype)}"
+            name: f"{list(leaf.shape[1:])} {_name_of_dtype(leaf.dtype)}"
             for name, leaf in {**self.leaves, "action": self.action_spec}.items()
         }
 
@@ -102,12 +102,11 @@ class PolicyInterface:
                 f"observation: this policy reads {', '.join(self.leaves)}, "
                 f"not {', '.join(given) or 'nothing'}"
             )
-        dimensions = len(self.observation_spec.shape)
         tensors, batches = {}, set()
         for key, leaf in leaves.items():
             name = name_of_key(key)
             tensor = _tensor(name, given[name])
-            shape = leaf.shape[dimensions:]
+            shape = leaf.shape[1:]
             batch = tensor.shape[: tensor.dim() - len(shape)]
             has_dtype = leaf.dtype.is_floating_point or tensor.dtype == leaf.dtype
             if tensor.shape != (*batch, *shape) or not has_dtype:
@@ -126,10 +125,9 @@ class PolicyInterface:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the interface as plain values and tensors."""
-        dimensions = len(self.observation_spec.shape)
         return {
-            "observations": _states_of(self.observation_spec, dimensions),
-            "action": _state_of(self.action_spec, dimensions),
+            "observations": _states_of(self.observation_spec),
+            "action": _state_of(self.action_spec),
             "action_table": self.action_table,
             "frame_stacks": dict(self.frame_stacks),
             "step_seconds": self.step_seconds,
@@ -163,12 +161,10 @@ def _tensor(name: str, given: Any) -> Tensor:
         ) from error
 
 
-def _states_of(spec: Composite, dimensions: int) -> dict[str, Any]:
+def _states_of(spec: Composite) -> dict[str, Any]:
     """Return the `_state_of` every leaf by name, nested as the spec is."""
     return {
-        name: _states_of(entry, dimensions)
-        if isinstance(entry, Composite)
-        else _state_of(entry, dimensions)
+        name: _states_of(entry) if isinstance(entry, Composite) else _state_of(entry)
         for name, entry in spec.items()
     }
 
@@ -183,13 +179,13 @@ def _composite_of(states: Mapping[str, Any]) -> Composite:
     return Composite(specs, shape=(1,))
 
 
-def _state_of(leaf: TensorSpec, dimensions: int) -> dict[str, Any]:
-    """Return shape, dtype and range of a leaf, without its leading batch dimensions."""
-    shape = leaf.shape[dimensions:]
+def _state_of(leaf: TensorSpec) -> dict[str, Any]:
+    """Return shape, dtype and range of a leaf, without its batch dimension."""
+    shape = leaf.shape[1:]
     state: dict[str, Any] = {"shape": list(shape), "dtype": _name_of_dtype(leaf.dtype)}
     if isinstance(leaf, Bounded):
         for side in ("low", "high"):
-            bound = getattr(leaf.space, side).reshape(-1, *shape)[0]
+            bound = getattr(leaf.space, side)[0]
             is_same = bool((bound == bound.flatten()[0]).all())
             state[side] = bound.flatten()[:1] if is_same else bound
     elif isinstance(leaf, Categorical) and not isinstance(leaf, Binary):

@@ -9,7 +9,7 @@ from agents.modules.normalization import (
     ObservationNormalizer,
     RewardNormalizer,
     RunningMoments,
-    weighted_mean,
+    weighted_moments,
 )
 from tests.helpers.ranks import on_ranks
 from torchrl_gpu.processes import Processes
@@ -38,9 +38,9 @@ def test_rows_of_weight_zero_have_no_effect() -> None:
     moments.update(with_garbage, counts.float())
     expected.update(samples[counts[:, 0]])
     torch.testing.assert_close(moments.state_dict(), expected.state_dict())
-    torch.testing.assert_close(
-        weighted_mean(with_garbage, counts.float()), samples[counts[:, 0]].mean(dim=0)
-    )
+    mean, variance = weighted_moments(with_garbage, counts.float())
+    torch.testing.assert_close(mean, samples[counts[:, 0]].mean(dim=0))
+    torch.testing.assert_close(variance, samples[counts[:, 0]].var(dim=0, correction=0))
 
 
 def test_a_batch_of_weight_zero_changes_no_moment() -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from agents.modules.quantiles import CosineEmbedding, draw_fractions, midpoints, quantile_huber_loss
+from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
 
 CPU = torch.device("cpu")
 
@@ -64,4 +64,3 @@ def test_a_risk_level_bounds_the_fractions() -> None:
     assert fractions.min() >= 0.0
     assert fractions.max() <= 0.25
     assert fractions.mean().item() == pytest.approx(0.125, abs=0.005)
-    torch.testing.assert_close(midpoints(4, 0.4), torch.tensor([0.05, 0.15, 0.25, 0.35]))
