@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from agents import hyperparameters as hp
 from agents.ddpg import DDPG
 from agents.modules.encoders import Encoder
-from agents.modules.networks import frozen, mlp
+from agents.modules.networks import frozen, mlp, relu
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
-from agents.modules.relu import relu
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.execution.learner import Losses
 

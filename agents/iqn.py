@@ -19,7 +19,6 @@ from agents import hyperparameters as hp
 from agents.modules.encoders import Encoder
 from agents.modules.networks import mlp
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
-from agents.modules.relu import relu
 from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.execution.learner import Losses
@@ -122,9 +121,9 @@ class QuantileNetwork(nn.Module):
         risk_level: float,
     ) -> None:
         super().__init__()
-        *first, width = hidden_sizes
+        width = hidden_sizes[-1]
         self.encoder = encoder
-        self.features = mlp(self.encoder.width, first, width, head=False)
+        self.features = mlp(encoder.width, hidden_sizes, None)
         self.embedding = CosineEmbedding(cosines, width)
         self.head = mlp(width, head_sizes, num_actions)
         self.acting_fractions = acting_fractions
@@ -135,7 +134,7 @@ class QuantileNetwork(nn.Module):
 
     def forward(self, observation: Observations) -> Tensor:
         """Return the features psi(s) `[*B, width]`, from which values and quantiles are made."""
-        return relu(self.features(self.encoder(observation)))
+        return self.features(self.encoder(observation))
 
     def values(self, features: Tensor, fractions: Tensor) -> Tensor:
         """Return the mean of the quantiles of every action.

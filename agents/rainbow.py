@@ -156,12 +156,8 @@ class DistributionNetwork(nn.Module):
         self.is_noisy = noise is not None
         self.values = values
         self.encoder = encoder
-        self.shared = nn.Sequential()
-        width = self.encoder.width
-        if shared_sizes:
-            *first, last = shared_sizes
-            self.shared = mlp(width, first, last, head=False).append(nn.ReLU())
-            width = last
+        self.shared = mlp(encoder.width, shared_sizes, None)
+        width = shared_sizes[-1] if shared_sizes else encoder.width
 
         def stream(outputs: int) -> nn.Module:
             if noise is None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from agents import hyperparameters as hp
 from agents.base import OffPolicyAgent
 from agents.modules import tanh_normal
+from agents.modules.categorical_values import CategoricalValues
 from agents.modules.networks import Critics, EncodedMLP, frozen
 from agents.modules.optimization import TargetNetwork
 from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
@@ -84,9 +85,8 @@ class SAC(OffPolicyAgent):
         self.policy = self.build_policy(self.actor)
         self.twin_values = TwinValues(self.twins)
         if self.critic == "categorical":
-            self.twin_values = TwinDistributions(
-                self.twins, self.value_min, self.value_max, self.atoms
-            )
+            categories = CategoricalValues(self.value_min, self.value_max, self.atoms)
+            self.twin_values = TwinDistributions(self.twins, categories)
         self.critics = Critics(
             critic_encoder,
             action_dim,

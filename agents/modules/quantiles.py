@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agents.modules.relu import relu
+from agents.modules.networks import relu
 
 
 class CosineEmbedding(nn.Module):

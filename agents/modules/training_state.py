@@ -22,8 +22,8 @@ def networks_state(networks: nn.Module) -> dict[str, Tensor]:
     the policy if there is one, and otherwise the first.
     """
     state = networks.state_dict(keep_vars=True)
-    kept = {names[0] for names in _names_of_each_tensor(state)}
-    return {name: tensor.detach() for name, tensor in state.items() if name in kept}
+    kept = _kept_names(state)
+    return {name: tensor.detach() for name, tensor in state.items() if name == kept[name]}
 
 
 def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -32,12 +32,10 @@ def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:
     Raises:
         ConfigurationError: the state belongs to different networks.
     """
-    complete = dict(state)
-    for names in _names_of_each_tensor(networks.state_dict(keep_vars=True)):
-        saved = [state[name] for name in names if name in state]
-        complete.update({name: saved[0] for name in names if saved})
+    kept = _kept_names(networks.state_dict(keep_vars=True))
+    shared = {name: state[first] for name, first in kept.items() if first in state}
     try:
-        networks.load_state_dict(complete)
+        networks.load_state_dict({**state, **shared})
     except RuntimeError as error:
         # The first line says that there are errors; the second names the first of them.
         problem = str(error).splitlines()[1].strip()
@@ -101,9 +99,9 @@ def _set_rate(group: dict[str, Any], rate: float) -> None:
         group["lr"] = rate
 
 
-def _names_of_each_tensor(state: Mapping[str, Tensor]) -> list[list[str]]:
-    """Return the names of each tensor of a state, those within the policy first."""
-    names: dict[int, list[str]] = {}
+def _kept_names(state: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return for each name in a state the name under which its tensor is saved."""
+    first: dict[int, str] = {}
     for name in sorted(state, key=lambda name: not name.startswith(POLICY)):
-        names.setdefault(id(state[name]), []).append(name)
-    return list(names.values())
+        first.setdefault(id(state[name]), name)
+    return {name: first[id(tensor)] for name, tensor in state.items()}

@@ -79,18 +79,13 @@ class TwinDistributions(TwinValues):
     Args:
         twins: see `TwinValues`; with `minimum`, the targets use the distribution of the critic
             that has the lower mean.
-        value_min: lowest atom, in units of reward.
-        value_max: highest atom, in units of reward, above `value_min`.
-        atoms: number of atoms, at least 2.
-
-    Raises:
-        ConfigurationError: `value_max` is not above `value_min`.
+        categories: atoms of the distributions.
     """
 
-    def __init__(self, twins: Twins, value_min: float, value_max: float, atoms: int) -> None:
+    def __init__(self, twins: Twins, categories: CategoricalValues) -> None:
         super().__init__(twins)
-        self.outputs = atoms
-        self.categories = CategoricalValues(value_min, value_max, atoms)
+        self.outputs = len(categories.atoms)
+        self.categories = categories
 
     def values(self, outputs: Tensor) -> Tensor:
         """Return the means `[2, B, 1]` of the distributions, for logits `[2, B, atoms]`."""

@@ -165,10 +165,8 @@ class Execution:
     def _step(self, learner: Learner, batch: TensorDictBase) -> Update:
         """Take one gradient step with the loss as it is, or compiled."""
         loss = learner.loss
-        if self.compile_mode == "off":
-            return gradient_step(learner, batch, loss, self._gradients)
-        if loss in self._compiled:
-            return gradient_step(learner, batch, self._compiled[loss], self._gradients)
+        if self.compile_mode == "off" or loss in self._compiled:
+            return gradient_step(learner, batch, self._compiled.get(loss, loss), self._gradients)
         started, work = time.perf_counter(), f"the update of {type(learner).__name__}"
         _logger.info("compile=%s: compiling %s", self.compile_mode, work)
         self.announce(f"compiling {work}")

@@ -6,7 +6,7 @@ from tensordict import TensorDict
 from torchrl.data import Composite, Unbounded
 
 from agents.modules.encoders import DEFAULT_ENCODER
-from agents.modules.networks import Critics, EnsembleLinear, frozen, mlp
+from agents.modules.networks import Critics, EnsembleLinear, frozen, mlp, relu
 
 CPU = torch.device("cpu")
 
@@ -57,3 +57,17 @@ def test_a_frozen_network_passes_gradients_to_its_inputs_only() -> None:
     values.sum().backward()
     assert action.grad is not None
     assert all(parameter.grad is None for parameter in critics.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_compiled_relu_has_the_gradient_of_torch(dtype: torch.dtype) -> None:
+    inputs = torch.tensor([-2.0, -0.0, 0.0, 1e-30, 3.0], dtype=dtype, requires_grad=True)
+    torch._dynamo.reset()
+    compiled = torch.compile(relu, backend="aot_eager", fullgraph=True)(inputs)
+    eager = relu(inputs)
+    weights = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0], dtype=dtype)
+    (found,) = torch.autograd.grad(compiled, inputs, weights)
+    (expected,) = torch.autograd.grad(eager, inputs, weights)
+    assert torch.equal(compiled, torch.relu(inputs))
+    assert torch.equal(eager, torch.relu(inputs))
+    assert torch.equal(found, expected)

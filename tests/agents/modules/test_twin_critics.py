@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from agents.modules.categorical_values import CategoricalValues
 from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
-from torchrl_gpu.errors import ConfigurationError
 
 CPU = torch.device("cpu")
 every_combination = pytest.mark.parametrize("twins", get_args(Twins))
@@ -15,7 +15,7 @@ every_combination = pytest.mark.parametrize("twins", get_args(Twins))
 
 def five(twins: Twins) -> TwinDistributions:
     """Atoms -2, -1, 0, 1, 2."""
-    return TwinDistributions(twins, -2.0, 2.0, 5)
+    return TwinDistributions(twins, CategoricalValues(-2.0, 2.0, 5))
 
 
 def logits(*distributions: list[float]) -> Tensor:
@@ -83,8 +83,3 @@ def test_loss_of_distributions_is_the_sum_of_their_mean_divergences() -> None:
     # sum_j p_j log (p_j / q_j) = log(0.5 / 0.2) and log(0.5 / 0.25)
     expected = torch.tensor(2.5 * 2.0).log()
     torch.testing.assert_close(five("minimum").loss(outputs, target), expected)
-
-
-def test_range_of_values_must_not_be_empty() -> None:
-    with pytest.raises(ConfigurationError, match=r"value_max=1\.0: it must be above"):
-        TwinDistributions("minimum", 1.0, 1.0, 5)

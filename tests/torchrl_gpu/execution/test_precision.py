@@ -83,7 +83,7 @@ def test_large_outputs_keep_the_digits_of_float32(members: int | None) -> None:
 
 
 def test_hidden_layers_compute_in_half_precision() -> None:
-    network = mlp(4, [16], 3, head=False)
+    network = mlp(4, [16], None)
     with torch.autocast("cpu", torch.bfloat16):
         assert network(torch.randn(8, 4)).dtype == torch.bfloat16
 
