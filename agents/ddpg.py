@@ -34,13 +34,6 @@ class DDPG(OffPolicyAgent):
 
     Args:
         max_gradient_norm: actor and critic are separate groups.
-
-    Attributes:
-        actor: mu(s).
-        target_actor: target network of the actor.
-        critic: value of an action.
-        target_critic: target network of the critic.
-        optimizer: optimizer with one parameter group each for actor and critic.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})

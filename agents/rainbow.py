@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
-from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -130,6 +129,9 @@ class Rainbow(ValueBasedAgent):
 class DistributionNetwork(nn.Module):
     """The return distributions of all actions at once.
 
+    Dueling streams: Wang et al., "Dueling Network Architectures for Deep Reinforcement Learning",
+    arXiv 1511.06581.
+
     Args:
         encoder: encoder of s.
         num_actions: number of actions.
@@ -167,7 +169,7 @@ class DistributionNetwork(nn.Module):
         atoms = len(values.atoms)
         self.head = stream(num_actions * atoms)
         if dueling:
-            self.head = Dueling(stream(atoms), self.head, num_actions)
+            self.head = nn.ModuleDict({"value": stream(atoms), "advantage": self.head})
 
     def forward(self, observation: Observations, noisy: bool = True) -> Tensor:
         """Return logits `[*B, num_actions, atoms]`; every call draws new noise.
@@ -177,41 +179,18 @@ class DistributionNetwork(nn.Module):
             noisy: use the noise of noisy layers; if False, their mean weights alone.
         """
         features = self.shared(self.encoder(observation))
-        logits = self.head(features, noisy) if self.is_noisy else self.head(features)
-        return logits.unflatten(-1, (self.num_actions, -1))
+        inputs = (features, noisy) if self.is_noisy else (features,)
+        if not isinstance(self.head, nn.ModuleDict):
+            return self.head(*inputs).unflatten(-1, (self.num_actions, -1))
+        value = self.head["value"](*inputs).unsqueeze(-2)
+        advantage = self.head["advantage"](*inputs).unflatten(-1, (self.num_actions, -1))
+        # Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a')                                  (eq. 9)
+        return value + advantage - advantage.mean(dim=-2, keepdim=True)
 
     def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return the actions `[*B]` int64 with the highest mean, without noise if deterministic."""
         logits = self(observation, noisy=not deterministic)
         return self.values.mean(logits).argmax(dim=-1)
-
-
-class Dueling(nn.Module):
-    """Two streams that read the same features and together output the values of all actions.
-
-    A value is one number, or the logits of a distribution over atoms.
-
-    Source: Wang et al., "Dueling Network Architectures for Deep Reinforcement Learning",
-    arXiv 1511.06581.
-
-    Args:
-        value: stream that maps features to `[*B, atoms]`.
-        advantage: stream that maps features to `[*B, num_actions * atoms]`.
-        num_actions: number of actions.
-    """
-
-    def __init__(self, value: nn.Module, advantage: nn.Module, num_actions: int) -> None:
-        super().__init__()
-        self.value = value
-        self.advantage = advantage
-        self.num_actions = num_actions
-
-    def forward(self, *inputs: Any) -> Tensor:
-        """Return `[*B, num_actions * atoms]`; both streams are called with all inputs."""
-        value = self.value(*inputs).unsqueeze(-2)
-        advantage = self.advantage(*inputs).unflatten(-1, (self.num_actions, -1))
-        # Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a')                                  (eq. 9)
-        return (value + advantage - advantage.mean(dim=-2, keepdim=True)).flatten(-2)
 
 
 def _of_action(logits: Tensor, action: Tensor) -> Tensor:

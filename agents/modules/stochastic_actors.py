@@ -16,12 +16,9 @@ from torchrl_gpu.acting.policy import Observations
 
 
 class OrthogonalNetwork(EncodedMLP):
-    """A multilayer perceptron behind an encoder, with orthogonal weights and biases of 0.
+    """An `EncodedMLP` with orthogonal weights and biases of 0, and one more argument.
 
     Args:
-        encoder: encoder of the observations.
-        outputs: width of the output.
-        hidden_sizes: widths of the hidden layers.
         output_gain: gain of the weights of the last layer; the other layers have gain sqrt(2).
     """
 
@@ -68,11 +65,9 @@ class ClippedNormalActor(StochasticActor):
     """Continuous actions `[*B, action_dim]` in [-1, 1] from a clipped normal distribution.
 
     The network outputs the mean. The log standard deviation is a separate parameter, the same for
-    all observations.
+    all observations. Network and normalizer are those of `StochasticActor`.
 
     Args:
-        network: network that maps observations `[*B]` to means `[*B, action_dim]`.
-        normalizer: normalizer of the observations; None passes them unchanged.
         log_std: initial log standard deviation `[action_dim]`.
     """
 

@@ -19,13 +19,7 @@ from torchrl_gpu.execution.adam import adam
 
 
 class ValueBasedAgent(OffPolicyAgent):
-    """A network that outputs the values of all actions, and its target network.
-
-    Attributes:
-        network: values of all actions.
-        target_network: target network of `network`.
-        optimizer: optimizer of the network.
-    """
+    """A network that outputs the values of all actions, and its target network."""
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"discrete"})
     network: Any = field(init=False)
