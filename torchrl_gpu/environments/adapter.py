@@ -18,8 +18,8 @@ from torchrl_gpu.environments.bookkeeping import (
     Path,
     bookkeeping_keys,
     path_of,
-    single_transforms,
     transformed_levels,
+    transforms_of,
 )
 from torchrl_gpu.environments.environment import (
     DONE_NAMES,
@@ -263,18 +263,16 @@ class AdaptedEnvironment(EnvironmentView):
 
 
 def _refuse_lost_observations(env: EnvBase) -> None:
-    for level in transformed_levels(env):
-        if any(isinstance(t, VecGymEnvTransform) for t in single_transforms(level)):
-            raise ConfigurationError(
-                "env: a GymEnv with num_envs loses the last observation of every episode; "
-                "batch it by SerialEnv or ParallelEnv, or use envs.gym.GymnasiumEnv"
-            )
+    if any(isinstance(transform, VecGymEnvTransform) for transform in transforms_of(env)):
+        raise ConfigurationError(
+            "env: a GymEnv with num_envs loses the last observation of every episode; "
+            "batch it by SerialEnv or ParallelEnv, or use envs.gym.GymnasiumEnv"
+        )
 
 
 def _transforms_actions(env: EnvBase) -> bool:
     """Return whether a transform changes the actions."""
-    transforms = (t for level in transformed_levels(env) for t in single_transforms(level))
-    keys = {key for t in transforms for key in t.in_keys_inv}
+    keys = {key for transform in transforms_of(env) for key in transform.in_keys_inv}
     return not keys.isdisjoint(base_of(env).action_keys)
 
 

@@ -20,6 +20,8 @@ from torchrl.envs import (
     TransformedEnv,
 )
 
+from torchrl_gpu.environments.environment import base_of
+
 Path = tuple[str, ...]
 
 # Transforms that add keys without reading any.
@@ -34,26 +36,24 @@ _DEFAULT_NAMES = frozenset(
 
 def bookkeeping_keys(env: EnvBase) -> set[Path]:
     """Return the observation keys that transforms compute by counting, or from reward or done."""
-    levels = list(transformed_levels(env))
-    base = levels[-1].base_env if levels else env
+    base = base_of(env)
     observed = _paths(base.observation_spec.keys(True, True))
     hidden: set[Path] = set()
     if isinstance(base, (SerialEnv, ParallelEnv)):
         hidden = {path for path in observed if path[-1] in _DEFAULT_NAMES}
         observed -= hidden
     spec: Composite = base.output_spec.clone()
-    for level in reversed(levels):
-        for transform in single_transforms(level):
-            before = observed | hidden
-            spec = transform.transform_output_spec(spec)
-            after = _paths(spec["full_observation_spec"].keys(True, True))
-            sources = _paths(transform.in_keys or ())
-            is_counted = isinstance(transform, _COUNTERS)
-            if is_counted or (sources and sources.isdisjoint(observed)):
-                hidden |= after - before
-            else:
-                observed |= after - before
-            observed, hidden = observed & after, hidden & after
+    for transform in transforms_of(env):
+        before = observed | hidden
+        spec = transform.transform_output_spec(spec)
+        after = _paths(spec["full_observation_spec"].keys(True, True))
+        sources = _paths(transform.in_keys or ())
+        is_counted = isinstance(transform, _COUNTERS)
+        if is_counted or (sources and sources.isdisjoint(observed)):
+            hidden |= after - before
+        else:
+            observed |= after - before
+        observed, hidden = observed & after, hidden & after
     return hidden
 
 
@@ -64,9 +64,9 @@ def transformed_levels(env: EnvBase) -> Iterator[TransformedEnv]:
         env = env.base_env
 
 
-def single_transforms(level: TransformedEnv) -> Iterator[Transform]:
-    """Yield the transforms of one `TransformedEnv`, innermost first."""
-    pending = [level.transform]
+def transforms_of(env: EnvBase) -> Iterator[Transform]:
+    """Yield all transforms of an environment, innermost first."""
+    pending = [level.transform for level in transformed_levels(env)]
     while pending:
         transform = pending.pop()
         if isinstance(transform, Compose):

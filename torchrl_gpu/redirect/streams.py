@@ -8,7 +8,19 @@ from typing import Any
 import torch
 
 
-class Stream:
+class _InOrder:
+    """Work that runs in the order of the calls."""
+
+    def query(self) -> bool:
+        """Return True."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for the work of the device."""
+        torch.cuda.synchronize()
+
+
+class Stream(_InOrder):
     """Replaces `torch.cuda.Stream`: work in any stream runs in the order of the calls."""
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
@@ -33,16 +45,8 @@ class Stream:
         event.record(self)
         return event
 
-    def query(self) -> bool:
-        """Return True."""
-        return True
 
-    def synchronize(self) -> None:
-        """Wait for the work of the device."""
-        torch.cuda.synchronize()
-
-
-class Event:
+class Event(_InOrder):
     """Replaces `torch.cuda.Event`: its time is that of the host after the work before it.
 
     Args:
@@ -61,14 +65,6 @@ class Event:
 
     def wait(self, stream: Any = None) -> None:
         """Do nothing: earlier work is done first."""
-
-    def query(self) -> bool:
-        """Return True."""
-        return True
-
-    def synchronize(self) -> None:
-        """Wait for the work of the device."""
-        torch.cuda.synchronize()
 
     def elapsed_time(self, end_event: Event) -> float:
         """Return the milliseconds from this event to a later one."""
