@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
+# Standard normal quantile of an interval that covers the true proportion with 95 % probability.
+_Z = NormalDist().inv_cdf(0.975)
 
-def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the Wilson score interval of a binomial proportion.
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Return the 95 % Wilson score interval of a binomial proportion.
 
     The interval stays inside [0, 1] and keeps a positive width at 0 and at `trials` successes; the
     normal approximation shrinks to a point there. Source: E. B. Wilson, "Probable inference,
@@ -16,7 +19,6 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
     Args:
         successes: number of successes, 0 to `trials`.
         trials: number of trials, at least 0; the interval of 0 trials is (0, 1).
-        confidence: probability that the interval covers the true proportion, between 0 and 1.
 
     Returns:
         Lower and upper bound, each in [0, 1].
@@ -26,17 +28,14 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
     """
     if not 0 <= successes <= trials:
         raise ValueError(f"successes={successes} must lie between 0 and trials={trials}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence} must lie between 0 and 1")
     if trials == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
     proportion = successes / trials
     # (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
-    scale = 1 + z**2 / trials
-    centre = (proportion + z**2 / (2 * trials)) / scale
-    variance = proportion * (1 - proportion) / trials + z**2 / (4 * trials**2)
-    margin = z * math.sqrt(variance) / scale
+    scale = 1 + _Z**2 / trials
+    centre = (proportion + _Z**2 / (2 * trials)) / scale
+    variance = proportion * (1 - proportion) / trials + _Z**2 / (4 * trials**2)
+    margin = _Z * math.sqrt(variance) / scale
     lower = 0.0 if successes == 0 else centre - margin
     upper = 1.0 if successes == trials else centre + margin
     return lower, upper

@@ -21,14 +21,10 @@ def test_published_intervals(successes: int, trials: int, lower: float, upper: f
 
 
 @pytest.mark.parametrize("trials", [1, 10, 500, 10**6])
-@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
-def test_bounds_satisfy_the_score_equation(trials: int, confidence: float) -> None:
+def test_bounds_satisfy_the_score_equation(trials: int) -> None:
     for successes in {0, 1, trials // 3, trials}:
-        lower, upper = wilson_interval(successes, trials, confidence)
+        lower, upper = wilson_interval(successes, trials)
         assert 0 <= lower <= successes / trials <= upper <= 1
-        wider = wilson_interval(successes, trials, (1 + confidence) / 2)
-        assert wider[0] <= lower
-        assert upper <= wider[1]
         # |p_hat - p| = z sqrt(p (1 - p) / n) at both bounds inside (0, 1)
         deviations = [
             abs(successes / trials - p) / math.sqrt(p * (1 - p) / trials)
@@ -36,7 +32,7 @@ def test_bounds_satisfy_the_score_equation(trials: int, confidence: float) -> No
             if 0 < p < 1
         ]
         assert max(deviations) == pytest.approx(min(deviations), rel=1e-6)
-        assert math.erf(deviations[0] / math.sqrt(2)) == pytest.approx(confidence, rel=1e-6)
+        assert math.erf(deviations[0] / math.sqrt(2)) == pytest.approx(0.95, rel=1e-6)
 
 
 def test_bounds_without_trials_and_at_0_and_100_percent() -> None:
@@ -46,7 +42,7 @@ def test_bounds_without_trials_and_at_0_and_100_percent() -> None:
     assert wilson_interval(0, 500)[0] == 0.0
 
 
-@pytest.mark.parametrize("arguments", [(-1, 5), (6, 5), (0, -1), (1, 5, 0.0), (1, 5, 1.0)])
+@pytest.mark.parametrize("arguments", [(-1, 5), (6, 5), (0, -1)])
 def test_arguments_out_of_range_are_rejected(arguments: tuple) -> None:
     with pytest.raises(ValueError, match="must lie between"):
         wilson_interval(*arguments)

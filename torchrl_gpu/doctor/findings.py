@@ -81,7 +81,7 @@ def find() -> Findings:
     for kind in kinds.KINDS:
         count, reason = kind.look()
         for index, name in enumerate(kind.names(count)):
-            devices[name] = _capabilities(accelerator_of(kind.at(index)), kind, found or [])
+            devices[name] = _capabilities(accelerator_of(kind.at(index)), found or [])
             usable.update(kind.vendors)
         if not count:
             absent[kind.kind] = _absence(kind, reason, found)
@@ -115,9 +115,7 @@ def _build() -> str:
     return ", ".join(named) or "the CPU only"
 
 
-def _capabilities(
-    accelerator: Accelerator, kind: type[Accelerator], found: Sequence[Card]
-) -> dict[str, Any]:
+def _capabilities(accelerator: Accelerator, found: Sequence[Card]) -> dict[str, Any]:
     """Return the capabilities of a device by name; an error message for one that fails."""
     facts: dict[str, Any] = {}
     failed: set[str] = set()
@@ -129,7 +127,7 @@ def _capabilities(
             failed.add(name)
         is_dtypes = isinstance(value, tuple)
         facts[name] = [str(d).removeprefix("torch.") for d in value] if is_dtypes else value
-    drivers = [card.driver for card in found if card.vendor in kind.vendors and card.driver]
+    drivers = [card.driver for card in found if card.vendor in accelerator.vendors and card.driver]
     if drivers and (facts["driver"] is None or "driver" in failed):
         facts["driver"] = drivers[0]
     return facts
