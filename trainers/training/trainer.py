@@ -24,7 +24,7 @@ from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
-from torchrl_gpu.timers import NO_TIMERS, SeveralTimers
+from torchrl_gpu.timers import Timers
 from trainers.components.pairing import overlap_of
 from trainers.evaluation.evaluation import BorrowingEvaluator, Evaluation, Evaluator
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
@@ -159,7 +159,7 @@ class TorchRLTrainer(CheckedFields):
         traces = self.trace and self.processes.is_writer
         self.tracer = Trace(self, self.trace, folder) if traces else None
         timers = [timers for timers in (self.profiler, self.tracer) if timers is not None]
-        self.timers = self.collector.timers = SeveralTimers(timers) if timers else NO_TIMERS
+        self.timers = self.collector.timers = Timers(*timers)
 
     def train(self) -> None:
         """Train until `total_frames` or until `stop_requested` is set; evaluate and save.
