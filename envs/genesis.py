@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, one_line
 
 # Bytes that Genesis takes with its kernels, measured on the CPU.
 GENESIS_MEMORY: Final = 900 * 2**20
@@ -46,7 +46,7 @@ def start_genesis(device: torch.device) -> Any:
         gs = importlib.import_module("genesis")
     except Exception as error:  # each platform of OpenGL fails in its own way
         raise ConfigurationError(
-            f"Genesis cannot be imported: {_one_line(error)}; {OPENGL}"
+            f"Genesis cannot be imported: {one_line(error)}; {OPENGL}"
         ) from error
     name = accelerator_of(device).genesis_backend
     backend = getattr(gs.constants.backend, name)
@@ -55,7 +55,7 @@ def start_genesis(device: torch.device) -> Any:
             gs.init(backend=backend, logging_level="error")
         except gs.GenesisException as error:
             raise ConfigurationError(
-                f"Genesis cannot use its backend {name}: {_one_line(error)}"
+                f"Genesis cannot use its backend {name}: {one_line(error)}"
             ) from None
         # Genesis switches subnormal numbers off for the whole process.
         torch.set_flush_denormal(False)
@@ -104,7 +104,3 @@ def restore_scene(scene: Any, state: Mapping[str, Any], device: torch.device) ->
             record.arrays[name] = saved[name].to(device) if on_device else saved[name].numpy()
     sim = dataclasses.replace(current.sim, steps=state["steps"].to(device))
     scene.__setstate__(dataclasses.replace(current, sim=sim))
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

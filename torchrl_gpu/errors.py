@@ -9,3 +9,8 @@ class ConfigurationError(ValueError):
     The message is one line that names the invalid input and the valid alternatives. Entry points
     print it and exit with a nonzero code; it is raised before anything is built or written.
     """
+
+
+def one_line(error: Exception) -> str:
+    """Return the message of an error without line breaks."""
+    return " ".join(str(error).split())

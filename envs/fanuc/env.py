@@ -30,6 +30,7 @@ from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.memory import check_memory
+from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError
@@ -167,7 +168,7 @@ class FanucEnv(Environment):
         """Return the capabilities of an environment: see `Environment.capabilities_of`."""
         settings = with_defaults(FanucEnv, settings)
         capabilities = Capabilities(
-            discrete_actions=_joint_moves(),
+            discrete_actions=single_moves(NUM_JOINTS, (DISCRETE_SPEED, -DISCRETE_SPEED)),
             step_seconds=STEP_SECONDS,
             units={"action": "fraction of the maximum speed of each joint"},
             can_render=True,
@@ -344,24 +345,11 @@ class FanucEnv(Environment):
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Close the renderer and the simulator; may be called again."""
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
-        self._arms.close()
+        if not self.is_closed:
+            if self._renderer is not None:
+                self._renderer.close()
+            self._arms.close()
         super().close(raise_if_closed=False)
-
-
-def _joint_moves() -> tuple[tuple[float, ...], ...]:
-    """Return the table of discrete actions, 13 rows of 6.
-
-    Row 0 holds still; rows 2 j - 1 and 2 j move joint j up and down at 30 % of its maximum speed.
-    """
-    moves = [
-        tuple(speed if joint == moved else 0.0 for joint in range(NUM_JOINTS))
-        for moved in range(NUM_JOINTS)
-        for speed in (DISCRETE_SPEED, -DISCRETE_SPEED)
-    ]
-    return ((0.0,) * NUM_JOINTS, *moves)
 
 
 def _has_display() -> bool:

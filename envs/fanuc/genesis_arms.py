@@ -14,7 +14,7 @@ from envs.fanuc.reward import Judgement, effort_of, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from envs.fanuc.simulation import CONTROL_RATE, LIMIT_MARGIN, SPEED_SHARE, STEP_SECONDS, SUBSTEPS
 from envs.genesis import restore_scene, scene_state, start_genesis
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, one_line
 
 # Gain of the motors in multiples of inertia / substep. The error of the speed falls to 1/31 in each
 # substep, so that a joint reaches its speed within one, as with the motors of PyBullet.
@@ -42,7 +42,6 @@ class GenesisArms(Arms):
     def __init__(self, robot: Robot, num_arms: int, device: torch.device) -> None:
         gs = start_genesis(device)
         self.device = gs.device
-        self._closed = False
         self._scene = gs.Scene(
             show_viewer=False,
             sim_options=gs.options.SimOptions(dt=STEP_SECONDS, substeps=SUBSTEPS),
@@ -64,9 +63,8 @@ class GenesisArms(Arms):
             self._scene.build(n_envs=num_arms)
         except Exception as error:  # the parser fails in many ways
             self._scene.destroy()
-            reason = " ".join(str(error).split())
             raise ConfigurationError(
-                f"urdf={robot.urdf}: Genesis cannot load this arm: {reason}"
+                f"urdf={robot.urdf}: Genesis cannot load this arm: {one_line(error)}"
             ) from error
         self._set_up_motors(robot)
         self._encode = ArmEncoder(robot, torch, dtype=torch.float32, device=self.device)
@@ -150,10 +148,8 @@ class GenesisArms(Arms):
         super().load_state_dict(state)
 
     def close(self) -> None:
-        """Release the scene; may be called again."""
-        if not self._closed:
-            self._scene.destroy()
-            self._closed = True
+        """Release the scene."""
+        self._scene.destroy()
 
 
 def _ignore_contacts(arm: Any, floor: Any) -> None:

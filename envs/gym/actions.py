@@ -12,6 +12,7 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical, TensorSpec
 
 from envs.gym.observations import describe
+from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.errors import ConfigurationError
 
 # Maximum number of dimensions whose levels the table of discrete actions combines.
@@ -82,13 +83,7 @@ class BoxActions:
         values = [(2.0 * level - (levels - 1)) / (levels - 1) for level in range(levels)]
         if dimensions <= _MAX_COMBINED:
             return tuple(product(values, repeat=dimensions))
-        moves = (
-            tuple(value if d == moved else 0.0 for d in range(dimensions))
-            for moved in range(dimensions)
-            for value in values
-            if value
-        )
-        return ((0.0,) * dimensions, *moves)
+        return single_moves(dimensions, [value for value in values if value])
 
 
 def actions_of(space: Space) -> DiscreteActions | BoxActions:

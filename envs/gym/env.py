@@ -23,14 +23,13 @@ from envs.gym.vector import (
     Vectorization,
     close_vector,
     make_vector,
-    one_line,
     registered,
 )
 from envs.settings import Mode, NumEnvs, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import Environment
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, one_line
 
 # Frames per second of environments whose metadata lack `render_fps`.
 _USUAL_FPS = 30

@@ -19,7 +19,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from envs.gym.atari import THREAD_OPTIONS, Preprocessing
 from torchrl_gpu.devices.host import compute_on_one_thread
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, one_line
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
 Autoreset = Literal["disabled", "same_step", "next_step"]
@@ -241,8 +241,3 @@ def _reason(spec: EnvSpec, error: Exception) -> str:
 
 def _needs_extra(extra: str) -> str:
     return f'it needs an extra: pip install "torchrl-gpu[{extra}]"'
-
-
-def one_line(error: Exception) -> str:
-    """Return the message of an error without line breaks."""
-    return " ".join(str(error).split())

@@ -31,6 +31,7 @@ from envs.settings import (
     with_defaults,
 )
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError
@@ -38,6 +39,8 @@ from torchrl_gpu.errors import ConfigurationError
 STEP_LENGTH: Final = 0.02  # m, maximum move of the target of the grip point in one step
 WRIST_CAMERA = WristCamera()
 _UNCHANGED = (1.0, 1.0)
+# Tensors that a saved state contains beside those of the simulation and the images.
+_SAVED: Final = ("target", "steps", "last_action", "was_lifted")
 
 
 class LiftCubeEnv(Environment):
@@ -126,48 +129,40 @@ class LiftCubeEnv(Environment):
         super().__init__(device=self.simulation.device, batch_size=[num_envs])
         self.task = task
         self.pixels = pixels
-        self.frame_stack = frame_stack
         self.camera = camera
         self.max_episode_steps = max_episode_steps
         self.curriculum = curriculum
         self.friction = friction
         self.mass = mass
         self.mode: Mode = mode
-        self.simulation.build()
         self._draws = Draws(self.device, seed)
-        self._starts = Starts(self.simulation, arm, self._draws, cube_range, joint_noise)
-        self._encode = SceneEncoder(
-            self.simulation, self._row(arm.home), self._starts.center, with_cube=not pixels
-        )
-        self._low, self._high = self._row(arm.workspace_low), self._row(arm.workspace_high)
+        self._starts = Starts(self.simulation, self._draws, cube_range, joint_noise)
+        self._encode = SceneEncoder(self.simulation, self._starts.center, with_cube=not pixels)
+        self._low, self._high = self._starts.workspace
         self._resting = self.simulation.cube_size / 2
         self._scene: Scene = self.simulation.observe()
         self._target = torch.zeros(num_envs, 3, device=self.device)
         self._steps = torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device)
         self._last_action = torch.zeros(num_envs, 4, device=self.device)
         self._was_lifted = torch.zeros(num_envs, dtype=torch.bool, device=self.device)
-        self._images = (
-            None if wrist is None else WristImages(self.simulation, wrist, frame_stack, self.device)
-        )
+        self._images = None if wrist is None else WristImages(self.simulation, wrist, frame_stack)
         self._term_sums = torch.zeros(len(TERMS[task]), num_envs, device=self.device)
         self._term_count = 0
-        self._restart(torch.arange(num_envs, device=self.device))
+        self._all = torch.arange(num_envs, device=self.device)
+        self._restart(self._all)
         self._make_specs(num_envs)
 
-    def _row(self, values: tuple[float, ...]) -> Tensor:
-        return torch.tensor(values, dtype=torch.float32, device=self.device)
-
     def _make_specs(self, num_envs: int) -> None:
-        width = self._encode(self._scene, self._target).shape[-1]
+        tensors = self._observations()
+        shape = tensors["observation"].shape
         self.observation_spec = Composite(
-            observation=Unbounded((num_envs, width), dtype=torch.float32, device=self.device),
+            observation=Unbounded(shape, dtype=torch.float32, device=self.device),
             success=self._spec_of_flag(1),
             shape=(num_envs,),
         )
         if self.pixels:
-            shape = (num_envs, 3 * self.frame_stack, self.camera.size, self.camera.size)
             self.observation_spec["pixels"] = Bounded(
-                0, 255, shape=shape, dtype=torch.uint8, device=self.device
+                0, 255, shape=tensors["pixels"].shape, dtype=torch.uint8, device=self.device
             )
         self.action_spec = Bounded(
             -1.0, 1.0, shape=(num_envs, 4), dtype=torch.float32, device=self.device
@@ -213,10 +208,7 @@ class LiftCubeEnv(Environment):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
-        if mask is None:
-            rows = torch.arange(self.num_envs, device=self.device)
-        else:
-            rows = mask[:, 0].nonzero().squeeze(-1)
+        rows = self._all if mask is None else mask.nonzero()[:, 0]
         if len(rows):
             self._restart(rows)
         return self.observe()
@@ -342,11 +334,8 @@ class LiftCubeEnv(Environment):
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the complete state of the environment as tensors."""
         return {
+            **{name: getattr(self, f"_{name}").clone() for name in _SAVED},
             "simulation": self.simulation.state_dict(),
-            "target": self._target.clone(),
-            "steps": self._steps.clone(),
-            "last_action": self._last_action.clone(),
-            "was_lifted": self._was_lifted.clone(),
             "images": {} if self._images is None else self._images.state_dict(),
             "generator": self._draws.generator.get_state(),
         }
@@ -362,10 +351,8 @@ class LiftCubeEnv(Environment):
         """
         self.simulation.load_state_dict(state_dict["simulation"])
         self._scene = self.simulation.observe()
-        self._target = state_dict["target"].to(self.device, copy=True)
-        self._steps = state_dict["steps"].to(self.device, copy=True)
-        self._last_action = state_dict["last_action"].to(self.device, copy=True)
-        self._was_lifted = state_dict["was_lifted"].to(self.device, copy=True)
+        for name in _SAVED:
+            setattr(self, f"_{name}", state_dict[name].to(self.device, copy=True))
         if self._images is not None:
             self._images.load_state_dict(state_dict["images"])
         self._draws.generator.set_state(state_dict["generator"])
@@ -383,11 +370,5 @@ def _moves() -> tuple[tuple[float, ...], ...]:
     Rows 0 to 6 hold still or move half a step along x, y or z with the gripper open; rows 7 to 13
     do the same with the gripper closed.
     """
-    still, up, down = 0.0, 0.5, -0.5
-    steps = (
-        (still, still, still),
-        *((up, still, still), (down, still, still)),
-        *((still, up, still), (still, down, still)),
-        *((still, still, up), (still, still, down)),
-    )
+    steps = single_moves(3, (0.5, -0.5))
     return tuple((*step, gripper) for gripper in (1.0, -1.0) for step in steps)

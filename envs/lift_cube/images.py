@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from envs.lift_cube.camera import WristCamera
 from envs.lift_cube.simulation import Simulation
+
+_SAVED: Final = ("_shift", "_brightness", "stacks")
 
 
 class WristImages:
@@ -18,21 +20,17 @@ class WristImages:
         simulation: simulated scene with wrist cameras.
         camera: description of the wrist cameras.
         frames: number of images in a stack, at least 1.
-        device: device of the images.
 
     Attributes:
         stacks: last images of each environment, newest last `[N, frames * 3, H, W]`, uint8. At the
             start of an episode, all images of a stack are the first one.
     """
 
-    def __init__(
-        self, simulation: Simulation, camera: WristCamera, frames: int, device: torch.device
-    ) -> None:
+    def __init__(self, simulation: Simulation, camera: WristCamera, frames: int) -> None:
         self._simulation = simulation
         self._camera = camera
         self._frames = frames
-        self._device = device
-        count, size = simulation.num_envs, camera.size
+        count, size, device = simulation.num_envs, camera.size, simulation.device
         self._shift = torch.zeros(count, 3, device=device)
         self._brightness = torch.ones(count, 1, 1, 1, device=device)
         self.stacks = torch.zeros(count, 3 * frames, size, size, dtype=torch.uint8, device=device)
@@ -50,7 +48,7 @@ class WristImages:
 
     def _newest(self) -> Tensor:
         """Draw the current images `[N, 3, H, W]`, uint8."""
-        images = self._simulation.images(self._shift).to(self._device)
+        images = self._simulation.images(self._shift).to(self._simulation.device)
         if self._camera.brightness == (1.0, 1.0):
             return images
         return (images * self._brightness).clamp(max=255).to(torch.uint8)
@@ -70,14 +68,9 @@ class WristImages:
 
     def state_dict(self) -> dict[str, Any]:
         """Return camera positions, brightness and stacks as tensors."""
-        return {
-            "shift": self._shift.clone(),
-            "brightness": self._brightness.clone(),
-            "stacks": self.stacks.clone(),
-        }
+        return {name: getattr(self, name).clone() for name in _SAVED}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state of `state_dict`."""
-        self._shift = state["shift"].to(self._device, copy=True)
-        self._brightness = state["brightness"].to(self._device, copy=True)
-        self.stacks = state["stacks"].to(self._device, copy=True)
+        for name in _SAVED:
+            setattr(self, name, state[name].to(self._simulation.device, copy=True))

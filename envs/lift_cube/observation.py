@@ -20,14 +20,12 @@ class SceneEncoder:
 
     Args:
         simulation: simulated scene.
-        home: joint angles of the home posture `[J]`, rad.
         center: middle of the workspace on the floor `[3]`, m.
         with_cube: also encode touches, and the position of the cube.
     """
 
-    def __init__(
-        self, simulation: Simulation, home: Tensor, center: Tensor, *, with_cube: bool
-    ) -> None:
+    def __init__(self, simulation: Simulation, center: Tensor, *, with_cube: bool) -> None:
+        home = torch.tensor(simulation.arm.home, device=simulation.device)
         closed, travel = simulation.closed, simulation.opened - simulation.closed
         still, here = torch.zeros_like(home), torch.zeros_like(center)
         # Origin and unit of each entry, so that two operations encode all of them.

@@ -23,7 +23,7 @@ from envs.lift_cube.camera import SPACING, Cameras, WristCamera, choose
 from envs.lift_cube.control import damping_matrix, jacobian, joint_changes
 from envs.lift_cube.scene import Scene, SceneReader, as_slice, find_parts
 from torchrl_gpu.devices.memory import check_memory
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, one_line
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +62,8 @@ class Simulation:
         closed: positions of the finger joints of the closed gripper `[2]`.
 
     Raises:
-        ConfigurationError: the memory is insufficient, Genesis is not installed, or the file of the
-            arm does not exist or lacks a named part.
+        ConfigurationError: the memory is insufficient, Genesis is not installed, the file of the
+            arm does not exist or lacks a named part, or there is no OpenGL to draw images.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Simulation:
             setting="env.num_envs",
             purpose="the scene",
         )
-        gs = self._gs = start_genesis(device)
+        gs = start_genesis(device)
         if show_viewer and not gs.utils.misc.has_display():
             raise ConfigurationError(
                 "env.show_viewer=true: there is no display; film with mode=demo"
@@ -94,7 +94,7 @@ class Simulation:
         if way is not None:
             logger.info("wrist camera: %s rendering", way)
         # Each environment is drawn alone, except one after another, where distance separates them.
-        self._spacing = SPACING if way == "sequential" else 0.0
+        spacing = SPACING if way == "sequential" else 0.0
         self.device: torch.device = gs.device
         self.num_envs = num_envs
         self.arm = arm
@@ -104,29 +104,47 @@ class Simulation:
             rigid_options=gs.options.RigidOptions(
                 enable_self_collision=False, batch_links_info=own_mass
             ),
-            vis_options=gs.options.VisOptions(split_envs=not self._spacing, shadow=False),
+            vis_options=gs.options.VisOptions(split_envs=not spacing, shadow=False),
             **({"renderer": gs.renderers.BatchRenderer()} if way == "madrona" else {}),
         )
         self.scene.add_entity(gs.morphs.Plane())
-        self._sizes = tuple(cube_sizes)
-        self.cube = self._add_cube()
-        self.robot = self._add_arm("visual" if wrist is None else wrist.geometry)
-        self._parts = find_parts(arm, self.robot)
-        self.hand = self._parts.hand
-        joints = [joint.dofs_idx_local[0] for joint in self._parts.joints]
-        fingers = [joint.dofs_idx_local[0] for joint in self._parts.fingers]
-        self._joints, self._actuators = as_slice(joints), as_slice(joints + fingers)
-        turns = [[float(joint.type == gs.JOINT_TYPE.REVOLUTE)] for joint in self._parts.joints]
-        self._turns = torch.tensor(turns, device=self.device)
-        self._damping = damping_matrix(self.device)
-        self.opened = torch.tensor([arm.open_position] * 2, device=self.device)
-        self.closed = torch.tensor([arm.closed_position] * 2, device=self.device)
+        self.cube = self._add_cube(gs, cube_sizes)
+        self.robot = self._add_arm(gs, "visual" if wrist is None else wrist.geometry)
+        parts = find_parts(arm, self.robot)
+        self.hand = parts.hand
         self.cameras: Cameras | None = None
         if wrist is not None and way is not None:
             self.cameras = Cameras(gs, self.scene, wrist, way, overview=overview)
+        self._build(spacing)
+        joints = [joint.dofs_idx_local[0] for joint in parts.joints]
+        fingers = [joint.dofs_idx_local[0] for joint in parts.fingers]
+        self._actuators = as_slice(joints + fingers)
+        self.robot.set_dofs_kp(self._row(arm.stiffness), self._actuators)
+        self.robot.set_dofs_kv(self._row(arm.damping), self._actuators)
+        force = self._row(arm.max_force)
+        self.robot.set_dofs_force_range(-force, force, self._actuators)
+        self._low, self._high = self.robot.get_dofs_limit(as_slice(joints))
+        home = self._row(arm.home)
+        self.robot.set_dofs_position(home.expand(num_envs, -1), as_slice(joints))
+        self._reader = SceneReader(
+            gs, self.scene.rigid_solver, parts, self.cube.base_link_idx, self._row(arm.grip_point)
+        )
+        turns = [float(joint.type == gs.JOINT_TYPE.REVOLUTE) for joint in parts.joints]
+        self._turns = self._row(turns).unsqueeze(-1)
+        self._damping = damping_matrix(self.device)
+        self.opened, self.closed = (
+            self._row([position] * 2) for position in (arm.open_position, arm.closed_position)
+        )
+        self.cube_size = torch.full((num_envs,), cube_sizes[0], device=self.device)
+        if len(cube_sizes) > 1:
+            for box, size in zip(self.cube.geoms, cube_sizes, strict=True):
+                self.cube_size[box.active_envs_mask] = size
+            self.cube.set_mass(CUBE_MASS)  # the density is that of the first size
 
-    def _add_cube(self) -> Any:
-        gs, sizes = self._gs, self._sizes
+    def _row(self, values: Sequence[float]) -> Tensor:
+        return torch.tensor(values, device=self.device)
+
+    def _add_cube(self, gs: Any, sizes: Sequence[float]) -> Any:
         boxes = [gs.morphs.Box(size=(size,) * 3, pos=(0.5, 0.0, size / 2)) for size in sizes]
         return self.scene.add_entity(
             boxes if len(boxes) > 1 else boxes[0],
@@ -136,8 +154,7 @@ class Simulation:
             surface=gs.surfaces.Default(color=(0.9, 0.15, 0.1)),
         )
 
-    def _add_arm(self, geometry: str) -> Any:
-        gs = self._gs
+    def _add_arm(self, gs: Any, geometry: str) -> Any:
         path = _find(self.arm.file, Path(gs.utils.misc.get_assets_dir()))
         morph = (
             gs.morphs.MJCF(file=path)
@@ -154,17 +171,12 @@ class Simulation:
             geom.mesh.set_color(_BODY_COLOR)  # instead of a random one
         return robot
 
-    def build(self) -> None:
-        """Build the scene; takes about a minute in the first process that builds such a scene.
-
-        Raises:
-            ConfigurationError: the memory is insufficient, or the scene has cameras and there is no
-                OpenGL.
-        """
+    def _build(self, spacing: float) -> None:
+        """Build the scene, which takes a minute in the first process that builds such a scene."""
         try:
-            self.scene.build(n_envs=self.num_envs, env_spacing=(self._spacing, self._spacing))
+            self.scene.build(n_envs=self.num_envs, env_spacing=(spacing, spacing))
         except Exception as error:  # each backend and each platform of OpenGL fails in its own way
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             if isinstance(error, MemoryError) or "memory" in reason.lower():
                 raise ConfigurationError(
                     f"env.num_envs={self.num_envs}: the memory is insufficient: {reason}; fewer "
@@ -173,26 +185,6 @@ class Simulation:
             if self.cameras is None:
                 raise
             raise ConfigurationError(f"Genesis cannot draw images: {reason}; {OPENGL}") from error
-        actuators = self._actuators
-        force = torch.tensor(self.arm.max_force, device=self.device)
-        self.robot.set_dofs_kp(torch.tensor(self.arm.stiffness, device=self.device), actuators)
-        self.robot.set_dofs_kv(torch.tensor(self.arm.damping, device=self.device), actuators)
-        self.robot.set_dofs_force_range(-force, force, actuators)
-        self._low, self._high = self.robot.get_dofs_limit(self._joints)
-        home = torch.tensor(self.arm.home, device=self.device)
-        self.robot.set_dofs_position(home.expand(self.num_envs, -1), self._joints)
-        self._reader = SceneReader(
-            self._gs,
-            self.scene.rigid_solver,
-            self._parts,
-            self.cube.base_link_idx,
-            torch.tensor(self.arm.grip_point, device=self.device),
-        )
-        self.cube_size = torch.full((self.num_envs,), self._sizes[0], device=self.device)
-        if len(self._sizes) > 1:
-            for box, size in zip(self.cube.geoms, self._sizes, strict=True):
-                self.cube_size[box.active_envs_mask] = size
-            self.cube.set_mass(CUBE_MASS)  # the density is that of the first size
 
     def joints_towards(self, scene: Scene, target: Tensor) -> Tensor:
         """Return joint angles `[N, J]` that move the grip points towards targets `[N, 3]`.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from envs.lift_cube.arm import Arm
 from envs.lift_cube.simulation import CUBE_SIZE, Simulation
 
 # Minimum number of postures of the curriculum, and iterations of inverse kinematics to find them.
@@ -58,29 +57,26 @@ class Starts:
 
     Args:
         simulation: simulator, built; it is used to find the postures of the curriculum.
-        arm: description of the arm.
         draws: random numbers of the episodes.
         cube_range: maximum distance of the cube from the centre, along x and along y, in metres.
         joint_noise: maximum random offset of each joint angle, in rad.
 
     Attributes:
+        workspace: lowest and highest x, y and z of the grip point `[2, 3]`, m.
         center: middle of the workspace, at the height of a resting cube of 3 cm `[3]`, m.
     """
 
     def __init__(
-        self,
-        simulation: Simulation,
-        arm: Arm,
-        draws: Draws,
-        cube_range: float,
-        joint_noise: float,
+        self, simulation: Simulation, draws: Draws, cube_range: float, joint_noise: float
     ) -> None:
+        arm = simulation.arm
         self._draws = draws
         self._cube_range = cube_range
         self._joint_noise = joint_noise
         self._home = torch.tensor(arm.home, device=draws.device)
-        limits = torch.tensor([arm.workspace_low, arm.workspace_high], device=draws.device)
-        self.center = limits.mean(0)
+        limits = (arm.workspace_low, arm.workspace_high)
+        self.workspace = torch.tensor(limits, device=draws.device)
+        self.center = self.workspace.mean(0)
         self.center[2] = CUBE_SIZE / 2
         self._heights = simulation.cube_size / 2
         self._cubes, self._grasps = self._find_grasps(simulation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,19 @@ from torchrl.envs import EnvBase
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment, EnvironmentView
 from torchrl_gpu.environments.robots import Robots
+
+
+def single_moves(dimensions: int, values: Sequence[float]) -> tuple[tuple[float, ...], ...]:
+    """Return a table of discrete actions, each with at most one number that is not 0.
+
+    Row 0 is zero. The next rows set the first dimension to each of the values, and so on.
+    """
+    moves = (
+        tuple(value if dimension == moved else 0.0 for dimension in range(dimensions))
+        for moved in range(dimensions)
+        for value in values
+    )
+    return ((0.0,) * dimensions, *moves)
 
 
 class _DiscreteEnvironment(EnvironmentView):

@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, one_line
 from trainers.command_line.schema import GeneralSettings
 from trainers.components.choices import GROUPS, SEARCH_PATH, choices_of, folders_of
 
@@ -168,4 +168,4 @@ def _hydra_ready() -> Iterator[GlobalHydra]:
         try:
             yield GlobalHydra.instance()
         except HydraException as error:
-            raise ConfigurationError(" ".join(str(error).split())) from None
+            raise ConfigurationError(one_line(error)) from None
