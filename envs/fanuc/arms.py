@@ -103,4 +103,4 @@ class Arms(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release the simulator."""
+        """Release the simulator; may be called again."""

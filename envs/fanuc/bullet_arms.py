@@ -113,6 +113,6 @@ class BulletArms(Arms):
         self._hand_over(slice(None))
 
     def close(self) -> None:
-        """End the worker processes."""
+        """End the worker processes; may be called again."""
         self._begun = None
         self._pool.close()

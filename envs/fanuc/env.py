@@ -274,14 +274,7 @@ class FanucEnv(Environment):
         return {"curriculum/grade": float(self._curriculum.level)}
 
     def render(self, index: int = 0) -> Tensor:
-        """Draw one arm, its target and the recent trail of its flange.
-
-        Args:
-            index: index of the arm.
-
-        Returns:
-            Image `[480, 640, 3]`, uint8.
-        """
+        """Draw one arm, its target and the recent trail of its flange, `[480, 640, 3]`, uint8."""
         if self._renderer is None:
             self._renderer = ArmRenderer(self.robot, target_radius=self.success_radius)
         # Another arm or a new episode starts a new trail.
@@ -294,21 +287,13 @@ class FanucEnv(Environment):
         return torch.from_numpy(self._renderer.frame(joints, target, self._trail))
 
     def caption(self, index: int) -> str:
-        """Return the distance from flange to target, and whether the target is reached.
-
-        Args:
-            index: index of the arm.
-        """
+        """Return the distance from flange to target, and whether the target is reached."""
         distance = float(self._arms.distance[index, 0])
         reached = ", reached" if distance < self.success_radius else ""
         return f"distance {1000 * distance:.0f} mm{reached}"
 
     def measurements(self, index: int) -> dict[str, float]:
-        """Return the distance from flange to target in millimetres.
-
-        Args:
-            index: index of the arm.
-        """
+        """Return the distance from flange to target in millimetres."""
         return {"distance [mm]": 1000 * float(self._arms.distance[index, 0])}
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
@@ -345,10 +330,10 @@ class FanucEnv(Environment):
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Close the renderer and the simulator; may be called again."""
-        if not self.is_closed:
-            if self._renderer is not None:
-                self._renderer.close()
-            self._arms.close()
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+        self._arms.close()
         super().close(raise_if_closed=False)
 
 

@@ -148,7 +148,7 @@ class GenesisArms(Arms):
         super().load_state_dict(state)
 
     def close(self) -> None:
-        """Release the scene."""
+        """Release the scene; may be called again."""
         self._scene.destroy()
 
 

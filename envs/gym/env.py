@@ -214,13 +214,7 @@ class GymnasiumEnv(Environment):
         )
 
     def render(self, index: int = 0) -> Tensor:
-        """Draw the current state of one environment.
-
-        Args:
-            index: index of the environment.
-
-        Returns:
-            Image `[H, W, 3]`, uint8.
+        """Draw the current state of one environment, `[H, W, 3]`, uint8.
 
         Raises:
             ConfigurationError: `mode` is not `demo`, or rendering fails, for instance because a

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
@@ -55,7 +55,7 @@ class Episodes:
         batch, _ = self._vector.reset(seed=self.seed)
         self.seed = None
         self.over = np.zeros_like(self.over)
-        return self._with_false_dones(self._first_observations(batch))
+        return self._with_false_dones(self._observations.read(batch))
 
     def restart(self, chosen: NDArray[np.bool_]) -> Tensors:
         """Start a new episode in some environments.
@@ -82,12 +82,10 @@ class Episodes:
         Args:
             action: batch of actions in the format of the vector environment.
         """
-        assert isinstance(self._vector, AsyncVectorEnv)
         self._vector.step_async(action)
 
     def discard_step(self) -> None:
         """Wait for the end of the step that has begun, and ignore its result."""
-        assert isinstance(self._vector, AsyncVectorEnv)
         self._vector.step_wait()
 
     def step(self, action: NDArray | None) -> Tensors:
@@ -101,11 +99,8 @@ class Episodes:
             Observations by key, the last one of an episode that has ended; and `reward` float32,
             `terminated`, `truncated` and `done` bool, each `[num_envs, 1]`.
         """
-        if action is None:
-            assert isinstance(self._vector, AsyncVectorEnv)
-            batch, reward, terminated, truncated, info = self._vector.step_wait()
-        else:
-            batch, reward, terminated, truncated, info = self._vector.step(action)
+        result = self._vector.step_wait() if action is None else self._vector.step(action)
+        batch, reward, terminated, truncated, info = result
         self.over = np.logical_or(terminated, truncated)
         return {
             **self._observations_after_step(batch, info),
@@ -118,9 +113,6 @@ class Episodes:
     def _with_false_dones(self, observations: Tensors) -> Tensors:
         false = np.zeros_like(self.over)
         return {**observations, **{key: _column(false, np.bool_) for key in DONE_NAMES}}
-
-    def _first_observations(self, batch: Any) -> Tensors:
-        return self._observations.read(batch)
 
     def _observations_after_step(self, batch: Any, info: dict[str, Any]) -> Tensors:
         return self._observations.read(batch)
@@ -178,11 +170,12 @@ class NextStepEpisodes(Episodes):
         num_envs = len(self.over)
         return {"active": Binary(1, (num_envs, 1), dtype=torch.bool)}
 
-    def _first_observations(self, batch: Any) -> Tensors:
-        return {**super()._first_observations(batch), "active": self._all_true()}
+    def begin(self) -> Tensors:
+        """Start a new episode in every environment: see `Episodes.begin`."""
+        return {**super().begin(), "active": self._all_true()}
 
     def _observations_after_step(self, batch: Any, info: dict[str, Any]) -> Tensors:
-        self._last = super()._observations_after_step(batch, info)
+        self._last = self._observations.read(batch)
         return {**self._last, "active": self._all_true()}
 
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:

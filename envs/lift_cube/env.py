@@ -265,13 +265,10 @@ class LiftCubeEnv(Environment):
         return {f"reward/{term}": mean for term, mean in zip(TERMS[self.task], means, strict=True)}
 
     def render(self, index: int = 0) -> Tensor:
-        """Return the overview of one environment and the image of its wrist camera side by side.
-
-        Args:
-            index: index of the environment.
+        """Draw one environment, and beside it the image of its wrist camera; mode `demo` only.
 
         Returns:
-            Image `[480, 1120, 3]`, uint8; mode `demo` only.
+            Image `[480, 1120, 3]`, uint8.
         """
         cameras = self.simulation.cameras
         if cameras is None or self._images is None or self.mode != "demo":
@@ -359,8 +356,7 @@ class LiftCubeEnv(Environment):
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Release the simulator; may be called again."""
-        if not self.is_closed:
-            self.simulation.close()
+        self.simulation.close()
         super().close(raise_if_closed=False)
 
 
