@@ -40,11 +40,6 @@ class Arms(ABC):
     steps: Tensor
     _encode: Callable[[Tensor, Tensor, Tensor, Tensor], None]  # see `ArmEncoder.__call__`
 
-    @property
-    def worker_pids(self) -> list[int]:
-        """Process ids of the workers; empty for a simulator without workers."""
-        return []
-
     @abstractmethod
     def begin_step(self, action: Tensor) -> None:
         """Start a step without waiting; the next `step` with the same tensor returns its result."""

@@ -44,11 +44,6 @@ class BulletArms(Arms):
         self.steps = torch.zeros(len(self.target), 1, dtype=torch.int64)
         self._copy()
 
-    @property
-    def worker_pids(self) -> list[int]:
-        """Process ids of the workers."""
-        return self._pool.pids
-
     def _copy(self) -> None:
         """Copy the results of a step from shared memory."""
         self.state = torch.from_numpy(self._shared.state.copy())

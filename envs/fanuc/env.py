@@ -123,13 +123,14 @@ class FanucEnv(Environment):
         )
         bank = load_targets(self.robot, TARGET_SEEDS[mode])
         self._arms: Arms
+        self._pool: WorkerPool | None = None
         if simulator == "genesis":
             self._arms = GenesisArms(self.robot, num_envs, torch.device(device))
         else:
             window = mode == "demo" and _has_display()
             iterations = SOLVER_ITERATIONS[mode]
-            pool = WorkerPool(self.robot.urdf, num_envs, num_workers, iterations, window)
-            self._arms = BulletArms(self.robot, pool)
+            self._pool = WorkerPool(self.robot.urdf, num_envs, num_workers, iterations, window)
+            self._arms = BulletArms(self.robot, self._pool)
         super().__init__(device=self._arms.device, batch_size=[num_envs])
         self.simulator = simulator
         self.max_episode_steps = max_episode_steps
@@ -267,7 +268,7 @@ class FanucEnv(Environment):
     @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers; empty in Genesis."""
-        return self._arms.worker_pids
+        return [] if self._pool is None else self._pool.pids
 
     def metrics(self) -> dict[str, float]:
         """Return the index of the hardest unlocked grade of targets, 0 for easy."""

@@ -22,13 +22,9 @@ class Exchange:
         num_arms: number of rows of each array.
 
     Attributes:
-        state: joint angles [rad] and speeds [rad/s], `[num_arms, 2, 6]`, float64, the precision of
-            the simulator, so that writing a state back is exact.
+        state, target, observation, distance: see `Arms`; the state is in float64, the precision of
+            the simulator, so that writing it back is exact.
         action: next actions, `[num_arms, 6]`, float32.
-        target: target positions relative to joint 1 in the base frame, `[num_arms, 3]`, float32,
-            metres.
-        observation: observations after the step, `[num_arms, 36]`, float32.
-        distance: distances from flange to target after the step, `[num_arms, 1]`, float32, metres.
         rewritten: nonzero where the environment has written `state` and the simulator must load it
             before its next step, `[num_arms]`, uint8.
     """

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import weakref
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from envs.fanuc.shared_memory import Exchange
@@ -132,16 +133,15 @@ class WorkerPool:
         self._workers: list[_Worker] = []
         self._finalizer = weakref.finalize(self, _end, self._workers, self.exchange)
         sizes = group_sizes(num_arms)
+        remaining, first_arm = iter(sizes), 0
         # As many workers as cores are pinned to one core each; the system schedules fewer workers.
         cores = usable_cores()
-        first_group = first_arm = 0
         for index, num_groups in enumerate(_spread(len(sizes), min(num_workers, len(sizes)))):
-            own_sizes = sizes[first_group : first_group + num_groups]
             assignment = Assignment(
                 exchange=str(self.exchange.path),
                 num_arms=num_arms,
                 first_arm=first_arm,
-                group_sizes=own_sizes,
+                group_sizes=list(islice(remaining, num_groups)),
                 urdf=urdf,
                 solver_iterations=solver_iterations,
                 window=window and index == 0,
@@ -150,7 +150,7 @@ class WorkerPool:
             worker = _Worker(f"worker {index}", assignment)
             worker.start()
             self._workers.append(worker)
-            first_group, first_arm = first_group + num_groups, assignment.arms.stop
+            first_arm = assignment.arms.stop
         for worker in self._workers:
             started = worker.wait()
             if not started and worker.assignment.window:

@@ -25,20 +25,8 @@ STEP_SECONDS = _FRAME_SKIP / _FRAMES_PER_SECOND
 # Arguments of ALE's vectorized code that choose its threads; single environments lack them.
 THREAD_OPTIONS = ("num_threads", "thread_affinity_offset")
 
-# Arguments of `gymnasium.make` and `gymnasium.make_vec` that the preprocessing sets.
-_OWN_OPTIONS = (
-    "frameskip",
-    "obs_type",
-    "stack_num",
-    "reward_clipping",
-    "use_fire_reset",
-    "episodic_life",
-    "maxpool",
-    "grayscale",
-    "img_height",
-    "img_width",
-    "autoreset_mode",
-)
+# Further arguments of ALE's vectorized code that the preprocessing determines.
+_FIXED_OPTIONS = ("maxpool", "grayscale", "img_height", "img_width", "autoreset_mode")
 
 
 @dataclass(frozen=True)
@@ -111,7 +99,7 @@ def preprocessing_of(
     spec = gymnasium.spec(name.rpartition(":")[2])
     is_atari = str(spec.entry_point).startswith("ale_py.")
     if wanted and not is_atari:
-        raise ConfigurationError(f"atari_preprocessing=true: {spec.id} is no Atari environment")
+        raise ConfigurationError(f"atari_preprocessing=true: {spec.id} is not an Atari environment")
     if not is_atari or wanted is False:
         if terminal_on_life_loss:
             raise ConfigurationError(
@@ -124,10 +112,12 @@ def preprocessing_of(
                 "vectorization=sync or async"
             )
         return None
-    for option in _OWN_OPTIONS:
+    preprocessing = Preprocessing(terminal_on_life_loss and training)
+    own = preprocessing.wrapped_options() | preprocessing.vectorized_options()
+    for option in (*own, *_FIXED_OPTIONS):
         if option in options:
             raise ConfigurationError(
                 f"options.{option}: the preprocessing of Atari environments sets this argument; "
                 f"atari_preprocessing=false switches it off"
             )
-    return Preprocessing(terminal_on_life_loss and training)
+    return preprocessing

@@ -22,13 +22,7 @@ from torchrl_gpu.devices.host import compute_on_one_thread
 from torchrl_gpu.errors import ConfigurationError, one_line
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
-Autoreset = Literal["disabled", "same_step", "next_step"]
-
-_AUTORESET_MODES = {
-    "disabled": AutoresetMode.DISABLED,
-    "same_step": AutoresetMode.SAME_STEP,
-    "next_step": AutoresetMode.NEXT_STEP,
-}
+Autoreset = Literal["disabled", "same_step", "next_step"]  # in lower case, those of Gymnasium
 
 # Modules of environments that need further packages, and the extras that install them.
 _EXTRAS = {
@@ -169,14 +163,14 @@ def _arguments(
                     "vectorization=sync and async support every mode"
                 )
             arguments |= preprocessing.vectorized_options()
-            arguments["autoreset_mode"] = _AUTORESET_MODES[autoreset or "next_step"]
+            arguments["autoreset_mode"] = AutoresetMode[(autoreset or "next_step").upper()]
         return arguments
     if spec.entry_point is None:
         raise ConfigurationError(
             f"vectorization={vectorization}: {spec.id} supports vector_entry_point only"
         )
     # `Observations` makes the only copy.
-    mode = _AUTORESET_MODES[autoreset or "disabled"]
+    mode = AutoresetMode[(autoreset or "disabled").upper()]
     arguments["vector_kwargs"] = {"autoreset_mode": mode, "copy": False}
     wrappers: list[Callable[[gymnasium.Env], gymnasium.Env]] = []
     if preprocessing is not None:
@@ -210,13 +204,13 @@ class _WorkerDuties:
 
 def _check(vector: VectorEnv, env_id: str, autoreset: Autoreset | None, *, render: bool) -> None:
     """Check that an environment supports the requested autoreset mode and rendering."""
-    modes = {mode: name for name, mode in _AUTORESET_MODES.items()}
-    own = modes.get(vector.metadata.get("autoreset_mode"))
-    if own is None:
+    mode = vector.metadata.get("autoreset_mode")
+    if not isinstance(mode, AutoresetMode):
         raise ConfigurationError(
             f"name={env_id}: its vectorization lacks metadata['autoreset_mode']; use "
             f"vectorization=sync or async"
         )
+    own = mode.name.lower()
     if autoreset not in (None, own):
         raise ConfigurationError(
             f"autoreset={autoreset}: the vectorization of {env_id} supports only {own}; "

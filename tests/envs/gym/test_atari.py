@@ -216,7 +216,7 @@ def test_a_film_ignores_the_threads_of_the_vectorized_code(
             "atari_preprocessing=false: .* vectorization=sync or async",
         ),
         ({"vectorization": "vector_entry_point", "autoreset": "disabled"}, "autoreset=disabled"),
-        ({"name": "CartPole-v1", "atari_preprocessing": True}, "CartPole-v1 is no Atari"),
+        ({"name": "CartPole-v1", "atari_preprocessing": True}, "CartPole-v1 is not an Atari"),
         ({"name": "CartPole-v1", "terminal_on_life_loss": True}, "terminal_on_life_loss"),
     ],
 )
