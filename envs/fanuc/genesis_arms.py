@@ -98,11 +98,7 @@ class GenesisArms(Arms):
         """Do nothing: `step` simulates."""
 
     def step(self, action: Tensor, max_steps: int, success_radius: float) -> Judgement:
-        """Move all arms for one control period; see `Arms.step`.
-
-        A joint that the solver moves past a limit, for instance in a hard contact, is reset to the
-        limit, so that all states satisfy the data sheet.
-        """
+        """Move all arms within the limits of the data sheet: see `ArmSimulation.step`."""
         before, angles = self.distance, self.state[:, 0]
         goal = angles + action.clamp(-1.0, 1.0) * (SPEED_SHARE * self._farthest_step)
         goal = goal.clamp(self._lowest_goal, self._highest_goal)

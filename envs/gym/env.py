@@ -18,13 +18,7 @@ from envs.gym.atari import FRAME_STACK, STEP_SECONDS, preprocessing_of
 from envs.gym.episodes import episodes_of
 from envs.gym.observations import Observations
 from envs.gym.stacks import ImageStacks
-from envs.gym.vector import (
-    Autoreset,
-    Vectorization,
-    close_vector,
-    make_vector,
-    registered,
-)
+from envs.gym.vector import Autoreset, Vectorization, close_vector, make_vector, registered
 from envs.settings import Mode, NumEnvs, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.capabilities import Capabilities

@@ -21,15 +21,7 @@ from envs.lift_cube.scene import Scene
 from envs.lift_cube.simulation import STEP_SECONDS, Simulation, environment_memory
 from envs.lift_cube.starts import Draws, Starts, draw_sizes
 from envs.lift_cube.task import TERMS, Task, judge, measure
-from envs.settings import (
-    Device,
-    FrameStack,
-    MaxEpisodeSteps,
-    Mode,
-    NumEnvs,
-    Seed,
-    with_defaults,
-)
+from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities

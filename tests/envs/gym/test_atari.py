@@ -210,6 +210,7 @@ def test_a_film_ignores_the_threads_of_the_vectorized_code(
     ("settings", "reason"),
     [
         ({"options": {"frameskip": 4}}, r"options\.frameskip: .* atari_preprocessing=false"),
+        ({"options": {"noop_max": 5}}, r"options\.noop_max: the preprocessing .* sets"),
         ({"atari_preprocessing": False, "terminal_on_life_loss": True}, "terminal_on_life_loss"),
         (
             {"atari_preprocessing": False, "vectorization": "vector_entry_point"},
