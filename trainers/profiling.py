@@ -59,6 +59,7 @@ class Profile(Timers):
     """
 
     def __init__(self, counts: Counts, devices: Iterable[torch.device]) -> None:
+        super().__init__()
         self._counts = counts
         self._devices = [accelerator_of(device) for device in set(devices)]
         self._spent: dict[str, float] = dict.fromkeys(PARTS, 0.0)
@@ -137,6 +138,7 @@ class Trace(Timers):
     """
 
     def __init__(self, counts: Counts, steps: int, folder: Path) -> None:
+        super().__init__()
         self._counts = counts
         self._steps = steps
         self._folder = folder
