@@ -63,6 +63,7 @@ def test_agents_learn_the_same_and_continue_from_either_device(case: Case) -> No
     usual, preparing = case.make(**WITH_ALL_OPTIONS), case.make(**WITH_ALL_OPTIONS)
     with capabilities_of_directml():
         plain = case.make(**WITH_ALL_OPTIONS)
+        plain.update(make_batch(preparing))
     for first, second in ((usual, plain), (plain, usual)):
         second.load_training_state(copy.deepcopy(first.training_state()))
         for step in range(4):

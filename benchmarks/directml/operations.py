@@ -94,13 +94,11 @@ def _with_tensors(operation: OpOverload, args: tuple[Any, ...]) -> list[Any]:
     A mode receives the number of `tensor % 3` as a number, which composite kernels do not accept.
     """
     return [
-        torch.tensor(given) if isinstance(given, int | float) and _is_tensor(declared) else given
+        torch.tensor(given)
+        if isinstance(given, int | float) and isinstance(declared.type, torch.TensorType)
+        else given
         for given, declared in zip(args, operation._schema.arguments, strict=False)
     ]
-
-
-def _is_tensor(argument: Any) -> bool:
-    return isinstance(argument.type, torch.TensorType)
 
 
 @functools.cache

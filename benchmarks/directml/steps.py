@@ -51,7 +51,22 @@ def _without_warnings() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def capabilities_of_directml() -> Iterator[None]:
+    """Let the CPU have the capabilities of a DirectML device while agent and replay are built.
+
+    Target networks ask for them at their first update.
+    """
+    with (
+        patch.object(adam, "accelerator_of", DirectML),
+        patch.object(optimization, "accelerator_of", DirectML),
+        patch.object(sum_tree, "accelerator_of", DirectML),
+    ):
+        yield
+
+
 @_without_warnings()
+@capabilities_of_directml()
 def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any) -> Steps:
     """Return the operations of one step of an agent as it computes on a DirectML device.
 
@@ -60,10 +75,9 @@ def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any)
         actions: kind of the actions, one of those that the agent produces.
         **settings: settings of the agent; unknown ones are ignored.
     """
-    with capabilities_of_directml():
-        specs_of_agent = specs(NUM_ENVS, kind=actions)
-        agent = build_agent(agent_class, *specs_of_agent, **{**_SETTINGS, **settings})
-        experience = experience_of(agent, NUM_ENVS, CAPACITY, random_frames=0)
+    specs_of_agent = specs(NUM_ENVS, kind=actions)
+    agent = build_agent(agent_class, *specs_of_agent, **{**_SETTINGS, **settings})
+    experience = experience_of(agent, NUM_ENVS, CAPACITY, random_frames=0)
     updates = 0
     while True:
         steps = Steps(RecordedOperations(), RecordedOperations(), RecordedOperations())
@@ -82,14 +96,3 @@ def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any)
         updates += 1
         if updates == _UPDATES:
             return steps
-
-
-@contextmanager
-def capabilities_of_directml() -> Iterator[None]:
-    """Let the CPU have the capabilities of a DirectML device while agent and replay are built."""
-    with (
-        patch.object(adam, "accelerator_of", DirectML),
-        patch.object(optimization, "accelerator_of", DirectML),
-        patch.object(sum_tree, "accelerator_of", DirectML),
-    ):
-        yield
