@@ -8,12 +8,11 @@ import torch
 from benchmarks.fixture import ACTION_DIM
 from benchmarks.measuring import Samples
 from benchmarks.peers import __main__ as command
-from benchmarks.peers.jobs import CARTPOLE_PPO, RANDOM_PPO, SEAS_PPO, PPOTask, Side
+from benchmarks.peers.jobs import CARTPOLE_PPO, RANDOM_PPO, SEAS_PPO, WORKS, Job, PPOTask, Side
 from benchmarks.peers.libraries import LIBRARIES, builders_of
 from benchmarks.peers.plain_agents import PPO, SAC, Rollout
 from benchmarks.peers.processes import Worker
-from benchmarks.peers.report import print_work
-from benchmarks.peers.works import WORKS, Job, Result
+from benchmarks.peers.report import Result, print_work
 from torchrl_gpu.commands import call_with_arguments
 
 # Libraries that need no package of an extra.

@@ -36,11 +36,10 @@ from typing import Literal
 
 from benchmarks.fixture import Count
 from benchmarks.measuring import take_turns
-from benchmarks.peers.jobs import Side
+from benchmarks.peers.jobs import WORKS, Job, Side
 from benchmarks.peers.libraries import LIBRARIES, builders_of
 from benchmarks.peers.processes import Worker
-from benchmarks.peers.report import draw, print_work
-from benchmarks.peers.works import WORKS, Job, Result
+from benchmarks.peers.report import Result, draw, print_work
 from benchmarks.report import print_figures, print_machine, require
 from torchrl_gpu.commands import call_with_arguments
 

@@ -1,8 +1,9 @@
-"""Sizes, settings and types that the sides of a job share."""
+"""Jobs to measure, and the sizes, settings and types that their sides share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import gymnasium as gym
@@ -55,6 +56,41 @@ CARTPOLE_PPO = PPOTask(8, 32, 20, learning_rate=1e-3, gamma=0.98, gae_lambda=0.8
 # On 1,024 seas of marinenav: length of rollouts, epochs and minibatches of rsl_rl.
 SEAS_PPO = PPOTask(1_024, 24, 5, batch_size=1_024 * 24 // 4)
 
+
+class Job(NamedTuple):
+    """A job that several sides do.
+
+    Attributes:
+        name: name by which the libraries have their builders.
+        title: heading of its column.
+        units: number of units in each round.
+        rate: name of the rate, with the unit.
+    """
+
+    name: str
+    title: str
+    units: int
+    rate: str = "frames/s of training"
+
+
+_updates = partial(Job, rate="updates/s, replay sampling included")
+
+WORKS = {
+    "updates": (
+        _updates("updates_sac", "SAC", 30),
+        _updates("updates_ddpg", "DDPG", 40),
+        _updates("updates_dqn", "DQN", 60),
+        _updates("updates_iqn", "IQN", 6),
+        _updates("updates_ppo", "PPO", RANDOM_PPO.updates),
+    ),
+    "training": (
+        Job("training_sac", f"SAC {PENDULUM}", 150),
+        Job("training_ppo", f"PPO {CARTPOLE}", 8 * CARTPOLE_PPO.frames),
+    ),
+    # As many frames as lie between two checkpoints of this library, which writes one a round.
+    "seas": (Job("seas_ppo", "PPO marinenav, 1,024 seas", 4 * SEAS_PPO.frames),),
+}
+
 Build = Callable[[], Run]  # prepares a job of one side, which includes filling its replay
 
 
@@ -95,11 +131,8 @@ class RandomEnv(gym.Env):
     def reset(self, *, seed: int | None = None, options: object = None) -> tuple[object, dict]:
         """Return a random observation."""
         super().reset(seed=seed)
-        return self._observation(), {}
+        return self.np_random.standard_normal(OBSERVATION_DIM, dtype=np.float32), {}
 
     def step(self, action: object) -> tuple[object, float, bool, bool, dict]:
         """Return a random observation and no reward."""
-        return self._observation(), 0.0, False, False, {}
-
-    def _observation(self) -> object:
-        return self.np_random.standard_normal(OBSERVATION_DIM, dtype=np.float32)
+        return self.reset()[0], 0.0, False, False, {}

@@ -4,17 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.peers.jobs import Side
+from benchmarks.measuring import Samples
+from benchmarks.peers.jobs import Job, Side
 from benchmarks.peers.libraries import LIBRARIES
-from benchmarks.peers.works import Result
 from benchmarks.report import picture, print_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _OURS, _THEIRS = "tab:blue", "silver"
+
+
+class Result(NamedTuple):
+    """Rates of all sides of one job.
+
+    Attributes:
+        job: the job.
+        samples: units per second of each side.
+    """
+
+    job: Job
+    samples: Samples[Side]
+
+    @property
+    def sides(self) -> list[Side]:
+        """All sides."""
+        return list(self.samples.rates)
+
+    @property
+    def ours(self) -> list[Side]:
+        """The sides of this library."""
+        return [side for side in self.sides if side.is_ours]
+
+    @property
+    def others(self) -> list[Side]:
+        """The sides that this library is compared with."""
+        return [side for side in self.sides if not side.is_ours]
 
 
 def title(side: Side) -> str:

@@ -7,7 +7,6 @@ import pkgutil
 from functools import partial
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 
@@ -55,16 +54,8 @@ def _model(name: str, env: Any, **settings: Any) -> Any:
     return model
 
 
-def fill(replay: Any, is_discrete: bool) -> None:
-    """Fill a replay of Stable-Baselines3 with random transitions."""
-    batch = random_batch(jobs.STORED, is_discrete)
-    arrays = (x.unsqueeze(1).numpy() for x in batch)  # rows of one environment
-    for observation, action, reward, ended, after in zip(*arrays, strict=True):
-        replay.add(observation, after, action, reward[:, 0], ended[:, 0], [{}])
-
-
 def build_off_policy(name: str, is_discrete: bool, at_once: int = 1, **settings: Any) -> Run:
-    """Return a run of updates by `train`, `at_once` of them in each call.
+    """Return a run of updates with batches from a filled replay, `at_once` in each call of `train`.
 
     Args:
         name: class of the algorithm, `package:Class`.
@@ -74,7 +65,10 @@ def build_off_policy(name: str, is_discrete: bool, at_once: int = 1, **settings:
     """
     common = _DISCRETE if is_discrete else _OFF_POLICY
     model = _model(name, RandomEnv(is_discrete), **{**common, **settings})
-    fill(model.replay_buffer, is_discrete)
+    batch = random_batch(jobs.STORED, is_discrete)
+    arrays = (x.unsqueeze(1).numpy() for x in batch)  # rows of one environment
+    for observation, action, reward, ended, after in zip(*arrays, strict=True):
+        model.replay_buffer.add(observation, after, action, reward[:, 0], ended[:, 0], [{}])
     return times(partial(model.train, gradient_steps=at_once, batch_size=BATCH), at_once)
 
 
@@ -116,7 +110,7 @@ def build_ppo(name: str) -> Run:
 
 def build_training(name: str, task: str, num_envs: int, settings: dict[str, Any]) -> Run:
     """Return a run of frames of training in a Gymnasium environment."""
-    env = pkgutil.resolve_name(_MAKE_ENV)(lambda: gym.make(task), num_envs)
+    env = pkgutil.resolve_name(_MAKE_ENV)(task, num_envs)
     return partial(_model(name, env, **settings).learn, reset_num_timesteps=False)
 
 
