@@ -35,7 +35,7 @@ from benchmarks.fixture import (
     random_batch,
     specs,
 )
-from benchmarks.measuring import Call, take_turns, timed, times
+from benchmarks.measuring import take_turns, timed, times
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
@@ -62,45 +62,35 @@ class Mode(NamedTuple):
         return " ".join(word for word, holds in words.items() if holds)
 
 
-class Case(NamedTuple):
-    """An agent to measure, and the device."""
+def build(agent_class: type[Agent], device: torch.device) -> Agent:
+    """Return an agent with two hidden layers and otherwise default settings."""
+    torch.manual_seed(0)
+    see, act = specs(1, kind=kind_of(agent_class), device=device)
+    return build_agent(agent_class, see, act, hidden_sizes=HIDDEN, batch_size=BATCH)
 
-    agent_class: type[Agent]
-    device: torch.device
 
-    def build(self) -> Agent:
-        """Return an agent with two hidden layers and otherwise default settings."""
-        torch.manual_seed(0)
-        see, act = specs(1, kind=kind_of(self.agent_class), device=self.device)
-        return build_agent(self.agent_class, see, act, hidden_sizes=HIDDEN, batch_size=BATCH)
+def end(agent: Agent, execution: Execution) -> tuple[Tensor, Tensor]:
+    """Return all parameters of an agent, and those after 50 gradient steps."""
+    steps = [gradient_step(agent, random_batch(agent, BATCH), execution) for _ in range(5)]
+    start = nn.utils.parameters_to_vector(agent.parameters()).detach().clone()
+    torch.manual_seed(1)
+    for step in range(AGREEMENT_STEPS):
+        steps[step % len(steps)]()
+    return start, nn.utils.parameters_to_vector(agent.parameters()).detach()
 
-    def step(self, execution: Execution) -> Call:
-        """Return a function that does one gradient step of a new agent."""
-        agent = self.build()
-        return gradient_step(agent, random_batch(agent, BATCH), execution)
 
-    def end(self, execution: Execution) -> tuple[Tensor, Tensor]:
-        """Return all parameters of a new agent, and those after 50 gradient steps."""
-        agent = self.build()
-        steps = [gradient_step(agent, random_batch(agent, BATCH), execution) for _ in range(5)]
-        start = nn.utils.parameters_to_vector(agent.parameters()).detach().clone()
-        torch.manual_seed(1)
-        for step in range(AGREEMENT_STEPS):
-            steps[step % len(steps)]()
-        return start, nn.utils.parameters_to_vector(agent.parameters()).detach()
+def deviation(agent_class: type[Agent], device: torch.device, mode: Mode) -> float:
+    """Return the distance between the parameters that eager updates and those of a mode reach.
 
-    def deviation(self, mode: Mode) -> float:
-        """Return the distance between the parameters that eager updates and those of a mode reach.
-
-        Returns:
-            Norm of the difference divided by the norm of the change since the beginning.
-        """
-        torch._dynamo.reset()  # the same loss may be compiled with random numbers of the compiler
-        options = importlib.import_module("torch._inductor.config")
-        with options.patch(fallback_random=True):  # the random numbers of eager execution
-            start, eager = self.end(Execution(self.device))
-            _, other = self.end(Execution(self.device, "fp32", *mode))
-        return float((other - eager).norm() / (eager - start).norm())
+    Returns:
+        Norm of the difference divided by the norm of the change since the beginning.
+    """
+    torch._dynamo.reset()  # the same loss may be compiled with random numbers of the compiler
+    options = importlib.import_module("torch._inductor.config")
+    with options.patch(fallback_random=True):  # the random numbers of eager execution
+        start, eager = end(build(agent_class, device), Execution(device))
+        _, other = end(build(agent_class, device), Execution(device, "fp32", *mode))
+    return float((other - eager).norm() / (eager - start).norm())
 
 
 def measure(*, device: str = "auto", rounds: Count = 9) -> int:
@@ -128,18 +118,16 @@ def measure(*, device: str = "auto", rounds: Count = 9) -> int:
     captures: tuple[GraphMode, ...] = ("off", "on") if accelerator.graphs else ("off",)
     modes = [Mode(c, g) for g in captures for c in compilers]
     names = {f"{p} {m.name}".strip(): (p, *m) for m in modes for p in precisions}
-    cases = {
-        name: Case(agent_class, resolved) for name, agent_class in sorted(learning_agents().items())
-    }
+    agents = learning_agents()
     rows: list[list[str]] = []
     figures: dict[str, float] = {}
-    for agent, case in cases.items():
-        sides = {
-            name: timed(
-                times(case.step(Execution(resolved, *options))), STEPS, device=resolved, clock=clock
-            )
-            for name, options in names.items()
-        }
+    for agent, agent_class in agents.items():
+        sides = {}
+        for name, options in names.items():
+            learner = build(agent_class, resolved)
+            batch = random_batch(learner, BATCH)
+            step = gradient_step(learner, batch, Execution(resolved, *options))
+            sides[name] = timed(times(step), STEPS, device=resolved, clock=clock)
         samples = take_turns(sides, rounds)
         rates = {name: samples.rate(name) for name in names}
         best = max(rates.values()) / rates["fp32"]
@@ -153,8 +141,8 @@ def measure(*, device: str = "auto", rounds: Count = 9) -> int:
             "of the change of the parameters, fp32\n"
         )
         rows = []
-        for agent, case in cases.items():
-            shares = {mode.name: case.deviation(mode) for mode in others}
+        for agent, agent_class in agents.items():
+            shares = {mode.name: deviation(agent_class, resolved, mode) for mode in others}
             rows.append([agent, *(f"{share:.1e}" for share in shares.values())])
             for name, share in shares.items():
                 figures[f"{agent}_{name.replace(' ', '_')}_deviation"] = share

@@ -1,4 +1,4 @@
-"""What the benchmarks share: sizes, types of arguments, random data, agents and trainings."""
+"""Sizes, types of arguments, random data, agents and trainings that the benchmarks share."""
 
 from __future__ import annotations
 

@@ -13,11 +13,9 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
-
-from tensordict import TensorDictBase
 
 from benchmarks.fixture import Count
 from benchmarks.report import print_figures, print_machine, print_table
@@ -28,7 +26,7 @@ from envs.marinenav.baselines import (
     StraightToGoal,
 )
 from envs.marinenav.curriculum import PAPER_STAGES
-from envs.marinenav.evaluation import Results, evaluate
+from envs.marinenav.evaluation import Policy, Results, evaluate
 from envs.marinenav.scenario import draw_scenarios
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
@@ -53,8 +51,6 @@ REFERENCE: Final[dict[str, tuple[float, ...]]] = {
     "ddpg": (0.76, 0.62, 0.43, 0.25, 0.30, 0.25, 0.435, 24.49, 18.7, 30558.0),
     "dqn": (0.81, 0.52, 0.35, 0.25, 0.22, 0.16, 0.385, 22.97, 20.1, 30995.0),
 }
-
-Policy = Callable[[TensorDictBase], TensorDictBase]
 
 
 def scores(
