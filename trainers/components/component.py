@@ -30,7 +30,7 @@ PROVIDED = {
     "env": ("mode", "device", "seed"),
     "trainer": ("env", "agent", "folder", "evaluation_env", "config", "seed", "execution"),
     "evaluation": ("env", "limit"),
-    "demo": ("env", "policy", "device", "seed", "folder", "execution"),
+    "demo": ("env", "policy", "device", "seed", "folder"),
 }
 
 _KINDS: dict[str, tuple[type, ...]] = {"agent": (Agent, UntrainedAgent), "env": (EnvBase,)}

@@ -26,7 +26,7 @@ from torchrl_gpu.environments.captions import write_captions
 from torchrl_gpu.environments.environment import Environment, name_of
 from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution.execution import EAGER, Execution
+from torchrl_gpu.execution.execution import EAGER
 from trainers.evaluation.evaluation import Evaluation
 from trainers.metrics import EpisodeStatistics, read
 
@@ -68,7 +68,6 @@ def film(
     device: torch.device,
     folder: Path,
     *,
-    execution: Execution = EAGER,
     seed: int = 0,
     episodes: Annotated[int, Field(ge=1)] = 8,
     num_envs: Annotated[int, Field(ge=1, le=64)] = 1,
@@ -87,7 +86,6 @@ def film(
         policy: policy to film; it is left in eval mode.
         device: device of the policy.
         folder: folder of the film; it is created if necessary.
-        execution: executes the policy steps.
         seed: seed of the environment; equal seeds give equal films.
         episodes: number of consecutive episodes.
         num_envs: number of environments shown side by side; an episode ends when it has ended in
@@ -122,7 +120,7 @@ def film(
         with closing(writer):
             for number in range(1, episodes + 1):
                 image = None
-                for _ in filmed.play(policy, device, execution, steps_per_frame):
+                for _ in filmed.play(policy, device, steps_per_frame):
                     captions = [
                         f"episode {number}/{episodes}, {caption}" for caption in filmed.captions()
                     ]
@@ -218,11 +216,7 @@ class FilmedEpisodes:
 
     @torch.no_grad()
     def play(
-        self,
-        policy: TensorDictModuleBase,
-        device: torch.device,
-        execution: Execution,
-        steps_per_frame: float,
+        self, policy: TensorDictModuleBase, device: torch.device, steps_per_frame: float
     ) -> Iterator[None]:
         """Play one episode, and yield at each frame, the first and last state included.
 
@@ -235,7 +229,7 @@ class FilmedEpisodes:
         done, steps, frames = False, 0, 1
         while not done:
             seen = state.select(*self._robots.keys(policy.in_keys)).to(device)
-            execution.act(policy, self._robots.view(seen))
+            EAGER.act(policy, self._robots.view(seen))
             action = seen.select(self._robots.action_key).to(self._env.device)
             state = self._env.step(state.update(action))
             self.add(state)
