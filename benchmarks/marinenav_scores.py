@@ -32,8 +32,7 @@ from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
 from trainers.run import run
-from trainers.runs.layout import load_checkpoint
-from trainers.runs.policy_files import load_policy, save_policy
+from trainers.runs.policy_files import load_checkpoint, load_policy, save_policy
 
 PRETRAINED: Final = Path("pretrained/marinenav")
 AGENTS: Final = ("ac_iqn", "sac", "iqn", "ddpg", "dqn", "ppo", "rainbow")

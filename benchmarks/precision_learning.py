@@ -34,8 +34,7 @@ from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 from trainers.modes import RunOutcome
 from trainers.run import run
-from trainers.runs.layout import load_checkpoint
-from trainers.runs.policy_files import load_policy
+from trainers.runs.policy_files import load_checkpoint, load_policy
 
 EPISODES: Final = 100  # of the judge, at each level
 UNSEEN: Final = 1  # seed of the episodes that judge; runs draw theirs from other streams

@@ -22,8 +22,7 @@ from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from trainers.components.pairing import pair
 from trainers.run import settings_of
-from trainers.runs.layout import LAYOUT, identity, load_checkpoint
-from trainers.runs.policy_files import load_policy
+from trainers.runs.policy_files import LAYOUT, identity, load_checkpoint, load_policy
 
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
 

@@ -52,7 +52,7 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
         read.append(path)
         return load(path)
 
-    monkeypatch.setattr("trainers.runs.layout.load_state", load_state)
+    monkeypatch.setattr("trainers.runs.policy_files.load_state", load_state)
     resumed = run(f"checkpoint={outcome.folder}", "trainer.total_frames=96", "device=cpu", runs)
     assert resumed.folder == outcome.folder
     assert list(resumed.evaluations) == [96]

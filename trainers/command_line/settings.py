@@ -26,7 +26,7 @@ from trainers.components.component import PROVIDED, TARGET, Component, read_comp
 from trainers.components.pairing import capabilities_of, overlap_of
 from trainers.evaluation.evaluation import Evaluator
 from trainers.evaluation.film import film
-from trainers.runs.layout import check_trainable, load_checkpoint
+from trainers.runs.policy_files import check_trainable, load_checkpoint
 from trainers.training.trainer import TorchRLTrainer
 
 # Sections of the configuration whose schema is a function.

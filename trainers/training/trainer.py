@@ -29,8 +29,14 @@ from trainers.components.pairing import overlap_of
 from trainers.evaluation.evaluation import BorrowingEvaluator, Evaluation, Evaluator
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
 from trainers.profiling import Profile, Trace
-from trainers.runs.layout import LAYOUT, check_identity, check_trainable, identity, load_checkpoint
 from trainers.runs.loggers import LoggerName, MetricLogger
+from trainers.runs.policy_files import (
+    LAYOUT,
+    check_identity,
+    check_trainable,
+    identity,
+    load_checkpoint,
+)
 from trainers.training.experience import experience_of
 from trainers.training.progress import ProgressDisplay
 

@@ -13,7 +13,7 @@ from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.state_file import save_state
 from trainers.command_line.schema import GeneralSettings
 from trainers.components.choices import choices_of
-from trainers.runs.layout import LAYOUT
+from trainers.runs.policy_files import LAYOUT
 
 pytestmark = pytest.mark.directml
 

@@ -31,8 +31,7 @@ from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers import TrainedPolicy, load_policy
-from trainers.runs.layout import LAYOUT
-from trainers.runs.policy_files import restore_policy
+from trainers.runs.policy_files import LAYOUT, restore_policy
 from trainers.training.trainer import TorchRLTrainer
 
 BATCH = 6

@@ -17,7 +17,7 @@ from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers.metrics import read
-from trainers.runs.layout import LAYOUT, load_checkpoint
+from trainers.runs.policy_files import LAYOUT, load_checkpoint
 from trainers.training.trainer import TorchRLTrainer
 
 EPISODE = 12
