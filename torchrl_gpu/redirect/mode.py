@@ -58,8 +58,8 @@ class CudaRedirection(TorchFunctionMode):
             torch.device: self._device,
         }
         if not self._pins:
-            self._special[Tensor.pin_memory] = _unchanged
-            self._special[Tensor.is_pinned] = _false
+            self._special[Tensor.pin_memory] = lambda tensor, device=None: tensor
+            self._special[Tensor.is_pinned] = lambda tensor, device=None: False
         if accelerator_of(target).is_out_of_tree:
             self._special[Tensor.__reduce_ex__] = _pickled_on_host
         if target == _HOST:
@@ -158,11 +158,3 @@ def _pickled_on_host(tensor: Tensor, protocol: Any) -> Any:
     """Pickle a tensor as one of the host: `torch.load` refuses others with `weights_only`."""
     host = tensor.detach().cpu().requires_grad_(tensor.requires_grad)
     return host.__reduce_ex__(protocol)
-
-
-def _unchanged(tensor: Tensor, device: Any = None) -> Tensor:
-    return tensor
-
-
-def _false(tensor: Tensor, device: Any = None) -> bool:
-    return False

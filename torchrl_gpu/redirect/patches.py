@@ -7,8 +7,9 @@ import importlib
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -23,8 +24,6 @@ _CUDA_MODULES = ("torch.cuda", "torch.cuda.memory", "torch.cuda.random")
 # Torch switches a mode off while it handles a call. The backward pass is a call, and it runs hooks,
 # checkpointed modules and functions of the user.
 _ENGINE = "_engine_run_backward"
-
-_INHERITED = object()
 
 Patch = tuple[Any, str, Any]
 
@@ -69,17 +68,10 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
 @contextmanager
 def patched(table: list[Patch]) -> Iterator[None]:
     """Set all attributes of a table within the block, and restore them at its end."""
-    before = [(owner, name, vars(owner).get(name, _INHERITED)) for owner, name, _ in table]
-    try:
+    with ExitStack() as stack:
         for owner, name, value in table:
-            setattr(owner, name, value)
+            stack.enter_context(mock.patch.object(owner, name, value))
         yield
-    finally:
-        for owner, name, value in before:
-            if value is _INHERITED:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
 
 
 def _init(
