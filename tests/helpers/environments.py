@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import ClassVar
 
 import torch
 from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
+from torchrl.envs import EnvBase
 
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import Environment
+
+
+def trajectory(env: EnvBase, actions: Tensor, root: TensorDict | None = None) -> TensorDict:
+    """Return the transitions of a sequence of actions, from a root or from a reset."""
+    root = env.reset() if root is None else root
+    steps = []
+    for action in actions:
+        step, root = env.step_and_maybe_reset(root.set(env.action_key, action))
+        steps.append(step.clone())
+    return torch.stack(steps)
+
+
+def check_that_transitions_are_not_overwritten(
+    env: EnvBase, act: Callable[[TensorDictBase], TensorDictBase], steps: int
+) -> None:
+    """Check that later steps leave the returned transitions as they are."""
+    root, handed_out = env.reset(), []
+    for _ in range(steps):
+        transition, root = env.step_and_maybe_reset(act(root))
+        handed_out.append((transition, transition.clone()))
+    for tensordict, at_the_time in handed_out:
+        assert (tensordict == at_the_time).all()
 
 
 class SeededEnv(Environment):

@@ -12,6 +12,7 @@ from torchrl.envs import check_env_specs
 
 from envs.fanuc import FanucEnv
 from envs.fanuc.reward import ACTION_COST, PROGRESS_REWARD, STEP_COST, SUCCESS_REWARD
+from tests.helpers.environments import trajectory
 from torchrl_gpu.errors import ConfigurationError
 
 MakeEnv = Callable[..., FanucEnv]
@@ -26,17 +27,6 @@ def _act(env: FanucEnv, action: torch.Tensor, tensordict: TensorDict) -> TensorD
 def _random_actions(steps: int, num_envs: int, seed: int = 0) -> torch.Tensor:
     noise = torch.rand(steps, num_envs, 6, generator=torch.Generator().manual_seed(seed))
     return 2 * noise - 1
-
-
-def _trajectory(
-    env: FanucEnv, actions: torch.Tensor, start: TensorDict | None = None
-) -> TensorDict:
-    tensordict = env.reset() if start is None else start
-    steps = []
-    for action in actions:
-        step, tensordict = env.step_and_maybe_reset(tensordict.set("action", action))
-        steps.append(step.clone())
-    return torch.stack(steps)
 
 
 def _equal(first: TensorDict, second: TensorDict) -> bool:
@@ -65,7 +55,7 @@ def test_observations_stay_within_their_spec(make_env: MakeEnv) -> None:
     """Extreme actions, held until arms hit the floor, themselves and their limits."""
     env = make_env(num_envs=8, max_episode_steps=100)
     actions = _random_actions(12, 8).sign().repeat_interleave(25, 0)
-    steps = _trajectory(env, actions)
+    steps = trajectory(env, actions)
     for step in steps:
         assert env.observation_spec.is_in(step["next"].select("observation", "success"))
         assert env.reward_spec.is_in(step["next", "reward"])
@@ -142,7 +132,7 @@ def test_partial_reset_leaves_other_arms_unchanged(make_env: MakeEnv) -> None:
     disturbed, calm = make_env(num_envs=8), make_env(num_envs=8)
     actions = _random_actions(40, 8)
     for env in (disturbed, calm):
-        _trajectory(env, actions[:20])
+        trajectory(env, actions[:20])
     mask = torch.zeros(8, 1, dtype=torch.bool)
     mask[3] = True
     before = disturbed.observe()
@@ -150,15 +140,15 @@ def test_partial_reset_leaves_other_arms_unchanged(make_env: MakeEnv) -> None:
     others = ~mask.squeeze(-1)
     assert torch.equal(after["observation"][others], before["observation"][others])
     assert (after["observation"][3] != before["observation"][3]).any()
-    ours = _trajectory(disturbed, actions[20:], start=after)
-    theirs = _trajectory(calm, actions[20:], start=calm.observe())
+    ours = trajectory(disturbed, actions[20:], after)
+    theirs = trajectory(calm, actions[20:], calm.observe())
     assert _equal(ours["next"][:, others], theirs["next"][:, others])
     assert not torch.equal(ours["next", "observation"][:, 3], theirs["next", "observation"][:, 3])
 
 
 def test_reset_starts_new_episodes_at_rest(make_env: MakeEnv) -> None:
     env = make_env(num_envs=16, max_episode_steps=5)
-    _trajectory(env, _random_actions(4, 16))
+    trajectory(env, _random_actions(4, 16))
     env.reset()
     postures, targets = env.joint_positions, env.target
     assert (env.joint_velocities == 0).all()
@@ -174,8 +164,8 @@ def test_trajectory_does_not_depend_on_the_workers(
 ) -> None:
     actions = _random_actions(60, 12)
     common = {"num_envs": 12, "seed": 7, "max_episode_steps": 25}
-    first = _trajectory(make_env(**common, num_workers=2), actions)
-    assert _equal(_trajectory(make_env(**common, **settings), actions), first)
+    first = trajectory(make_env(**common, num_workers=2), actions)
+    assert _equal(trajectory(make_env(**common, **settings), actions), first)
 
 
 def test_seed_determines_starts_and_targets(make_env: MakeEnv) -> None:
@@ -193,14 +183,14 @@ def test_restored_state_reproduces_the_trajectory(make_env: MakeEnv) -> None:
     # Actions are held, so that some arms touch the floor when the state is saved.
     actions = _random_actions(12, 8).sign().repeat_interleave(10, 0)
     env = make_env(**settings)
-    _trajectory(env, actions[:55])
+    trajectory(env, actions[:55])
     state = env.state_dict()
-    carried_on = _trajectory(env, actions[55:], start=env.observe())
+    carried_on = trajectory(env, actions[55:], env.observe())
     other = make_env(**settings, seed=99)
     other.load_state_dict(state)
-    assert _equal(_trajectory(other, actions[55:], start=other.observe()), carried_on)
+    assert _equal(trajectory(other, actions[55:], other.observe()), carried_on)
     other.load_state_dict(state)
-    assert _equal(_trajectory(other, actions[55:], start=other.observe()), carried_on)
+    assert _equal(trajectory(other, actions[55:], other.observe()), carried_on)
 
 
 def test_state_has_only_tensors_and_plain_values(make_env: MakeEnv) -> None:

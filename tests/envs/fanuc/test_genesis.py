@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict
 from torchrl.envs import check_env_specs
 
 from envs.fanuc import FanucEnv
@@ -18,6 +17,7 @@ from envs.fanuc.genesis_arms import GenesisArms
 from envs.fanuc.kinematics import ForwardKinematics
 from envs.fanuc.observation import OBSERVATION_SIZE, ArmEncoder
 from envs.fanuc.simulation import ArmGroup
+from tests.helpers.environments import trajectory
 from torchrl_gpu.errors import ConfigurationError
 
 MakeEnv = Callable[..., FanucEnv]
@@ -28,14 +28,6 @@ def _actions(steps: int, hold: int = 1, seed: int = 0) -> torch.Tensor:
     noise = torch.rand(steps // hold, 8, 6, generator=torch.Generator().manual_seed(seed))
     actions = 2 * noise - 1
     return actions if hold == 1 else actions.sign().repeat_interleave(hold, 0)
-
-
-def _trajectory(env: FanucEnv, actions: torch.Tensor, root: TensorDict) -> TensorDict:
-    steps = []
-    for action in actions:
-        step, root = env.step_and_maybe_reset(root.set("action", action))
-        steps.append(step.clone())
-    return torch.stack(steps)
 
 
 def _random_postures(env: FanucEnv) -> torch.Tensor:
@@ -136,9 +128,9 @@ def test_arms_driven_into_the_floor_stay_above_it(genesis: FanucEnv) -> None:
 
 def test_partial_reset_leaves_other_arms_unchanged(genesis: FanucEnv) -> None:
     actions = _actions(24)
-    _trajectory(genesis, actions[:12], genesis.reset())
+    trajectory(genesis, actions[:12], genesis.reset())
     state, before = genesis.state_dict(), genesis.observe()
-    calm = _trajectory(genesis, actions[12:], before.clone())
+    calm = trajectory(genesis, actions[12:], before.clone())
     genesis.load_state_dict(state)
     mask = torch.zeros(8, 1, dtype=torch.bool)
     mask[3] = True
@@ -146,17 +138,17 @@ def test_partial_reset_leaves_other_arms_unchanged(genesis: FanucEnv) -> None:
     others = ~mask.squeeze(-1)
     assert torch.equal(after["observation"][others], before["observation"][others])
     assert (after["observation"][3] != before["observation"][3]).any()
-    disturbed = _trajectory(genesis, actions[12:], after)
+    disturbed = trajectory(genesis, actions[12:], after)
     assert (disturbed["next"][:, others] == calm["next"][:, others]).all()
 
 
 def test_restored_state_reproduces_the_trajectory(genesis: FanucEnv) -> None:
     actions = _actions(60, hold=10)
-    _trajectory(genesis, actions[:35], genesis.reset())
+    trajectory(genesis, actions[:35], genesis.reset())
     state = genesis.state_dict()
-    first = _trajectory(genesis, actions[35:], genesis.observe())
+    first = trajectory(genesis, actions[35:], genesis.observe())
     genesis.load_state_dict(state)
-    assert (_trajectory(genesis, actions[35:], genesis.observe()) == first).all()
+    assert (trajectory(genesis, actions[35:], genesis.observe()) == first).all()
 
 
 def test_picture_and_caption_show_the_arm(genesis: FanucEnv) -> None:

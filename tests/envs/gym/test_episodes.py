@@ -14,6 +14,7 @@ from torchrl.envs import EnvBase
 
 from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE, TIME_LIMIT
+from tests.helpers.environments import check_that_transitions_are_not_overwritten
 from torchrl_gpu.errors import ConfigurationError
 
 MODES = ("disabled", "same_step", "next_step")
@@ -229,12 +230,7 @@ def test_returned_tensors_are_not_overwritten(
 ) -> None:
     """The vector environment reuses its arrays."""
     env = make_gym("vector_entry_point", autoreset)
-    root, handed_out = env.reset(), []
-    for _ in range(20):
-        transition, root = env.step_and_maybe_reset(act(root))
-        handed_out.append((transition, transition.clone()))
-    for tensordict, at_the_time in handed_out:
-        assert (tensordict == at_the_time).all()
+    check_that_transitions_are_not_overwritten(env, act, 20)
 
 
 def test_dict_observations_keep_their_entries_at_the_end_of_an_episode() -> None:

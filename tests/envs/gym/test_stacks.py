@@ -18,6 +18,7 @@ from torchrl.envs.utils import check_env_specs
 from agents.dqn import DQN
 from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE
+from tests.helpers.environments import check_that_transitions_are_not_overwritten
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.specs import observation_spec
@@ -124,12 +125,7 @@ def test_a_reset_at_any_time_begins_new_stacks(make_gym: Callable[..., Gymnasium
 
 def test_returned_stacks_are_not_overwritten(make_gym: Callable[..., GymnasiumEnv]) -> None:
     env = make_gym(autoreset="same_step")
-    root, handed_out = env.reset(), []
-    for _ in range(12):
-        transition, root = env.step_and_maybe_reset(act(root))
-        handed_out.append((transition, transition.clone()))
-    for tensordict, at_the_time in handed_out:
-        assert (tensordict == at_the_time).all()
+    check_that_transitions_are_not_overwritten(env, act, 12)
 
 
 def test_an_environment_without_images_has_nothing_to_stack() -> None:

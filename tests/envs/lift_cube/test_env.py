@@ -14,17 +14,10 @@ from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.arm import PANDA
 from envs.lift_cube.control import damping_matrix, joint_changes
 from envs.lift_cube.simulation import Simulation
+from tests.helpers.environments import trajectory
 from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
-
-
-def _roll(env: LiftCubeEnv, actions: Tensor, root: TensorDict) -> TensorDict:
-    steps = []
-    for action in actions:
-        step, root = env.step_and_maybe_reset(root.set("action", action))
-        steps.append(step.clone())
-    return torch.stack(steps)
 
 
 def _random_actions(env: LiftCubeEnv, steps: int) -> Tensor:
@@ -51,15 +44,15 @@ def test_grip_point_follows_its_target(lift: LiftCubeEnv) -> None:
     action = torch.zeros(lift.num_envs, 4)
     action[:, 1] = torch.tensor([0.5, -0.5, 0.25, 0.0])
     before = lift.grip.clone()
-    _roll(lift, action.repeat(10, 1, 1), root)
-    _roll(lift, torch.zeros(10, lift.num_envs, 4), lift.observe())
+    trajectory(lift, action.repeat(10, 1, 1), root)
+    trajectory(lift, torch.zeros(10, lift.num_envs, 4), lift.observe())
     moved = lift.grip - before
     assert torch.allclose(moved[:, 1], 10 * 0.02 * action[:, 1], atol=0.01)
     assert moved[:, [0, 2]].abs().max() < 0.02
 
 
 def test_jacobian_is_that_of_the_simulator(lift: LiftCubeEnv) -> None:
-    _roll(lift, _random_actions(lift, 5), lift.reset())
+    trajectory(lift, _random_actions(lift, 5), lift.reset())
     simulation = lift.simulation
     scene, target = simulation.observe(), lift.grip + 0.01
     theirs = simulation.robot.get_jacobian(simulation.hand, torch.tensor(simulation.arm.grip_point))
@@ -75,7 +68,7 @@ def test_scene_is_that_of_the_getters_of_the_simulator(lift: LiftCubeEnv) -> Non
     root = lift.reset()
     actions = _random_actions(lift, 15)
     actions[:, :2, 3] = -1.0  # two grippers close around the cube
-    _roll(lift, actions, root)
+    trajectory(lift, actions, root)
     lift.curriculum = 0.25
     simulation = lift.simulation
     scene, robot, cube = simulation.observe(), simulation.robot, simulation.cube
@@ -102,7 +95,7 @@ def test_curriculum_starts_with_the_gripper_around_the_cube(lift: LiftCubeEnv) -
     close_and_lift = torch.zeros(40, lift.num_envs, 4)
     close_and_lift[:, :, 3] = -1.0
     close_and_lift[10:, :, 2] = 0.4
-    steps = _roll(lift, close_and_lift, root)
+    steps = trajectory(lift, close_and_lift, root)
     assert steps["next", "success"].any(0).all()
     lift.curriculum = 0.25
 
@@ -118,7 +111,7 @@ def test_evaluation_has_no_curriculum(lift: LiftCubeEnv) -> None:
 def test_partial_reset_changes_no_other_environment(lift: LiftCubeEnv) -> None:
     lift.set_mode("train")
     lift.curriculum = 1.0
-    _roll(lift, _random_actions(lift, 5), lift.reset())
+    trajectory(lift, _random_actions(lift, 5), lift.reset())
     before = lift.observe()["observation"].clone()
     mask = torch.tensor([[False], [True], [False], [False]])
     lift.reset(TensorDict({"_reset": mask}, [4]))
@@ -133,10 +126,10 @@ def test_partial_reset_changes_no_other_environment(lift: LiftCubeEnv) -> None:
 def test_episodes_end_one_by_one(lift: LiftCubeEnv) -> None:
     lift.set_mode("eval")
     root = lift.reset()
-    root = _roll(lift, torch.zeros(20, 4, 4), root)[-1]["next"].exclude("reward")
+    root = trajectory(lift, torch.zeros(20, 4, 4), root)[-1]["next"].exclude("reward")
     mask = torch.tensor([[True], [False], [False], [False]])
     root = lift.reset(root.set("_reset", mask))
-    steps = _roll(lift, torch.zeros(lift.max_episode_steps - 20, 4, 4), root)
+    steps = trajectory(lift, torch.zeros(lift.max_episode_steps - 20, 4, 4), root)
     truncated = steps["next", "truncated"][:, :, 0]
     assert not truncated[:, 0].any()
     assert truncated[-1, 1:].all()
@@ -146,7 +139,7 @@ def test_equal_seeds_give_equal_episodes(lift: LiftCubeEnv) -> None:
     episodes = []
     for _ in range(2):
         lift.set_seed(7)
-        episodes.append(_roll(lift, _random_actions(lift, 5), lift.reset()))
+        episodes.append(trajectory(lift, _random_actions(lift, 5), lift.reset()))
     first, second = episodes
     assert torch.equal(first["next", "observation"], second["next", "observation"])
 
@@ -155,19 +148,19 @@ def test_restored_state_continues_bit_for_bit(lift: LiftCubeEnv, tmp_path: Path)
     lift.set_mode("train")
     lift.reset()
     actions = _random_actions(lift, 40)
-    _roll(lift, actions[:20], lift.observe())
+    trajectory(lift, actions[:20], lift.observe())
     save_state(tmp_path / "state", lift.state_dict())
-    expected = _roll(lift, actions[20:], lift.observe())
+    expected = trajectory(lift, actions[20:], lift.observe())
     lift.reset()
     lift.load_state_dict(load_state(tmp_path / "state"))
-    repeated = _roll(lift, actions[20:], lift.observe())
+    repeated = trajectory(lift, actions[20:], lift.observe())
     for key in ("observation", "reward", "done"):
         assert torch.equal(repeated["next", key], expected["next", key]), key
 
 
 def test_terms_of_the_reward_are_metrics(lift: LiftCubeEnv) -> None:
     lift.metrics()
-    _roll(lift, _random_actions(lift, 3), lift.reset())
+    trajectory(lift, _random_actions(lift, 3), lift.reset())
     metrics = lift.metrics()
     names = ("reach", "floor", "grasp", "lifted", "high", "drop", "smooth")
     assert metrics.keys() == {f"reward/{name}" for name in names}

@@ -14,6 +14,7 @@ from torchrl.envs.utils import step_mdp
 
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
+from tests.helpers.environments import trajectory
 from tests.stand_in import count_host_reads
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.environments.robots import SharedPolicy
@@ -41,15 +42,6 @@ ALONE: dict[str, Any] = {
 def _random_actions(env: MarineNavEnv, steps: int, seed: int = 0) -> Tensor:
     shape = (steps, *env.action_spec["robots", "action"].shape)
     return 2.0 * torch.rand(shape, generator=torch.Generator().manual_seed(seed)) - 1.0
-
-
-def _trajectory(env: MarineNavEnv, actions: Tensor, now: TensorDict) -> TensorDict:
-    steps = []
-    for action in actions:
-        now["robots", "action"] = action
-        step, now = env.step_and_maybe_reset(now)
-        steps.append(step.clone())
-    return torch.stack(steps)
 
 
 def _full_ahead(env: MarineNavEnv, now: TensorDict) -> TensorDict:
@@ -82,7 +74,7 @@ def test_env_from_scenarios_satisfies_its_specs() -> None:
 def test_observations_and_rewards_stay_within_their_specs(normalize: bool) -> None:
     env = MarineNavEnv(num_envs=64, num_vortices=3, normalize=normalize, max_episode_steps=60)
     actions = _random_actions(env, 20).sign().repeat_interleave(6, 0)
-    steps = _trajectory(env, actions, env.reset())
+    steps = trajectory(env, actions, env.reset())
     after = steps["next"]
     assert after["done"].any()
     assert after["robots", "terminated"].any()
@@ -98,7 +90,7 @@ def test_observations_and_rewards_stay_within_their_specs(normalize: bool) -> No
 
 def test_automatic_reset_keeps_the_last_observation_in_next() -> None:
     env = MarineNavEnv(num_envs=4, max_episode_steps=3)
-    steps = _trajectory(env, torch.ones(7, 4, 5, 2), env.reset())
+    steps = trajectory(env, torch.ones(7, 4, 5, 2), env.reset())
     own, after = steps["robots", "observation"], steps["next", "robots"]
     ends = steps["next", "done"][:, 0, 0].tolist()
     assert ends == [False, False, True, False, False, True, False]
@@ -154,7 +146,7 @@ def test_inactive_robots_are_not_sensed() -> None:
 def test_time_limit_truncates_and_does_not_terminate() -> None:
     env = MarineNavEnv(num_envs=8, num_robots=2, num_obstacles=0, max_episode_steps=5)
     actions = torch.zeros(5, 8, 2, 2)
-    last = _trajectory(env, actions, env.reset())["next"][-1]
+    last = trajectory(env, actions, env.reset())["next"][-1]
     assert last["truncated"].all()
     assert last["robots", "truncated"].all()
     assert not last["terminated"].any()
@@ -176,7 +168,7 @@ def test_successive_episodes_differ() -> None:
 
 def test_partial_reset_leaves_other_seas_unchanged() -> None:
     env = MarineNavEnv(num_envs=5)
-    _trajectory(env, _random_actions(env, 6)[:, :5], env.reset())
+    trajectory(env, _random_actions(env, 6)[:, :5], env.reset())
     before, seen = env.state(), env.observe()
     mask = torch.zeros(5, 1, dtype=torch.bool)
     mask[2] = True
@@ -200,14 +192,14 @@ def test_restored_state_reproduces_the_trajectory(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"num_envs": 6, "num_vortices": 1, "max_episode_steps": 25}
     env = MarineNavEnv(**settings, seed=1)
     actions = _random_actions(env, 60)
-    _trajectory(env, actions[:20], env.reset())
+    trajectory(env, actions[:20], env.reset())
     now = env.observe()
     save_state(tmp_path / "env.safetensors", env.state_dict())
-    expected = _trajectory(env, actions[20:], now.clone())
+    expected = trajectory(env, actions[20:], now.clone())
     other = MarineNavEnv(**settings, seed=2)
     other.load_state_dict(load_state(tmp_path / "env.safetensors"))
     assert (other.observe() == now.exclude(("robots", "action"))).all()
-    assert (_trajectory(other, actions[20:], other.observe()) == expected).all()
+    assert (trajectory(other, actions[20:], other.observe()) == expected).all()
     with pytest.raises(ConfigurationError, match="does not fit this environment"):
         MarineNavEnv(num_envs=5).load_state_dict(env.state_dict())
 
