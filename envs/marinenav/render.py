@@ -24,6 +24,7 @@ Colour = tuple[int, int, int]
 Fill = tuple[int, ...]
 Point = tuple[float, float]
 
+SIZE: Final = 720  # pixels, width of an image
 MARGIN: Final = 4.0  # m of sea shown around the map
 SUPERSAMPLING: Final = 2
 ARROW_SPACING: Final = 3.5  # m between the arrows of the current
@@ -54,13 +55,9 @@ class SeaRenderer:
     Each robot's hull and goal ring share a colour. A thin circle marks its sensing range; a grey
     hull has collided. Where the collision regulations require a turn, a red wedge spans from the
     robot's course to the required course.
-
-    Args:
-        size: width and height of the image, in pixels.
     """
 
-    def __init__(self, size: int = 720) -> None:
-        self.size = size
+    def __init__(self) -> None:
         self._trails: dict[int, list[list[Point]]] = {}
         self._steps: dict[int, int] = {}
 
@@ -72,13 +69,13 @@ class SeaRenderer:
             index: index of the sea, or indices of several seas that are drawn in a grid.
 
         Returns:
-            Image `[H, W, 3]`, uint8, on the host.
+            Image `[720, 720, 3]`, uint8, on the host; less high for a grid with empty rows.
         """
         seas = [index] if isinstance(index, int) else list(index)
         chosen = torch.tensor(seas, device=episode.sea.steps.device)
         shown = to_host(pick(episode, chosen))
         rows, columns = grid(len(seas))
-        size = self.size // columns
+        size = SIZE // columns
         picture = Image.new("RGB", (size * columns, size * rows), DEEP)
         for slot, sea in enumerate(seas):
             chart = _Chart(size * SUPERSAMPLING)

@@ -227,14 +227,7 @@ class SeaEnv(Environment):
         return self._simulator.difficulty.metrics(self._state.frames)
 
     def render(self, index: int | Sequence[int] = 0) -> Tensor:
-        """Draw seas from above, north up; see `SeaRenderer`.
-
-        Args:
-            index: index of the sea, or indices of several seas that are drawn in a grid.
-
-        Returns:
-            Image `[720, 720, 3]`, uint8; less high for a grid with empty rows.
-        """
+        """Draw seas from above, north up: see `SeaRenderer.draw`."""
         return self._renderer.draw(self._state.now, index)
 
     def caption(self, index: int) -> str:

@@ -134,7 +134,10 @@ def _check(typed: Mapping[str, Any]) -> Settings:
     components = resolve_sizes(components, automatic, device, bytes_limit)
     names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
     _check_mode(general.mode, components["agent"].target, names["agent"], found)
-    _check_overlap(components, device)
+    if components["trainer"].settings.get("overlap"):
+        agent, env = components["agent"].target, components["env"]
+        env_can = capabilities_of(env, device).can_overlap
+        overlap_of(True, agent, env.target.__name__, env_can=env_can)
     execution = EAGER
     if general.mode == "train":
         execution = Execution(device, general.precision, general.compile, general.graphs)
@@ -185,14 +188,6 @@ def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> 
         raise ConfigurationError(f"agent={name} does not learn; use mode=demo or mode=eval")
     elif checkpoint is not None:
         raise ConfigurationError(f"agent={name} does not learn; leave out checkpoint={checkpoint}")
-
-
-def _check_overlap(components: Mapping[str, Component], device: torch.device) -> None:
-    """Refuse `trainer.overlap=true` if agent or environment cannot overlap."""
-    agent, env = components["agent"].target, components["env"]
-    if components["trainer"].settings.get("overlap"):
-        env_can = capabilities_of(env, device).can_overlap
-        overlap_of(True, agent, env.target.__name__, env_can=env_can)
 
 
 def _as_trained(

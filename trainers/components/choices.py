@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.resources
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -93,9 +92,8 @@ def learning_agents() -> dict[str, type[Agent]]:
 
 def class_of(group: str, choice: str) -> type:
     """Return the class of a choice of a config group."""
+    from hydra.utils import get_class
     from omegaconf import OmegaConf
 
     section = OmegaConf.load(_CONFIGS / group / f"{choice}.yaml")
-    module, _, name = OmegaConf.select(section, "_target_").rpartition(".")
-    target: type = getattr(importlib.import_module(module), name)
-    return target
+    return get_class(OmegaConf.select(section, "_target_"))
