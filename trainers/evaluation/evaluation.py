@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -194,13 +193,7 @@ class Evaluator:
             options: other arguments of `trainers.evaluate`.
         """
         episodes = self.episodes if episodes is None else episodes
-        with self._environment(episodes) as env:
-            return evaluate(env, policy, device, episodes=episodes, **options)
-
-    @contextmanager
-    def _environment(self, episodes: int) -> Iterator[EnvBase]:
-        """Lend the environment of one evaluation."""
-        yield self._env(episodes)
+        return evaluate(self._env(episodes), policy, device, episodes=episodes, **options)
 
     @property
     def env(self) -> EnvBase:
@@ -239,13 +232,13 @@ class BorrowingEvaluator(Evaluator):
         self._collector = collector
         self._begin_anew = begin_anew
 
-    @contextmanager
-    def _environment(self, episodes: int) -> Iterator[EnvBase]:
+    def evaluate(self, *arguments: Any, **options: Any) -> Evaluation:
+        """Evaluate in the training environment: see `Evaluator.evaluate`."""
         # A copy, because the environment keeps writing to the tensors of its state.
         state = copy.deepcopy(self._collector.state_dict())
         self.env.set_mode("eval")
         try:
-            yield self.env
+            return super().evaluate(*arguments, **options)
         finally:
             self.env.set_mode("train")
             if not self._collector.load_state_dict(state):

@@ -94,12 +94,10 @@ class _CsvSink:
         self._path = folder / "metrics.csv"
         self._columns = ["frames"]
         if self._path.exists():
-            header, rows, whole = self._read()
-            if header[:1] != ["frames"]:
+            self._columns, rows = self._read()
+            if self._columns[:1] != ["frames"]:
                 raise ConfigurationError(f"{self._path} is not a metrics file; move it away")
-            self._columns = header
-            if not whole:
-                self._rewrite(rows)
+            self._rewrite(rows)
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
         row = {name: repr(float(value)) for name, value in metrics.items()}
@@ -128,12 +126,11 @@ class _CsvSink:
     def close(self) -> None:
         pass
 
-    def _read(self) -> tuple[list[str], list[dict[str, str]], bool]:
-        """Return header, rows, and whether the last row is complete: a kill can truncate it."""
+    def _read(self) -> tuple[list[str], list[dict[str, str]]]:
+        """Return header and rows, without a last row that a kill has truncated."""
         lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-        complete = [line for line in lines if line.endswith("\n")]
-        reader = csv.DictReader(complete, restval="")
-        return list(reader.fieldnames or []), list(reader), len(complete) == len(lines)
+        reader = csv.DictReader([line for line in lines if line.endswith("\n")], restval="")
+        return list(reader.fieldnames or []), list(reader)
 
     def _rewrite(self, rows: Iterable[Mapping[str, str]]) -> None:
         header = {name: name for name in self._columns}
