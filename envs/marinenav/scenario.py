@@ -6,10 +6,10 @@ observations are ignored. No content of a file is executed.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -29,9 +29,6 @@ from envs.marinenav.placement import Contents, Size, begin_drafts, complete_draf
 from envs.marinenav.sea import Sea, put_to_sea
 from torchrl_gpu.checkpoints.files import reason, write_text
 from torchrl_gpu.errors import ConfigurationError
-
-FORMAT: Final = "marinenav scenarios"
-VERSION: Final = 1
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Pair = tuple[Finite, Finite]
@@ -95,26 +92,33 @@ class Scenario(_Lists):
     level: Annotated[int, Field(ge=0)] = 0
 
 
+class _File(BaseModel):
+    """Content of a file; recorded episodes of the reference environment have no version."""
+
+    format: Literal["marinenav scenarios"] = "marinenav scenarios"
+    version: Literal[1] = 1
+    episodes: Annotated[list[Scenario], Field(min_length=1)]
+
+
 def check_scenarios(episodes: Sequence[Mapping[str, Any] | Scenario]) -> list[Scenario]:
     """Return episodes as validated scenarios.
 
     Raises:
         ConfigurationError: there are no episodes, or one lacks a field or has an invalid one.
     """
-    if len(episodes) == 0:
-        raise ConfigurationError("scenarios: there are no episodes; at least one is needed")
-    checked = []
-    for number, episode in enumerate(episodes):
-        try:
-            checked.append(Scenario.model_validate(episode))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            place = ".".join(map(str, problem["loc"])) or "episode"
-            text = problem["msg"].removeprefix("Value error, ")
-            raise ConfigurationError(
-                f"scenarios: episode {number}: {place}: {text[0].lower()}{text[1:]}"
-            ) from None
-    return checked
+    with _one_line_errors("scenarios"):
+        return _File.model_validate({"episodes": episodes}).episodes
+
+
+@contextmanager
+def _one_line_errors(source: str) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        text = problem["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(f"{source}: {place or 'file'}: {text}") from None
 
 
 def to_sea(scenarios: Sequence[Scenario], dtype: torch.dtype, device: torch.device) -> Sea:
@@ -228,9 +232,7 @@ def save_scenarios(path: Path, scenarios: Sequence[Scenario]) -> None:
     Raises:
         ConfigurationError: the file cannot be written.
     """
-    episodes = [scenario.model_dump() for scenario in scenarios]
-    content = {"format": FORMAT, "version": VERSION, "episodes": episodes}
-    write_text(path, json.dumps(content))
+    write_text(path, _File(episodes=list(scenarios)).model_dump_json())
 
 
 def load_scenarios(path: Path) -> list[Scenario]:
@@ -241,17 +243,8 @@ def load_scenarios(path: Path) -> list[Scenario]:
             lacks a field or has an invalid one.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"cannot read scenarios {path}: {reason(error)}") from error
-    except ValueError as error:
-        raise ConfigurationError(f"scenarios {path}: the file is not JSON: {error}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("episodes"), list):
-        raise ConfigurationError(f'scenarios {path}: the file needs a list "episodes"')
-    format_, version = content.get("format", FORMAT), content.get("version", VERSION)
-    if (format_, version) != (FORMAT, VERSION):
-        raise ConfigurationError(
-            f"scenarios {path}: the format is {format_!r} version {version!r}, not {FORMAT!r} "
-            f"version {VERSION}"
-        )
-    return check_scenarios(content["episodes"])
+    with _one_line_errors(f"scenarios {path}"):
+        return _File.model_validate_json(text).episodes

@@ -109,12 +109,18 @@ def _without(key: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("{", "not JSON"),
-        ([], "episodes"),
-        ({"format": "marinenav scenarios", "version": 2, "episodes": []}, "version 2"),
-        ({"format": "other", "version": 1, "episodes": []}, "other"),
-        ({"episodes": []}, "no episodes"),
-        ({"episodes": [CROSSING, _without("goal")]}, "episode 1: goal"),
+        ("{", "Invalid JSON"),
+        ([], "should be an object"),
+        (
+            {"format": "marinenav scenarios", "version": 2, "episodes": []},
+            "version: Input",
+        ),
+        (
+            {"format": "other", "version": 1, "episodes": []},
+            "format: Input",
+        ),
+        ({"episodes": []}, "episodes: List should have at least 1 item"),
+        ({"episodes": [CROSSING, _without("goal")]}, "episodes.1.goal: Field required"),
         ({"episodes": [{**CROSSING, "num_robots": 3}]}, "start has 2 entries where 3"),
         ({"episodes": [{**CROSSING, "theta0": ["north", 0.0]}]}, "theta0.0"),
         (
