@@ -180,10 +180,7 @@ class EpisodeStatistics:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a saved state.
-
-        Args:
-            state: result of `state_dict`, on any device.
+        """Restore a result of `state_dict`, on any device.
 
         Raises:
             ConfigurationError: the state belongs to another number of environments.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -101,21 +100,12 @@ class Difficulty:
 def check_stages(stages: Sequence[Stage], size: Size) -> None:
     """Check that stages are in order, fit the tensors of a sea, and have room on the map.
 
-    Args:
-        stages: stages of a schedule.
-        size: maximum number of robots, vortices and obstacles per sea.
-
     Raises:
         ConfigurationError: one of these conditions does not hold.
     """
-    if not stages or stages[0].from_frame != 0:
-        raise ConfigurationError("schedule: the first stage must start at frame 0")
-    for former, stage in itertools.pairwise(stages):
-        if stage.from_frame <= former.from_frame:
-            raise ConfigurationError(
-                f"schedule: a stage from frame {stage.from_frame} cannot follow one from frame "
-                f"{former.from_frame}: the first frames must increase"
-            )
+    frames = [stage.from_frame for stage in stages]
+    if frames[:1] != [0] or frames != sorted(set(frames)):
+        raise ConfigurationError(f"schedule: first frames must increase from frame 0, not {frames}")
     for stage in stages:
         for kind, count, low, high in (
             ("robots", stage.robots, 1, size.robots),

@@ -125,14 +125,7 @@ class SeaRenderer:
 
 
 class _Chart:
-    """Square image of the map, on which shapes are drawn at positions in metres.
-
-    Args:
-        size: width and height of the image, in pixels.
-
-    Attributes:
-        image: the image.
-    """
+    """Square image of the map, `size` pixels wide, with shapes at positions in metres."""
 
     def __init__(self, size: int) -> None:
         self._scale = size / (MAP_SIZE + 2.0 * MARGIN)  # pixels per metre

@@ -35,10 +35,6 @@ def pair(env: EnvBase, agent: type[Agent] | type[UntrainedAgent]) -> Environment
     A discrete agent can act in a continuous environment that declares a table of discrete actions:
     the returned environment then applies the table.
 
-    Args:
-        env: environment to act in.
-        agent: class of the agent.
-
     Raises:
         ConfigurationError: the agent cannot act in this environment; the message lists the agents
             that learn and can.

@@ -181,11 +181,7 @@ class FilmedEpisodes:
         self._returns = torch.zeros(self._num_envs)
 
     def add(self, transition: TensorDictBase) -> None:
-        """Add one batched step.
-
-        Args:
-            transition: result of `env.step`.
-        """
+        """Add one batched step, the result of `env.step`."""
         transition = transition.select("next", "active", strict=False).cpu()
         after = transition["next"]
         # The robots of one environment share its return.

@@ -31,9 +31,6 @@ KEPT = ("layout", "agent_name", "interface", "config", "frames", "seconds")
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint or a policy file.
 
-    Args:
-        path: path of the file.
-
     Raises:
         ConfigurationError: the file cannot be read, see `load_state`, or has another layout.
     """
@@ -47,12 +44,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def identity(agent: Agent, env: Environment) -> dict[str, Any]:
-    """Return the class name of an agent, and what its policy reads and returns in an environment.
-
-    Args:
-        agent: agent that is saved.
-        env: environment in which it acts.
-    """
+    """Return the class name of an agent, and the interface of its policy in an environment."""
     interface = PolicyInterface.of(agent.observation_spec, agent.action_spec, env.capabilities)
     return {"agent_name": type(agent).__name__, "interface": interface.state_dict()}
 

@@ -9,11 +9,7 @@ from trainers.profiling import Profile
 
 
 def transfers(collector: BatchCollector) -> dict[str, dict[str, float]]:
-    """Return the copies and bytes of a batched step in each direction, as means over all steps.
-
-    Args:
-        collector: collector of the training.
-    """
+    """Return the copies and bytes of a batched step in each direction, as means over all steps."""
     steps = max(1, collector.steps)
     directions = {"to_device": collector.to_device, "to_host": collector.to_host}
     return {

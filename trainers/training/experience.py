@@ -77,12 +77,7 @@ class ReplayExperience:
         return self.replay.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
-        """Restore the replay buffer; without one, `random_frames` new steps come first.
-
-        Args:
-            state: result of `state_dict`.
-            stored: result of `stored`; None if it was not saved.
-        """
+        """Restore the replay buffer; if it was not saved, `random_frames` new steps come first."""
         if stored is not None:
             self.replay.load_state_dict(stored)
             # Updates of earlier frames stay as they were, even if the ratio is another one.
@@ -97,11 +92,7 @@ class ReplayExperience:
 
 
 class RolloutExperience:
-    """Experience of an on-policy agent: one rollout of the current policy at a time.
-
-    Args:
-        agent: agent that learns from the rollouts.
-    """
+    """Experience of an on-policy agent: one rollout of its current policy at a time."""
 
     random_frames = 0
 
