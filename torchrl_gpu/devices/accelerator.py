@@ -267,11 +267,13 @@ class Accelerator:
         return self.device.type == torch._C._get_privateuse1_backend_name()
 
     def _autocasts(self, dtype: torch.dtype) -> bool:
-        """Return whether autocast accepts a dtype, by entering it: it warns or raises otherwise."""
+        """Return whether operations run under autocast, by trying one."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # of a dtype that autocast refuses
             try:
+                one = torch.ones(1, 1, device=self.device)
                 with torch.autocast(self.device.type, dtype):
+                    one[one.argmax(0)] @ one
                     return torch.is_autocast_enabled(self.device.type)
             except (AssertionError, RuntimeError):
                 return False

@@ -35,15 +35,12 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
         target: device that replaces `cuda`.
         mode: function mode that threads started within the block receive.
     """
-    autocast = torch.amp.autocast_mode.autocast
+    accelerator = accelerator_of(target)
+    autocast, autocasts = torch.amp.autocast_mode.autocast, bool(accelerator.autocast_dtypes)
     scaler = torch.amp.grad_scaler.GradScaler
     serialization = torch.serialization
     table: list[Patch] = [
-        (
-            autocast,
-            "__init__",
-            _init(autocast.__init__, "device_type", target, _autocasts(target)),
-        ),
+        (autocast, "__init__", _init(autocast.__init__, "device_type", target, autocasts)),
         (scaler, "__init__", _init(scaler.__init__, "device", target, _scales(target))),
         (torch, "Generator", _generator(target)),
         (Tensor, "record_stream", lambda tensor, stream: None),  # a mode is asked too late
@@ -55,7 +52,7 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
             _restore(serialization.default_restore_location, target),
         ),
     ]
-    if accelerator_of(target).is_out_of_tree:
+    if accelerator.is_out_of_tree:
         load = _load(torch.load, target)
         table += [(owner, "load", load) for owner in (torch, serialization)]
     for name, function in cuda_functions(target).items():
@@ -90,20 +87,6 @@ def _init(
         init(*bound.args, **bound.kwargs)
 
     return init_redirected
-
-
-def _autocasts(target: torch.device) -> bool:
-    """Return whether operations of the target run under autocast, by trying one."""
-    dtypes = accelerator_of(target).autocast_dtypes
-    if not dtypes:
-        return False
-    one = torch.ones(1, 1, device=target)
-    try:
-        with torch.autocast(target.type, dtypes[0]):
-            one[one.argmax(0)] @ one
-    except (NotImplementedError, RuntimeError):
-        return False
-    return True
 
 
 def _scales(target: torch.device) -> bool:
