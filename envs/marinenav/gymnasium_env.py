@@ -11,11 +11,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from tensordict import TensorDictBase
 from torchrl.envs.utils import step_mdp
 
-from envs.marinenav.env import MAX_STEPS, MarineNavEnv
+from envs.marinenav.env import MarineNavEnv
 from envs.marinenav.physics import STEP_SECONDS
-from envs.marinenav.scale import Normalize
 from envs.marinenav.sea_env import GROUP
-from envs.settings import MaxEpisodeSteps
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.captions import write_captions
 
@@ -25,11 +23,10 @@ _OBSERVED = ("observation", "objects", "objects_mask")
 class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
     """Gymnasium interface of `MarineNavEnv` with one robot in one sea.
 
-    The arguments that are not listed here are those of `MarineNavEnv`.
-
     Args:
         discrete: actions are indices of the paper's 25 actions; False for two thrust rates.
         render_mode: `rgb_array` for images `[720, 720, 3]`, None for no images.
+        settings: settings of `MarineNavEnv`, except `num_envs`, `num_robots`, `dtype` and `device`.
 
     Raises:
         ConfigurationError: an argument is out of range, or the map has no room for the robot,
@@ -45,25 +42,12 @@ class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
     def __init__(
         self,
         *,
-        num_obstacles: int = 4,
-        num_vortices: int = 0,
-        min_start_goal_distance: float = 40.0,
-        noise: bool = True,
-        normalize: Normalize = True,
-        max_episode_steps: MaxEpisodeSteps = MAX_STEPS,
         discrete: bool = False,
         render_mode: Literal["rgb_array"] | None = None,
+        **settings: Any,
     ) -> None:
-        self.env = MarineNavEnv(
-            num_envs=1,
-            num_robots=1,
-            num_obstacles=num_obstacles,
-            num_vortices=num_vortices,
-            min_start_goal_distance=min_start_goal_distance,
-            noise=noise,
-            normalize=normalize,
-            max_episode_steps=max_episode_steps,
-        )
+        # The spaces of Gymnasium are those of one float32 vessel on the host.
+        self.env = MarineNavEnv(num_envs=1, num_robots=1, dtype="float32", device="cpu", **settings)
         self.render_mode = render_mode
         self._table = self.env.discrete_actions if discrete else None
         group = self.env.observation_spec[GROUP]

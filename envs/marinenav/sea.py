@@ -16,13 +16,7 @@ from envs.marinenav.colregs import give_way_angle
 from envs.marinenav.compiling import stored
 from envs.marinenav.noise import Noise, random_words, uniform
 from envs.marinenav.perception import View, collides, perceive, surroundings
-from envs.marinenav.physics import (
-    CIRCULATION,
-    CORE_RADIUS,
-    POSITION,
-    current,
-    sail,
-)
+from envs.marinenav.physics import CIRCULATION, CORE_RADIUS, POSITION, current, sail
 from envs.marinenav.placement import OBSTACLE_RADIUS, Draft
 
 GOAL_RADIUS: Final = 2.0  # m
