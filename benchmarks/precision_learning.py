@@ -105,7 +105,8 @@ def learn(
     """
     comparison = COMPARISONS[task]
     if agent not in comparison.agents:
-        raise ConfigurationError(f"agent={agent}: task={task} has {', '.join(comparison.agents)}")
+        known = ", ".join(comparison.agents)
+        raise ConfigurationError(f"agent={agent}: not measured on {task}; choose one of: {known}")
     print_machine()
     common = (f"agent={agent}", *comparison.settings, "device=cpu", "threads=1", f"runs={runs}")
     learned: dict[str, list[dict[str, float]]] = {"fp32": [], "bf16": []}
@@ -113,9 +114,11 @@ def learn(
     for seed in range(seeds):
         for precision, figures in learned.items():
             settings = comparison.half if precision == "bf16" else ()
-            outcome = carry_out(*common, *settings, f"seed={seed}")
-            figures.append(figures_of(outcome, comparison))
-            rows.append([f"{precision}, seed {seed}", *map("{:.1f}".format, figures[-1].values())])
+            found = figures_of(carry_out(*common, *settings, f"seed={seed}"), comparison)
+            figures.append(found)
+            rows.append(
+                [f"{precision}, seed {seed}", *(f"{value:.1f}" for value in found.values())]
+            )
     for precision, figures in learned.items():
         columns = zip(*(each.values() for each in figures), strict=True)
         rows.append([f"{precision}, mean (deviation)", *map(_spread, columns)])

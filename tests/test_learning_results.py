@@ -126,5 +126,5 @@ def test_checkpoints_on_marinenav_are_judged_on_unseen_episodes(
 
 
 def test_precision_learning_refuses_an_agent_that_is_not_measured() -> None:
-    with pytest.raises(ConfigurationError, match="agent=ddpg: task=fanuc has sac"):
+    with pytest.raises(ConfigurationError, match="agent=ddpg: not measured on fanuc"):
         precision_learning.learn(task="fanuc", agent="ddpg")
