@@ -11,7 +11,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
-from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
+from torchrl.data import Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase, VecGymEnvTransform
 
 from torchrl_gpu.environments.bookkeeping import (
@@ -113,22 +113,13 @@ class AdaptedEnvironment(EnvironmentView):
     def _make_specs(self) -> None:
         acting = self._shapes[self._action_path[:-1]][:-1]
         self.observation_spec = self._spec({r.path: r.spec for r in self._readers})
-        self.full_action_spec = self._spec(
-            {
-                self._action_path: action_spec_of(
-                    self._inner_action, acting, self._dimensions + len(acting) - 1
-                )
-            }
-        )
-        self.full_reward_spec = self._spec(
-            {self._reward_path: Unbounded((*acting, 1), device=self.device)}
-        )
+        action = action_spec_of(self._inner_action, acting, self._dimensions + len(acting) - 1)
+        self.full_action_spec = self._spec({self._action_path: action})
+        reward = Unbounded((*acting, 1), device=self.device)
+        self.full_reward_spec = self._spec({self._reward_path: reward})
+        flags = {path: self._spec_of_flag(*shape[1:]) for path, shape in self._shapes.items()}
         self.full_done_spec = self._spec(
-            {
-                (*path, name): Categorical(2, shape, self.device, torch.bool)
-                for path, shape in self._shapes.items()
-                for name in DONE_NAMES
-            }
+            {(*path, name): flag for path, flag in flags.items() for name in DONE_NAMES}
         )
 
     def _spec(self, leaves: Mapping[Path, TensorSpec]) -> Composite:
