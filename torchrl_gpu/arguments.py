@@ -46,6 +46,9 @@ class CheckedFields:
     Each derived class is a dataclass with keyword arguments, which `checked` checks. It inherits
     the attributes of its bases and may state other defaults and types for them. An annotated
     attribute that is not an argument is a `ClassVar` or `field(init=False)`.
+
+    An argument whose default is an instance of such a class is a component with settings, as in
+    `agent.encoder.channels`: those of the class of the instance unless `_target_` names another.
     """
 
     def __init_subclass__(cls) -> None:
@@ -78,14 +81,6 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
         return function(*bound.args, **bound.kwargs)
 
     return wrapper
-
-
-class Configurable(CheckedFields):
-    """Base of components that are settings of another component, as in `agent.encoder.channels`.
-
-    A constructor that takes such a component has an instance as the default of the argument. The
-    settings apply to the class of that instance unless `_target_` names another class.
-    """
 
 
 def check_value(function: Callable[..., Any], name: str, value: Any, prefix: str = "") -> Any:

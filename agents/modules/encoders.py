@@ -15,7 +15,7 @@ from torchrl.data import Composite, TensorSpec
 from agents.modules.augmentation import RandomShift
 from agents.modules.pixels import Convolutions, PixelEncoder, check_channels
 from torchrl_gpu.acting.policy import Observations
-from torchrl_gpu.arguments import Configurable
+from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.environments.environment import mask_of
 from torchrl_gpu.errors import ConfigurationError
 
@@ -41,7 +41,7 @@ class Encoder(nn.Module, ABC):
         """
 
 
-class EncoderFactory(Configurable, ABC):
+class EncoderFactory(CheckedFields, ABC):
     """Builds the encoders of an agent's networks: the component `agent.encoder`.
 
     Derive from it to write your own: its annotated attributes are the settings of

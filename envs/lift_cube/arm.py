@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from torchrl_gpu.arguments import Configurable
+from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.errors import ConfigurationError
 
 Pair = tuple[str, str]
@@ -16,7 +16,7 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
-class Arm(Configurable):
+class Arm(CheckedFields):
     """An arm with a gripper of two fingers; the defaults describe the Franka Panda of Genesis.
 
     Args:

@@ -10,7 +10,7 @@ import torch
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from torchrl_gpu.arguments import Configurable
+from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.errors import ConfigurationError
 
 
@@ -35,7 +35,7 @@ _OVERVIEW_SIZE = (640, 480)
 _OVERVIEW = {"pos": (1.3, -0.9, 0.8), "lookat": (0.4, 0.0, 0.2), "fov": 40}
 
 
-class WristCamera(Configurable):
+class WristCamera(CheckedFields):
     """Camera mounted on the hand, looking at the finger tips.
 
     Args:

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from torchrl_gpu.arguments import Configurable, descriptions_of, parameters_of
+from torchrl_gpu.arguments import CheckedFields, descriptions_of, parameters_of
 from trainers.command_line.schema import GeneralSettings
 from trainers.command_line.settings import SECTIONS
 from trainers.command_line.sizes import AUTOMATIC
@@ -92,7 +92,7 @@ def _settings_text(group: str, component: Callable[..., Any]) -> str:
         default = parameter.default
         if default is inspect.Parameter.empty:
             shown: Any = "required"
-        elif isinstance(default, Configurable):
+        elif isinstance(default, CheckedFields):
             shown = f"settings below; your own class: {prefix}{name}._target_=package.Class"
         else:
             shown = list(default) if isinstance(default, tuple) else default

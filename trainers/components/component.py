@@ -14,7 +14,7 @@ from torchrl.envs import EnvBase
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import (
-    Configurable,
+    CheckedFields,
     annotations_of,
     check_settings,
     constructor_of,
@@ -154,7 +154,7 @@ def parts_of(target: type) -> dict[str, tuple[type, type]]:
     defaults = {
         name: parameter.default
         for name, parameter in parameters_of(target).items()
-        if isinstance(parameter.default, Configurable)
+        if isinstance(parameter.default, CheckedFields)
     }
     hints = annotations_of(constructor_of(target), include_extras=False) if defaults else {}
     return {name: (type(default), hints[name]) for name, default in defaults.items()}
