@@ -62,8 +62,9 @@ class Agent(CheckedFields, nn.Module, ABC):
         processes: processes that train the agent together, see `join`.
 
     Raises:
-        ConfigurationError: a hyperparameter is out of range, the agent cannot produce actions of
-            this kind or read these observations, or an observation has the name of an added entry.
+        ConfigurationError: a hyperparameter is out of range, two of them exclude each other, the
+            agent cannot produce actions of this kind or read these observations, or an observation
+            has the name of an added entry.
     """
 
     actions: ClassVar[frozenset[ActionKind]]

@@ -71,10 +71,6 @@ class PPO(OnPolicyAgent):
             return.
         normalize_advantages: normalize advantages to mean 0 and variance 1 in each batch.
         log_std_init: initial logarithm of the standard deviation of continuous actions in [-1, 1].
-
-    Raises:
-        ConfigurationError: a hyperparameter is out of range, two of them exclude each other, or a
-            spec is not supported.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous", "discrete"})

@@ -11,12 +11,12 @@ import math
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from agents import hyperparameters as hp
 from agents.base import OffPolicyAgent
-from agents.modules import tanh_normal
 from agents.modules.categorical_values import CategoricalValues
 from agents.modules.networks import Critics, EncodedMLP, frozen
 from agents.modules.optimization import TargetNetwork
@@ -25,6 +25,9 @@ from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.adam import adam
 from torchrl_gpu.execution.learner import Losses
+
+# Bounds of the log standard deviation of actions before tanh.
+_LOG_STD_MIN, _LOG_STD_MAX = -5.0, 2.0
 
 
 class SAC(OffPolicyAgent):
@@ -169,16 +172,47 @@ class SAC(OffPolicyAgent):
 
 
 class TanhNormalActor(EncodedMLP):
-    """A network that outputs the mean and log standard deviation of a tanh-normal distribution.
+    """A network that outputs a normal distribution, whose samples tanh squashes into [-1, 1].
 
     `outputs` is twice the number of action dimensions.
     """
 
+    def distribution(self, observation: Observations) -> tuple[Tensor, Tensor]:
+        """Return mean and log standard deviation before tanh, `[*B, action_dim]` each."""
+        mean, log_std = self(observation).chunk(2, dim=-1)
+        return mean, log_std.clamp(_LOG_STD_MIN, _LOG_STD_MAX)
+
     def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return actions `[*B, action_dim]` in [-1, 1]."""
-        mean, log_std = tanh_normal.split(self(observation))
-        return mean.tanh() if deterministic else tanh_normal.draw(mean, log_std)
+        mean, log_std = self.distribution(observation)
+        if deterministic:
+            return mean.tanh()
+        return torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)).tanh()
 
     def sample(self, observation: Observations) -> tuple[Tensor, Tensor]:
         """Return actions `[B, action_dim]` and log-probabilities `[B, 1]`, both with gradient."""
-        return tanh_normal.sample(*tanh_normal.split(self(observation)))
+        return sample_tanh_normal(*self.distribution(observation))
+
+
+def sample_tanh_normal(mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw actions from a squashed normal distribution, with their log-probabilities.
+
+    The distributions of TorchRL and PyTorch read values back to the host; this function does not.
+
+    Args:
+        mean: mean before tanh, `[*B, D]`.
+        log_std: log standard deviation before tanh, `[*B, D]`.
+
+    Returns:
+        action `[*B, D]` in [-1, 1] and its log-probability `[*B, 1]`, both with gradient
+        (appendix C).
+    """
+    noise = torch.randn_like(mean)
+    # u = mean + std * noise
+    pre_tanh = torch.addcmul(mean, log_std.exp(), noise)
+    # log N(u) = -noise^2 / 2 - log std - log(2 pi) / 2
+    log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2.0 * math.pi)
+    # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u)), which stays finite
+    log_derivative = 2.0 * (math.log(2.0) - pre_tanh - F.softplus(-2.0 * pre_tanh))
+    # log pi(a) = sum_i log N(u_i) - log(1 - tanh(u_i)^2)
+    return pre_tanh.tanh(), (log_normal - log_derivative).sum(dim=-1, keepdim=True)
