@@ -18,7 +18,7 @@ from agents import hyperparameters as hp
 from agents.base import OffPolicyAgent
 from agents.modules.encoders import Encoder
 from agents.modules.networks import Critics, DeterministicActor, frozen
-from agents.modules.optimization import TargetNetwork, parameter_groups
+from agents.modules.target_network import TargetNetwork
 from torchrl_gpu.acting.exploration import Exploration, GaussianNoise, MixedNoise
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.environments.specs import ActionKind
@@ -73,7 +73,10 @@ class DDPG(OffPolicyAgent):
         self.critic = self.build_critic(critic_encoder, action_dim)
         self.target_critic = TargetNetwork(self.critic, self.target_rate, self.target_period)
         self.to(self.device)
-        groups = parameter_groups(self.actor, self.critic)
+        # The critic trains an encoder that both share.
+        critic = dict.fromkeys(self.critic.parameters())
+        actor = [parameter for parameter in self.actor.parameters() if parameter not in critic]
+        groups = [{"params": actor}, {"params": list(critic)}]
         self.optimizer = adam(groups, self.learning_rate, self.device)
 
     def build_critic(self, encoder: Encoder, action_dim: int) -> nn.Module:

@@ -16,10 +16,10 @@ from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from agents import hyperparameters as hp
+from agents.dqn import ValueBasedAgent
 from agents.modules.encoders import Encoder
 from agents.modules.networks import mlp
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
-from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.execution.learner import Losses
 

@@ -15,11 +15,11 @@ from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from agents import hyperparameters as hp
+from agents.dqn import ValueBasedAgent
 from agents.modules.categorical_values import CategoricalValues, divergence
 from agents.modules.encoders import Encoder
 from agents.modules.networks import mlp
 from agents.modules.noisy import NoisyMLP
-from agents.modules.value_based import ValueBasedAgent
 from torchrl_gpu.acting.exploration import Exploration
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.acting.schedules import LinearSchedule

@@ -19,7 +19,7 @@ from agents import hyperparameters as hp
 from agents.base import OffPolicyAgent
 from agents.modules.categorical_values import CategoricalValues
 from agents.modules.networks import Critics, EncodedMLP, frozen
-from agents.modules.optimization import TargetNetwork
+from agents.modules.target_network import TargetNetwork
 from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.environments.specs import ActionKind

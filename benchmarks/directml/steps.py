@@ -11,7 +11,7 @@ from unittest.mock import patch
 import torch
 
 from agents.base import Agent
-from agents.modules import optimization
+from agents.modules import target_network
 from benchmarks.directml.operations import RecordedOperations
 from benchmarks.fixture import build_agent, random_transitions, specs
 from torchrl_gpu.devices.kinds import DirectML
@@ -59,7 +59,7 @@ def capabilities_of_directml() -> Iterator[None]:
     """
     with (
         patch.object(adam, "accelerator_of", DirectML),
-        patch.object(optimization, "accelerator_of", DirectML),
+        patch.object(target_network, "accelerator_of", DirectML),
         patch.object(sum_tree, "accelerator_of", DirectML),
     ):
         yield

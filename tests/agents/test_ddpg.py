@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from agents import ACIQN, DDPG
+from agents.modules.encoders import ObservationEncoderFactory
 from tests.helpers.agents import CPU, make_batch, small_specs
 
 
@@ -44,3 +45,12 @@ def test_only_the_penalty_moves_a_saturated_actor(kind: type[DDPG | ACIQN], pena
                 agent.update(batch)
         after = agent.actor.raw(batch).mean()
     assert after < before - 0.01 if penalty else after == before
+
+
+def test_the_critic_trains_a_shared_encoder() -> None:
+    encoder = ObservationEncoderFactory(vector_features=8, shared=True)
+    agent = make(encoder=encoder)
+    actor, critic = (set(group["params"]) for group in agent.optimizer.param_groups)
+    assert actor.isdisjoint(critic)
+    assert critic == set(agent.critic.parameters())
+    assert actor | critic == {p for p in agent.parameters() if p.requires_grad}

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from agents import SAC
 from agents.base import Agent, OffPolicyAgent
 from agents.ddpg import DDPG
+from agents.dqn import ValueBasedAgent
 from agents.modules.encoders import ObservationEncoderFactory
-from agents.modules.value_based import ValueBasedAgent
 from tests.helpers.agents import (
     BATCH,
     OBSERVATION,

@@ -4,21 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from agents.modules import optimization
-from agents.modules.optimization import TargetNetwork, parameter_groups
+from agents.modules import target_network
+from agents.modules.target_network import TargetNetwork
 from torchrl_gpu.devices.kinds import DirectML, accelerator_of
 
 pytestmark = pytest.mark.directml
 
 CPU = torch.device("cpu")
-
-
-def test_a_shared_parameter_is_in_one_group_once() -> None:
-    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
-    both = nn.Sequential(first, second)
-    groups = [group["params"] for group in parameter_groups(both, second)]
-    assert [len(group) for group in groups] == [2, 2]
-    assert groups[1][0] is second.weight
 
 
 @pytest.mark.parametrize(("rate", "period"), [(0.1, 1), (1.0, 1), (1.0, 3), (0.25, 2)])
@@ -27,7 +19,7 @@ def test_target_network_without_lerp_follows_as_with_it(
 ) -> None:
     networks = []
     for kind in (accelerator_of, DirectML):
-        monkeypatch.setattr(optimization, "accelerator_of", kind)
+        monkeypatch.setattr(target_network, "accelerator_of", kind)
         torch.manual_seed(0)
         online = nn.Linear(3, 2)
         networks.append((online, TargetNetwork(online, rate, period)))

@@ -1,4 +1,4 @@
-"""Parameter groups of optimizers, and target networks."""
+"""Target networks, which follow the networks that learn."""
 
 from __future__ import annotations
 
@@ -10,18 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from torchrl_gpu.devices.kinds import accelerator_of
-
-
-def parameter_groups(*networks: nn.Module) -> list[dict[str, Any]]:
-    """Return one parameter group of an optimizer for each network.
-
-    A parameter that several networks share belongs to the last of them.
-    """
-    owners = {p: index for index, network in enumerate(networks) for p in network.parameters()}
-    return [
-        {"params": [parameter for parameter, owner in owners.items() if owner == index]}
-        for index in range(len(networks))
-    ]
 
 
 class TargetNetwork(nn.Module):
@@ -47,6 +35,7 @@ class TargetNetwork(nn.Module):
         self._online = (online,)
         self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+        self._lerp = accelerator_of(self.updates.device).lerp
 
     def forward(self, *inputs: Any) -> Any:
         """Return the output of the copy."""
@@ -58,7 +47,6 @@ class TargetNetwork(nn.Module):
         if self._pairs is None:
             (online,) = self._online
             self._pairs = list(self.network.parameters()), list(online.parameters())
-            self._lerp = accelerator_of(self.updates.device).lerp
         targets, originals = self._pairs
         if self.period == 1:
             if self._lerp:
@@ -80,4 +68,5 @@ class TargetNetwork(nn.Module):
         """Drop the cached parameters, because a move to a device may replace them."""
         super()._apply(fn, recurse)
         self._pairs = None
+        self._lerp = accelerator_of(self.updates.device).lerp
         return self
