@@ -92,11 +92,7 @@ class QuantileCritic(nn.Module):
     """
 
     def __init__(
-        self,
-        encoder: Encoder,
-        action_dim: int,
-        hidden_sizes: Sequence[int],
-        cosines: int,
+        self, encoder: Encoder, action_dim: int, hidden_sizes: Sequence[int], cosines: int
     ) -> None:
         super().__init__()
         first, second, *rest = hidden_sizes

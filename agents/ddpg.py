@@ -69,7 +69,12 @@ class DDPG(OffPolicyAgent):
         action_dim = self.action_spec.shape[-1]
         self.actor = DeterministicActor(actor_encoder, action_dim, self.hidden_sizes)
         self.target_actor = TargetNetwork(self.actor, self.target_rate, self.target_period)
-        self.policy = self.build_policy(self.actor, self.build_exploration())
+        noise: Exploration = GaussianNoise(
+            LinearSchedule(self.noise_start, self.noise_end, self.noise_frames)
+        )
+        if self.noise_range is not None:
+            noise = MixedNoise(*self.noise_range)
+        self.policy = self.build_policy(self.actor, noise)
         self.critic = self.build_critic(critic_encoder, action_dim)
         self.target_critic = TargetNetwork(self.critic, self.target_rate, self.target_period)
         self.to(self.device)
@@ -82,12 +87,6 @@ class DDPG(OffPolicyAgent):
     def build_critic(self, encoder: Encoder, action_dim: int) -> nn.Module:
         """Return a new critic of actions in [-1, 1]."""
         return Critics(encoder, action_dim, self.hidden_sizes, members=1)
-
-    def build_exploration(self) -> Exploration:
-        """Return the noise that the policy adds to its actions."""
-        if self.noise_range is not None:
-            return MixedNoise(*self.noise_range)
-        return GaussianNoise(LinearSchedule(self.noise_start, self.noise_end, self.noise_frames))
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/critic` and `loss/actor`, and the mean value."""

@@ -162,7 +162,7 @@ class JoinedEncoder(Encoder):
         # The only observation, where it passes unchanged: the calls of modules that do nothing take
         # 2 % of a step of 64 environments with two layers of 256.
         (key, part), *others = parts.items()
-        is_vector = not others and isinstance(part, VectorEncoder) and part.is_unchanged
+        is_vector = not others and isinstance(part, VectorEncoder) and len(part) == 0
         self._vector = key if is_vector else None
 
     def forward(self, observation: Observations) -> Tensor:
@@ -195,8 +195,8 @@ class DetachedEncoder(Encoder):
         return features
 
 
-class VectorEncoder(nn.Module):
-    """Passes a vector unchanged, or through one layer with ReLU.
+class VectorEncoder(nn.Sequential):
+    """Passes vectors `[*B, D]` unchanged, or through one layer with ReLU to `[*B, width]`.
 
     Args:
         inputs: length of the vector (D).
@@ -206,13 +206,8 @@ class VectorEncoder(nn.Module):
     def __init__(self, inputs: int, features: int | None) -> None:
         super().__init__()
         self.width = inputs if features is None else features
-        self.is_unchanged = features is None
-        layers = [] if features is None else [nn.Linear(inputs, features), nn.ReLU()]
-        self.layer = nn.Sequential(*layers)
-
-    def forward(self, vector: Tensor) -> Tensor:
-        """Return `[*B, width]` for vectors `[*B, D]`."""
-        return self.layer(vector)
+        if features is not None:
+            self.extend([nn.Linear(inputs, features), nn.ReLU()])
 
 
 class SetEncoder(nn.Module):

@@ -148,11 +148,7 @@ class EncodedMLP(nn.Module):
     """
 
     def __init__(
-        self,
-        encoder: Encoder,
-        outputs: int,
-        hidden_sizes: Sequence[int],
-        layer_norm: bool = False,
+        self, encoder: Encoder, outputs: int, hidden_sizes: Sequence[int], layer_norm: bool = False
     ) -> None:
         super().__init__()
         self.encoder = encoder

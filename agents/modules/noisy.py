@@ -66,11 +66,7 @@ class NoisyMLP(nn.Module):
     """
 
     def __init__(
-        self,
-        inputs: int,
-        hidden_sizes: Sequence[int],
-        outputs: int,
-        sigma: float = 0.5,
+        self, inputs: int, hidden_sizes: Sequence[int], outputs: int, sigma: float = 0.5
     ) -> None:
         super().__init__()
         widths = [inputs, *hidden_sizes]

@@ -65,13 +65,7 @@ LossFunction: TypeAlias = Callable[[TensorDictBase], Losses]
 
 
 class Learner(Protocol):
-    """What a gradient step needs of an agent.
-
-    Attributes:
-        processes: processes that train the agent together.
-        max_gradient_norm: maximum norm of the gradient of each parameter group; None for no limit.
-        phase: index of the kind of update that comes next.
-    """
+    """What a gradient step needs of an agent; `agents.Agent` describes each attribute."""
 
     processes: Processes
     max_gradient_norm: float | None
