@@ -15,6 +15,7 @@ from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
 from agents.modules.encoders import DEFAULT_ENCODER, DetachedEncoder, Encoder
+from agents.modules.target_network import TargetNetwork
 from agents.modules.training_state import (
     load_networks,
     load_optimizer,
@@ -282,6 +283,12 @@ class OffPolicyAgent(Agent):
         if self.encoder.shared:
             return DetachedEncoder(encoder), encoder
         return encoder, self.build_encoder()
+
+    def after_update(self, metrics: dict[str, Tensor]) -> None:
+        """Update the target networks among the attributes of the agent."""
+        for network in self.children():
+            if isinstance(network, TargetNetwork):
+                network.update()
 
     def bootstrap_discount(self, batch: TensorDictBase) -> Tensor:
         """Return the discount `[B, 1]` of the value of the next observation in a target.

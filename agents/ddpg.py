@@ -121,8 +121,3 @@ class DDPG(OffPolicyAgent):
             raw_action: actions before tanh, `[B, action_dim]`.
         """
         return self.saturation_penalty * raw_action.square().mean()
-
-    def after_update(self, metrics: dict[str, Tensor]) -> None:
-        """Update the target networks."""
-        self.target_actor.update()
-        self.target_critic.update()

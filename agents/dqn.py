@@ -66,10 +66,6 @@ class ValueBasedAgent(OffPolicyAgent):
         epsilon = LinearSchedule(self.epsilon_start, self.epsilon_end, self.epsilon_frames)
         return EpsilonGreedy(num_actions, epsilon)
 
-    def after_update(self, metrics: dict[str, Tensor]) -> None:
-        """Update the target network."""
-        self.target_network.update()
-
 
 class DQN(ValueBasedAgent):
     """Off-policy agent for discrete actions.

@@ -148,10 +148,6 @@ class SAC(OffPolicyAgent):
         metrics["sac/entropy"] = entropy
         return Losses(terms, metrics)
 
-    def after_update(self, metrics: dict[str, Tensor]) -> None:
-        """Update the target networks."""
-        self.target_critics.update()
-
     def advance(self) -> None:
         """Go on to the next update of the period of the actor."""
         self._begin(self._update + 1)

@@ -21,18 +21,15 @@ def draw(logits: Tensor) -> Tensor:
     return (logits - torch.log(-torch.log(uniform))).argmax(dim=-1)
 
 
-def log_prob(action: Tensor, logits: Tensor) -> Tensor:
-    """Return the log-probabilities `[*B, 1]` of actions `[*B]` under logits `[*B, n]`."""
-    return _log_softmax(logits).gather(-1, action.unsqueeze(-1))
+def evaluate(action: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities of actions `[*B]` and entropies in nats, `[*B, 1]` each.
 
-
-def entropy(logits: Tensor) -> Tensor:
-    """Return the entropies `[*B, 1]` of logits `[*B, n]`, in nats."""
-    log_probs = _log_softmax(logits)
-    # H = -sum_i p_i log p_i
-    return -(log_probs.exp() * log_probs).sum(dim=-1, keepdim=True)
-
-
-def _log_softmax(logits: Tensor) -> Tensor:
+    Args:
+        action: actions `[*B]` int64.
+        logits: logits `[*B, n]`.
+    """
     # In half precision, rounding errors are as large as the steps of a policy.
-    return logits.to(torch.float32).log_softmax(dim=-1)
+    log_probs = logits.to(torch.float32).log_softmax(dim=-1)
+    # H = -sum_i p_i log p_i
+    entropy = -(log_probs.exp() * log_probs).sum(dim=-1, keepdim=True)
+    return log_probs.gather(-1, action.unsqueeze(-1)), entropy

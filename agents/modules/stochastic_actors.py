@@ -107,5 +107,4 @@ class CategoricalActor(StochasticActor):
 
     def evaluate(self, normalized: Observations, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of actions `[*B]`, and entropies."""
-        logits = self.network(normalized)
-        return categorical.log_prob(action, logits), categorical.entropy(logits)
+        return categorical.evaluate(action, self.network(normalized))

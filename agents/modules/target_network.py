@@ -15,8 +15,9 @@ from torchrl_gpu.devices.kinds import accelerator_of
 class TargetNetwork(nn.Module):
     """A frozen copy of a network that follows the original.
 
-    It takes the inputs of the original. With `period=1` it follows by Polyak averaging at every
-    update; with a longer period and `rate=1.0` it becomes a copy once per period.
+    It takes the inputs of the original. An off-policy agent updates those among its attributes
+    after each gradient step. With `period=1` the copy follows by Polyak averaging at every update;
+    with a longer period and `rate=1.0` it becomes equal once per period.
 
     Args:
         online: network to follow.
