@@ -14,6 +14,7 @@ from agents.base import Agent, OffPolicyAgent
 from agents.modules.encoders import Encoder
 from tests.helpers.agents import (
     CPU,
+    WITH_ALL_OPTIONS,
     WITH_SCHEDULES,
     Case,
     assert_equal,
@@ -140,6 +141,17 @@ def test_a_deep_copy_learns_exactly_like_the_original(case: Case) -> None:
         for seed in range(3):
             one.update(make_batch(one, seed=seed))
     assert_equal(parameters(agent), parameters(other))
+
+
+@every_agent
+def test_a_seed_gives_the_same_first_parameters_on_every_device(
+    case: Case, accelerator: torch.device
+) -> None:
+    settings = WITH_ALL_OPTIONS | {"device": accelerator}
+    agent, other = case.make(**WITH_ALL_OPTIONS), case.make(**settings)
+    assert {value.device for value in other.state_dict().values()} == {accelerator}
+    moved = {name: value.cpu() for name, value in parameters(other).items()}
+    assert_equal(parameters(agent), moved)
 
 
 @every_agent
