@@ -21,25 +21,14 @@ OTHER = "other"  # the loop itself and the running sums of all metrics
 
 
 class Counts(Protocol):
-    """The counts of a training.
-
-    Attributes:
-        frames: environment steps so far.
-        updates: gradient steps so far.
-    """
+    """Environment steps and gradient steps of a training so far."""
 
     frames: int
     updates: int
 
 
 class Amount(NamedTuple):
-    """Amount of training.
-
-    Attributes:
-        seconds: wall-clock seconds.
-        frames: environment steps.
-        updates: gradient steps.
-    """
+    """Wall-clock seconds, environment steps and gradient steps of a training."""
 
     seconds: float = 0.0
     frames: int = 0

@@ -43,12 +43,7 @@ MAX_ERROR: Final = 0.25  # m or m/s; the noise tables end at 4.2 standard deviat
 
 
 class Units(NamedTuple):
-    """SI value of one unit of each observation.
-
-    Attributes:
-        own: units of `perception.View.own`, `[7]`.
-        objects: units of `perception.View.objects`, `[5]`.
-    """
+    """SI values of one unit of `perception.View.own` `[7]` and `perception.View.objects` `[5]`."""
 
     own: Tensor
     objects: Tensor

@@ -51,12 +51,7 @@ class Sea(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """State of the seas together with the views of their robots.
-
-    Attributes:
-        sea: state of the seas.
-        view: views of the robots, including those that collided or arrived in the last step.
-    """
+    """Seas, and the views of their robots, also of those that have just collided or arrived."""
 
     sea: Sea
     view: View
