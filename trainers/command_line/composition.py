@@ -107,16 +107,16 @@ def compose(settings: Mapping[str, Any]) -> tuple[DictConfig, dict[str, str | No
     choices = {g: composed.hydra.runtime.choices[g] for g in (*GROUPS, "experiment")}
     OmegaConf.set_struct(composed, False)
     del composed["hydra"]
-    return add_settings(composed, settings), choices
+    return joined(composed, typed=settings), choices
 
 
-def add_settings(config: DictConfig, settings: Mapping[str, Any]) -> DictConfig:
-    """Return a configuration with the typed settings on top, all but the choices of files."""
-    typed = OmegaConf.create()
-    for name, value in settings.items():
+def joined(*configs: DictConfig, typed: Mapping[str, Any]) -> DictConfig:
+    """Return the merged configurations, and on top the typed settings that choose no file."""
+    settings = OmegaConf.create()
+    for name, value in typed.items():
         if name not in (*GROUPS, "experiment", SEARCH_PATH):
-            OmegaConf.update(typed, name, value)
-    merged = OmegaConf.merge(config, typed)
+            OmegaConf.update(settings, name, value)
+    merged = OmegaConf.merge(*configs, settings)
     assert isinstance(merged, DictConfig)
     return merged
 

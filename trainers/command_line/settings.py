@@ -18,7 +18,7 @@ from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.memory import memory_limit
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
-from trainers.command_line.composition import add_settings, compose
+from trainers.command_line.composition import compose, joined
 from trainers.command_line.schema import GeneralSettings, Mode
 from trainers.command_line.sizes import resolve_sizes, take_automatic
 from trainers.components.choices import GROUPS, choices_of
@@ -217,6 +217,4 @@ def _as_trained(
         section, _, last = name.rpartition(".")
         if last == TARGET and OmegaConf.select(saved, name) not in (None, value):
             OmegaConf.update(saved, section, {}, merge=False)
-    merged = OmegaConf.merge(config, saved)
-    assert isinstance(merged, DictConfig)
-    return add_settings(merged, typed)
+    return joined(config, saved, typed=typed)

@@ -7,7 +7,7 @@ import importlib.util
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from torch.utils.tensorboard import SummaryWriter
 from torchrl.record.loggers.wandb import WandbLogger
@@ -78,13 +78,6 @@ class MetricLogger:
         """Write out buffered rows and close the sinks."""
         for sink in self._sinks:
             sink.close()
-
-
-class _Sink(Protocol):
-    def __init__(self, folder: Path) -> None: ...
-    def log(self, frames: int, metrics: Mapping[str, float]) -> None: ...
-    def resume_from(self, frames: int) -> None: ...
-    def close(self) -> None: ...
 
 
 class _CsvSink:
@@ -184,7 +177,7 @@ class _WandbSink:
         self._logger.experiment.finish()
 
 
-_SINKS: dict[LoggerName, type[_Sink]] = {
+_SINKS: dict[LoggerName, type[_CsvSink | _TensorBoardSink | _WandbSink]] = {
     "csv": _CsvSink,
     "tensorboard": _TensorBoardSink,
     "wandb": _WandbSink,
