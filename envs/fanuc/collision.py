@@ -21,12 +21,11 @@ class CollisionCheck:
 
     Args:
         robot: description of the arm, with capsules as bodies.
-        kinematics: forward kinematics of the same arm.
     """
 
-    def __init__(self, robot: Robot, kinematics: ForwardKinematics) -> None:
+    def __init__(self, robot: Robot) -> None:
         capsules = robot.capsules
-        self._kinematics = kinematics
+        self._kinematics = ForwardKinematics(robot)
         self._links = torch.tensor([c.link for c in capsules], dtype=torch.long)
         self._ends = torch.tensor(
             [[c.start.tolist(), c.end.tolist()] for c in capsules], dtype=torch.float32

@@ -21,7 +21,7 @@ from envs.fanuc.curriculum import Curriculum
 from envs.fanuc.genesis_arms import GENESIS_ARM_MEMORY, GenesisArms
 from envs.fanuc.kinematics import ForwardKinematics
 from envs.fanuc.observation import observation_bounds
-from envs.fanuc.render import ArmRenderer
+from envs.fanuc.render import TRAIL_LENGTH, ArmRenderer
 from envs.fanuc.robot import NUM_JOINTS, load_robot
 from envs.fanuc.simulation import STEP_SECONDS
 from envs.fanuc.targets import GRADES, Grade, load_targets
@@ -45,9 +45,6 @@ DISCRETE_SPEED = 0.3
 TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
 
 CPU = torch.device("cpu")
-
-# Number of flange positions in the rendered trail, half a second.
-TRAIL_LENGTH = 30
 
 
 class FanucEnv(Environment):

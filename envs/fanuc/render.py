@@ -18,7 +18,7 @@ FLOOR_COLOR = (0.88, 0.90, 0.93, 1.0)
 
 # Shadows of the renderer show artefacts on a wider floor.
 FLOOR_HALF_EXTENTS = (3.0, 3.0, 0.01)  # m
-MAX_TRAIL = 60
+TRAIL_LENGTH = 30  # flange positions, half a second
 TRAIL_RADIUS = 0.006  # m
 RING_RADIUS = 0.09  # m, around the target
 HIDDEN = (0.0, 0.0, -1.0)  # under the floor
@@ -67,7 +67,7 @@ class ArmRenderer:
         ball = self._client.createVisualShape(
             pybullet.GEOM_SPHERE, radius=TRAIL_RADIUS, rgbaColor=TRAIL_COLOR
         )
-        return [self._client.createMultiBody(0, -1, ball, HIDDEN) for _ in range(MAX_TRAIL)]
+        return [self._client.createMultiBody(0, -1, ball, HIDDEN) for _ in range(TRAIL_LENGTH)]
 
     def _move(self, body: int, position: Sequence[float]) -> None:
         self._client.resetBasePositionAndOrientation(body, position, (0, 0, 0, 1))
@@ -83,7 +83,7 @@ class ArmRenderer:
         Args:
             joints: six joint angles, rad.
             target: target position in the arm's base frame, metres.
-            trail: past flange positions, metres; the last 60 are drawn.
+            trail: past flange positions, metres; the last 30 are drawn.
 
         Returns:
             RGB image `[height, width, 3]`, uint8.
@@ -91,7 +91,7 @@ class ArmRenderer:
         for joint, angle in zip(self._joints, joints, strict=True):
             self._client.resetJointState(self._arm, joint, angle)
         self._move(self._target, target)
-        points = list(trail)[-MAX_TRAIL:]
+        points = list(trail)[-TRAIL_LENGTH:]
         for index, body in enumerate(self._trail):
             self._move(body, points[index] if index < len(points) else HIDDEN)
         _, _, pixels, _, _ = self._client.getCameraImage(

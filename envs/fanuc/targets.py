@@ -117,7 +117,7 @@ def axis_distance(robot: Robot, positions: Tensor) -> Tensor:
 def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
     """Sample targets of all grades and initial postures; see `load_targets`."""
     kinematics = ForwardKinematics(robot)
-    check = CollisionCheck(robot, kinematics)
+    check = CollisionCheck(robot)
     generator = torch.Generator().manual_seed(seed)
     lower, upper = (torch.tensor(x, dtype=torch.float32) for x in (robot.lower, robot.upper))
     home = torch.tensor(HOME).clamp(lower, upper)

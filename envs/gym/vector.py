@@ -10,6 +10,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import gymnasium
@@ -180,26 +181,19 @@ def _arguments(
         # TorchRL sets spawn as the default start method, and spawned workers import the main module
         # and torch. Gymnasium's default on Linux is fork.
         arguments["vector_kwargs"]["context"] = "fork" if sys.platform == "linux" else None
-        wrappers.append(_WorkerDuties())
+        wrappers.append(partial(_prepare_worker, os.getpid()))
     return arguments | {"wrappers": tuple(wrappers)}
 
 
-class _WorkerDuties:
-    """Limits a worker process to one thread, and makes it ignore Ctrl-C.
+def _prepare_worker(parent: int, env: gymnasium.Env) -> gymnasium.Env:
+    """Limit a worker process to one thread, and make it ignore Ctrl-C, which the parent handles.
 
-    The parent handles Ctrl-C and still needs the worker.
-
-    It has the interface of a wrapper, because Gymnasium calls wrappers in the worker process.
+    Acts as a wrapper of an environment, because Gymnasium calls wrappers in the worker process.
     """
-
-    def __init__(self) -> None:
-        self._parent = os.getpid()
-
-    def __call__(self, env: gymnasium.Env) -> gymnasium.Env:
-        if os.getpid() != self._parent:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            compute_on_one_thread()
-        return env
+    if os.getpid() != parent:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        compute_on_one_thread()
+    return env
 
 
 def _check(vector: VectorEnv, env_id: str, autoreset: Autoreset | None, *, render: bool) -> None:

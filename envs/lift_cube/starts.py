@@ -58,8 +58,7 @@ class Starts:
     Args:
         simulation: simulator, built; it is used to find the postures of the curriculum.
         draws: random numbers of the episodes.
-        cube_range: maximum distance of the cube from the centre, along x and along y, in metres.
-        joint_noise: maximum random offset of each joint angle, in rad.
+        cube_range, joint_noise: see `LiftCubeEnv`.
 
     Attributes:
         workspace: lowest and highest x, y and z of the grip point `[2, 3]`, m.

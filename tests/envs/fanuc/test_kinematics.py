@@ -78,7 +78,7 @@ def test_flange_stays_within_reach(robot: Robot) -> None:
 
 def test_clearance_agrees_with_the_simulator(robot: Robot, group: ArmGroup) -> None:
     joints = _random_joints(robot, 60)
-    clearance = CollisionCheck(robot, ForwardKinematics(robot)).clearance(joints)
+    clearance = CollisionCheck(robot).clearance(joints)
     links = [-1, *group.joints]
     for angles, expected in zip(joints.tolist(), clearance.tolist(), strict=True):
         group.write(0, angles, [0.0] * 6)

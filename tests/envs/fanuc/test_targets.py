@@ -41,7 +41,7 @@ def test_every_target_is_reached_by_a_collision_free_posture_within_the_limits(n
     torch.testing.assert_close(kinematics.flange(joints), targets.positions)
     assert (joints >= torch.tensor(robot.lower) - 1e-6).all()
     assert (joints <= torch.tensor(robot.upper) + 1e-6).all()
-    check = CollisionCheck(robot, kinematics)
+    check = CollisionCheck(robot)
     assert (check.clearance(joints) > MIN_CLEARANCE).all()
     assert (check.clearance(targets.starts) > MIN_CLEARANCE).all()
     # In both models the axis of joint 1 is the z axis of the base.
