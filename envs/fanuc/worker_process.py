@@ -37,8 +37,7 @@ class Assignment:
         num_arms: number of all arms in the shared memory.
         first_arm: index of the worker's first arm.
         group_sizes: number of arms in each client of the worker.
-        urdf: path of the URDF of the arm.
-        solver_iterations: iterations of the constraint solver per substep.
+        urdf, solver_iterations: see `WorkerPool`.
         window: whether to open a window for the first client; needs a display.
         core: index of the core to pin the process to; None for no pinning.
     """
