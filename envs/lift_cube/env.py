@@ -19,7 +19,7 @@ from envs.lift_cube.images import WristImages
 from envs.lift_cube.observation import SceneEncoder
 from envs.lift_cube.scene import Scene
 from envs.lift_cube.simulation import STEP_SECONDS, Simulation, environment_memory
-from envs.lift_cube.starts import Draws, Starts, draw_sizes
+from envs.lift_cube.starts import Starts, draw_sizes, uniform
 from envs.lift_cube.task import TERMS, Task, judge, measure
 from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
 from torchrl_gpu.arguments import checked
@@ -127,8 +127,8 @@ class LiftCubeEnv(Environment):
         self.friction = friction
         self.mass = mass
         self.mode: Mode = mode
-        self._draws = Draws(self.device, seed)
-        self._starts = Starts(self.simulation, self._draws, cube_range, joint_noise)
+        self._generator = torch.Generator(self.device).manual_seed(seed)
+        self._starts = Starts(self.simulation, self._generator, cube_range, joint_noise)
         self._encode = SceneEncoder(self.simulation, self._starts.center, with_cube=not pixels)
         self._low, self._high = self._starts.workspace
         self._resting = self.simulation.cube_size / 2
@@ -220,16 +220,16 @@ class LiftCubeEnv(Environment):
 
     def _vary(self, rows: Tensor) -> None:
         """Draw friction and mass of the cube, and position and brightness of the camera."""
-        count, draws, limit = len(rows), self._draws, self.camera.shift
+        count, generator, limit = len(rows), self._generator, self.camera.shift
         # Drawn without images too: a seed gives the same episodes with images and without them.
-        shift = draws.uniform(-limit, limit, count, 3)
-        brightness = draws.uniform(*self.camera.brightness, count)
+        shift = uniform(generator, -limit, limit, count, 3)
+        brightness = uniform(generator, *self.camera.brightness, count)
         if self._images is not None:
             self._images.vary(rows, shift, brightness)
         if self.friction != _UNCHANGED:
-            self.simulation.set_friction(rows, draws.uniform(*self.friction, count))
+            self.simulation.set_friction(rows, uniform(generator, *self.friction, count))
         if self.mass != _UNCHANGED:
-            self.simulation.set_mass(rows, draws.uniform(*self.mass, count))
+            self.simulation.set_mass(rows, uniform(generator, *self.mass, count))
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset does, for instance after loading a state.
@@ -283,7 +283,7 @@ class LiftCubeEnv(Environment):
         return {f"{name} [mm]": 1000 * float(lengths[index])}
 
     def _set_seed(self, seed: int | None) -> None:
-        self._draws.generator.manual_seed(0 if seed is None else seed)
+        self._generator.manual_seed(0 if seed is None else seed)
 
     @classmethod
     def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
@@ -326,7 +326,7 @@ class LiftCubeEnv(Environment):
             **{name: getattr(self, f"_{name}").clone() for name in _SAVED},
             "simulation": self.simulation.state_dict(),
             "images": {} if self._images is None else self._images.state_dict(),
-            "generator": self._draws.generator.get_state(),
+            "generator": self._generator.get_state(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
@@ -344,7 +344,7 @@ class LiftCubeEnv(Environment):
             setattr(self, f"_{name}", state_dict[name].to(self.device, copy=True))
         if self._images is not None:
             self._images.load_state_dict(state_dict["images"])
-        self._draws.generator.set_state(state_dict["generator"])
+        self._generator.set_state(state_dict["generator"])
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Release the simulator; may be called again."""

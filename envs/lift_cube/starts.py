@@ -25,31 +25,14 @@ def draw_sizes(limits: tuple[float, float], num_envs: int, seed: int) -> list[fl
     low, high = limits
     if low == high:
         return [CUBE_SIZE * low]
-    draws = Draws(torch.device("cpu"), seed)
-    factors = draws.uniform(low, high, min(num_envs, _MAX_SIZES)).tolist()
+    generator = torch.Generator().manual_seed(seed)
+    factors = uniform(generator, low, high, min(num_envs, _MAX_SIZES)).tolist()
     return [CUBE_SIZE * factor for factor in factors]
 
 
-class Draws:
-    """Random numbers of the episodes.
-
-    Args:
-        device: device of the numbers.
-        seed: random seed.
-    """
-
-    def __init__(self, device: torch.device, seed: int) -> None:
-        self.device = device
-        self.generator = torch.Generator(device=device).manual_seed(seed)
-
-    def uniform(self, low: float, high: float, *shape: int) -> Tensor:
-        """Return numbers between two limits."""
-        numbers = torch.rand(shape, generator=self.generator, device=self.device)
-        return low + (high - low) * numbers
-
-    def indices(self, below: int, count: int) -> Tensor:
-        """Return integers `[count]` from 0 to `below` - 1."""
-        return torch.randint(below, (count,), generator=self.generator, device=self.device)
+def uniform(generator: torch.Generator, low: float, high: float, *shape: int) -> Tensor:
+    """Return random numbers between two limits, on the device of the generator."""
+    return low + (high - low) * torch.rand(shape, generator=generator, device=generator.device)
 
 
 class Starts:
@@ -57,7 +40,7 @@ class Starts:
 
     Args:
         simulation: simulator, built; it is used to find the postures of the curriculum.
-        draws: random numbers of the episodes.
+        generator: random numbers of the episodes.
         cube_range, joint_noise: see `LiftCubeEnv`.
 
     Attributes:
@@ -66,15 +49,19 @@ class Starts:
     """
 
     def __init__(
-        self, simulation: Simulation, draws: Draws, cube_range: float, joint_noise: float
+        self,
+        simulation: Simulation,
+        generator: torch.Generator,
+        cube_range: float,
+        joint_noise: float,
     ) -> None:
-        arm = simulation.arm
-        self._draws = draws
+        arm, device = simulation.arm, simulation.device
+        self._generator = generator
         self._cube_range = cube_range
         self._joint_noise = joint_noise
-        self._home = torch.tensor(arm.home, device=draws.device)
+        self._home = torch.tensor(arm.home, device=device)
         limits = (arm.workspace_low, arm.workspace_high)
-        self.workspace = torch.tensor(limits, device=draws.device)
+        self.workspace = torch.tensor(limits, device=device)
         self.center = self.workspace.mean(0)
         self.center[2] = CUBE_SIZE / 2
         self._heights = simulation.cube_size / 2
@@ -91,29 +78,31 @@ class Starts:
             Joint angles `[K, J]`, rad; positions of the cube's centre `[K, 3]`, m; and its rotation
             about the vertical `[K]`, rad.
         """
-        draws, noise, count = self._draws, self._joint_noise, len(rows)
-        joints = self._home + draws.uniform(-noise, noise, count, len(self._home))
+        generator, noise, count = self._generator, self._joint_noise, len(rows)
+        joints = self._home + uniform(generator, -noise, noise, count, len(self._home))
         cube = self._draw_cubes(count)
         if curriculum > 0:
-            grasp = draws.indices(len(self._cubes), count)
-            eased = draws.uniform(0.0, 1.0, count, 1) < curriculum
+            grasp = torch.randint(
+                len(self._cubes), (count,), generator=generator, device=generator.device
+            )
+            eased = uniform(generator, 0.0, 1.0, count, 1) < curriculum
             cube = torch.where(eased, self._cubes[grasp], cube)
             joints = torch.where(eased, self._grasps[grasp], joints)
         cube[:, 2] = self._heights[rows]  # the postures are those of a cube of 3 cm
-        return joints, cube, draws.uniform(-torch.pi / 4, torch.pi / 4, count)
+        return joints, cube, uniform(generator, -torch.pi / 4, torch.pi / 4, count)
 
     def _draw_cubes(self, count: int) -> Tensor:
-        shift = self._draws.uniform(-self._cube_range, self._cube_range, count, 3)
+        shift = uniform(self._generator, -self._cube_range, self._cube_range, count, 3)
         shift[:, 2] = 0.0
         return self.center + shift
 
     def _find_grasps(self, simulation: Simulation) -> tuple[Tensor, Tensor]:
         """Return positions of the cube `[K, 3]` and joint angles `[K, J]` to grasp it."""
-        count = simulation.num_envs
-        rows = torch.arange(count, device=self._draws.device)
+        count, device = simulation.num_envs, simulation.device
+        rows = torch.arange(count, device=device)
         # The cube is out of the way of the hand.
-        away = torch.tensor([0.0, 0.0, 1.0], device=self._draws.device)
-        no_yaw = torch.zeros(count, device=self._draws.device)
+        away = torch.tensor([0.0, 0.0, 1.0], device=device)
+        no_yaw = torch.zeros(count, device=device)
         cubes, postures = [], []
         for _ in range(-(-_MIN_GRASPS // count)):
             cube = self._draw_cubes(count)
