@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -18,88 +20,78 @@ from torchrl_gpu.errors import ConfigurationError
 # Maximum number of dimensions whose levels the table of discrete actions combines.
 _MAX_COMBINED = 3
 
+Table: TypeAlias = tuple[tuple[float, ...], ...]
 
-class DiscreteActions:
-    """Actions of a Discrete space: int64 `[num_envs]`, 0 to n - 1.
 
-    Args:
-        space: action space of one environment.
+class Actions(NamedTuple):
+    """Actions of a Gymnasium space, and their conversion.
+
+    Attributes:
+        spec: spec of a batch: int64 `[num_envs]` for a Discrete space, 0 to n - 1; float32
+            `[num_envs, D]` in [-1, 1] for a Box.
+        to_env: returns a batch of actions in the format of a vector environment; actions of a Box
+            are mapped to its bounds.
+        table: table of discrete actions, see `GymnasiumEnv`; None for a Discrete space.
+        bounds: lowest and highest values of a Box; None for a Discrete space.
     """
 
-    def __init__(self, space: Discrete) -> None:
-        self._n = int(space.n)
-        self._start = int(space.start)
+    spec: TensorSpec
+    to_env: Callable[[Tensor], NDArray]
+    table: Table | None = None
+    bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
-    def spec(self, num_envs: int) -> TensorSpec:
-        """Return the spec of a batch of actions."""
-        return Categorical(self._n, shape=(num_envs,), dtype=torch.int64)
 
-    def to_env(self, action: Tensor) -> NDArray[np.int64]:
-        """Return a batch of actions in the format of a vector environment."""
+def _of_discrete(space: Discrete, num_envs: int) -> Actions:
+    start = int(space.start)
+
+    def to_env(action: Tensor) -> NDArray:
         numbers: NDArray[np.int64] = action.numpy()
-        return numbers + self._start if self._start else numbers
+        return numbers + start if start else numbers
 
-    def table(self, levels: int) -> None:
-        """Return None: actions are discrete already."""
-
-    def bounds(self) -> None:
-        """Return None: actions are not scaled."""
+    return Actions(Categorical(int(space.n), shape=(num_envs,), dtype=torch.int64), to_env)
 
 
-class BoxActions:
-    """Actions of a Box: float32 `[num_envs, D]` in [-1, 1], mapped to the bounds of the Box.
+def _of_box(space: Box, num_envs: int, levels: int) -> Actions:
+    low, high = space.low.reshape(-1), space.high.reshape(-1)
+    wide_low, wide_high = low.astype(np.float64), high.astype(np.float64)
+    center = ((wide_high + wide_low) / 2).astype(space.dtype)
+    half_range = ((wide_high - wide_low) / 2).astype(space.dtype)
 
-    Args:
-        space: action space of one environment, with finite bounds.
-    """
+    def to_env(action: Tensor) -> NDArray:
+        values = action.numpy() * half_range
+        values += center
+        np.maximum(values, low, out=values)
+        np.minimum(values, high, out=values)
+        return values.astype(space.dtype, copy=False).reshape(-1, *space.shape)
 
-    def __init__(self, space: Box) -> None:
-        self._dtype = space.dtype
-        self._shape = space.shape
-        self._low, self._high = space.low.reshape(-1), space.high.reshape(-1)
-        low, high = self._low.astype(np.float64), self._high.astype(np.float64)
-        self._center = ((high + low) / 2).astype(self._dtype)
-        self._half_range = ((high - low) / 2).astype(self._dtype)
-
-    def spec(self, num_envs: int) -> TensorSpec:
-        """Return the spec of a batch of actions."""
-        return Bounded(-1.0, 1.0, (num_envs, len(self._low)), dtype=torch.float32)
-
-    def to_env(self, action: Tensor) -> NDArray[np.floating]:
-        """Return a batch of actions in the format of a vector environment, within its bounds."""
-        values = action.numpy() * self._half_range
-        values += self._center
-        np.maximum(values, self._low, out=values)
-        np.minimum(values, self._high, out=values)
-        return values.astype(self._dtype, copy=False).reshape(-1, *self._shape)
-
-    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return the bounds of the Box, one number for each dimension of an action."""
-        return tuple(self._low.tolist()), tuple(self._high.tolist())
-
-    def table(self, levels: int) -> tuple[tuple[float, ...], ...]:
-        """Return the rows of a table of discrete actions, see `GymnasiumEnv`."""
-        dimensions = len(self._low)
-        values = [(2.0 * level - (levels - 1)) / (levels - 1) for level in range(levels)]
-        if dimensions <= _MAX_COMBINED:
-            return tuple(product(values, repeat=dimensions))
-        return single_moves(dimensions, [value for value in values if value])
+    spec = Bounded(-1.0, 1.0, (num_envs, len(low)), dtype=torch.float32)
+    bounds = tuple(low.tolist()), tuple(high.tolist())
+    return Actions(spec, to_env, _table(len(low), levels), bounds)
 
 
-def actions_of(space: Space) -> DiscreteActions | BoxActions:
-    """Return the conversion of actions for a space.
+def _table(dimensions: int, levels: int) -> Table:
+    values = [(2.0 * level - (levels - 1)) / (levels - 1) for level in range(levels)]
+    if dimensions <= _MAX_COMBINED:
+        return tuple(product(values, repeat=dimensions))
+    return single_moves(dimensions, [value for value in values if value])
+
+
+def actions_of(space: Space, num_envs: int, levels: int) -> Actions:
+    """Return the actions of a space.
 
     Args:
         space: action space of one environment.
+        num_envs: number of environments.
+        levels: number of values per dimension in the table of discrete actions, at least 2.
 
     Raises:
         ConfigurationError: the space is neither Discrete nor a Box of floats with finite bounds.
     """
     if isinstance(space, Discrete):
-        return DiscreteActions(space)
+        return _of_discrete(space, num_envs)
     if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
         if np.isfinite(space.low).all() and np.isfinite(space.high).all():
-            return BoxActions(space)
+            return _of_box(space, num_envs, levels)
         raise ConfigurationError(
             f"its action space, a {describe(space)}, has no finite bounds; actions in [-1, 1] need "
             f"finite bounds to be mapped to"

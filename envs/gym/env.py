@@ -117,7 +117,7 @@ class GymnasiumEnv(Environment):
         )
         try:
             observations = Observations(self._vector.single_observation_space)
-            self._actions = actions_of(self._vector.single_action_space)
+            self._actions = actions_of(self._vector.single_action_space, num_envs, action_levels)
             self._stacks = ImageStacks(
                 observations.images, frame_stack or (FRAME_STACK if is_atari else 1)
             )
@@ -133,10 +133,10 @@ class GymnasiumEnv(Environment):
         settings = {"num_envs": num_envs, "vectorization": vectorization}
         self.capabilities = replace(
             self.capabilities_of(settings, self.device),
-            discrete_actions=self._actions.table(action_levels),
+            discrete_actions=self._actions.table,
             frame_stacks=self._stacks.counts,
             step_seconds=STEP_SECONDS if is_atari else usual_step_seconds,
-            action_range=self._actions.bounds(),
+            action_range=self._actions.bounds,
             can_render=is_atari or "rgb_array" in (metadata.get("render_modes") or ()),
         )
         clips = is_atari if clip_rewards is None else clip_rewards
@@ -144,7 +144,7 @@ class GymnasiumEnv(Environment):
 
         spec = self._stacks.spec(observations.spec(num_envs))
         self.observation_spec = spec.update(self._episodes.state_specs())
-        self.action_spec = self._actions.spec(num_envs)
+        self.action_spec = self._actions.spec
         self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32)
         self.full_done_spec = self._spec_of_dones()
 

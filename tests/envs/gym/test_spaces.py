@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Space
 from torchrl.data import Bounded, Categorical, Unbounded
 
 from envs.gym import GymnasiumEnv
-from envs.gym.actions import BoxActions, DiscreteActions
+from envs.gym.actions import actions_of
 from envs.gym.observations import Observations
 
 
@@ -84,8 +84,8 @@ def test_read_observations_are_copies(space: Space) -> None:
 
 
 def test_discrete_actions_start_at_zero() -> None:
-    actions = DiscreteActions(Discrete(3, start=-1))
-    spec = actions.spec(4)
+    actions = actions_of(Discrete(3, start=-1), num_envs=4, levels=3)
+    spec = actions.spec
     assert isinstance(spec, Categorical)
     assert spec.shape == (4,)
     assert spec.n == 3
@@ -96,9 +96,9 @@ def test_discrete_actions_start_at_zero() -> None:
 def test_continuous_actions_are_mapped_to_the_bounds(dtype: type) -> None:
     low, high = np.array([[-2.0, 0.1], [5.0, -9.0]]), np.array([[2.0, 0.3], [6.0, -1.0]])
     space = Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
-    actions = BoxActions(space)
+    actions = actions_of(space, num_envs=3, levels=3)
     rows = torch.tensor([-1.0, 0.0, 1.0]).unsqueeze(1).expand(3, 4)
-    assert actions.spec(3).is_in(rows)
+    assert actions.spec.is_in(rows)
     mapped = actions.to_env(rows)
     assert mapped.dtype == dtype
     assert np.allclose(mapped, np.stack((low, (low + high) / 2, high)))
@@ -108,7 +108,7 @@ def test_continuous_actions_stay_within_the_bounds() -> None:
     generator = np.random.default_rng(0)
     low = generator.normal(size=200).astype(np.float32)
     high = low + generator.uniform(1e-6, 3, size=200).astype(np.float32)
-    actions = BoxActions(Box(low, high))
+    actions = actions_of(Box(low, high), num_envs=4, levels=3)
     extremes = torch.tensor([[-1.0], [1.0], [-1.5], [1.5]]).expand(4, 200)
     assert all(row in Box(low, high) for row in actions.to_env(extremes))
 
@@ -119,7 +119,7 @@ def test_continuous_actions_stay_within_the_bounds() -> None:
 def test_action_table_combines_the_levels_of_few_dimensions(
     dimensions: int, levels: int, rows: int
 ) -> None:
-    table = torch.tensor(BoxActions(Box(-2.0, 2.0, (dimensions,))).table(levels))
+    table = torch.tensor(actions_of(Box(-2.0, 2.0, (dimensions,)), 1, levels).table)
     assert table.shape == (rows, dimensions)
     assert len(table.unique(dim=0)) == rows
     assert table.unique().allclose(torch.linspace(-1, 1, levels))
@@ -127,7 +127,7 @@ def test_action_table_combines_the_levels_of_few_dimensions(
 
 @pytest.mark.parametrize(("levels", "rows"), [(3, 9), (2, 9), (5, 17)])
 def test_action_table_sets_single_dimensions_of_many(levels: int, rows: int) -> None:
-    table = torch.tensor(BoxActions(Box(-2.0, 2.0, (4,))).table(levels))
+    table = torch.tensor(actions_of(Box(-2.0, 2.0, (4,)), 1, levels).table)
     assert table.shape == (rows, 4)
     assert table[0].eq(0).all()
     assert (table[1:] != 0).sum(1).eq(1).all()
