@@ -189,17 +189,9 @@ class SeaEnv(Environment):
         streams = seed_streams(seed or 0, self.num_envs, self.device)
         self._state = self._state._replace(streams=streams)
 
-    def state(self) -> Tensor:
-        """Return the motion of the robots, `[num_envs, num_robots, 11]`, SI units.
-
-        The columns are x, y, heading; velocity through the water x, y, yaw, in the world frame;
-        velocity over ground x, y, yaw; left and right thrust.
-        """
-        return self._state.now.sea.motion.permute(2, 1, 0).clone()
-
     @property
     def sea(self) -> Sea:
-        """State of all seas, read-only; the last dimension is the sea."""
+        """State of all seas in SI units, read-only; the last dimension is the sea."""
         return self._state.now.sea
 
     def tensor_loop(self) -> tuple[TensorStep, SimulationState]:

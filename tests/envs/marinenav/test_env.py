@@ -14,6 +14,7 @@ from torchrl.envs.utils import step_mdp
 
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
+from envs.marinenav.sea_env import SeaEnv
 from tests.helpers.environments import trajectory
 from tests.stand_in import count_host_reads
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
@@ -42,6 +43,11 @@ ALONE: dict[str, Any] = {
 def _random_actions(env: MarineNavEnv, steps: int, seed: int = 0) -> Tensor:
     shape = (steps, *env.action_spec["robots", "action"].shape)
     return 2.0 * torch.rand(shape, generator=torch.Generator().manual_seed(seed)) - 1.0
+
+
+def motion(env: SeaEnv) -> Tensor:
+    """Return the motion of all robots, `[num_envs, num_robots, 11]`."""
+    return env.sea.motion.transpose(0, -1)
 
 
 def _full_ahead(env: MarineNavEnv, now: TensorDict) -> TensorDict:
@@ -120,13 +126,13 @@ def test_collision_terminates_both_robots_once_with_the_collision_reward() -> No
             assert ended[0].all()
             assert not after["success"][0].any()
             assert (after["reward"][0] < -3.5).all()
-            frozen = env.state()[0]
+            frozen = motion(env)[0]
         now = step_mdp(stepped)
     assert counted.tolist() == [[1.0, 1.0], [1.0, 0.0]]
     assert after["success"][:, 0, 0].tolist() == [False, True]
     assert stepped["next", "success"].flatten().tolist() == [False, True]
     assert stepped["next", "terminated"].all()
-    assert torch.equal(env.state()[0], frozen)
+    assert torch.equal(motion(env)[0], frozen)
 
 
 def test_inactive_robots_are_not_sensed() -> None:
@@ -158,7 +164,7 @@ def test_successive_episodes_differ() -> None:
     starts = []
     now = env.reset()
     for _ in range(4):
-        starts.append(env.state()[..., :2])
+        starts.append(motion(env)[..., :2])
         for _ in range(50):
             now["robots", "action"] = torch.zeros(6, 5, 2)
             _, now = env.step_and_maybe_reset(now)
@@ -169,13 +175,13 @@ def test_successive_episodes_differ() -> None:
 def test_partial_reset_leaves_other_seas_unchanged() -> None:
     env = MarineNavEnv(num_envs=5)
     trajectory(env, _random_actions(env, 6)[:, :5], env.reset())
-    before, seen = env.state(), env.observe()
+    before, seen = motion(env), env.observe()
     mask = torch.zeros(5, 1, dtype=torch.bool)
     mask[2] = True
     after = env.reset(seen.clone().set("_reset", mask))
     others = torch.arange(5) != 2
-    assert torch.equal(env.state()[others], before[others])
-    assert not torch.equal(env.state()[2], before[2])
+    assert torch.equal(motion(env)[others], before[others])
+    assert not torch.equal(motion(env)[2], before[2])
     assert (after["robots", "observation"][2, :, 5:] == 0.0).all()
     same = after["robots", "observation"][others] == seen["robots", "observation"][others]
     assert same.all()
@@ -209,10 +215,10 @@ def test_seas_depend_on_the_seed_and_not_on_their_number() -> None:
     few.reset()
     many.set_seed(5)
     many.reset()
-    assert torch.equal(many.state()[:3], few.state())
+    assert torch.equal(motion(many)[:3], motion(few))
     few.set_seed(6)
     few.reset()
-    assert not torch.equal(many.state()[:3], few.state())
+    assert not torch.equal(motion(many)[:3], motion(few))
 
 
 def test_curriculum_advances_by_frames_within_fixed_shapes() -> None:
