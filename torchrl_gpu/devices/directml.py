@@ -27,15 +27,12 @@ _PROBE = (
 
 
 @functools.cache
-def probe_directml(seconds: float = _SECONDS) -> Presence:
+def probe_directml() -> Presence:
     """Return the number of DirectML devices that can compute, or why there are none.
 
     Without a driver, the package raises OSError, ImportError or RuntimeError, or aborts the
     process. It is therefore tried in a child process, once, and only if torch-directml is installed
     with the version of torch that it needs.
-
-    Args:
-        seconds: maximum duration of the child process.
     """
     if importlib.util.find_spec("torch_directml") is None:
         return Presence(0, "torch-directml is not installed")
@@ -44,10 +41,10 @@ def probe_directml(seconds: float = _SECONDS) -> Presence:
         return Presence(0, f"{needs}; give it a separate virtual environment")
     try:
         child = subprocess.run(
-            [sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=seconds
+            [sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=_SECONDS
         )
     except subprocess.TimeoutExpired:
-        return Presence(0, f"torch-directml did not answer within {seconds:g} s")
+        return Presence(0, f"torch-directml did not answer within {_SECONDS:g} s")
     except OSError as error:
         return Presence(0, f"a process to try torch-directml could not be started: {error}")
     if child.returncode != 0:
