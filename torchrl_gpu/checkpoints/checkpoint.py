@@ -7,11 +7,8 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, write_text
 from torchrl_gpu.checkpoints.state_file import save_state
 from torchrl_gpu.errors import ConfigurationError
@@ -29,8 +26,7 @@ class CheckpointFolder:
         keep: number of newest checkpoints to keep, at least 1; the best one is kept as well.
     """
 
-    @checked
-    def __init__(self, folder: Path, keep: Annotated[int, Field(ge=1)] = 3) -> None:
+    def __init__(self, folder: Path, keep: int = 3) -> None:
         self.folder = folder
         self.keep = keep
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from pydantic import Field
 
-from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.kinds import accelerator_of
 
 _log = logging.getLogger(__name__)
@@ -25,16 +23,12 @@ _BLOCK = 2**31 // len(_STREAMS)
 _MAX_BATCH = 2**20
 
 
-@checked
-def seed_everything(seed: Annotated[int, Field(ge=0, lt=2**32)], rank: int = 0) -> None:
+def seed_everything(seed: int, rank: int = 0) -> None:
     """Seed Python's `random`, NumPy's legacy generator, and torch on the host and all devices.
 
     Args:
         seed: seed of the run, 0 to 2**32 - 1.
         rank: rank of this process; every process draws other numbers.
-
-    Raises:
-        ConfigurationError: the seed lies outside its range.
     """
     if rank > 0:
         seed = int(np.random.SeedSequence(seed, spawn_key=(rank,)).generate_state(1)[0])

@@ -6,13 +6,10 @@ Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952, append
 from __future__ import annotations
 
 import math
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.kinds import accelerator_of
 
 # Number of children per node. A level costs a few kernels on rows of this length.
@@ -37,8 +34,7 @@ class SumTree:
         leaves: priorities, float32 `[capacity]`; call `rebuild` after writing to them directly.
     """
 
-    @checked
-    def __init__(self, capacity: Annotated[int, Field(ge=1)], device: torch.device) -> None:
+    def __init__(self, capacity: int, device: torch.device) -> None:
         # Levels from the leaves to the top; all but the top are padded to groups of siblings.
         self._levels = [torch.zeros(nodes, device=device) for nodes in _level_sizes(capacity)]
         self._groups = [level.view(-1, _FAN_OUT) for level in self._levels[:-1]]

@@ -126,11 +126,6 @@ def test_a_damaged_best_json_is_ignored(tmp_path: Path, text: str) -> None:
     assert json.loads((tmp_path / "best.json").read_text()) == {"frames": 100, "score": 0.5}
 
 
-def test_keep_must_be_positive(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="keep=0"):
-        CheckpointFolder(tmp_path, keep=0)
-
-
 def test_find_checkpoint_accepts_files_and_folders(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "checkpoints")
     best = folder.save(100, {}, score=1.0)

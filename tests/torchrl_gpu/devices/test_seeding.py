@@ -19,7 +19,6 @@ from torchrl_gpu.devices.seeding import (
     set_rng_state,
     stream_seed,
 )
-from torchrl_gpu.errors import ConfigurationError
 
 pytestmark = pytest.mark.directml
 
@@ -131,12 +130,6 @@ def test_a_state_of_another_kind_of_device_restores_the_host_generators(
     assert draw(cpu) == expected
     set_rng_state({**state, "xpu": backend.state}, cpu)
     assert draw(cpu) == expected
-
-
-@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "abc"])
-def test_a_seed_out_of_range_is_rejected(seed: object) -> None:
-    with pytest.raises(ConfigurationError, match=f"seed={seed}"):
-        seed_everything(seed)  # type: ignore[arg-type]
 
 
 def test_streams_share_no_seed_for_any_run() -> None:

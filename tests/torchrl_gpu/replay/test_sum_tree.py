@@ -6,7 +6,6 @@ import torch
 
 from benchmarks.directml.steps import capabilities_of_directml
 from tests.stand_in import count_host_reads
-from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.sum_tree import SumTree
 
 CPU = torch.device("cpu")
@@ -156,8 +155,3 @@ def test_update_and_draw_need_no_host_reads(accelerator: torch.device) -> None:
         tree.priorities(tree.draw(64))
         tree.rebuild()
     assert counter.host_reads == counter.copies == 0, counter.report()
-
-
-def test_a_tree_without_leaves_is_rejected() -> None:
-    with pytest.raises(ConfigurationError, match="capacity"):
-        SumTree(0, CPU)
