@@ -86,8 +86,7 @@ class QuantileCritic(nn.Module):
     Args:
         encoder: encoder of s.
         action_dim: number of action dimensions.
-        hidden_sizes: widths of two or more hidden layers; the embedded tau multiplies the output of
-            the first layer, and the embedded action that of the second.
+        hidden_sizes: widths of two or more hidden layers, see `ACIQN`.
         cosines: number of cosines that embed tau.
     """
 

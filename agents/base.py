@@ -24,7 +24,7 @@ from agents.modules.training_state import (
 )
 from torchrl_gpu.acting.exploration import Exploration
 from torchrl_gpu.acting.policy import Actor, PolicyWrapper
-from torchrl_gpu.acting.schedules import optional_schedule
+from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
@@ -101,14 +101,25 @@ class Agent(CheckedFields, nn.Module, ABC):
                 "its batches; rename the observation, or leave it out of observation_keys"
             )
         self.augmentation = self.encoder.augmentation(self.observation_spec)
-        self.rate_schedule = optional_schedule(
-            "learning_rate",
-            self.learning_rate,
-            self.learning_rate_end,
-            self.learning_rate_frames,
-        )
+        self.rate_schedule = self.build_schedule("learning_rate")
         self.phase = 0
         self.processes: Processes = ONE_PROCESS
+
+    def build_schedule(self, name: str) -> LinearSchedule | None:
+        """Return the schedule of a setting, which `name_end` and `name_frames` describe.
+
+        Returns:
+            None if both are None: the setting does not change.
+
+        Raises:
+            ConfigurationError: only one of them is None.
+        """
+        start, end, frames = (getattr(self, name + suffix) for suffix in ("", "_end", "_frames"))
+        if end is None and frames is None:
+            return None
+        if end is None or frames is None:
+            raise ConfigurationError(f"{name}_end and {name}_frames: a schedule needs both of them")
+        return LinearSchedule(start, end, frames)
 
     def build_encoder(self) -> Encoder:
         """Return a new encoder of the observations, for one network.

@@ -25,7 +25,6 @@ from agents.modules.stochastic_actors import (
     OrthogonalNetwork,
     StochasticActor,
 )
-from torchrl_gpu.acting.schedules import optional_schedule
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
@@ -123,12 +122,7 @@ class PPO(OnPolicyAgent):
             self.actor = ClippedNormalActor(network, normalizer, log_std)
         self.policy = self.build_policy(self.actor)
         self.critic = OrthogonalNetwork(critic_encoder, 1, self.hidden_sizes, 1.0)
-        self.entropy_schedule = optional_schedule(
-            "entropy_coefficient",
-            self.entropy_coefficient,
-            self.entropy_coefficient_end,
-            self.entropy_coefficient_frames,
-        )
+        self.entropy_schedule = self.build_schedule("entropy_coefficient")
         # The schedule determines it from the frames, so checkpoints do not save it.
         weight = torch.tensor(self.entropy_coefficient)
         self.register_buffer("entropy_weight", weight, persistent=False)
@@ -306,12 +300,7 @@ class PPO(OnPolicyAgent):
     def _by_parts(
         self, function: Callable[[TensorDictBase], Tensor], rollout: TensorDictBase
     ) -> Tensor:
-        """Return a function's values `[T, num_envs, 1]` with the memory of a part of the rollout.
-
-        Args:
-            function: function of the rows of a batch `[B]` that returns `[B, 1]`.
-            rollout: transitions `[*B]`.
-        """
+        """Return values `[*B, 1]` of the rows of a rollout `[*B]`, with the memory of a part of it."""
         parts = rollout.reshape(-1).split(max(self.batch_size, _PREPARED_AT_ONCE))
         values = torch.cat([function(part) for part in parts])
         return values.reshape(*rollout.batch_size, 1)

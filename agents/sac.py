@@ -33,9 +33,6 @@ _LOG_STD_MIN, _LOG_STD_MAX = -5.0, 2.0
 class SAC(OffPolicyAgent):
     """Off-policy agent for continuous actions: maximum entropy, twin critics.
 
-    With `n_step` above 1, a target adds the entropy of the last observation alone, not that of the
-    steps between.
-
     Args:
         actor_layer_norm: apply layer normalization before each ReLU of the actor (FastSAC).
         critic_layer_norm: apply layer normalization before each ReLU of the critics (FastSAC).
@@ -52,7 +49,8 @@ class SAC(OffPolicyAgent):
             dimensions, as in the paper.
         actor_period: number of gradient steps of the critics for each of actor and temperature
             (FastSAC).
-        n_step: a target adds the entropy of the last step alone.
+        n_step: above 1, a target adds the entropy of the last observation alone, not that of the
+            steps between.
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})

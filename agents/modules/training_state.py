@@ -57,7 +57,8 @@ def load_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     _load_moments(optimizer, saved["state"])
     for group, before in zip(optimizer.param_groups, saved["param_groups"], strict=True):
         if math.isclose(_initial_rate(group), _initial_rate(before), rel_tol=1e-6):
-            _set_rate(group, float(before["lr"]))
+            rate, saved_rate = group["lr"], float(before["lr"])
+            group["lr"] = rate.fill_(saved_rate) if isinstance(rate, Tensor) else saved_rate
 
 
 def place_optimizer(optimizer: Optimizer, moved: Mapping[nn.Parameter, nn.Parameter]) -> None:
@@ -90,13 +91,6 @@ def _load_moments(optimizer: Optimizer, state: Mapping[int, Any]) -> None:
 def _initial_rate(group: Mapping[str, Any]) -> float:
     """Return the learning rate of a parameter group at the start of training."""
     return float(group.get("initial_lr", group["lr"]))
-
-
-def _set_rate(group: dict[str, Any], rate: float) -> None:
-    if isinstance(group["lr"], Tensor):
-        group["lr"].fill_(rate)
-    else:
-        group["lr"] = rate
 
 
 def _kept_names(state: Mapping[str, Tensor]) -> dict[str, str]:

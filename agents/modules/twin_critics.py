@@ -72,9 +72,8 @@ class TwinValues(nn.Module):
 class TwinDistributions(TwinValues):
     """Twin critics that output logits of the distribution of the return over fixed atoms (C51).
 
-    Source: Bellemare et al., "A Distributional Perspective on Reinforcement Learning",
-    arXiv 1707.06887; with a continuous actor and twin critics: FastTD3, Seo et al.,
-    arXiv 2505.22642.
+    Source: C51, see `CategoricalValues`; with a continuous actor and twin critics: FastTD3, Seo et
+    al., arXiv 2505.22642.
 
     Args:
         twins: see `TwinValues`; with `minimum`, the targets use the distribution of the critic
