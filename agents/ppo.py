@@ -300,7 +300,7 @@ class PPO(OnPolicyAgent):
     def _by_parts(
         self, function: Callable[[TensorDictBase], Tensor], rollout: TensorDictBase
     ) -> Tensor:
-        """Return values `[*B, 1]` of the rows of a rollout `[*B]`, with the memory of a part of it."""
+        """Return values `[*B, 1]` of the rows of a rollout `[*B]`, computed part by part."""
         parts = rollout.reshape(-1).split(max(self.batch_size, _PREPARED_AT_ONCE))
         values = torch.cat([function(part) for part in parts])
         return values.reshape(*rollout.batch_size, 1)
