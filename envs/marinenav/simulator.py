@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from envs.marinenav.compiling import stored
@@ -187,14 +188,9 @@ def to_host(tensors: Tensors) -> Tensors:
     return _map(lambda a: a.cpu(), tensors)
 
 
-def flatten(tensors: Any, name: str = "") -> dict[str, Tensor]:
+def flatten(tensors: Any) -> dict[str, Tensor]:
     """Return the tensors of nested named tuples by their paths, such as `now.sea.motion`."""
-    if isinstance(tensors, Tensor):
-        return {name: tensors}
-    flat: dict[str, Tensor] = {}
-    for field, entry in zip(tensors._fields, tensors, strict=True):
-        flat.update(flatten(entry, f"{name}.{field}" if name else field))
-    return flat
+    return dict(TensorDict.from_namedtuple(tensors).flatten_keys(".").items())
 
 
 def unflatten(like: Tensors, flat: Mapping[str, Tensor]) -> Tensors:
