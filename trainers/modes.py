@@ -22,10 +22,11 @@ from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
+from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.files import unused, write_text
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
-from torchrl_gpu.devices.memory import limited_memory
+from torchrl_gpu.devices.memory import human_bytes, limited_memory
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
@@ -38,7 +39,6 @@ from trainers.evaluation.evaluation import Evaluation, Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.folders import check_writable, results_folder, run_folder
 from trainers.runs.policy_files import restore_policy
-from trainers.runs.summary import profile_table, transfers, transfers_line
 from trainers.training.progress import ProgressDisplay, human_time
 from trainers.training.trainer import TorchRLTrainer
 
@@ -156,7 +156,7 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
     if trainer.tracer is not None and trainer.tracer.path is not None:
         lines.append(f"  trace        {trainer.tracer.path}, for https://ui.perfetto.dev")
     if trainer.profiler is not None:
-        lines += ["  time", indent(profile_table(trainer.profiler), "    ")]
+        lines += ["  time", indent(trainer.profiler.table(), "    ")]
     return RunOutcome(
         folder,
         seconds,
@@ -166,6 +166,32 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
         newest=trainer.checkpoints.latest(),
         best=best,
     )
+
+
+def transfers(collector: BatchCollector) -> dict[str, dict[str, float]]:
+    """Return the copies and bytes of a batched step in each direction, as means over all steps."""
+    steps = max(1, collector.steps)
+    directions = {"to_device": collector.to_device, "to_host": collector.to_host}
+    return {
+        name: {
+            "copies_per_step": transfer.copies / steps,
+            "bytes_per_step": transfer.bytes / steps,
+        }
+        for name, transfer in directions.items()
+    }
+
+
+def transfers_line(collector: BatchCollector) -> str:
+    """Return the transfers of a batched step as one line of text."""
+    directions = transfers(collector)
+    if not any(values["copies_per_step"] for values in directions.values()):
+        return "none: environment and policy are on one device"
+    texts = [
+        f"{values['copies_per_step']:.3g} {name.replace('_', ' the ')} "
+        f"({human_bytes(values['bytes_per_step'])})"
+        for name, values in directions.items()
+    ]
+    return f"{' and '.join(texts)} per batched step"
 
 
 def _evaluate(settings: Settings) -> RunOutcome:

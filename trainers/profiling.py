@@ -13,6 +13,7 @@ import torch
 from torch.profiler import profile, record_function, schedule, supported_activities
 
 from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.tables import table
 from torchrl_gpu.timers import NOTHING, PARTS, Part, Timers
 
 logger = logging.getLogger(__name__)
@@ -104,6 +105,17 @@ class Profile(Timers):
         }
         return {**amount._asdict(), "parts": parts}
 
+    def table(self) -> str:
+        """Return the time of each part as a table of text."""
+        amount, rows = self.amount, []
+        for part, seconds in {**self.seconds(), "all": amount.seconds}.items():
+            per_unit = [
+                _duration(seconds / count) if count else "-"
+                for count in (amount.frames, amount.updates)
+            ]
+            rows.append([part, f"{seconds:.2f}", f"{seconds / amount.seconds:.1%}", *per_unit])
+        return table(["part", "seconds", "share", "per frame", "per update"], rows)
+
     def _read(self) -> Amount:
         return Amount(self._now(), self._counts.frames, self._counts.updates)
 
@@ -112,6 +124,14 @@ class Profile(Timers):
         for device in self._devices:
             device.synchronize()
         return time.perf_counter()
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration with three digits, in s, ms or us."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3)):
+        if seconds * factor >= 1.0:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
 
 
 class Trace(Timers):

@@ -20,7 +20,7 @@ from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
 from tests.stand_in import count_host_reads
 from torchrl_gpu.timers import NO_TIMERS, PARTS
-from trainers.runs.summary import profile_table, transfers, transfers_line
+from trainers.modes import transfers, transfers_line
 from trainers.training.trainer import TorchRLTrainer
 
 CPU = torch.device("cpu")
@@ -96,7 +96,7 @@ def test_each_second_counts_for_the_part_that_takes_it(
     assert [float(row["time/simulate"]) for row in rows[:2]] == [1.0, 1.0]
     for row in rows:
         assert sum(float(row[f"time/{part}"]) for part in PARTS_AND_REST) == pytest.approx(1.0)
-    header, _, *lines, whole = profile_table(profile).splitlines()
+    header, _, *lines, whole = profile.table().splitlines()
     assert header.split()[:3] == ["part", "seconds", "share"]
     assert [line.split()[0] for line in lines] == PARTS_AND_REST
     assert "4 s" in next(line for line in lines if line.startswith("update"))
