@@ -19,7 +19,7 @@ from envs.fanuc.arms import Arms
 from envs.fanuc.bullet_arms import ARMS_PER_CORE, BULLET_ARM_MEMORY, BulletArms
 from envs.fanuc.curriculum import Curriculum
 from envs.fanuc.genesis_arms import GENESIS_ARM_MEMORY, GenesisArms
-from envs.fanuc.kinematics import ForwardKinematics
+from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import observation_bounds
 from envs.fanuc.render import TRAIL_LENGTH, ArmRenderer
 from envs.fanuc.robot import NUM_JOINTS, load_robot
@@ -140,7 +140,7 @@ class FanucEnv(Environment):
         climbs = curriculum and mode == "train"
         self._curriculum = Curriculum(ceiling, level=0 if climbs else ceiling)
         self._generator = torch.Generator().manual_seed(seed)
-        self._kinematics = ForwardKinematics(self.robot, self.device)
+        self._geometry = ArmGeometry(self.robot, self.device)
         self._renderer: ArmRenderer | None = None
         self._trail: deque[list[float]] = deque(maxlen=TRAIL_LENGTH)
         self._last_rendered = (0, 0)
@@ -255,7 +255,7 @@ class FanucEnv(Environment):
     @property
     def flange(self) -> Tensor:
         """Flange positions in the arms' base frames `[num_envs, 3]`, float32, metres."""
-        return self._kinematics.flange(self.joint_positions)
+        return self._geometry.flange(self.joint_positions)
 
     @property
     def target(self) -> Tensor:

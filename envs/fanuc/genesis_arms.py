@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from envs.fanuc.arms import Arms
-from envs.fanuc.collision import FIRST_LINK_ABOVE_FLOOR, MIN_LINKS_APART
+from envs.fanuc.geometry import FIRST_LINK_ABOVE_FLOOR, MIN_LINKS_APART
 from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.reward import Judgement, effort_of, judge
 from envs.fanuc.robot import NUM_JOINTS, Robot
@@ -149,7 +149,7 @@ class GenesisArms(Arms):
 
 
 def _ignore_contacts(arm: Any, floor: Any) -> None:
-    """Let only those bodies touch that `envs.fanuc.collision` checks.
+    """Let only those bodies touch that `envs.fanuc.geometry` checks.
 
     Two bodies touch where the type of one is among the affinities of the other.
     """

@@ -80,7 +80,7 @@ class ArmGroup:
             self._furnish_window()
 
     def _ignore_contacts(self, body: int, links: list[int], floor: int) -> None:
-        """Disable contacts that are part of the arm's construction, see `envs.fanuc.collision`."""
+        """Disable contacts that are part of the arm's construction, see `envs.fanuc.geometry`."""
         for first, second in zip(links, links[2:], strict=False):
             self.client.setCollisionFilterPair(body, body, first, second, 0)
         for link in links[:2]:

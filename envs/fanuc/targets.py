@@ -22,8 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from envs.fanuc.collision import CollisionCheck
-from envs.fanuc.kinematics import ForwardKinematics
+from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.robot import NUM_JOINTS, Robot
 from torchrl_gpu.checkpoints.files import atomic_file
 from torchrl_gpu.devices.host import cpu_threads
@@ -116,23 +115,22 @@ def axis_distance(robot: Robot, positions: Tensor) -> Tensor:
 
 def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
     """Sample targets of all grades and initial postures; see `load_targets`."""
-    kinematics = ForwardKinematics(robot)
-    check = CollisionCheck(robot)
+    geometry = ArmGeometry(robot)
     generator = torch.Generator().manual_seed(seed)
     lower, upper = (torch.tensor(x, dtype=torch.float32) for x in (robot.lower, robot.upper))
     home = torch.tensor(HOME).clamp(lower, upper)
-    home_flange = kinematics.flange(home)
+    home_flange = geometry.flange(home)
 
     def free_postures(low: Tensor, high: Tensor) -> Iterator[Tensor]:
         for _ in range(MAX_ATTEMPTS):
             noise = torch.rand(SAMPLES_PER_ATTEMPT, NUM_JOINTS, generator=generator)
             joints = low + (high - low) * noise
-            yield joints[check.clearance(joints) > MIN_CLEARANCE]
+            yield joints[geometry.clearance(joints) > MIN_CLEARANCE]
 
     edges = (0.0, EASY_BELOW, MEDIUM_BELOW, math.inf)
     found = {grade: torch.empty(0, NUM_JOINTS) for grade in GRADES}
     for joints in free_postures(lower, upper):
-        flange = kinematics.flange(joints)
+        flange = geometry.flange(joints)
         is_clear = axis_distance(robot, flange) >= MIN_AXIS_DISTANCE
         joints, flange = joints[is_clear], flange[is_clear]
         share = (flange - home_flange).norm(dim=-1) / robot.reach
@@ -160,7 +158,7 @@ def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
             f"angles {[round(angle, 2) for angle in home.tolist()]} rad"
         )
     joints = torch.cat([found[grade] for grade in GRADES])
-    return ReachableTargets(kinematics.flange(joints), joints, starts)
+    return ReachableTargets(geometry.flange(joints), joints, starts)
 
 
 def _cache_folder() -> Path:

@@ -12,8 +12,8 @@ import torch
 from torchrl.envs import check_env_specs
 
 from envs.fanuc import FanucEnv
-from envs.fanuc.collision import CollisionCheck
 from envs.fanuc.genesis_arms import GenesisArms
+from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import OBSERVATION_SIZE, ArmEncoder
 from envs.fanuc.simulation import ArmGroup
 from tests.helpers.environments import trajectory
@@ -114,12 +114,11 @@ def test_states_respect_the_data_sheet_and_equal_those_of_the_simulator(genesis:
 
 
 def test_arms_driven_into_the_floor_stay_above_it(genesis: FanucEnv) -> None:
-    check = CollisionCheck(genesis.robot)
     root, action = genesis.reset(), torch.zeros(8, 6)
     action[:, 1] = 0.3
     for _ in range(120):
         genesis.step(root.set("action", action))
-    clearance = check.clearance(genesis.joint_positions)
+    clearance = ArmGeometry(genesis.robot).clearance(genesis.joint_positions)
     assert clearance.max() < 0.01, "the test never drove the arms into the floor"
     assert clearance.min() > -0.05
     genesis.reset()

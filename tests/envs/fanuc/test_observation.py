@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from envs.fanuc.kinematics import ForwardKinematics
+from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import OBSERVATION_SIZE, ArmEncoder
 from envs.fanuc.robot import load_robot
 
@@ -30,7 +30,7 @@ def test_elements_equal_their_documentation() -> None:
     target = np.random.default_rng(1).uniform(-0.5, 0.5, (50, 3))
     observation, distance = _encode(state, target)
     angles, speeds = state[:, 0], state[:, 1]
-    flange = ForwardKinematics(ROBOT).flange(torch.from_numpy(angles)).numpy()
+    flange = ArmGeometry(ROBOT).flange(torch.from_numpy(angles)).numpy()
 
     def along_the_arm(position: np.ndarray) -> np.ndarray:
         x, y, z = (position - ROBOT.shoulder).T

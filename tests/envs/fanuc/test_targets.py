@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from envs.fanuc.collision import CollisionCheck
-from envs.fanuc.kinematics import ForwardKinematics
+from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.robot import load_robot
 from envs.fanuc.targets import (
     EASY_BELOW,
@@ -35,15 +34,14 @@ def _equal(first: ReachableTargets, second: ReachableTargets) -> bool:
 @pytest.mark.parametrize("name", ["lr_mate_200ic", "lr_mate_200id"])
 def test_every_target_is_reached_by_a_collision_free_posture_within_the_limits(name: str) -> None:
     robot = load_robot(name)
-    kinematics = ForwardKinematics(robot)
+    geometry = ArmGeometry(robot)
     targets = load_targets(robot, per_grade=PER_GRADE)
     joints = targets.joints
-    torch.testing.assert_close(kinematics.flange(joints), targets.positions)
+    torch.testing.assert_close(geometry.flange(joints), targets.positions)
     assert (joints >= torch.tensor(robot.lower) - 1e-6).all()
     assert (joints <= torch.tensor(robot.upper) + 1e-6).all()
-    check = CollisionCheck(robot)
-    assert (check.clearance(joints) > MIN_CLEARANCE).all()
-    assert (check.clearance(targets.starts) > MIN_CLEARANCE).all()
+    assert (geometry.clearance(joints) > MIN_CLEARANCE).all()
+    assert (geometry.clearance(targets.starts) > MIN_CLEARANCE).all()
     # In both models the axis of joint 1 is the z axis of the base.
     assert (targets.positions[:, :2].norm(dim=-1) >= MIN_AXIS_DISTANCE).all()
 
@@ -51,7 +49,7 @@ def test_every_target_is_reached_by_a_collision_free_posture_within_the_limits(n
 def test_grades_are_bands_of_distance_of_equal_size() -> None:
     robot = load_robot()
     targets = load_targets(robot, per_grade=PER_GRADE)
-    home = ForwardKinematics(robot).flange(torch.tensor(HOME))
+    home = ArmGeometry(robot).flange(torch.tensor(HOME))
     share = ((targets.positions - home).norm(dim=-1) / robot.reach).view(3, PER_GRADE)
     assert targets.per_grade == PER_GRADE
     assert (share[0] < EASY_BELOW).all()

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from envs.fanuc.bullet import pybullet
-from envs.fanuc.collision import MIN_LINKS_APART, CollisionCheck, segment_distance
-from envs.fanuc.kinematics import ForwardKinematics
+from envs.fanuc.geometry import MIN_LINKS_APART, ArmGeometry, segment_distance
 from envs.fanuc.robot import Robot, load_robot
 from envs.fanuc.simulation import ArmGroup
 
@@ -41,15 +40,15 @@ def _random_joints(robot: Robot, count: int) -> torch.Tensor:
     ],
 )
 def test_flange_of_known_postures(name: str, joints: list[float], flange: list[float]) -> None:
-    reached = ForwardKinematics(load_robot(name)).flange(torch.tensor(joints))
+    reached = ArmGeometry(load_robot(name)).flange(torch.tensor(joints))
     torch.testing.assert_close(reached, torch.tensor(flange), atol=2e-6, rtol=0)
 
 
 def test_flange_agrees_with_the_simulator(robot: Robot, group: ArmGroup) -> None:
-    kinematics = ForwardKinematics(robot)
+    geometry = ArmGeometry(robot)
     joints = _random_joints(robot, 20)
-    frames = kinematics.link_frames(joints)
-    flanges = kinematics.flange(joints)
+    frames = geometry.link_frames(joints)
+    flanges = geometry.flange(joints)
     for index, angles in enumerate(joints.tolist()):
         group.write(0, angles, [0.0] * 6)
         states = group.client.getLinkStates(
@@ -63,22 +62,22 @@ def test_flange_agrees_with_the_simulator(robot: Robot, group: ArmGroup) -> None
 
 
 def test_batch_shape_is_kept() -> None:
-    kinematics = ForwardKinematics(load_robot())
+    geometry = ArmGeometry(load_robot())
     joints = _random_joints(load_robot(), 12)
-    batched = kinematics.flange(joints.view(3, 4, 6))
-    torch.testing.assert_close(batched.view(12, 3), kinematics.flange(joints))
-    assert kinematics.link_frames(joints.view(3, 4, 6)).shape == (3, 4, 7, 4, 4)
+    batched = geometry.flange(joints.view(3, 4, 6))
+    torch.testing.assert_close(batched.view(12, 3), geometry.flange(joints))
+    assert geometry.link_frames(joints.view(3, 4, 6)).shape == (3, 4, 7, 4, 4)
 
 
 def test_flange_stays_within_reach(robot: Robot) -> None:
-    flange = ForwardKinematics(robot).flange(_random_joints(robot, 2000))
+    flange = ArmGeometry(robot).flange(_random_joints(robot, 2000))
     from_shoulder = (flange - torch.tensor(robot.shoulder)).norm(dim=-1)
     assert from_shoulder.max() <= robot.reach
 
 
 def test_clearance_agrees_with_the_simulator(robot: Robot, group: ArmGroup) -> None:
     joints = _random_joints(robot, 60)
-    clearance = CollisionCheck(robot).clearance(joints)
+    clearance = ArmGeometry(robot).clearance(joints)
     links = [-1, *group.joints]
     for angles, expected in zip(joints.tolist(), clearance.tolist(), strict=True):
         group.write(0, angles, [0.0] * 6)

@@ -1,0 +1,121 @@
+"""Positions of the links of an arm, and their clearance, for a batch of joint angles in torch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from envs.fanuc.robot import NUM_JOINTS, Robot
+
+# Pairs of links closer than this in the chain are not checked: neighbours overlap by construction,
+# and links two apart meet around the joint between them. The simulator ignores the same pairs.
+MIN_LINKS_APART = 3
+
+# Base and link 1 always touch the floor.
+FIRST_LINK_ABOVE_FLOOR = 2
+
+
+class ArmGeometry:
+    """Poses of the links and the flange, and distances of the bodies from the floor and each other.
+
+    Args:
+        robot: description of the arm, with capsules as bodies.
+        device: device of the joint angles.
+    """
+
+    def __init__(self, robot: Robot, device: torch.device | str = "cpu") -> None:
+        self._pose_map = torch.tensor(robot.pose_map(), dtype=torch.float32, device=device)
+        self._flange = torch.tensor(robot.origins[-1, :, 3:], dtype=torch.float32, device=device)
+        capsules = robot.capsules
+        links = torch.tensor([c.link for c in capsules], dtype=torch.long)
+        ends = [[c.start.tolist(), c.end.tolist()] for c in capsules]
+        self._ends = torch.tensor(ends, dtype=torch.float32, device=device).view(-1, 2, 3)
+        self._radii = torch.tensor([c.radius for c in capsules], dtype=torch.float32, device=device)
+        first, second = torch.triu_indices(len(capsules), len(capsules), 1)
+        apart = (links[first] - links[second]).abs() >= MIN_LINKS_APART
+        self._first, self._second = first[apart].to(device), second[apart].to(device)
+        self._links = links.to(device)
+        self._above_floor = self._links >= FIRST_LINK_ABOVE_FLOOR
+
+    def _poses(self, joints: Tensor) -> Tensor:
+        """Return the pose of each link in the frame of the previous link, `[N, 6, 4, 4]`."""
+        flat = joints.reshape(-1, NUM_JOINTS).float()
+        features = torch.cat((flat.sin(), flat.cos(), torch.ones_like(flat[:, :1])), -1)
+        return (features @ self._pose_map).view(-1, NUM_JOINTS, 4, 4)
+
+    def flange(self, joints: Tensor) -> Tensor:
+        """Return the flange position in the base frame.
+
+        Args:
+            joints: joint angles `[*B, 6]`, rad.
+
+        Returns:
+            Positions `[*B, 3]`, float32, metres.
+        """
+        poses = self._poses(joints)
+        # From the wrist inwards; the flange lies on the axis of joint 6, which does not move it.
+        point = self._flange.expand(len(poses), 4, 1)
+        for joint in reversed(range(NUM_JOINTS - 1)):
+            point = torch.bmm(poses[:, joint], point)
+        return point[:, :3].contiguous().view(*joints.shape[:-1], 3)
+
+    def link_frames(self, joints: Tensor) -> Tensor:
+        """Return the pose of every link in the base frame.
+
+        Args:
+            joints: joint angles `[*B, 6]`, rad.
+
+        Returns:
+            Poses `[*B, 7, 4, 4]`, float32, metres, of the base and the six links; the last is the
+            flange.
+        """
+        poses = self._poses(joints)
+        frames = [torch.eye(4, device=poses.device).expand(len(poses), 4, 4)]
+        for joint in range(NUM_JOINTS):
+            frames.append(torch.bmm(frames[-1], poses[:, joint]))
+        return torch.stack(frames, 1).view(*joints.shape[:-1], NUM_JOINTS + 1, 4, 4)
+
+    def clearance(self, joints: Tensor) -> Tensor:
+        """Return the smallest gap between bodies, or between a body and the floor.
+
+        Args:
+            joints: joint angles `[N, 6]`, rad.
+
+        Returns:
+            Gaps `[N]`, metres; negative where bodies overlap, infinite for an arm without bodies.
+        """
+        frames = self.link_frames(joints)[:, self._links]
+        # End points of the axes of all capsules in the base frame: [N, capsules, 2, 3].
+        ends = torch.einsum("ncij,cej->ncei", frames[..., :3, :3], self._ends)
+        ends = ends + frames[..., None, :3, 3]
+        floor_gaps = (ends[..., 2].amin(-1) - self._radii)[:, self._above_floor]
+        lines = segment_distance(*ends[:, self._first].unbind(2), *ends[:, self._second].unbind(2))
+        self_gaps = lines - self._radii[self._first] - self._radii[self._second]
+        nothing = self._radii.new_full((len(joints), 1), torch.inf)
+        return torch.cat((floor_gaps, self_gaps, nothing), -1).amin(-1)
+
+
+def segment_distance(p1: Tensor, q1: Tensor, p2: Tensor, q2: Tensor) -> Tensor:
+    """Return the distance between the segments p1 q1 and p2 q2.
+
+    Follows Ericson, Real-Time Collision Detection (2005), section 5.1.9.
+
+    Args:
+        p1: start of the first segment `[*B, 3]`.
+        q1: end of the first segment `[*B, 3]`.
+        p2: start of the second segment `[*B, 3]`.
+        q2: end of the second segment `[*B, 3]`.
+
+    Returns:
+        Distances `[*B]`. A segment may be a point.
+    """
+    d1, d2, r = q1 - p1, q2 - p2, p1 - p2
+    tiny = torch.finfo(p1.dtype).tiny
+    a, e = (d1 * d1).sum(-1).clamp_min(tiny), (d2 * d2).sum(-1).clamp_min(tiny)
+    b, c, f = (d1 * d2).sum(-1), (d1 * r).sum(-1), (d2 * r).sum(-1)
+    # Closest points p1 + s d1 and p2 + t d2 of the two lines, then clamped to the segments.
+    s = ((b * f - c * e) / (a * e - b * b).clamp_min(tiny)).clamp(0, 1)
+    t = ((b * s + f) / e).clamp(0, 1)
+    s = ((b * t - c) / a).clamp(0, 1)
+    gap = r + s.unsqueeze(-1) * d1 - t.unsqueeze(-1) * d2
+    return gap.norm(dim=-1)
