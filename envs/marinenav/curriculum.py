@@ -75,26 +75,26 @@ class Difficulty:
         self._mixture: Contents | None = None
         if mixed_seas is not None:
             numbers, last = torch.arange(mixed_seas, device=device), len(stages) - 1
-            self._mixture = self._pick(
+            self._mixture = self.of_stages(
                 torch.where(numbers % 2 == 0, last, numbers // 2 % max(last, 1))
             )
 
     def contents(self, frames: Tensor) -> Contents:
         """Return the contents of the episodes that start at `frames`, counted over all seas."""
-        return self._pick(self._stage(frames)) if self._mixture is None else self._mixture
+        return self.of_stages(self._stage(frames)) if self._mixture is None else self._mixture
 
     def metrics(self, frames: Tensor) -> dict[str, Tensor]:
         """Return the index of the current stage, 0 for the first, int64 `[]`; {} for a mixture."""
         return {"curriculum/stage": self._stage(frames)[0]} if self._mixture is None else {}
 
-    def _stage(self, frames: Tensor) -> Tensor:
-        """Return the index of the stage at `frames`, int64 `[1]`."""
-        return (frames >= self._from_frames).sum(0, keepdim=True) - 1
-
-    def _pick(self, stages: Tensor) -> Contents:
+    def of_stages(self, stages: Tensor) -> Contents:
         """Return the contents of the stages with the given indices, int64 `[N]`."""
         counts, distances = self._stages
         return Contents(counts.index_select(1, stages), distances.index_select(0, stages))
+
+    def _stage(self, frames: Tensor) -> Tensor:
+        """Return the index of the stage at `frames`, int64 `[1]`."""
+        return (frames >= self._from_frames).sum(0, keepdim=True) - 1
 
 
 def check_stages(stages: Sequence[Stage], size: Size) -> None:
@@ -120,11 +120,11 @@ def check_stages(stages: Sequence[Stage], size: Size) -> None:
 
 def _check_possible(stage: Stage, num_vortices: int) -> None:
     """Check a stage by sampling layouts, because no formula gives the capacity of the map."""
-    counts = torch.tensor([[stage.robots], [num_vortices], [stage.obstacles]])
-    distance = torch.tensor([stage.min_start_goal_distance], dtype=torch.float64)
+    host = torch.device("cpu")
+    contents = Difficulty([stage], num_vortices, torch.float64, host).of_stages(torch.tensor([0]))
     size = Size(stage.robots, num_vortices, stage.obstacles)
-    draft = begin_drafts(Contents(counts, distance), size, _TRIALS)
-    draft, _ = complete_drafts(draft, seed_streams(0, _TRIALS, torch.device("cpu")))
+    draft = begin_drafts(contents, size, _TRIALS)
+    draft, _ = complete_drafts(draft, seed_streams(0, _TRIALS, host))
     placed = torch.cat((draft.ends[0, 0], draft.vortices[0], draft.obstacles[0])).isfinite()
     complete = placed.all(0).sum().item()
     if complete < _MIN_COMPLETE:

@@ -16,10 +16,10 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from envs.marinenav.curriculum import Stage
+from envs.marinenav.curriculum import Difficulty, Stage
 from envs.marinenav.noise import seed_streams, split_streams
 from envs.marinenav.physics import CORE_RADIUS, GROUND_VELOCITY, MOTION_ROWS, POSITION, current
-from envs.marinenav.placement import Contents, Size, begin_drafts, complete_drafts
+from envs.marinenav.placement import Size, begin_drafts, complete_drafts
 from envs.marinenav.sea import Sea, put_to_sea
 from torchrl_gpu.checkpoints.files import reason, write_text
 from torchrl_gpu.errors import ConfigurationError
@@ -205,13 +205,10 @@ def draw_scenarios(
         num_vortices: number of vortices per sea.
     """
     rows = torch.arange(len(stages)).repeat_interleave(episodes)
-    counts = [[stage.robots, num_vortices, stage.obstacles] for stage in stages]
-    distances = torch.tensor(
-        [stage.min_start_goal_distance for stage in stages], dtype=torch.float64
-    )
-    contents = Contents(torch.tensor(counts)[rows].T, distances[rows])
+    host = torch.device("cpu")
+    contents = Difficulty(stages, num_vortices, torch.float64, host).of_stages(rows)
     size = Size(*contents.counts.amax(1).tolist())
-    streams = seed_streams(seed, len(rows), torch.device("cpu"))
+    streams = seed_streams(seed, len(rows), host)
     draft, streams = complete_drafts(begin_drafts(contents, size, len(rows)), streams)
     scenarios = from_sea(put_to_sea(draft, split_streams(streams), None).sea)
     return [
