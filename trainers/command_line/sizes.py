@@ -42,14 +42,7 @@ _logger = logging.getLogger(__name__)
 
 
 def take_automatic(sections: Mapping[str, Any]) -> set[str]:
-    """Remove the settings that are `auto` from the sections of a configuration.
-
-    Args:
-        sections: sections by group, plain values; changed in place.
-
-    Returns:
-        The groups whose setting was `auto`.
-    """
+    """Remove the settings that are `auto` from sections, in place, and return their groups."""
     groups = set()
     for group, name in AUTOMATIC.items():
         section = sections.get(group)

@@ -61,13 +61,7 @@ class Component:
         return Component(self.path, self.target, {**self.settings, **fitting})
 
     def build(self, *args: Any, **provided: Any) -> Any:
-        """Build the class.
-
-        Args:
-            *args: positional arguments of the constructor.
-            **provided: arguments of the program; those that the constructor does not take are
-                dropped.
-        """
+        """Build the class with arguments of the program; drop those that it does not take."""
         return self.target(*args, **self.replaced(**provided).arguments())
 
     def arguments(self) -> dict[str, Any]:

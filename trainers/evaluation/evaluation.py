@@ -51,12 +51,7 @@ class Evaluation:
 
     @classmethod
     def of(cls, episodes: int, means: Mapping[str, float]) -> Evaluation:
-        """Return the result of a number of episodes.
-
-        Args:
-            episodes: number of episodes.
-            means: means over these episodes, from `EpisodeStatistics.take`.
-        """
+        """Return the result of a number of episodes from their means by `EpisodeStatistics`."""
         mean_return, mean_length = means["episode/return"], means["episode/length"]
         success = means.get("episode/success")
         if success is None:
