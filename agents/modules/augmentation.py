@@ -7,23 +7,24 @@ Learning", arXiv 2107.09645, section 3.1; here by whole pixels.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
 
 
+@dataclass(frozen=True)
 class RandomShift:
     """Shifts every image of a batch by its own random distance.
 
-    Args:
+    Attributes:
         keys: keys of the images among the observations.
         pixels: longest shift along height and along width, in pixels.
     """
 
-    def __init__(self, keys: Sequence[NestedKey], pixels: int) -> None:
-        self.keys = list(keys)
-        self.pixels = pixels
+    keys: Sequence[NestedKey]
+    pixels: int
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return the transitions `[B]` with shifted images; the given batch stays unchanged."""
