@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections import deque
@@ -146,12 +147,8 @@ class ProgressDisplay:
 def human_time(seconds: float) -> str:
     """Return a readable duration: `45 s`, `2 min 01 s`, `3 h 05 min`, `2 d 04 h`."""
     whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    minutes = whole // 60
-    if minutes < 24 * 60:
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    hours = minutes // 60
-    return f"{hours // 24} d {hours % 24:02d} h"
+    units = [(24 * 3600, "d"), (3600, "h"), (60, "min"), (1, "s")]
+    for (size, unit), (part_size, part) in itertools.pairwise(units):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part_size:02d} {part}"
+    return f"{whole} s"
