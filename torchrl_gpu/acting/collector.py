@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,10 +12,8 @@ from torchrl.envs import EnvBase
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.robots import Robots
-from torchrl_gpu.execution.execution import EAGER, Execution
+from torchrl_gpu.execution.execution import EAGER, Execution, Policy
 from torchrl_gpu.timers import NO_TIMERS, Timers
-
-Policy = Callable[[TensorDictBase], TensorDictBase]
 
 
 class BatchCollector:

@@ -23,6 +23,7 @@ from torchrl_gpu.execution.step import gradient_step
 
 CompileMode = Literal["off", "default", "max-autotune"]
 GraphMode = Literal["off", "on"]
+Policy = Callable[[TensorDictBase], TensorDictBase]
 Result = TypeVar("Result")
 
 # Torch's name of each mode. Its own `max-autotune` would also capture graphs, as `graphs` does.
@@ -102,9 +103,7 @@ class Execution:
         self._compiled: dict[LossFunction, LossFunction] = {}
         self._gradients = Gradients(self.precision)
 
-    def act(
-        self, policy: Callable[[TensorDictBase], TensorDictBase], observation: TensorDictBase
-    ) -> TensorDictBase:
+    def act(self, policy: Policy, observation: TensorDictBase) -> TensorDictBase:
         """Call a policy.
 
         Args:
@@ -131,9 +130,7 @@ class Execution:
             observation.set(key, result.clone())
         return observation
 
-    def _call(
-        self, policy: Callable[[TensorDictBase], TensorDictBase], observation: TensorDictBase
-    ) -> TensorDictBase:
+    def _call(self, policy: Policy, observation: TensorDictBase) -> TensorDictBase:
         """Call a policy eagerly, in the precision if that saves time."""
         if self.precision.casts and observation.numel() < _MIN_CAST_ROWS:
             return policy(observation)

@@ -15,7 +15,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import RandomPolicy
 
 from agents.base import Agent
-from torchrl_gpu.acting.collector import BatchCollector, Policy
+from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.checkpoints.state_file import load_state
@@ -23,7 +23,7 @@ from torchrl_gpu.devices.seeding import Stream, rng_state, set_rng_state, stream
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import name_of
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.execution import Execution, Policy
 from torchrl_gpu.timers import Timers
 from trainers.components.pairing import overlap_of
 from trainers.evaluation.evaluation import BorrowingEvaluator, Evaluation, Evaluator
