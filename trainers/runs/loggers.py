@@ -13,7 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torchrl.record.loggers.wandb import WandbLogger
 
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.checkpoints.files import atomic_file
+from torchrl_gpu.checkpoints.files import atomic_file, reason
 from torchrl_gpu.errors import ConfigurationError
 
 LoggerName = Literal["csv", "tensorboard", "wandb"]
@@ -38,7 +38,7 @@ class MetricLogger:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigurationError(f"cannot create {folder}: {error.strerror}") from error
+            raise ConfigurationError(f"cannot create {folder}: {reason(error)}") from error
         self._folder = folder
         self._sinks = [_SINKS[name](folder) for name in dict.fromkeys(sinks)]
 
@@ -56,17 +56,13 @@ class MetricLogger:
             for sink in self._sinks:
                 sink.log(frames, metrics)
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot write metrics to {self._folder}: {error.strerror or error}"
-            ) from error
+            where = f"cannot write metrics to {self._folder}"
+            raise ConfigurationError(f"{where}: {reason(error)}") from error
 
     def resume_from(self, frames: int) -> None:
-        """Drop all rows after `frames`, from which the run resumes.
+        """Drop all rows after `frames`, the environment steps from which the run resumes.
 
         W&B cannot delete rows: there, a resumed run is a new run of the same name.
-
-        Args:
-            frames: environment steps of the checkpoint from which the run resumes.
 
         Raises:
             ConfigurationError: `metrics.csv` cannot be read or written.
