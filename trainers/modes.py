@@ -74,12 +74,7 @@ class RunOutcome:
 
 
 def run_mode(settings: Settings) -> RunOutcome:
-    """Train, evaluate or film with checked settings.
-
-    Raises:
-        ConfigurationError: a setting or a checkpoint does not fit.
-        KeyboardInterrupt: Ctrl-C or SIGTERM ended the run; the message says how to continue it.
-    """
+    """Train, evaluate or film with checked settings: see `trainers.run.run`."""
     keep_freed_memory()
     with (
         cpu_threads(settings.general.threads),

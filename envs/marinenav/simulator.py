@@ -9,6 +9,7 @@ repeats the last initial state.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
@@ -54,6 +55,7 @@ class SimulationState(NamedTuple):
     frames: Tensor
 
 
+@dataclass(eq=False)
 class Simulator:
     """Steps and resets simulation states; holds the constants of the simulation.
 
@@ -64,13 +66,10 @@ class Simulator:
         max_steps: time limit of an episode, in steps.
     """
 
-    def __init__(
-        self, size: Size, difficulty: Difficulty, noise: Noise | None, max_steps: int
-    ) -> None:
-        self.size = size
-        self.difficulty = difficulty
-        self.noise = noise
-        self.max_steps = max_steps
+    size: Size
+    difficulty: Difficulty
+    noise: Noise | None
+    max_steps: int
 
     def blank(self, streams: Tensor, frames: Tensor) -> SimulationState:
         """Return a simulation state of empty seas, the state before the first reset."""

@@ -83,15 +83,11 @@ class Settings:
 
 
 def check(typed: Mapping[str, Any]) -> Settings:
-    """Compose and check the settings of a command.
+    """Compose and check the settings of a command: see `trainers.run.settings_of`.
 
     Args:
         typed: settings as typed, values by dotted name; they take precedence over the settings of
             a preset or a checkpoint.
-
-    Raises:
-        ConfigurationError: a setting is unknown, missing or out of range, or mode, agent and
-            checkpoint do not fit together.
     """
     try:
         return _check(typed)
