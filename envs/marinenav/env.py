@@ -142,14 +142,8 @@ class MarineNavEnv(SeaEnv):
         """Return an environment with one sea for each given initial state.
 
         A sea whose episode has ended stays unchanged until it is reset to the same initial state.
-
-        Args:
-            episodes: initial states in the format of `Scenario`, one per sea; sizes may differ.
-            dtype: floating-point type of the simulation, `float32` or `float64`.
-            noise: add the paper's sensor noise to observed objects.
-            normalize: scale observations to order 1; False for SI units.
-            device: device of all tensors.
-            seed: random seed of the sensor noise.
+        The episodes have the format of `Scenario`; their sizes may differ. The other arguments are
+        those of the class; `seed` determines the sensor noise alone.
 
         Raises:
             ConfigurationError: an episode lacks a field or has a wrong one.

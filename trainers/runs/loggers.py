@@ -13,7 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torchrl.record.loggers.wandb import WandbLogger
 
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.checkpoints.files import atomic_file, reason
+from torchrl_gpu.checkpoints.files import reason, write_text
 from torchrl_gpu.errors import ConfigurationError
 
 LoggerName = Literal["csv", "tensorboard", "wandb"]
@@ -97,7 +97,7 @@ class _CsvSink:
             self._columns += new_columns
             self._rewrite([*rows, row])
             return
-        with self._path.open("ab") as file:
+        with self._path.open("a", encoding="utf-8", newline="") as file:
             file.write(self._format([row]))
 
     def resume_from(self, frames: int) -> None:
@@ -123,14 +123,13 @@ class _CsvSink:
 
     def _rewrite(self, rows: Iterable[Mapping[str, str]]) -> None:
         header = {name: name for name in self._columns}
-        with atomic_file(self._path) as file:
-            file.write(self._format([header, *rows]))
+        write_text(self._path, self._format([header, *rows]))
 
-    def _format(self, rows: Iterable[Mapping[str, str]]) -> bytes:
+    def _format(self, rows: Iterable[Mapping[str, str]]) -> str:
         text = io.StringIO()
         writer = csv.DictWriter(text, self._columns, restval="", lineterminator="\n")
         writer.writerows(rows)
-        return text.getvalue().encode()
+        return text.getvalue()
 
 
 class _TensorBoardSink:
