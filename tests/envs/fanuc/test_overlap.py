@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDictBase
 
 from envs.fanuc import FanucEnv
+from envs.fanuc.worker_pool import NICENESS
 from torchrl_gpu.devices.host import usable_cores
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.environment import Environment
@@ -18,6 +19,7 @@ from torchrl_gpu.environments.environment import Environment
 MakeEnv = Callable[..., FanucEnv]
 
 STEPS = 8
+LOWEST_PRIORITY = 19  # of Linux, which sets a higher number to this one
 
 
 def roots(env: Environment, seed: int = 0) -> list[torch.Tensor]:
@@ -107,7 +109,8 @@ def test_workers_give_way_to_a_program_that_computes_meanwhile(make_env: MakeEnv
     root = overlapped(env, root.set("action", action))[1]
     psutil.Process(env.worker_pids[0]).kill()
     overlapped(env, root.set("action", action))  # the replacement gives way, too
-    assert all(nice > before[0][0] and on == cores for nice, on in shares())
+    niceness = min(before[0][0] + NICENESS, LOWEST_PRIORITY)
+    assert shares() == [(niceness, cores)] * len(before)
 
 
 def test_close_ends_a_begun_step(make_env: MakeEnv) -> None:
