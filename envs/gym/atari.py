@@ -25,6 +25,9 @@ STEP_SECONDS = _FRAME_SKIP / _FRAMES_PER_SECOND
 # Arguments of ALE's vectorized code that choose its threads; single environments lack them.
 THREAD_OPTIONS = ("num_threads", "thread_affinity_offset")
 
+# Arguments of `gymnasium.make` for an environment that `Preprocessing` then wraps.
+WRAPPED_OPTIONS: dict[str, Any] = {"frameskip": 1, "obs_type": "grayscale"}
+
 # Further arguments of ALE's vectorized code that the preprocessing determines.
 _FIXED_OPTIONS = ("maxpool", "grayscale", "img_height", "img_width", "autoreset_mode")
 
@@ -46,7 +49,7 @@ class Preprocessing:
     noop_max: int = 30
 
     def __call__(self, env: gymnasium.Env) -> gymnasium.Env:
-        """Return an environment with the preprocessing; it is made with `wrapped_options`."""
+        """Return an environment with the preprocessing; it is made with `WRAPPED_OPTIONS`."""
         return AtariPreprocessing(
             env,
             noop_max=self.noop_max,
@@ -54,10 +57,6 @@ class Preprocessing:
             terminal_on_life_loss=self.terminal_on_life_loss,
             grayscale_newaxis=True,
         )
-
-    def wrapped_options(self) -> dict[str, Any]:
-        """Return arguments of `gymnasium.make` for an environment that is then wrapped."""
-        return {"frameskip": 1, "obs_type": "grayscale"}
 
     def vectorized_options(self) -> dict[str, Any]:
         """Return arguments of ALE's vectorized code for the same transitions."""
@@ -113,7 +112,7 @@ def preprocessing_of(
             )
         return None
     preprocessing = Preprocessing(terminal_on_life_loss and training)
-    own = preprocessing.wrapped_options() | preprocessing.vectorized_options()
+    own = WRAPPED_OPTIONS | preprocessing.vectorized_options()
     for option in (*own, *_FIXED_OPTIONS):
         if option in options:
             raise ConfigurationError(

@@ -11,11 +11,11 @@ import torch
 from pydantic import AfterValidator, Field
 from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.data import Unbounded
+from torchrl.data import Binary, Unbounded
 
 from envs.gym.actions import actions_of
 from envs.gym.atari import FRAME_STACK, STEP_SECONDS, preprocessing_of
-from envs.gym.episodes import episodes_of
+from envs.gym.episodes import NextStepEpisodes, episodes_of
 from envs.gym.observations import Observations
 from envs.gym.stacks import ImageStacks
 from envs.gym.vector import Autoreset, Vectorization, close_vector, make_vector, registered
@@ -143,7 +143,9 @@ class GymnasiumEnv(Environment):
         self._clips_rewards = clips and mode == "train"
 
         spec = self._stacks.spec(observations.spec(num_envs))
-        self.observation_spec = spec.update(self._episodes.state_specs())
+        if isinstance(self._episodes, NextStepEpisodes):
+            spec["active"] = Binary(1, (num_envs, 1), dtype=torch.bool)
+        self.observation_spec = spec
         self.action_spec = self._actions.spec
         self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32)
         self.full_done_spec = self._spec_of_dones()
@@ -152,7 +154,7 @@ class GymnasiumEnv(Environment):
         """Let the processes begin a step: see `Environment.begin_step`."""
         if self.capabilities.can_overlap:
             action = tensordict.get("action")
-            self._episodes.begin_step(self._actions.to_env(action))
+            self._vector.step_async(self._actions.to_env(action))
             self._begun = action
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -176,7 +178,7 @@ class GymnasiumEnv(Environment):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         if self._begun is not None:
-            self._episodes.discard_step()
+            self._vector.step_wait()
             self._begun = None
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None:

@@ -14,7 +14,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
-from torchrl.data import Binary, TensorSpec
 
 from envs.gym.observations import Observations
 from torchrl_gpu.environments.environment import DONE_NAMES
@@ -41,10 +40,6 @@ class Episodes:
         self.over: NDArray[np.bool_] = np.zeros(vector.num_envs, np.bool_)
         self._vector = vector
         self._observations = observations
-
-    def state_specs(self) -> dict[str, TensorSpec]:
-        """Return the specs of keys other than observations."""
-        return {}
 
     def begin(self) -> Tensors:
         """Start a new episode in every environment.
@@ -76,24 +71,12 @@ class Episodes:
             return self.begin()
         return self._with_false_dones(self._restart(chosen))
 
-    def begin_step(self, action: NDArray) -> None:
-        """Send a step to the processes of an `AsyncVectorEnv`; `step` with None finishes it.
-
-        Args:
-            action: batch of actions in the format of the vector environment.
-        """
-        self._vector.step_async(action)
-
-    def discard_step(self) -> None:
-        """Wait for the end of the step that has begun, and ignore its result."""
-        self._vector.step_wait()
-
     def step(self, action: NDArray | None) -> Tensors:
         """Step every environment.
 
         Args:
             action: batch of actions in the format of the vector environment; None to finish the
-                step that has begun.
+                step that has begun in the processes of an `AsyncVectorEnv`.
 
         Returns:
             Observations by key, the last one of an episode that has ended; and `reward` float32,
@@ -164,11 +147,6 @@ class NextStepEpisodes(Episodes):
     """
 
     _last: Tensors
-
-    def state_specs(self) -> dict[str, TensorSpec]:
-        """Return the spec of `active`."""
-        num_envs = len(self.over)
-        return {"active": Binary(1, (num_envs, 1), dtype=torch.bool)}
 
     def begin(self) -> Tensors:
         """Start a new episode in every environment: see `Episodes.begin`."""

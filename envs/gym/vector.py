@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import Error as GymnasiumError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from envs.gym.atari import THREAD_OPTIONS, Preprocessing
+from envs.gym.atari import THREAD_OPTIONS, WRAPPED_OPTIONS, Preprocessing
 from torchrl_gpu.devices.host import compute_on_one_thread
 from torchrl_gpu.errors import ConfigurationError, one_line
 
@@ -175,7 +175,7 @@ def _arguments(
     arguments["vector_kwargs"] = {"autoreset_mode": mode, "copy": False}
     wrappers: list[Callable[[gymnasium.Env], gymnasium.Env]] = []
     if preprocessing is not None:
-        arguments |= preprocessing.wrapped_options()
+        arguments |= WRAPPED_OPTIONS
         wrappers.append(preprocessing)
     if vectorization == "async":
         # TorchRL sets spawn as the default start method, and spawned workers import the main module

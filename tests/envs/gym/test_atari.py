@@ -15,7 +15,7 @@ from gymnasium.wrappers import FrameStackObservation
 from torchrl.envs.utils import check_env_specs
 
 from envs.gym import GymnasiumEnv
-from envs.gym.atari import Preprocessing
+from envs.gym.atari import WRAPPED_OPTIONS, Preprocessing
 from envs.gym.vector import registered
 from torchrl_gpu.errors import ConfigurationError
 
@@ -108,7 +108,7 @@ def test_the_vectorized_code_computes_what_the_wrapper_computes() -> None:
     registered(PONG)
     preprocessing = Preprocessing(noop_max=0)
     sure: dict[str, Any] = {"repeat_action_probability": 0.0}
-    env = preprocessing(gymnasium.make(PONG, **preprocessing.wrapped_options(), **sure))
+    env = preprocessing(gymnasium.make(PONG, **WRAPPED_OPTIONS, **sure))
     vector = gymnasium.make_vec(
         PONG,
         num_envs=1,
