@@ -42,6 +42,7 @@ class BulletArms(Arms):
         self._begun: Tensor | None = None  # the actions of the step in flight
         self.target = torch.from_numpy(self._shared.target.copy())
         self.steps = torch.zeros(len(self.target), 1, dtype=torch.int64)
+        self._all = torch.arange(len(self.target))
         self._copy()
 
     def _copy(self) -> None:
@@ -58,7 +59,7 @@ class BulletArms(Arms):
     def _begin_step(self, action: Tensor) -> None:
         """Let the workers begin a step; an unfinished one is undone."""
         if self._pool.recover():
-            self._hand_over(slice(None))
+            self._write(self._all, self.state)
         self._shared.action[:] = action.numpy()
         self._pool.begin_step()
         self._begun = action
@@ -87,25 +88,20 @@ class BulletArms(Arms):
         return Judgement(reward.float(), success, truncated, done, result.interrupted)
 
     def _write(self, rows: Tensor, state: Tensor) -> None:
-        self._hand_over(rows.numpy())
-
-    def _hand_over(self, arms: Any) -> None:
         """Write the state of some arms to shared memory; workers load it before the next step.
 
         A step in flight began from another state: the next one will undo it.
-
-        Args:
-            arms: indices of the arms, as a numpy array or a slice.
         """
         self._begun = None
-        self._shared.state[arms] = self.state.numpy()[arms]
+        arms = rows.numpy()
+        self._shared.state[arms] = state.numpy()
         self._shared.target[arms] = self.target.numpy()[arms]
         self._shared.rewritten[arms] = 1
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state: see `Arms.load_state_dict`."""
         super().load_state_dict(state)
-        self._hand_over(slice(None))
+        self._write(self._all, self.state)
 
     def close(self) -> None:
         """End the worker processes; may be called again."""

@@ -125,12 +125,7 @@ class GenesisArms(Arms):
         return torch.stack((self.entity.get_dofs_position(), self.entity.get_dofs_velocity()), 1)
 
     def _write(self, rows: Tensor, state: Tensor) -> None:
-        """Set the states of some arms.
-
-        Args:
-            rows: indices of the arms, int64 `[K]`; or a mask of the arms, bool `[N]`.
-            state: states of these arms `[K, 2, 6]`; for a mask, of all arms.
-        """
+        """Set the states of some arms by their indices; or by a mask `[N]`, given all states."""
         self.entity.set_dofs_velocity(state[:, 1], envs_idx=rows, skip_forward=True)
         self.entity.set_qpos(state[:, 0], envs_idx=rows, zero_velocity=False)
 

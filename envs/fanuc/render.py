@@ -47,27 +47,23 @@ class ArmRenderer:
         self._client = Client()
         self._arm = self._client.loadURDF(robot.urdf, useFixedBase=True)
         self._joints = revolute_joints(self._arm, self._client)
-        self._add_floor()
+        slab = self._client.createVisualShape(
+            pybullet.GEOM_BOX, halfExtents=FLOOR_HALF_EXTENTS, rgbaColor=FLOOR_COLOR
+        )
+        self._client.createMultiBody(0, -1, slab, (0, 0, -FLOOR_HALF_EXTENTS[2]))
         self._target = add_marker(self._client, target_radius)
-        self._trail = self._add_trail()
+        ball = self._client.createVisualShape(
+            pybullet.GEOM_SPHERE, radius=TRAIL_RADIUS, rgbaColor=TRAIL_COLOR
+        )
+        self._trail = [
+            self._client.createMultiBody(0, -1, ball, HIDDEN) for _ in range(TRAIL_LENGTH)
+        ]
         self._view = pybullet.computeViewMatrixFromYawPitchRoll(
             CAMERA_TARGET, CAMERA_DISTANCE, CAMERA_YAW, CAMERA_PITCH, 0, upAxisIndex=2
         )
         self._projection = pybullet.computeProjectionMatrixFOV(
             FIELD_OF_VIEW, width / height, 0.1, 10.0
         )
-
-    def _add_floor(self) -> None:
-        slab = self._client.createVisualShape(
-            pybullet.GEOM_BOX, halfExtents=FLOOR_HALF_EXTENTS, rgbaColor=FLOOR_COLOR
-        )
-        self._client.createMultiBody(0, -1, slab, (0, 0, -FLOOR_HALF_EXTENTS[2]))
-
-    def _add_trail(self) -> list[int]:
-        ball = self._client.createVisualShape(
-            pybullet.GEOM_SPHERE, radius=TRAIL_RADIUS, rgbaColor=TRAIL_COLOR
-        )
-        return [self._client.createMultiBody(0, -1, ball, HIDDEN) for _ in range(TRAIL_LENGTH)]
 
     def _move(self, body: int, position: Sequence[float]) -> None:
         self._client.resetBasePositionAndOrientation(body, position, (0, 0, 0, 1))

@@ -165,11 +165,6 @@ def _cache_folder() -> Path:
     chosen = os.environ.get("TORCHRL_GPU_CACHE")
     if chosen:
         return Path(chosen)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA")
-        fallback = Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base, fallback = None, Path.home() / "Library" / "Caches"
-    else:
-        base, fallback = os.environ.get("XDG_CACHE_HOME"), Path.home() / ".cache"
-    return (Path(base) if base else fallback) / "torchrl-gpu"
+    folders = {"win32": ("LOCALAPPDATA", "AppData/Local"), "darwin": ("", "Library/Caches")}
+    variable, fallback = folders.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
+    return Path(os.environ.get(variable) or Path.home() / fallback) / "torchrl-gpu"
