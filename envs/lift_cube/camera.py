@@ -42,15 +42,15 @@ class WristCamera(CheckedFields):
         renderer: way to draw the images. `batched` draws all environments in one call of the
             rasterizer, `sequential` one environment after another, `madrona` on an NVIDIA GPU;
             `auto` picks the fastest one that works on the machine.
-        size: height and width of the images in pixels, 8 to 1024.
+        size: height and width of the images in pixels.
         geometry: shapes of the arm that are drawn: `visual`, its detailed meshes, or `collision`,
             the simple bodies of its collision model, which a machine without GPU draws several
             times as fast.
-        fov: vertical field of view in degrees, 10 to 150.
+        fov: vertical field of view in degrees.
         position: position in the frame of the hand, in metres.
-        tilt: rotation towards the fingers in degrees, -90 to 90; 0 looks along the fingers.
+        tilt: rotation towards the fingers in degrees; 0 looks along the fingers.
         shift: maximum random shift of the position along each axis in metres, drawn for each
-            episode, at least 0.
+            episode.
         brightness: lowest and highest factor of the brightness, drawn for each episode, above 0.
 
     Raises:
