@@ -14,7 +14,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import (
     Annotated,
@@ -49,6 +49,9 @@ class CheckedFields:
 
     An argument whose default is an instance of such a class is a component with settings, as in
     `agent.encoder.channels`: those of the class of the instance unless `_target_` names another.
+
+    Raises:
+        TypeError: (when a class is derived) an attribute that is an argument has no annotation.
     """
 
     def __init_subclass__(cls) -> None:
@@ -56,6 +59,13 @@ class CheckedFields:
         super().__init_subclass__()
         generates = "__init__" not in vars(cls)
         dataclass(eq=False, repr=False, kw_only=True)(cls)
+        for each in fields(cls):  # type: ignore[arg-type]
+            # The constructor would replace a default without annotation by that of the base.
+            if each.init and vars(cls).get(each.name, each.default) is not each.default:
+                raise TypeError(
+                    f"{cls.__name__}.{each.name}: another default needs an annotation, as in "
+                    f"{each.name}: {each.type} = {vars(cls)[each.name]!r}"
+                )
         if generates:
             constructor: Any = cls.__init__
             constructor.fields_of = cls

@@ -278,6 +278,13 @@ def test_fields_are_checked(wrong: dict[str, Any]) -> None:
         Runner("a", **{"rate": 1.0, **wrong})
 
 
+def test_another_default_without_annotation_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Half.share: another default .* share: Share = 0.25$"):
+
+        class Half(Walker):
+            share = 0.25
+
+
 def test_a_constructor_of_its_own_replaces_the_fields() -> None:
     class Standing(Walker):
         def __init__(self) -> None:
