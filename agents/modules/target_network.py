@@ -35,8 +35,9 @@ class TargetNetwork(nn.Module):
         # In a tuple, because the original must not become a submodule.
         self._online = (online,)
         self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
-        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
-        self._lerp = accelerator_of(self.updates.device).lerp
+        device = next(self.network.parameters()).device
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64, device=device))
+        self._lerp = accelerator_of(device).lerp
 
     def forward(self, *inputs: Any) -> Any:
         """Return the output of the copy."""

@@ -32,3 +32,16 @@ def test_target_network_without_lerp_follows_as_with_it(
         torch.testing.assert_close(plain.state_dict(), target.state_dict())
         if rate == 1.0 and (step + 1) % period == 0:
             assert torch.equal(plain.network.get_parameter("weight"), online.weight)
+
+
+@pytest.mark.parametrize("period", [1, 2])
+def test_target_network_is_on_the_device_of_its_original(
+    period: int, accelerator: torch.device
+) -> None:
+    online = nn.Linear(3, 2).to(accelerator)
+    target = TargetNetwork(online, 1.0, period)
+    assert {value.device for value in target.state_dict().values()} == {accelerator}
+    nn.init.normal_(online.weight)
+    for _ in range(2):
+        target.update()
+    assert torch.equal(target.network.get_parameter("weight"), online.weight)
