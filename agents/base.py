@@ -64,8 +64,8 @@ class Agent(CheckedFields, nn.Module, ABC):
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, two of them exclude each other, the
-            agent cannot produce actions of this kind or read these observations, or an observation
-            has the name of an added entry.
+            agent cannot produce actions of this kind or read these observations, their spec has
+            another batch size, or an observation has the name of an added entry.
     """
 
     actions: ClassVar[frozenset[ActionKind]]
@@ -88,6 +88,11 @@ class Agent(CheckedFields, nn.Module, ABC):
     def __post_init__(self) -> None:
         """Check the specs. An override calls this method first, then builds the networks."""
         super().__init__()
+        if self.observation_spec.ndim != 1:
+            raise ConfigurationError(
+                "observation_spec: its batch size has to be [num_envs], not "
+                f"{list(self.observation_spec.shape)}"
+            )
         kind = action_kind(self.action_spec)
         if kind not in self.actions:
             raise ConfigurationError(
@@ -247,10 +252,12 @@ class Agent(CheckedFields, nn.Module, ABC):
         super()._apply(fn, recurse)
         after = dict(self.named_parameters())
         moved = {parameter: after[name] for name, parameter in before.items()}
-        # A constructor may move the agent before it builds an optimizer.
-        if any(isinstance(value, torch.optim.Optimizer) for value in vars(self).values()):
-            for optimizer in self.optimizers().values():
-                place_optimizer(optimizer, moved)
+        try:
+            optimizers = self.optimizers()
+        except AttributeError:  # A constructor moves the agent before it builds an optimizer.
+            optimizers = {}
+        for optimizer in optimizers.values():
+            place_optimizer(optimizer, moved)
         self.device = next((p.device for p in after.values()), self.device)
         return self
 

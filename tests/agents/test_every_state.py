@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
 import torch
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
+from torchrl.data import Composite, Unbounded
 
 from agents import SAC
 from agents.base import Agent, OffPolicyAgent
@@ -18,11 +21,13 @@ from tests.helpers.agents import (
     WITH_SCHEDULES,
     Case,
     assert_equal,
+    build,
     every_agent,
     every_agent_that,
     every_agent_with,
     make_batch,
     parameters,
+    small_specs,
 )
 from torchrl_gpu.errors import ConfigurationError
 
@@ -181,6 +186,37 @@ def test_agent_can_move_before_it_has_an_optimizer() -> None:
             return super().build_encoders()
 
     assert Case(Moved, "continuous").make().device == CPU
+
+
+def test_optimizers_in_a_container_follow_a_move(accelerator: torch.device) -> None:
+    class Separate(SAC):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.by_name = {"both": self.optimizer}
+            del self.optimizer
+
+        def optimizers(self) -> dict[str, Optimizer]:
+            return self.by_name
+
+    agent = trained(Case(Separate, "continuous"))
+    agent.to(accelerator)
+    agent.update(make_batch(agent, seed=9))
+    assert {value.device for value in parameters(agent).values()} == {accelerator}
+
+
+@every_agent
+def test_an_agent_that_has_learned_can_be_pickled(case: Case) -> None:
+    agent = trained(case)
+    assert_equal(parameters(agent), parameters(pickle.loads(pickle.dumps(agent))))
+
+
+@every_agent
+def test_specs_without_a_batch_size_are_refused(case: Case) -> None:
+    # An element of a set would pass for a vector.
+    observation = Composite(objects=Unbounded((3, 2)), objects_mask=Unbounded((3,)))
+    _, action = small_specs(case.actions)
+    with pytest.raises(ConfigurationError, match=r"batch size has to be \[num_envs\], not \[\]"):
+        build(case.agent_class, observation, action)
 
 
 @every_agent

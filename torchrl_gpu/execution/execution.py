@@ -99,7 +99,7 @@ class Execution:
                 "compile=%s: no compiler for %s here; losses run eagerly", compile, device
             )
             self.compile_mode = "off"
-        self.announce = lambda _: None
+        self.announce = _ignore
         self._compiled: dict[LossFunction, LossFunction] = {}
         self._gradients = Gradients(self.precision)
 
@@ -196,6 +196,11 @@ class Execution:
         """
         self._captured.clear()
         self.precision.load_state_dict(state["precision"])
+
+
+def _ignore(work: str) -> None:
+    # A function of the module, because agents keep an execution and can be pickled.
+    pass
 
 
 EAGER = Execution()
