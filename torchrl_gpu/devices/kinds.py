@@ -124,6 +124,7 @@ class Rocm(Cuda):
     vendors = ("AMD",)
     installs: ClassVar[Mapping[str, str]] = dict.fromkeys(_PC_SYSTEMS, _FROM_AMD)
     genesis_backend = "amdgpu"
+    tf32 = False  # torch has it on a few AMD GPUs only, and behind an environment variable
 
     @classmethod
     def look(cls) -> Presence:
@@ -132,11 +133,6 @@ class Rocm(Cuda):
             return Presence(0, f"this torch, {torch.__version__}, is built for CUDA")
         count = torch.cuda.device_count() if torch.version.hip else 0
         return _presence(count, torch.version.hip is not None)
-
-    @property
-    def tf32(self) -> bool:
-        """False: torch has it on a few AMD GPUs only, and behind an environment variable."""
-        return False
 
 
 class Xpu(Accelerator):
@@ -177,6 +173,7 @@ class Mps(Accelerator):
     vendors = ("Apple",)
     installs: ClassVar[Mapping[str, str]] = {"Darwin": 'pip install "torch<2.14"'}
     genesis_backend = "metal"
+    float64 = False
 
     @classmethod
     def look(cls) -> Presence:
@@ -199,11 +196,6 @@ class Mps(Accelerator):
         """Memory of the GPU in bytes that the driver has given to this process."""
         return int(self.call("driver_allocated_memory", default=0))
 
-    @property
-    def float64(self) -> bool:
-        """False: the device does not support float64."""
-        return False
-
 
 class DirectML(Accelerator):
     """Any GPU under Windows and WSL, through the package torch-directml."""
@@ -216,6 +208,8 @@ class DirectML(Accelerator):
     lerp = False
     byte_views = False  # its tensors have no storage
     searchsorted = False
+    float64 = False
+    fused_adam = False  # the registered kernel copies all tensors to the CPU and back
 
     @classmethod
     def look(cls) -> Presence:
@@ -233,16 +227,6 @@ class DirectML(Accelerator):
         """Name of the hardware."""
         package = sys.modules.get("torch_directml")  # imported by `at`, which returns the device
         return super().name if package is None else str(package.device_name(self.device.index))
-
-    @property
-    def fused_adam(self) -> bool:
-        """False: the registered kernel copies all tensors to the CPU and back."""
-        return False
-
-    @property
-    def float64(self) -> bool:
-        """False: the device does not support float64."""
-        return False
 
 
 # All kinds in the order of `device=auto`; a new kind is one class and one entry.
