@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey, TensorDictBase, unravel_key
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
@@ -31,12 +31,11 @@ class Robots:
 
     def __init__(self, env: EnvBase) -> None:
         self.group = group_of(env)
-        self.action_key = self._key("action")
-        self.reward_key = self._key("reward")
+        self.action_key, self.reward_key = self.keys(["action", "reward"])
 
     def keys(self, keys: list[NestedKey]) -> list[NestedKey]:
         """Return the full keys in the environment of keys within the group."""
-        return [self._key(key) for key in keys]
+        return keys if self.group is None else [unravel_key((self.group, key)) for key in keys]
 
     def view(self, root: TensorDictBase) -> TensorDictBase:
         """Return the part of a root that the policy reads and writes: `[*B]` or `[*B, R]`."""
@@ -48,11 +47,6 @@ class Robots:
             return transition
         own = transition.get(self.group).copy()
         return own.set("next", transition.get(("next", self.group))).flatten()
-
-    def _key(self, key: NestedKey) -> NestedKey:
-        if self.group is None:
-            return key
-        return (self.group, key) if isinstance(key, str) else (self.group, *key)
 
 
 class SharedPolicy(TensorDictModuleBase):
