@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,8 +65,7 @@ class CheckpointFolder:
 
     def paths(self) -> list[Path]:
         """Return all checkpoints, oldest first."""
-        files = self.folder.glob("frames_*.safetensors")
-        return sorted(file for file in files if re.fullmatch(r"frames_\d{12}", file.stem))
+        return sorted(self.folder.glob(f"frames_{'[0-9]' * 12}.safetensors"))
 
     def latest(self) -> Path | None:
         """Return the checkpoint with the most frames; None if there are no checkpoints."""
