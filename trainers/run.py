@@ -72,11 +72,12 @@ def main() -> int:
     """
     command, arguments = next(iter(sys.argv[1:]), ""), sys.argv[2:]
     if command == "doctor":
-        from torchrl_gpu.doctor.__main__ import main as doctor
+        from torchrl_gpu.commands import call_with_arguments
+        from torchrl_gpu.doctor.__main__ import examine
 
-        return doctor(arguments)
+        return call_with_arguments(examine, arguments)
     if command == "redirect":
-        from torchrl_gpu.redirect import command as redirect
+        from torchrl_gpu.redirect import __main__ as redirect
 
         return redirect.start(arguments)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Annotated
 
 import torch
@@ -49,10 +48,5 @@ def examine(
     return 0
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command with its arguments and return the exit code."""
-    return call_with_arguments(examine, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(call_with_arguments(examine))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from unittest import mock
 
 import torch
 
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.redirect.cuda import DeviceContext
 from torchrl_gpu.redirect.mode import CudaRedirection
-from torchrl_gpu.redirect.patches import patched, patches
+from torchrl_gpu.redirect.patches import patches
 
 
 @contextmanager
@@ -44,9 +45,9 @@ def redirect_cuda(device: str | torch.device = "auto") -> Iterator[torch.device]
         return
     target = torch.empty(0, device=target).device  # with the index that tensors report
     mode = CudaRedirection(target)
-    with patched(patches(target, mode)):
-        try:
-            with mode:
-                yield target
-        finally:
-            mode.active = False
+    with ExitStack() as stack:
+        for owner, name, value in patches(target, mode):
+            stack.enter_context(mock.patch.object(owner, name, value))
+        stack.callback(setattr, mode, "active", False)
+        stack.enter_context(mode)
+        yield target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -68,7 +69,7 @@ class DeviceProperties(NamedTuple):
     gcnArchName: str = ""  # noqa: N815
 
 
-class DeviceContext:
+class DeviceContext(nullcontext[None]):
     """Replaces `torch.cuda.device` and `torch.cuda.device_of`: there is only one device to choose.
 
     Args:
@@ -77,13 +78,8 @@ class DeviceContext:
     """
 
     def __init__(self, device: Any = None, obj: Any = None) -> None:
+        super().__init__()
         self.idx = 0
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, *exception: object) -> None:
-        """Do nothing."""
 
 
 def cuda_functions(target: torch.device) -> dict[str, Callable[..., Any]]:
@@ -112,7 +108,7 @@ def cuda_functions(target: torch.device) -> dict[str, Callable[..., Any]]:
 
     # Results that do not depend on the arguments, which only choose a device or a format.
     results: dict[str, Callable[[], Any]] = {
-        **{name: partial(_identity, result) for name, result in _CONSTANT.items()},
+        **{name: partial(_CONSTANT.get, name) for name in _CONSTANT},
         **{name: partial(call, name, default=result) for name, result in _OF_TARGET.items()},
         "get_arch_list": list,
         "get_device_name": lambda: accelerator.name,
@@ -151,7 +147,3 @@ def _for_any_arguments(result: Callable[[], Any]) -> Callable[..., Any]:
         return result()
 
     return function
-
-
-def _identity(result: Any) -> Any:
-    return result

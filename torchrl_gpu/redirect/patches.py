@@ -6,10 +6,8 @@ import functools
 import importlib
 import inspect
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
@@ -60,15 +58,6 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
             if hasattr(module, name):
                 table.append((module, name, function))
     return table
-
-
-@contextmanager
-def patched(table: list[Patch]) -> Iterator[None]:
-    """Set all attributes of a table within the block, and restore them at its end."""
-    with ExitStack() as stack:
-        for owner, name, value in table:
-            stack.enter_context(mock.patch.object(owner, name, value))
-        yield
 
 
 def _init(

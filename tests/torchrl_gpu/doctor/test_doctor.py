@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from tests.stand_in import count_host_reads
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.doctor import measurements
-from torchrl_gpu.doctor.__main__ import main
+from torchrl_gpu.doctor.__main__ import examine
 from torchrl_gpu.doctor.measurements import calls_per_second, measure
 
 CPU = torch.device("cpu")
@@ -34,7 +35,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_last_line_is_a_json_object(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["device=cpu", "seconds=0.001", "threads=1"]) == 0
+    assert call_with_arguments(examine, ["device=cpu", "seconds=0.001", "threads=1"]) == 0
     *text, last = capsys.readouterr().out.splitlines()
     figures = json.loads(last)
     assert list(figures["measured"]) == KEYS
@@ -46,14 +47,14 @@ def test_the_last_line_is_a_json_object(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_json_alone_without_measurements(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["json=true", "measurements=false"]) == 0
+    assert call_with_arguments(examine, ["json=true", "measurements=false"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["measured"] == {}
     assert "torch" in figures["system"]
 
 
 def test_an_absent_device_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["device=cuda:99"]) == 2
+    assert call_with_arguments(examine, ["device=cuda:99"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: device=cuda:99 ")
     assert said.count("\n") == 1

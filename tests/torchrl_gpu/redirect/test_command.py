@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchrl_gpu.redirect import command
+from torchrl_gpu.redirect import __main__ as command
 from trainers import run
 
 Call = Callable[..., int]
