@@ -51,11 +51,7 @@ def cards() -> list[Card] | None:
 
 
 def linux_cards(root: Path) -> list[Card]:
-    """Return the cards on the PCI bus.
-
-    Args:
-        root: folder that contains `sys` and `proc`.
-    """
+    """Return the cards on the PCI bus, listed in `sys` and `proc` in the folder `root`."""
     found = []
     for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
         vendor = _VENDORS.get(_read(folder / "vendor").removeprefix("0x"))
@@ -73,10 +69,7 @@ def linux_cards(root: Path) -> list[Card]:
 
 
 def windows_cards(answer: str) -> list[Card]:
-    """Return the cards in an answer of PowerShell.
-
-    Args:
-        answer: JSON object of one card, or list of several.
+    """Return the cards in an answer of PowerShell: a JSON object of one, or a list of several.
 
     Raises:
         ValueError, LookupError, TypeError: the answer is not of this form.

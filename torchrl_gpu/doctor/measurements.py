@@ -51,12 +51,7 @@ class Measured(NamedTuple):
 
 
 def measure(devices: Sequence[torch.device], seconds: float) -> list[Measured]:
-    """Return the speeds of devices.
-
-    Args:
-        devices: devices to measure; each is measured once.
-        seconds: minimum duration of each measurement, above 0.
-    """
+    """Return the speeds of devices, each measured once for at least `seconds`, above 0."""
     different = {accelerator_of(device).choice: device for device in devices}
     return [
         Measured(

@@ -17,12 +17,9 @@ TEXT: Final = (240, 244, 248)
 
 
 def grid(count: int) -> tuple[int, int]:
-    """Return the number of rows and columns of a picture that shows several environments.
+    """Return the rows and columns of a picture that shows `count` environments, at least 1.
 
     The environments fill the tiles of the picture row by row. All tiles have the same size.
-
-    Args:
-        count: number of environments, at least 1.
     """
     columns = math.isqrt(count - 1) + 1
     return -(-count // columns), columns

@@ -221,11 +221,7 @@ class ReplayBuffer(CheckedFields):
         self._is_empty = int(self._next_step) == 0
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
-        """Store one step of batch size [num_envs].
-
-        Returns:
-            Mask of the rows that are transitions, bool [num_envs]; None if all are.
-        """
+        """Store one step, and return which rows are transitions, bool [num_envs]; None for all."""
         current_row = self._current_row
         after = transition.get("next")
         is_listed = transition.get("active", None)
