@@ -1,4 +1,4 @@
-"""Hints for `torch.compile`."""
+"""Hints for `torch.compile`, and an operation that needs them."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def stored(tensor: Tensor) -> Tensor:
     if torch.compiler.is_compiling():
         return tensor.as_strided(tensor.shape, tensor.stride())
     return tensor
+
+
+def look_up(values: Tensor, index: Tensor) -> Tensor:
+    """Return the elements of the flattened tensor at the given indices; faster than `take`."""
+    return stored(values.reshape(-1).index_select(0, index.reshape(-1)).view(index.shape))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.marinenav.compiling import stored
+from envs.marinenav.compiling import look_up, stored
 
 POSITION_ERROR: Final = 0.05  # m, standard deviation of each component
 VELOCITY_ERROR: Final = 0.05  # m/s
@@ -120,18 +120,14 @@ class Noise(NamedTuple):
     def displacement(self, words: Tensor) -> tuple[Tensor, Tensor]:
         """Return the errors of x and of y, `[*words.shape]` each."""
         x, y = lanes(words)
-        return _look_up(self.normal, x), _look_up(self.normal, y)
+        return look_up(self.normal, x), look_up(self.normal, y)
 
     def radius_factor(self, words: Tensor) -> Tensor:
         """Return the ratio of sensed to true radius, `[*words.shape]`.
 
         Words already used for displacements can be reused: they are hashed once more.
         """
-        return _look_up(self.factor, lanes(words * _MURMUR_1)[1])
-
-
-def _look_up(table: Tensor, index: Tensor) -> Tensor:
-    return stored(table.index_select(0, index.reshape(-1)).view(index.shape))
+        return look_up(self.factor, lanes(words * _MURMUR_1)[1])
 
 
 def make_noise(device: torch.device, dtype: torch.dtype) -> Noise:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from envs.marinenav.compiling import stored
+from envs.marinenav.compiling import look_up, stored
 from envs.marinenav.noise import Noise, random_words
 from envs.marinenav.physics import (
     GROUND_VELOCITY,
@@ -118,8 +118,8 @@ def perceive(
     index, mask = _nearest(stored(_clearance((x, y), radius)), places)
     numbers = torch.arange(robots * seas, device=x.device).view(robots, seas)
     pair, owner = stored(index * (robots * seas) + numbers), stored(index * seas + numbers[0])
-    px, py, r = (_take(row, pair) for row in (x, y, radius.expand_as(x)))
-    vx, vy = (_take(row, owner) for row in around.velocity)
+    px, py, r = (look_up(row, pair) for row in (x, y, radius.expand_as(x)))
+    vx, vy = (look_up(row, owner) for row in around.velocity)
     if noise is not None:
         error_x, error_y = noise.displacement(words[objects_in_sea:])
         vx, vy = vx + error_x, vy + error_y
@@ -168,8 +168,3 @@ def _nearest(clearance: Tensor, places: int) -> tuple[Tensor, Tensor]:
         nearest.append((keys - start).amin(0) + start)
     found = torch.stack(nearest)
     return (found & (numbers - 1)).long(), found < int(SENSING_RANGE * parts + 1) * numbers
-
-
-def _take(values: Tensor, index: Tensor) -> Tensor:
-    """Return the elements of the flattened tensor at the given indices; faster than `take`."""
-    return stored(values.reshape(-1).index_select(0, index.reshape(-1)).view(index.shape))

@@ -89,7 +89,9 @@ def advance(
     motion = stored(torch.lerp(sea.motion, sail(sea.motion, action, sea.vortices), moves))
     around = surroundings(motion, sea.active, sea.obstacles)
     view, streams = perceive(motion, sea.goal, around, streams, noise)
-    before, after = (_distance(sea.goal - place[POSITION]) for place in (sea.motion, motion))
+    before, after = (
+        (sea.goal - place[POSITION]).square().sum(0).sqrt() for place in (sea.motion, motion)
+    )
     collided = collides(around) & sea.active
     arrived = (after <= GOAL_RADIUS) & sea.active & ~collided
     # -0.1 + (distance before - distance after) - 0.1 phi, -5 on collision, +10 on goal
@@ -141,7 +143,3 @@ def look(sea: Sea, streams: Tensor, noise: Noise | None) -> Episode:
     """Return seas with the views of their robots; the streams are for this call only."""
     around = surroundings(sea.motion, sea.active, sea.obstacles)
     return Episode(sea, perceive(sea.motion, sea.goal, around, streams, noise)[0])
-
-
-def _distance(vector: Tensor) -> Tensor:
-    return vector.square().sum(0).sqrt()

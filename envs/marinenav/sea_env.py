@@ -136,11 +136,7 @@ class SeaEnv(Environment):
         return self._gather(of_group, of_sea)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Start new episodes in the seas that are done, without reading `done` on the host.
-
-        Args:
-            tensordict: `done` `[num_envs, 1]` and the current observations; updated in place.
-        """
+        """Start new episodes, in place, where `done` `[num_envs, 1]`, without a host read."""
         return tensordict.update(self._root_after(tensordict))
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:

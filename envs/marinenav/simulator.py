@@ -80,14 +80,13 @@ class Simulator:
 
     def begin(self, streams: Tensor, frames: Tensor) -> SimulationState:
         """Return a simulation state in which all seas start an episode."""
-        empty = begin_drafts(self.difficulty.contents(frames), self.size, len(streams))
+        state = self.blank(streams, frames)
         episodes = []
         for _ in range(2):
-            draft, streams = complete_drafts(empty, streams)
+            draft, streams = complete_drafts(state.draft, streams)
             episodes.append(put_to_sea(draft, split_streams(streams), self.noise))
         now, following = episodes
-        is_ready = torch.ones_like(streams, dtype=torch.bool)
-        return SimulationState(now, following, is_ready, empty, streams, frames)
+        return state._replace(now=now, next=following, is_ready=~state.is_ready, streams=streams)
 
     def step(self, state: SimulationState, action: Tensor) -> tuple[SimulationState, Transition]:
         """Apply one action `[2, R, N]` per active robot, see `physics.sail`.
