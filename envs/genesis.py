@@ -26,10 +26,7 @@ def simulator_device(device: torch.device) -> torch.device:
 
 
 def start_genesis(device: torch.device) -> Any:
-    """Return the package `genesis`, initialized for a device.
-
-    Args:
-        device: compute device of the policy.
+    """Return the package `genesis`, initialized for the compute device of the policy.
 
     Raises:
         ConfigurationError: Genesis is not installed, cannot run on this device, or already runs on
@@ -79,12 +76,7 @@ def scene_state(scene: Any) -> dict[str, Any]:
 
 
 def restore_scene(scene: Any, state: Mapping[str, Any], device: torch.device) -> None:
-    """Restore a state of `scene_state`, bit for bit.
-
-    Args:
-        scene: built scene.
-        state: result of `scene_state` of an equal scene.
-        device: device of Genesis.
+    """Restore a state from `scene_state` of an equal scene, bit for bit, on Genesis' device.
 
     Raises:
         ConfigurationError: the state belongs to another scene.

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
@@ -66,18 +67,16 @@ class WristCamera(CheckedFields):
     shift: Annotated[float, Field(ge=0)] = 0.0
     brightness: Range = (1.0, 1.0)
 
-    def mounting(self) -> Tensor:
+    def mounting(self) -> NDArray[np.float64]:
         """Return the pose of the camera in the frame of the hand `[4, 4]`, float64.
 
         A camera looks along its negative z axis, x is right and y is up.
         """
         angle = np.deg2rad(self.tilt)
-        cosine, sine = float(np.cos(angle)), float(np.sin(angle))
-        pose = torch.eye(4, dtype=torch.float64)
-        pose[:3, :3] = torch.tensor(
-            [[0.0, cosine, sine], [1.0, 0.0, 0.0], [0.0, sine, -cosine]], dtype=torch.float64
-        )
-        pose[:3, 3] = torch.tensor(self.position, dtype=torch.float64)
+        cosine, sine = np.cos(angle), np.sin(angle)
+        pose = np.eye(4)
+        pose[:3, :3] = [[0.0, cosine, sine], [1.0, 0.0, 0.0], [0.0, sine, -cosine]]
+        pose[:3, 3] = self.position
         return pose
 
 
@@ -123,7 +122,7 @@ class Cameras:
         self._way = way
         self._scene = scene
         self._pose = gs.utils.geom.trans_quat_to_T
-        self._mounting = wrist.mounting().numpy()
+        self._mounting = wrist.mounting()
         self._wrist = scene.add_camera(
             res=(wrist.size, wrist.size), fov=wrist.fov, near=_NEAR, far=_FAR
         )

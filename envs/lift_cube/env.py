@@ -157,7 +157,7 @@ class LiftCubeEnv(Environment):
                 0, 255, shape=tensors["pixels"].shape, dtype=torch.uint8, device=self.device
             )
         self.action_spec = Bounded(
-            -1.0, 1.0, shape=(num_envs, 4), dtype=torch.float32, device=self.device
+            -1.0, 1.0, (num_envs, 4), dtype=torch.float32, device=self.device
         )
         self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32, device=self.device)
         self.full_done_spec = self._spec_of_dones()

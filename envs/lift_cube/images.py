@@ -58,11 +58,7 @@ class WristImages:
         self.stacks = torch.cat([self.stacks[:, 3:], self._newest()], dim=1)
 
     def restart(self, rows: Tensor) -> None:
-        """Fill the stacks of new episodes with their first image.
-
-        Args:
-            rows: indices of the environments, int64 `[K]`.
-        """
+        """Fill the stacks of new episodes, in the environments `rows`, with their first image."""
         first = self._newest()[rows].repeat(1, self._frames, 1, 1)
         self.stacks = self.stacks.index_copy(0, rows, first)
 

@@ -29,11 +29,7 @@ class ArmParts(NamedTuple):
 
 
 def find_parts(arm: Arm, robot: Any) -> ArmParts:
-    """Return the parts of the arm that its description names.
-
-    Args:
-        arm: description of the arm.
-        robot: the arm in Genesis.
+    """Return the parts of `robot`, the arm in Genesis, that its description names.
 
     Raises:
         ConfigurationError: the arm lacks a named part.

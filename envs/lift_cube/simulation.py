@@ -241,11 +241,7 @@ class Simulation:
         return self._reader.scene()
 
     def images(self, shift: Tensor) -> Tensor:
-        """Return the images of the wrist cameras `[N, 3, H, W]`, uint8.
-
-        Args:
-            shift: shift of each camera in the frame of its hand `[N, 3]`, m.
-        """
+        """Return the images of the wrist cameras: see `Cameras.wrist_images`."""
         assert self.cameras is not None
         return self.cameras.wrist_images(self.hand.get_pos(), self.hand.get_quat(), shift)
 
