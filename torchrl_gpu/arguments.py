@@ -96,7 +96,11 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 def check_value(function: Callable[..., Any], name: str, value: Any, prefix: str = "") -> Any:
     """Return `value` converted to the annotated type of the argument `name` of `function`.
 
-    Error messages show `prefix` before the name, as `env.` in `env.num_envs`.
+    Args:
+        function: function whose annotations are the schema.
+        name: name of the argument.
+        value: value to check.
+        prefix: text before the name in the error message, as in `env.` for `env.num_envs`.
 
     Raises:
         ConfigurationError: the value has the wrong type or lies outside its range.

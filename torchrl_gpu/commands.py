@@ -42,6 +42,10 @@ def call_with_arguments(
 def read_arguments(function: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:
     """Return the values of `name=value` arguments, converted to the types of a function.
 
+    Args:
+        function: function whose signature is the schema.
+        arguments: arguments as typed.
+
     Raises:
         ConfigurationError: a name is unknown or missing, or a value has the wrong type or range.
     """

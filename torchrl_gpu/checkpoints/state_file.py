@@ -80,7 +80,13 @@ def save_state(path: Path, state: Mapping[Any, Any]) -> None:
 
 
 def load_state(path: Path) -> dict[Any, Any]:
-    """Return the state in a file of `save_state`, with its tensors on the host; runs no code.
+    """Read a file that `save_state` wrote, without executing any code.
+
+    Args:
+        path: file to read.
+
+    Returns:
+        The state, with its tensors on the host.
 
     Raises:
         ConfigurationError: the file is missing, truncated, damaged, a pickle, not a checkpoint of

@@ -104,7 +104,11 @@ class Accelerator:
 
     @classmethod
     def at(cls, index: int | None) -> torch.device:
-        """Return the torch device of an index below `look().number`; None for the default."""
+        """Return the torch device of an index; None for the device of choice.
+
+        Args:
+            index: 0 to `look().number - 1`.
+        """
         return torch.device(cls.device_type, index or 0)
 
     @property

@@ -46,7 +46,11 @@ def resolve_device(name: str) -> torch.device:
 
 
 def describe_device(device: torch.device) -> str:
-    """Return one line about a device of this machine, such as `NVIDIA H200, 140 GiB`."""
+    """Return a one-line description of a device, such as `NVIDIA H200, 140 GiB`.
+
+    Args:
+        device: device of this machine.
+    """
     accelerator = accelerator_of(device)
     memory = accelerator.total_memory
     return accelerator.name if memory is None else f"{accelerator.name}, {memory / 2**30:.0f} GiB"

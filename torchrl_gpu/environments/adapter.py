@@ -61,7 +61,11 @@ def as_environment(env: EnvBase) -> Environment:
 
 
 class AdaptedEnvironment(EnvironmentView):
-    """Wraps a TorchRL environment as an `Environment`; see `as_environment`."""
+    """Wraps a TorchRL environment as an `Environment`; see `as_environment`.
+
+    Args:
+        env: environment to wrap.
+    """
 
     def __init__(self, env: EnvBase) -> None:
         _refuse_lost_observations(env)

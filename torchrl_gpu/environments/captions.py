@@ -17,9 +17,12 @@ TEXT: Final = (240, 244, 248)
 
 
 def grid(count: int) -> tuple[int, int]:
-    """Return the rows and columns of a picture that shows `count` environments, at least 1.
+    """Return the number of rows and columns of a picture that shows several environments.
 
     The environments fill the tiles of the picture row by row. All tiles have the same size.
+
+    Args:
+        count: number of environments, at least 1.
     """
     columns = math.isqrt(count - 1) + 1
     return -(-count // columns), columns

@@ -89,17 +89,23 @@ class Environment(EnvBase):
         raise ConfigurationError(f"{name_of(self)} cannot render")
 
     def caption(self, index: int) -> str:
-        """Return one line of text about the current state of environment `index` of the batch.
+        """Return one line of text about the current state of one environment.
 
         A film writes it into the picture. In place of an empty line it writes the return of the
         episode so far.
+
+        Args:
+            index: index of the environment in the batch.
         """
         return ""
 
     def measurements(self, index: int) -> dict[str, float]:
-        """Return physical quantities of the current state of environment `index` of the batch.
+        """Return physical quantities of the current state of one environment.
 
         A film reports their means over the last states of its episodes.
+
+        Args:
+            index: index of the environment in the batch.
 
         Returns:
             Values by name; a name includes the unit, as in `distance [mm]`.
@@ -153,9 +159,14 @@ class Environment(EnvBase):
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
         """Start new episodes where the step ended one, and return the root of the next step.
 
-        The root, observations and done flags `[*B]`, may share memory with `after`, which `_step`
-        has returned and which must not be modified. Subclasses override this method where TorchRL's
-        `maybe_reset` is slow; `maybe_reset` must then give the same result.
+        Subclasses override this method where TorchRL's `maybe_reset` is slow; `maybe_reset` must
+        then give the same result.
+
+        Args:
+            after: return value of `_step`; must not be modified.
+
+        Returns:
+            Observations and done flags `[*B]`, which may share memory with `after`.
         """
         return self.maybe_reset(after.exclude(*self.reward_keys))
 
@@ -181,9 +192,11 @@ class Environment(EnvBase):
         return Composite(flags, shape=self.batch_size)
 
     def _knows(self, tensordict: TensorDictBase, names: Names | None = None) -> bool:
-        """Return whether a root or an entry of it is on the device and has no keys but `names`.
+        """Return whether a TensorDict is on the device and has no keys except `names`.
 
-        Without names, the keys are those of the specs.
+        Args:
+            tensordict: root of a step, or an entry of it.
+            names: names to compare with; None for all keys of the specs.
         """
         if tensordict.device != self.device:
             return False

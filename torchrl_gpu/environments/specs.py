@@ -97,9 +97,12 @@ def action_kind(action_spec: TensorSpec) -> ActionKind:
 
 
 def action_bounds(action_spec: TensorSpec) -> tuple[Tensor, Tensor]:
-    """Return the lower and upper bounds `[action_dim]` of a bounded spec `[*B, action_dim]`.
+    """Return the lower and upper bounds `[action_dim]` of a bounded continuous action.
 
     The bounds are those of the first environment: every environment of a batch has the same ones.
+
+    Args:
+        action_spec: bounded spec `[*B, action_dim]`.
     """
     dimension = action_spec.shape[-1]
     space = action_spec.space

@@ -83,7 +83,11 @@ class DeviceContext(nullcontext[None]):
 
 
 def cuda_functions(target: torch.device) -> dict[str, Callable[..., Any]]:
-    """Return replacements in `torch.cuda` by name, with `target`, not cuda, as the only device."""
+    """Return replacements for functions of `torch.cuda` by name, with `target` as the only device.
+
+    Args:
+        target: device of any type but cuda.
+    """
     accelerator = accelerator_of(target)
     call, host = accelerator.call, torch.default_generator
     set_seed: Callable[[int], Any] = host.manual_seed

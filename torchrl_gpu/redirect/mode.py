@@ -18,7 +18,11 @@ _HOST = torch.device("cpu")
 
 
 def names_cuda(device: Any) -> bool:
-    """Return whether any value names a CUDA device, as `cuda`, `cuda:1` or a `torch.device` do."""
+    """Return whether a value names a CUDA device, as `cuda`, `cuda:1` or a `torch.device` do.
+
+    Args:
+        device: any value.
+    """
     if isinstance(device, str):
         return _CUDA.match(device) is not None
     return isinstance(device, torch.device) and device.type == "cuda"

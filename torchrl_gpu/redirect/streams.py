@@ -47,14 +47,18 @@ class Stream(_InOrder):
 
 
 class Event(_InOrder):
-    """Replaces `torch.cuda.Event`: its time is that of the host after the work before it."""
+    """Replaces `torch.cuda.Event`: its time is that of the host after the work before it.
+
+    Args:
+        enable_timing: whether the event measures time.
+    """
 
     def __init__(self, enable_timing: bool = False, **kwargs: Any) -> None:
         self._enable_timing = enable_timing
         self._seconds = 0.0
 
     def record(self, stream: Any = None) -> None:
-        """Record the time once earlier work is done, if `enable_timing` is true."""
+        """Record the time, if the event measures time, once earlier work is done."""
         if self._enable_timing:
             torch.cuda.synchronize()
             self._seconds = time.perf_counter()

@@ -56,7 +56,11 @@ class FrameStacks:
         return frames.reshape(len(slots), -1, *frames.shape[2:])
 
     def root_slots(self, place: Tensor) -> Tensor:
-        """Return the slots `[B, history + 1]` of the roots at places `[B]`, oldest frame first."""
+        """Return the slots of the roots at places `[B]`, oldest frame first.
+
+        Returns:
+            Slots `[B, history + 1]`.
+        """
         if not self.history:
             return self._roots.index_select(0, place).unsqueeze(1)
         age = self._steps["age"].flatten().index_select(0, place)
@@ -65,7 +69,11 @@ class FrameStacks:
         return self._roots.index_select(0, earlier.flatten()).reshape(earlier.shape)
 
     def next_slots(self, place: Tensor) -> Tensor:
-        """Return the slots `[B, history + 1]` of the next observations, as `root_slots` does."""
+        """Return the slots of the next observations at places `[B]`, oldest frame first.
+
+        Returns:
+            Slots `[B, history + 1]`.
+        """
         newest = self._next.index_select(0, place).unsqueeze(1)
         return torch.cat((self.root_slots(place)[:, 1:], newest), 1) if self.history else newest
 
@@ -101,9 +109,11 @@ class FrameStacks:
         return is_fresh, torch.where(is_fresh, repeats, ~differs)
 
     def write_age(self, is_fresh: Tensor, next_step: Tensor) -> None:
-        """Store the ages of the roots of the step `next_step` `[1]`.
+        """Store the ages of the roots of a step.
 
-        `is_fresh`, bool `[num_envs]`, is the first result of `compare`.
+        Args:
+            is_fresh: whether each root gets a fresh row, bool `[num_envs]`.
+            next_step: number of the step, `[1]`.
         """
         age = self._steps["age"]
         before = age.index_select(0, (next_step - 1) % self._step_capacity)

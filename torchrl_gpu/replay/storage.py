@@ -129,9 +129,13 @@ class StorageSpec:
 
 
 def unchecked(tensors: Mapping[Key, Tensor], batch_size: torch.Size) -> TensorDict:
-    """Return one or more tensors `[*batch_size, ...]` of one device by nested key as a TensorDict.
+    """Return tensors `[*batch_size, ...]` of one device by nested key as one TensorDict.
 
     Shapes and devices are not checked: the checks take as long as all gathers of a sample.
+
+    Args:
+        tensors: tensors by key, at least one.
+        batch_size: leading dimensions that all of them share.
     """
     entries: dict[str, Any] = {}
     nested: dict[str, dict[Key, Tensor]] = {}

@@ -77,11 +77,17 @@ class SumTree:
             parents[: len(groups)].copy_(groups.sum(1))
 
     def draw(self, count: int) -> Tensor:
-        """Return the indices `[count]` int64 of leaves drawn in proportion to their priorities.
+        """Draw leaves in proportion to their priorities, with replacement.
 
-        Leaves are drawn with replacement: the nodes of the top level one from each of `count` (at
-        least 1) strata of equal probability, the leaves below a node independently. A leaf of
-        priority 0 is never drawn unless all priorities are 0.
+        The nodes of the top level are drawn one from each of `count` strata of equal probability,
+        the leaves below a node independently. A leaf of priority 0 is never drawn unless all
+        priorities are 0.
+
+        Args:
+            count: number of leaves to draw, at least 1.
+
+        Returns:
+            Indices of the leaves, `[count]` int64.
         """
         if count != self._strata[0].shape[1]:
             self._strata = self._strata_of(count)
