@@ -112,6 +112,7 @@ def _one_line_errors(source: str) -> Iterator[None]:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
         text = problem["msg"].removeprefix("Value error, ")
+        text = f"{text[:1].lower()}{text[1:]}"
         raise ConfigurationError(f"{source}: {place or 'file'}: {text}") from None
 
 
@@ -234,8 +235,8 @@ def load_scenarios(path: Path) -> list[Scenario]:
             lacks a field or has an invalid one.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        content = Path(path).read_bytes()
     except OSError as error:
         raise ConfigurationError(f"cannot read scenarios {path}: {reason(error)}") from error
     with _one_line_errors(f"scenarios {path}"):
-        return _File.model_validate_json(text).episodes
+        return _File.model_validate_json(content).episodes

@@ -109,18 +109,19 @@ def _without(key: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("{", "Invalid JSON"),
+        (b"{", "set.json: file: invalid JSON"),
+        ('{"episodes": "é"}'.encode("latin-1"), "set.json: file: invalid JSON"),
         ([], "should be an object"),
         (
             {"format": "marinenav scenarios", "version": 2, "episodes": []},
-            "version: Input",
+            "version: input",
         ),
         (
             {"format": "other", "version": 1, "episodes": []},
-            "format: Input",
+            "format: input",
         ),
-        ({"episodes": []}, "episodes: List should have at least 1 item"),
-        ({"episodes": [CROSSING, _without("goal")]}, "episodes.1.goal: Field required"),
+        ({"episodes": []}, "episodes: list should have at least 1 item"),
+        ({"episodes": [CROSSING, _without("goal")]}, "episodes.1.goal: field required"),
         ({"episodes": [{**CROSSING, "num_robots": 3}]}, "start has 2 entries where 3"),
         ({"episodes": [{**CROSSING, "theta0": ["north", 0.0]}]}, "theta0.0"),
         (
@@ -131,7 +132,7 @@ def _without(key: str) -> dict[str, Any]:
 )
 def test_invalid_files_raise_one_line_errors(tmp_path: Path, content: Any, text: str) -> None:
     path = tmp_path / "set.json"
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     with pytest.raises(ConfigurationError) as caught:
         load_scenarios(path)
     assert text in str(caught.value)
