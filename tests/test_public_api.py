@@ -23,7 +23,7 @@ def test_every_exported_name_imports(name: str) -> None:
     assert set(package.__all__) <= set(dir(package))
 
 
-@pytest.mark.parametrize("name", ["torchrl_gpu", "envs", "trainers"])
+@pytest.mark.parametrize("name", PACKAGES)
 def test_importing_a_package_does_not_import_torch(name: str) -> None:
     code = f"import sys, {name}; print('torch' in sys.modules)"
     command = [sys.executable, "-c", code]
