@@ -62,8 +62,7 @@ def log_cdf(x: Tensor) -> Tensor:
 
     Equals `torch.special.log_ndtr`, but uses only operations that every backend has.
     """
-    value: Tensor = _LogCdf.apply(x)
-    return value
+    return _LogCdf.apply(x)
 
 
 class _LogCdf(torch.autograd.Function):

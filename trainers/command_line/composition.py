@@ -145,8 +145,7 @@ def _preset_of(settings: Mapping[str, Any]) -> str | None:
     of a module: `module:Name-v0`.
     """
     if "experiment" in settings:
-        experiment: str | None = settings["experiment"]
-        return experiment
+        return settings["experiment"]
     env = settings.get("env")
     if env == "gym":
         env = str(settings.get("env.name")).rpartition(":")[2]

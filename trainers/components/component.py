@@ -133,8 +133,7 @@ def find_class(group: str, path: Any, kind: type | None = None) -> type:
         bases = " or ".join(f"{base.__module__}.{base.__name__}" for base in kinds)
         raise ConfigurationError(f"{group}._target_={path}: not a subclass of {bases}")
     if inspect.isabstract(target):
-        methods: frozenset[str] = target.__abstractmethods__  # type: ignore[attr-defined]
-        missing = ", ".join(sorted(methods))
+        missing = ", ".join(sorted(target.__abstractmethods__))  # type: ignore[attr-defined]
         raise ConfigurationError(f"{group}._target_={path}: abstract; it does not define {missing}")
     return target
 
