@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents.modules.augmentation import RandomShift
-from agents.modules.pixels import Convolutions, PixelEncoder, check_channels
+from agents.modules.pixels import Convolutions, PixelEncoder
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.environments.environment import mask_of
@@ -105,17 +105,18 @@ class ObservationEncoderFactory(EncoderFactory):
 
     def __post_init__(self) -> None:
         """Check the channels against the convolutions."""
-        check_channels(self.convolutions, self.channels)
+        if self.convolutions == "nature" and self.channels is not None and len(self.channels) != 3:
+            raise ConfigurationError(
+                f"channels={list(self.channels)}: convolutions=nature takes three numbers"
+            )
 
     def build(self, observation_spec: Composite) -> JoinedEncoder:
         """Return a new encoder of all observations: see `EncoderFactory`."""
         leaves = dict(observation_spec.items(include_nested=True, leaves_only=True))
         if not leaves:
             raise ConfigurationError("observation_spec: an agent needs at least one observation")
-        parts: dict[NestedKey, Part] = {
-            key: self._part(key, leaves) for key in leaves if not _is_mask(key, leaves)
-        }
-        return JoinedEncoder(parts)
+        masks = {mask_of(key) for key in leaves}
+        return JoinedEncoder({key: self._part(key, leaves) for key in leaves if key not in masks})
 
     def augmentation(self, observation_spec: Composite) -> Augmentation | None:
         """Return the random shift of all pixels."""
@@ -191,8 +192,7 @@ class DetachedEncoder(Encoder):
     def forward(self, observation: Observations) -> Tensor:
         """Return features `[*B, width]` without gradient."""
         with torch.no_grad():
-            features: Tensor = self.encoder(observation)
-        return features
+            return self.encoder(observation)
 
 
 class VectorEncoder(nn.Sequential):
@@ -240,8 +240,3 @@ _MIN_PIXELS = 8
 
 def _is_pixels(leaf: TensorSpec) -> bool:
     return leaf.ndim == 4 and leaf.dtype == torch.uint8 and min(leaf.shape[2:]) >= _MIN_PIXELS
-
-
-def _is_mask(key: NestedKey, leaves: dict[NestedKey, TensorSpec]) -> bool:
-    """Return whether this leaf is the mask of another one."""
-    return any(key == mask_of(other) for other in leaves)

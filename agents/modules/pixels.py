@@ -12,10 +12,6 @@ from torchrl_gpu.errors import ConfigurationError
 
 Convolutions = Literal["strided", "nature", "impala", "drqv2"]
 
-# Kernel sizes and strides of Mnih et al., "Human-level control through deep reinforcement
-# learning", Nature 518, 2015.
-_NATURE_KERNELS, _NATURE_STRIDES = (8, 4, 3), (4, 2, 1)
-
 
 class Style(NamedTuple):
     """One way to encode pixels.
@@ -101,18 +97,6 @@ class ResidualBlock(nn.Module):
         return inputs + self.layers(inputs)
 
 
-def check_channels(style: Convolutions, channels: Sequence[int] | None) -> None:
-    """Refuse a number of channels that does not fit the convolutions of a style.
-
-    Raises:
-        ConfigurationError: the style is `nature` and the number of channels is not three.
-    """
-    if style == "nature" and channels is not None and len(channels) != len(_NATURE_KERNELS):
-        raise ConfigurationError(
-            f"channels={list(channels)}: convolutions=nature takes three numbers"
-        )
-
-
 def _plain(
     kernels: Sequence[int], strides: Sequence[int], padding: int = 0
 ) -> Callable[[int, Sequence[int]], list[nn.Module]]:
@@ -146,8 +130,8 @@ def _impala(inputs: int, channels: Sequence[int]) -> list[nn.Module]:
 STYLES: dict[Convolutions, Style] = {
     # Convolutions that each halve the image.
     "strided": Style((32, 64, 64, 64), 256, _plain([3], [2], padding=1), layer_norm=True),
-    # Mnih et al., Nature 518, 2015.
-    "nature": Style((32, 64, 64), 512, _plain(_NATURE_KERNELS, _NATURE_STRIDES), layer_norm=False),
+    # Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015.
+    "nature": Style((32, 64, 64), 512, _plain([8, 4, 3], [4, 2, 1]), layer_norm=False),
     # Espeholt et al., "IMPALA", arXiv 1802.01561: the larger network, without its LSTM.
     "impala": Style((16, 32, 32), 256, _impala, layer_norm=False),
     # Yarats et al., "Mastering Visual Continuous Control", arXiv 2107.09645.
