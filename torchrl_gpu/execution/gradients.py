@@ -57,8 +57,9 @@ class Gradients:
         parameters = (p for o in optimizers for group in o.param_groups for p in group["params"])
         device: torch.device = next(parameters).device
         accelerator = accelerator_of(device)
-        _clear(optimizers)
         while True:
+            for optimizer in optimizers:
+                optimizer.zero_grad()
             try:
                 losses = self._accumulate(loss, batch, size)
                 break
@@ -72,7 +73,6 @@ class Gradients:
                     ) from error
             # Outside the handler, because the error holds the tensors of the failed attempt.
             size = math.ceil(size / 2)
-            _clear(optimizers)
             accelerator.call("empty_cache")
         if size < rows and size != self._part_size:
             _logger.warning(
@@ -102,9 +102,3 @@ class Gradients:
         terms = list(losses.terms.values())
         self.precision.backward(terms if share == 1.0 else [share * term for term in terms])
         return losses
-
-
-def _clear(optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Clear the gradients of all parameters."""
-    for optimizer in optimizers:
-        optimizer.zero_grad()
