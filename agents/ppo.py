@@ -109,8 +109,7 @@ class PPO(OnPolicyAgent):
         if self.normalize_observations:
             normalizer = ObservationNormalizer(self.observation_spec)
         if self.normalize_rewards:
-            shape = self.observation_spec.shape
-            self.reward_normalizer = RewardNormalizer(shape, self.gamma)
+            self.reward_normalizer = RewardNormalizer(self.observation_spec.shape, self.gamma)
         is_discrete = action_kind(self.action_spec) == "discrete"
         outputs = self.action_spec.space.n if is_discrete else self.action_spec.shape[-1]
         # A last layer so small that no action stands out at first.
@@ -132,8 +131,7 @@ class PPO(OnPolicyAgent):
     @property
     def rate(self) -> Tensor:
         """The current learning rate `[]`, a tensor that the optimizer reads at each step."""
-        rate: Tensor = self.optimizer.param_groups[0]["lr"]
-        return rate
+        return self.optimizer.param_groups[0]["lr"]
 
     @torch.no_grad()
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:
@@ -141,9 +139,6 @@ class PPO(OnPolicyAgent):
 
         Also updates the running statistics of the normalizers with the rollout, and the weight of
         the entropy bonus by its schedule.
-
-        Args:
-            rollout: transitions `[T, num_envs]`, see `OnPolicyAgent.prepare`.
 
         Returns:
             `[T, num_envs]`: `log_prob` of the actions under the policy that chose them, `value`,
@@ -161,8 +156,7 @@ class PPO(OnPolicyAgent):
         if self.actor.normalizer is not None:
             self.actor.normalizer.update(rollout, weight, self.processes)
         if self.reward_normalizer is not None:
-            done = terminated | truncated
-            reward = self.reward_normalizer(reward, done, weight, self.processes)
+            reward = self.reward_normalizer(reward, terminated | truncated, weight, self.processes)
 
         value, next_value = self._values(rollout)
         advantage = generalized_advantage(
@@ -185,14 +179,11 @@ class PPO(OnPolicyAgent):
 
     @torch.no_grad()
     def prepare_batch(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return a batch with the entries that depend on several of its rows, each `[B, 1]`.
+        """Return rows `[B]` of a prepared rollout with entries that depend on several of them.
 
-        `advantage` is normalized; `row_weight` is 0 in rows without a transition (`active` is
-        False) and has mean 1, so that the mean of rows times weights is the mean over the
-        transitions. A batch without `active` has no weights.
-
-        Args:
-            batch: `[B]` rows of a rollout that `prepare` returned.
+        `advantage` `[B, 1]` is normalized; `row_weight` `[B, 1]` is 0 in rows without a transition
+        (`active` is False) and has mean 1, so that the mean of rows times weights is the mean over
+        the transitions. A batch without `active` has no weights.
         """
         batch, weight = super().prepare_batch(batch).copy(), _weight(batch)
         if self.normalize_advantages:
@@ -205,11 +196,7 @@ class PPO(OnPolicyAgent):
         return batch
 
     def loss(self, batch: TensorDictBase) -> Losses:
-        """Return `loss/policy`, including the entropy bonus, and `loss/value`, by its coefficient.
-
-        Args:
-            batch: return value of `prepare_batch`, or a part of its rows.
-        """
+        """Return `loss/policy`, with the entropy bonus, and `loss/value`, by its coefficient."""
         weight = batch.get("row_weight", None)
 
         def mean(rows: Tensor) -> Tensor:
@@ -273,8 +260,7 @@ class PPO(OnPolicyAgent):
 
     def _log_prob(self, batch: TensorDictBase) -> Tensor:
         action = self.policy.from_bounds(batch.get("action"))
-        log_prob, _ = self.actor.evaluate(self.actor.normalize(batch), action)
-        return log_prob
+        return self.actor.evaluate(self.actor.normalize(batch), action)[0]
 
     def _values(self, rollout: TensorDictBase) -> tuple[Tensor, Tensor]:
         """Return the values of the observations before and after each step, `[T, num_envs, 1]`.

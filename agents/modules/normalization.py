@@ -60,14 +60,9 @@ class RunningMoments(nn.Module):
         weight: Tensor | None = None,
         processes: Processes = ONE_PROCESS,
     ) -> None:
-        """Update the moments with samples.
+        """Update the moments with samples `[*B, D]`; the arguments are those of `weighted_moments`.
 
         Source: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983.
-
-        Args:
-            samples: samples `[*B, D]`.
-            weight: weight of each row `[*B, 1]`, 0 excludes a row; None weighs all rows equally.
-            processes: processes with as many samples each, all of which count.
         """
         mean, variance = weighted_moments(samples, weight, processes)
         if weight is None:
@@ -122,7 +117,7 @@ class ObservationNormalizer(nn.Module):
         weight: Tensor | None,
         processes: Processes = ONE_PROCESS,
     ) -> None:
-        """Update the moments with observations `[*B]`: see `RunningMoments.update`."""
+        """Update the moments with observations `[*B]`: see `weighted_moments`."""
         for key, moments in zip(self.vectors, self._of_vectors, strict=True):
             moments.update(observation[key], weight, processes)
 
@@ -160,7 +155,7 @@ class RewardNormalizer(nn.Module):
             reward: rewards `[T, num_envs, 1]` that continue those of the previous call.
             done: whether the episode ended with the step, bool `[T, num_envs, 1]`.
             weight: `[T, num_envs, 1]`, 0 for rows without a transition; None weighs all equally.
-            processes: see `RunningMoments.update`.
+            processes: see `weighted_moments`.
         """
         # R_t = r_t + gamma (1 - done_{t-1}) R_{t-1}: the recurrence of GAE, backwards in time
         decay = torch.full_like(reward, self.gamma).masked_fill(done, 0.0)

@@ -34,7 +34,6 @@ class Actor(Protocol):
         Returns:
             Continuous actions `[*B, action_dim]` in [-1, 1], or discrete actions `[*B]` int64.
         """
-        ...
 
 
 class PolicyWrapper(TensorDictModuleBase):

@@ -55,10 +55,7 @@ class CapturedFunction(Generic[Result]):
         return self._replay is not None
 
     def __call__(self, inputs: TensorDictBase) -> Result:
-        """Do the work of the function.
-
-        Args:
-            inputs: argument of the function.
+        """Do the work of the function for an argument.
 
         Returns:
             The result of the function. Its tensors belong to the graph: the next call overwrites
@@ -100,5 +97,4 @@ class CapturedFunction(Generic[Result]):
             raise ConfigurationError(
                 f"graphs=on: {self._name} cannot be captured ({reason}); use graphs=off"
             ) from error
-        replay: Callable[[], Any] = graph.replay
-        return replay
+        return graph.replay
