@@ -329,9 +329,7 @@ class OffPolicyAgent(Agent):
         `priority_weight`, written by TorchRL's prioritized buffers. Without either entry, all
         transitions have weight 1.
         """
-        weight = batch.get("weight", None)
-        if weight is None:
-            weight = batch.get("priority_weight", None)
+        weight = batch.get("weight", batch.get("priority_weight", None))
         return loss.mean() if weight is None else (weight.reshape(-1) * loss).mean()
 
 

@@ -178,9 +178,7 @@ class QuantileNetwork(nn.Module):
 
     def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return the actions `[*B]` int64 with the highest mean over the acting fractions."""
-        fractions = self.acting_midpoints
-        if not deterministic:
-            fractions = self.draw_acting_fractions()
+        fractions = self.acting_midpoints if deterministic else self.draw_acting_fractions()
         return self.values(self(observation), fractions).argmax(dim=-1)
 
     def draw_acting_fractions(self) -> Tensor:
@@ -188,5 +186,6 @@ class QuantileNetwork(nn.Module):
 
         The whole batch shares one draw, because embedding the fractions is most of the cost.
         """
-        shape = (self.acting_fractions,)
-        return draw_fractions(shape, self.risk_level, self.acting_midpoints.device)
+        return draw_fractions(
+            (self.acting_fractions,), self.risk_level, self.acting_midpoints.device
+        )

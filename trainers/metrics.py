@@ -43,9 +43,7 @@ def reading_of(metrics: Mapping[str, float | Tensor]) -> Reading:
     """Return the reading of scalars by name, numbers or tensors `[]` on one device."""
     tensors = {name: value for name, value in metrics.items() if isinstance(value, Tensor)}
     numbers = {name: value for name, value in metrics.items() if not isinstance(value, Tensor)}
-    values = torch.empty(0)
-    if tensors:
-        values = torch.stack(tuple(tensors.values())).to(torch.float32)
+    values = torch.stack(tuple(tensors.values())).to(torch.float32) if tensors else torch.empty(0)
     return Reading(values, lambda read: {**numbers, **dict(zip(tensors, read, strict=True))})
 
 

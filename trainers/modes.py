@@ -43,7 +43,6 @@ from trainers.training.progress import ProgressDisplay, human_time
 from trainers.training.trainer import TorchRLTrainer
 
 logger = logging.getLogger(__name__)
-_COMMAND = "python -m trainers.run"
 
 
 @dataclass(frozen=True)
@@ -284,7 +283,7 @@ def _title(settings: Settings) -> str:
 
 
 def _command(*arguments: str) -> str:
-    return f"{_COMMAND} {shlex.join(arguments)}"
+    return f"python -m trainers.run {shlex.join(arguments)}"
 
 
 @contextmanager

@@ -18,8 +18,6 @@ from torchrl_gpu.timers import NOTHING, PARTS, Part, Timers
 
 logger = logging.getLogger(__name__)
 
-OTHER = "other"  # the loop itself and the running sums of all metrics
-
 
 class Counts(Protocol):
     """Environment steps and gradient steps of a training so far."""
@@ -86,8 +84,8 @@ class Profile(Timers):
         return Amount(seconds, int(frames), int(updates))
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of each part so far, and of all the rest as `other`."""
-        return {**self._spent, OTHER: self.amount.seconds - sum(self._spent.values())}
+        """Return the seconds of each part so far, and of the loop and all the rest as `other`."""
+        return {**self._spent, "other": self.amount.seconds - sum(self._spent.values())}
 
     def shares(self) -> dict[str, float]:
         """Return the share of each part in the time since the last call, as `time/PART`."""

@@ -30,8 +30,7 @@ class RandomShift:
         """Return the transitions `[B]` with shifted images; the given batch stays unchanged."""
         shifted = batch.copy()
         for key in self.keys:
-            path = (key,) if isinstance(key, str) else key
-            for place in (path, ("next", *path)):
+            for place in (key, ("next", key)):
                 images = batch.get(place, None)
                 if images is not None:
                     shifted.set(place, shift_randomly(images, self.pixels))

@@ -37,7 +37,6 @@ class TargetNetwork(nn.Module):
         self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
         device = next(self.network.parameters()).device
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64, device=device))
-        self._lerp = accelerator_of(device).lerp
 
     def forward(self, *inputs: Any) -> Any:
         """Return the output of the copy."""
@@ -49,6 +48,7 @@ class TargetNetwork(nn.Module):
         if self._pairs is None:
             (online,) = self._online
             self._pairs = list(self.network.parameters()), list(online.parameters())
+            self._lerp = accelerator_of(self.updates.device).lerp
         targets, originals = self._pairs
         if self.period == 1:
             if self._lerp:
@@ -70,5 +70,4 @@ class TargetNetwork(nn.Module):
         """Drop the cached parameters, because a move to a device may replace them."""
         super()._apply(fn, recurse)
         self._pairs = None
-        self._lerp = accelerator_of(self.updates.device).lerp
         return self

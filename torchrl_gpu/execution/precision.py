@@ -90,9 +90,8 @@ class Precision:
 def precisions_of(device: torch.device) -> list[PrecisionName]:
     """Return the precisions that are available on a device."""
     accelerator = accelerator_of(device)
-    dtypes = accelerator.autocast_dtypes
     has = {"fp32": True, "tf32": accelerator.tf32}
-    has |= {name: dtype in dtypes for name, dtype in _AUTOCAST.items()}
+    has |= {name: dtype in accelerator.autocast_dtypes for name, dtype in _AUTOCAST.items()}
     return [name for name in get_args(PrecisionName) if has[name]]
 
 

@@ -103,7 +103,10 @@ def film(
             cannot be written.
     """
     env = as_environment(env)
-    _check_rendering(env, num_envs)
+    if not env.capabilities.can_render:
+        raise ConfigurationError(f"mode=demo: {name_of(env)} cannot render")
+    if num_envs > 1 and not env.capabilities.renders_several:
+        raise ConfigurationError(f"demo.num_envs={num_envs}: {name_of(env)} renders one at a time")
     shown: int | list[int] = 0 if num_envs == 1 else list(range(num_envs))
     filmed = FilmedEpisodes(env, num_envs)
     policy.eval()
@@ -131,13 +134,6 @@ def film(
     except OSError as error:
         raise ConfigurationError(f"the film could not be written: {error}") from error
     return Film(path, filmed.evaluation(), filmed.measurements())
-
-
-def _check_rendering(env: Environment, num_envs: int) -> None:
-    if not env.capabilities.can_render:
-        raise ConfigurationError(f"mode=demo: {name_of(env)} cannot render")
-    if num_envs > 1 and not env.capabilities.renders_several:
-        raise ConfigurationError(f"demo.num_envs={num_envs}: {name_of(env)} renders one at a time")
 
 
 def _enlarged(picture: Picture) -> Picture:

@@ -24,9 +24,6 @@ from trainers.components.component import read_component
 
 LAYOUT = 6
 
-# Entries of a checkpoint that a policy file keeps, besides the policy.
-KEPT = ("layout", "agent_name", "interface", "config", "frames", "seconds")
-
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint or a policy file.
@@ -176,9 +173,8 @@ def load_policy(path: Path | str, device: torch.device | str = "cpu") -> Trained
             'TorchRLTrainer(..., config={"agent": {"_target_": "package.Class", ...}})'
         )
     interface = PolicyInterface.from_state(state["interface"])
-    resolved: Any = OmegaConf.create(state["config"])
-    section: Any = OmegaConf.to_container(resolved, resolve=True)
-    component = read_component("agent", section["agent"])
+    config: Any = OmegaConf.to_container(OmegaConf.create(state["config"]), resolve=True)
+    component = read_component("agent", config["agent"])
     place = resolve_device(device) if isinstance(device, str) else device
     agent: Agent = component.build(
         interface.observation_spec.to(place), interface.action_spec.to(place), place
@@ -218,7 +214,8 @@ def save_policy(checkpoint: Path, path: Path) -> None:
         ConfigurationError: a file cannot be read or written.
     """
     state = load_checkpoint(checkpoint)
-    save_state(path, {**{name: state[name] for name in KEPT}, "policy": _policy_of(state)})
+    kept = ("layout", "agent_name", "interface", "config", "frames", "seconds")
+    save_state(path, {**{name: state[name] for name in kept}, "policy": _policy_of(state)})
 
 
 def _policy_of(state: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -120,7 +120,8 @@ class RolloutExperience:
             order = torch.randperm(len(rollout), device=self.agent.device)
             for index in order[: count * size].split(size):
                 # Faster than `rollout[index]`, which also derives the shape of the result.
-                yield rollout.apply(partial(_rows, index=index), batch_size=[size])
+                rows = partial(torch.index_select, dim=0, index=index)
+                yield rollout.apply(rows, batch_size=[size])
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Do nothing: a rollout has no priorities."""
@@ -144,11 +145,6 @@ class RolloutExperience:
 
 
 Experience = ReplayExperience | RolloutExperience
-
-
-def _rows(entry: Tensor, index: Tensor) -> Tensor:
-    """Return the rows of an entry of a rollout."""
-    return entry.index_select(0, index)
 
 
 def experience_of(
