@@ -116,8 +116,7 @@ class SceneReader:
 
     def _field(self, field: Any) -> Tensor:
         """Return current values `[N, ...]`, a view where Genesis shares memory with torch."""
-        values: Tensor = self._to_torch(field, transpose=True)
-        return values
+        return self._to_torch(field, transpose=True)
 
     def scene(self) -> Scene:
         """Return the current positions and speeds."""

@@ -219,8 +219,7 @@ class DirectML(Accelerator):
     @classmethod
     def at(cls, index: int | None) -> torch.device:
         """Return the torch device of an index; only after `look` has found that it works."""
-        device: torch.device = importlib.import_module("torch_directml").device(index)
-        return device
+        return importlib.import_module("torch_directml").device(index)
 
     @property
     def name(self) -> str:

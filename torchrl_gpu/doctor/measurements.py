@@ -146,8 +146,7 @@ class _Actor(nn.Module):
         self.network = _network()
 
     def act(self, observation: Observations, deterministic: bool) -> Tensor:
-        action: Tensor = self.network(observation["observation"]).tanh()
-        return action
+        return self.network(observation["observation"]).tanh()
 
 
 # Key, title and unit; amount of work in one call; function that prepares the work.

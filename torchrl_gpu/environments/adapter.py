@@ -225,8 +225,7 @@ class AdaptedEnvironment(EnvironmentView):
         if self.capabilities.has_state:
             state["root"] = self._root.to_dict()
         # The copy shares no memory with the transforms.
-        copy: dict[str, Any] = tree_map_only(Tensor, Tensor.clone, state)
-        return copy
+        return tree_map_only(Tensor, Tensor.clone, state)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
         """Restore `state_dict()`; without `has_state`, reset the environment before the next step.

@@ -222,9 +222,8 @@ def _policy_of(state: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the policy networks in the state of a checkpoint or a policy file."""
     if "policy" in state:
         return dict(state["policy"])
-    networks = state["agent"]["networks"]
     return {
         name.removeprefix(POLICY): tensor
-        for name, tensor in networks.items()
+        for name, tensor in state["agent"]["networks"].items()
         if name.startswith(POLICY)
     }
