@@ -84,9 +84,7 @@ class PackedTransfer:
 class _BufferPair:
     """A buffer on each device, with views of both in the shapes of the leaves.
 
-    Attributes:
-        copies: number of copies of one transfer.
-        bytes: number of bytes of one transfer.
+    Its `copies` and `bytes` are those of one transfer.
     """
 
     def __init__(

@@ -72,9 +72,7 @@ class DeviceProperties(NamedTuple):
 class DeviceContext(nullcontext[None]):
     """Replaces `torch.cuda.device` and `torch.cuda.device_of`: there is only one device to choose.
 
-    Args:
-        device: device of `torch.cuda.device`.
-        obj: tensor of `torch.cuda.device_of`.
+    `device` is the argument of the one, `obj` that of the other.
     """
 
     def __init__(self, device: Any = None, obj: Any = None) -> None:

@@ -19,10 +19,7 @@ Key = tuple[str, ...]
 class StorageSpec:
     """Shape and dtype of every tensor of a replay buffer, for any capacity.
 
-    Args:
-        observation_spec: as for `ReplayBuffer`.
-        action_spec: as for `ReplayBuffer`.
-        frame_stacks: as for `ReplayBuffer`.
+    The arguments are those of `ReplayBuffer`.
 
     Attributes:
         num_envs: number of environments that act in one step.
@@ -50,9 +47,8 @@ class StorageSpec:
         """Reject invalid arguments of a replay buffer.
 
         Raises:
-            ConfigurationError: the capacity is too small for `num_envs`, there are no observations,
-                the specs have different batch sizes, or an observation is not a stack of as many
-                frames as declared.
+            ConfigurationError: as for `ReplayBuffer`, except for the memory; or there are no
+                observations.
         """
         if capacity < self.min_capacity:
             raise ConfigurationError(
