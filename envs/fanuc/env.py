@@ -124,7 +124,8 @@ class FanucEnv(Environment):
         if simulator == "genesis":
             self._arms = GenesisArms(self.robot, num_envs, torch.device(device))
         else:
-            window = mode == "demo" and _has_display()
+            has_display = sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY"))
+            window = mode == "demo" and has_display
             iterations = SOLVER_ITERATIONS[mode]
             self._pool = WorkerPool(self.robot.urdf, num_envs, num_workers, iterations, window)
             self._arms = BulletArms(self.robot, self._pool)
@@ -333,7 +334,3 @@ class FanucEnv(Environment):
             self._renderer = None
         self._arms.close()
         super().close(raise_if_closed=False)
-
-
-def _has_display() -> bool:
-    return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY"))

@@ -49,7 +49,6 @@ class Robot:
     """A serial arm of six revolute joints. Its flange is the frame of the last link.
 
     Attributes:
-        name: name in the URDF.
         urdf: path of the URDF.
         origins: pose of each joint in the frame of the previous link, `[6, 4, 4]`.
         axes: unit axis of each joint in its own frame, `[6, 3]`.
@@ -60,7 +59,6 @@ class Robot:
         capsules: collision bodies, base first.
     """
 
-    name: str
     urdf: str
     origins: Array
     axes: Array
@@ -162,7 +160,6 @@ def _parse(root: ElementTree.Element, path: Path) -> Robot:
     if not ((lower < upper) & (velocity > 0) & (effort > 0)).all():
         raise _InvalidDescriptionError("needs lower < upper, velocity > 0 and effort > 0 on joints")
     return Robot(
-        name=root.get("name", path.stem),
         urdf=str(path.resolve()),
         origins=origins,
         axes=axes / np.linalg.norm(axes, axis=1, keepdims=True),

@@ -14,11 +14,9 @@ from itertools import islice
 from pathlib import Path
 
 from envs.fanuc.shared_memory import Exchange
-from envs.fanuc.worker_process import Assignment
+from envs.fanuc.worker_process import SIGNAL, Assignment
 from torchrl_gpu.devices.host import ONE_THREAD, usable_cores
 from torchrl_gpu.errors import ConfigurationError
-
-_MODULE = "envs.fanuc.worker_process"
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +31,6 @@ PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 # number gives way to a lower one, 19 is the highest.
 NICENESS = 10
 
-STEP = b"."
 SECONDS_TO_END = 5.0
 
 
@@ -66,7 +63,7 @@ class _Worker:
     def start(self) -> None:
         """Start the process; `wait` returns when it is ready."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, json.dumps(asdict(self.assignment))],
+            [sys.executable, "-m", Assignment.__module__, json.dumps(asdict(self.assignment))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -92,12 +89,12 @@ class _Worker:
         assert self.process.stdin is not None
         self.stepping = True
         with contextlib.suppress(OSError):
-            self.process.stdin.write(STEP)
+            self.process.stdin.write(SIGNAL)
 
     def wait(self) -> bool:
         """Wait for the answer; return False if the process has died."""
         assert self.process.stdout is not None
-        answered = self.process.stdout.read(1) == STEP
+        answered = self.process.stdout.read(1) == SIGNAL
         self.stepping = False
         return answered
 

@@ -25,7 +25,7 @@ from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.robot import load_robot
 from envs.fanuc.shared_memory import Exchange
 
-DONE = b"."
+SIGNAL = b"."  # starts a step, and answers it
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def main(assignment: Assignment) -> None:
 
     gc.disable()  # PyBullet's many tuples would trigger it at every step; there are no cycles
     with contextlib.suppress(BrokenPipeError):
-        os.write(output, DONE)
+        os.write(output, SIGNAL)
         while os.read(0, 1):
             began = time.perf_counter()
             if rewritten.any():
@@ -93,7 +93,7 @@ def main(assignment: Assignment) -> None:
             encode(state, target, observation, distance)
             if assignment.window:  # show the arms at most in real time
                 time.sleep(max(0.0, STEP_SECONDS - (time.perf_counter() - began)))
-            os.write(output, DONE)
+            os.write(output, SIGNAL)
     simulation.close()
     exchange.remove()  # the parent cannot remove the file if it was killed
 

@@ -32,9 +32,6 @@ _EXTRAS = {
     "ale_py": "atari",
 }
 
-# Packages that register the environments of a namespace.
-_PACKAGES = {"ALE": "ale_py"}
-
 # Time limit of `close` for a step that was interrupted or whose worker died.
 _SECONDS_TO_FINISH = 2.0
 
@@ -58,11 +55,10 @@ def registered(name: str) -> str:
             importlib.import_module(package)
         except ImportError as error:
             raise ValueError(f"{package} cannot be imported ({error})") from None
-    own_package = _PACKAGES.get(env_id.rpartition("/")[0])
-    if own_package is not None and env_id not in gymnasium.registry:
-        if importlib.util.find_spec(own_package) is None:
-            raise ValueError(_needs_extra(_EXTRAS[own_package]))
-        gymnasium.register_envs(importlib.import_module(own_package))
+    if env_id.rpartition("/")[0] == "ALE" and env_id not in gymnasium.registry:
+        if importlib.util.find_spec("ale_py") is None:
+            raise ValueError(_needs_extra(_EXTRAS["ale_py"]))
+        gymnasium.register_envs(importlib.import_module("ale_py"))
     if env_id not in gymnasium.registry:
         close = difflib.get_close_matches(env_id, gymnasium.registry, n=3)
         hint = f"; did you mean {' or '.join(close)}?" if close else ""

@@ -13,7 +13,6 @@ from torchrl_gpu.errors import ConfigurationError
 Pair = tuple[str, str]
 Triple = tuple[float, float, float]
 Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Arm(CheckedFields):
@@ -56,7 +55,7 @@ class Arm(CheckedFields):
         *(4500.0, 4500.0, 3500.0, 3500.0, 2000.0, 2000.0, 2000.0),
         *(200.0, 200.0),
     )
-    damping: tuple[NotNegative, ...] = (
+    damping: tuple[Annotated[float, Field(ge=0)], ...] = (
         *(450.0, 450.0, 350.0, 350.0, 200.0, 200.0, 200.0),
         *(20.0, 20.0),
     )

@@ -26,8 +26,7 @@ STEP_SECONDS: Final = SUBSTEP_SECONDS * SUBSTEPS
 MIN_THRUST: Final = -500.0  # N
 MAX_THRUST: Final = 1000.0
 MAX_THRUST_RATE: Final = 1000.0  # N/s, at an action of 1
-# Actions of the paper as fractions of the maximum thrust rate: 0, -500, -1,000, 500, 1,000 N/s.
-# Row 5 i + j has left rate i and right rate j.
+# Actions of the paper as fractions of the maximum thrust rate: left and right, see `MarineNavEnv`.
 DISCRETE_ACTIONS: Final = tuple(product((0.0, -0.5, -1.0, 0.5, 1.0), repeat=2))
 # m/s through the water, slightly above the steady speed at full thrust, 3.33
 MAX_SPEED: Final = 3.5
