@@ -28,7 +28,8 @@ from torchrl_gpu.timers import Timers
 from trainers.components.pairing import overlap_of
 from trainers.evaluation.evaluation import BorrowingEvaluator, Evaluation, Evaluator
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
-from trainers.profiling import Profile, Trace
+from trainers.profiling.profile import Profile
+from trainers.profiling.trace import Trace
 from trainers.runs.loggers import LoggerName, MetricLogger
 from trainers.runs.policy_files import (
     LAYOUT,
