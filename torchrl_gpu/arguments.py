@@ -111,7 +111,7 @@ def check_value(function: Callable[..., Any], name: str, value: Any, prefix: str
     # Modules and TensorDicts print themselves in several lines.
     shown = type(value).__name__ if "\n" in str(value) else str(value)
     if prefix:
-        shown = _AS_TYPED.get(shown, shown)
+        shown = AS_TYPED.get(shown, shown)
     try:
         converted = adapter.validate_python(value)
     except ValidationError as error:
@@ -279,7 +279,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 # Values of Python as they are typed in settings.
-_AS_TYPED = {"None": "null", "True": "true", "False": "false"}
+AS_TYPED = {"None": "null", "True": "true", "False": "false"}
 
 _PLAIN_VALUES = (bool, int, float, str, Path)
 

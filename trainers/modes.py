@@ -128,7 +128,6 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
                 f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n"
                 f"  {_command('mode=eval', f'checkpoint={folder}')}"
             ) from None
-        can_film = env.capabilities.can_render
     seconds = time.perf_counter() - started
     summary = {
         "frames": trainer.frames,
@@ -142,7 +141,7 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
         write_text(folder / "summary.json", json.dumps(summary, indent=2))
     lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
     lines += [f"  result       {result}", f"  checkpoint   {best}"]
-    if can_film:
+    if env.capabilities.can_render:
         lines.append(f"  watch it     {_command('mode=demo', f'checkpoint={folder}')}")
     if "tensorboard" in settings.trainer.settings["loggers"]:
         lines.append(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from torchrl_gpu.arguments import CheckedFields, descriptions_of, parameters_of
+from torchrl_gpu.arguments import AS_TYPED, CheckedFields, descriptions_of, parameters_of
 from trainers.command_line.schema import GeneralSettings
 from trainers.command_line.settings import SECTIONS
 from trainers.command_line.sizes import AUTOMATIC
@@ -109,9 +109,7 @@ def _settings_text(group: str, component: Callable[..., Any]) -> str:
 
 def _as_typed(text: str) -> str:
     """Return a text with the values of Python as they are typed on the command line."""
-    for python, typed in (("None", "null"), ("True", "true"), ("False", "false")):
-        text = re.sub(rf"\b{python}\b", typed, text)
-    return text
+    return re.sub(rf"\b({'|'.join(AS_TYPED)})\b", lambda word: AS_TYPED[word[0]], text)
 
 
 def _list(names: Iterable[str]) -> str:

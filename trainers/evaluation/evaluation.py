@@ -167,8 +167,7 @@ class Evaluator:
     ) -> None:
         self.episodes = episodes
         self._num_envs = num_envs or min(_MAX_ENVS, limit or _MAX_ENVS)
-        self._given = env if isinstance(env, EnvBase) else None
-        self._build = env
+        self._given = env
         self._built: tuple[int, EnvBase] | None = None
 
     def evaluate(
@@ -202,12 +201,12 @@ class Evaluator:
             self._built = None
 
     def _env(self, episodes: int) -> EnvBase:
-        if self._given is not None:
+        if isinstance(self._given, EnvBase):
             return self._given
         num_envs = min(episodes, self._num_envs)
         if self._built is None or self._built[0] != num_envs:
             self.close()
-            self._built = num_envs, self._build(num_envs)
+            self._built = num_envs, self._given(num_envs)
         return self._built[1]
 
 

@@ -102,11 +102,9 @@ class TrainedPolicy(nn.Module):
         super().__init__()
         self.interface = interface
         self.policy = agent.policy.eval()
-        for name, values in (
-            ("table", interface.action_table),
-            ("action_range", interface.action_range),
-        ):
-            self.register_buffer(name, None if values is None else values.to(agent.device))
+        self.register_buffer("table", interface.action_table)
+        self.register_buffer("action_range", interface.action_range)
+        self.to(agent.device)
 
     def forward(self, observation: Observations) -> Tensor:
         """Return the actions for observations `[*B, ...]`, tensors in and out.
