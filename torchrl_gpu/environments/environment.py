@@ -136,7 +136,10 @@ class Environment(EnvBase):
         """
 
     def set_mode(self, mode: Mode) -> None:
-        """Switch to the mode `train`, `eval` or `demo`; the next reset starts new episodes.
+        """Switch between training and evaluation; the next reset starts new episodes.
+
+        Args:
+            mode: `train`, `eval` or `demo`.
 
         Raises:
             ConfigurationError: the environment cannot switch its mode.
@@ -216,9 +219,12 @@ class Environment(EnvBase):
 
 
 class EnvironmentView(Environment):
-    """Base of wrappers, which have the capabilities of the wrapped environment `env`.
+    """Base of wrappers, which have the capabilities of the wrapped environment.
 
-    The batch size and the device are those of the view.
+    Args:
+        env: environment to wrap.
+        batch_size: batch size of the view.
+        device: device of the view.
     """
 
     def __init__(self, env: EnvBase, batch_size: tuple[int, ...], device: Any) -> None:

@@ -72,7 +72,9 @@ class DeviceProperties(NamedTuple):
 class DeviceContext(nullcontext[None]):
     """Replaces `torch.cuda.device` and `torch.cuda.device_of`: there is only one device to choose.
 
-    `device` is the argument of the one, `obj` that of the other.
+    Args:
+        device: device of `torch.cuda.device`.
+        obj: tensor of `torch.cuda.device_of`.
     """
 
     def __init__(self, device: Any = None, obj: Any = None) -> None:
