@@ -45,20 +45,15 @@ def write_captions(picture: NDArray[np.uint8], captions: Sequence[str]) -> NDArr
     image = Image.fromarray(picture)
     pen = ImageDraw.Draw(image, "RGBA")
     for slot, caption in enumerate(captions):
-        if caption:
-            _write(pen, (slot % columns * width, slot // columns * height), width, caption)
+        if not caption:
+            continue
+        font = ImageFont.load_default(FONT_SIZE)
+        excess = font.getlength(caption) / max(1, width - 2 * PADDING)
+        if excess > 1.0:
+            font = ImageFont.load_default(max(1.0, FONT_SIZE / excess))
+        place = (slot % columns * width + PADDING, slot // columns * height + PADDING)
+        left, top, right, bottom = pen.textbbox(place, caption, font)
+        frame = (left - PADDING, top - PADDING, right + PADDING, bottom + PADDING)
+        pen.rectangle(frame, fill=BACKGROUND)
+        pen.text(place, caption, TEXT, font)
     return np.array(image)
-
-
-def _write(pen: ImageDraw.ImageDraw, corner: tuple[int, int], width: int, text: str) -> None:
-    x, y = corner
-    font = ImageFont.load_default(FONT_SIZE)
-    excess = font.getlength(text) / max(1, width - 2 * PADDING)
-    if excess > 1.0:
-        font = ImageFont.load_default(max(1.0, FONT_SIZE / excess))
-    place = (x + PADDING, y + PADDING)
-    left, top, right, bottom = pen.textbbox(place, text, font)
-    pen.rectangle(
-        (left - PADDING, top - PADDING, right + PADDING, bottom + PADDING), fill=BACKGROUND
-    )
-    pen.text(place, text, TEXT, font)
