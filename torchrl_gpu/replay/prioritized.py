@@ -74,7 +74,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         self._refuse_if_empty()
         place = self._tree.draw(batch_size)
-        leaf = self._tree.priorities(place)
+        leaf = self._tree.leaves.index_select(0, place)
         # w_i = (N P(i))^-beta / max_j w_j = (p_i / min_j p_j)^(-alpha beta)         (sec. 3.4)
         weight = self.processes.minimum(leaf.min()) / leaf
         if self.weight_exponent is not None:
@@ -99,7 +99,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         priority = priorities + _MIN_PRIORITY
         self._max_priority.copy_(torch.maximum(self._max_priority, priority.max()))
         # Transitions that were overwritten since the draw keep priority 0.
-        is_stored = self._tree.priorities(place) > 0.0
+        is_stored = self._tree.leaves.index_select(0, place) > 0.0
         leaf = torch.where(is_stored, priority**self.priority_exponent, 0.0)
         self._tree.update(place, leaf)
 
@@ -120,7 +120,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         # Steps that lost a row to this step get priority 0, so they are never drawn.
         is_lost = oldest_steps < self._oldest_steps[:1]
         old_places = self._places_of(oldest_steps)
-        kept = self._tree.priorities(old_places).view(2, self.num_envs)
+        kept = self._tree.leaves.index_select(0, old_places).view(2, self.num_envs)
         old = torch.where(is_lost.unsqueeze(1), 0.0, kept).flatten()
         self._tree.update(torch.cat([self._places_of(step), old_places]), torch.cat([new, old]))
         return is_listed

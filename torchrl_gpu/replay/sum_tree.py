@@ -50,10 +50,6 @@ class SumTree:
         """Return the size in bytes of a tree, without allocating it."""
         return 4 * sum(_level_sizes(capacity))
 
-    def priorities(self, index: Tensor) -> Tensor:
-        """Return the priorities `[B]` of the leaves with indices `[B]` int64."""
-        return self.leaves.index_select(0, index)
-
     def update(self, index: Tensor, priority: Tensor) -> None:
         """Set the priorities of some leaves.
 
