@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
+from unittest import mock
 
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.errors import ConfigurationError
@@ -131,15 +132,12 @@ def _of_the_script(traceback: TracebackType | None) -> TracebackType | None:
 @contextmanager
 def _command_line_of(words: list[str], is_module: bool) -> Iterator[None]:
     """Give the script the arguments and the search path that `python` would give it."""
-    arguments, path = sys.argv, list(sys.path)
-    sys.argv = list(words)
+    path = list(sys.path)
     if not getattr(sys.flags, "safe_path", False):
         script = Path(words[0]).resolve()
-        sys.path[0] = str(Path.cwd() if is_module else script if script.is_dir() else script.parent)
-    try:
+        path[0] = str(Path.cwd() if is_module else script if script.is_dir() else script.parent)
+    with mock.patch.object(sys, "argv", list(words)), mock.patch.object(sys, "path", path):
         yield
-    finally:
-        sys.argv, sys.path[:] = arguments, path
 
 
 if __name__ == "__main__":
