@@ -17,7 +17,6 @@ _QUERY: Final = (
     "Get-CimInstance Win32_VideoController | "
     "Select-Object Name, PNPDeviceID, DriverVersion | ConvertTo-Json"
 )
-_QUERY_SECONDS: Final = 30
 
 
 class Card(NamedTuple):
@@ -93,7 +92,7 @@ def _windows_cards() -> list[Card] | None:
             [shell, "-NoProfile", "-Command", _QUERY],
             capture_output=True,
             text=True,
-            timeout=_QUERY_SECONDS,
+            timeout=30,
         )
         return windows_cards(done.stdout)
     except (OSError, ValueError, LookupError, TypeError, subprocess.TimeoutExpired):

@@ -166,18 +166,14 @@ _WORK: Final[tuple[tuple[str, str, str, float, Callable[[torch.device], Call]], 
         _policy_step,
     ),
     ("updates_per_second", f"update, batch of {_BATCH}", "updates/s", 1, _update),
-    (
-        "copy_to_device_gb_per_second",
-        "copy to the device, 64 MiB",
-        "GB/s",
-        _COPY / 1e9,
-        partial(_copy, to_device=True),
-    ),
-    (
-        "copy_from_device_gb_per_second",
-        "copy from the device, 64 MiB",
-        "GB/s",
-        _COPY / 1e9,
-        partial(_copy, to_device=False),
+    *(
+        (
+            f"copy_{way}_device_gb_per_second",
+            f"copy {way} the device, 64 MiB",
+            "GB/s",
+            _COPY / 1e9,
+            partial(_copy, to_device=way == "to"),
+        )
+        for way in ("to", "from")
     ),
 )
