@@ -136,7 +136,6 @@ class FanucEnv(Environment):
         self._shoulder = torch.tensor(self.robot.shoulder, dtype=torch.float32, device=self.device)
         self._starts = bank.starts.to(self.device)
         self._targets = bank.positions.to(self.device) - self._shoulder
-        self._targets_per_grade = bank.per_grade
         ceiling = GRADES.index(grade_ceiling)
         climbs = curriculum and mode == "train"
         self._curriculum = Curriculum(ceiling, level=0 if climbs else ceiling)
@@ -223,7 +222,7 @@ class FanucEnv(Environment):
         """Start a new episode for some arms, chosen by a mask `[num_envs, 1]`."""
         rows = mask.view(-1).nonzero().view(-1)
         if len(rows):
-            num_targets = (self._curriculum.level + 1) * self._targets_per_grade
+            num_targets = (self._curriculum.level + 1) * len(self._targets) // len(GRADES)
             starts = self._starts.index_select(0, self._draw(len(self._starts), len(rows)))
             targets = self._targets.index_select(0, self._draw(num_targets, len(rows)))
             self._arms.place(rows, starts, targets)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.fanuc.bullet import Client, pybullet
-from envs.fanuc.robot import Robot
+from envs.fanuc.robot import Array, Robot
 
 CONTROL_RATE = 60  # Hz, environment steps
 SUBSTEPS = 4  # physics steps of 1/240 s per environment step
@@ -28,8 +28,6 @@ GRID_SPACING = 2.5  # m between the bases of arms in one client, more than twice
 MARKER_COLOR = (0.9, 0.1, 0.25, 1.0)
 MIN_MARKER_RADIUS = 0.03  # m
 BAR_LENGTH, BAR_WIDTH = 0.16, 0.012  # m
-
-State = NDArray[np.float64]
 
 
 class ArmGroup:
@@ -171,7 +169,7 @@ class ArmSimulation:
         self._low = np.tile(np.stack((robot.lower, -robot.velocity)), (num_arms, 1, 1))
         self._high = np.tile(np.stack((robot.upper, robot.velocity)), (num_arms, 1, 1))
 
-    def write(self, arms: Sequence[int], state: State, targets: NDArray[np.float32]) -> None:
+    def write(self, arms: Sequence[int], state: Array, targets: NDArray[np.float32]) -> None:
         """Set the states of some arms and show their targets.
 
         Args:
@@ -184,7 +182,7 @@ class ArmSimulation:
             group.write(arm, *state[index].tolist())
             group.show_target(arm, (targets[index] + self._shoulder).tolist())
 
-    def step(self, state: State, action: NDArray[np.float32]) -> None:
+    def step(self, state: Array, action: NDArray[np.float32]) -> None:
         """Move all arms for one control period.
 
         A joint that the solver moves past a limit, for instance in a hard contact, is reset to the

@@ -71,11 +71,6 @@ class ReachableTargets:
     joints: Tensor
     starts: Tensor
 
-    @property
-    def per_grade(self) -> int:
-        """Number of targets per grade."""
-        return len(self.positions) // len(GRADES)
-
 
 def load_targets(robot: Robot, seed: int = 0, per_grade: int = 10_000) -> ReachableTargets:
     """Return the targets of an arm, from the cache if possible.

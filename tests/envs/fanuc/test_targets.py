@@ -51,7 +51,6 @@ def test_grades_are_bands_of_distance_of_equal_size() -> None:
     targets = load_targets(robot, per_grade=PER_GRADE)
     home = ArmGeometry(robot).flange(torch.tensor(HOME))
     share = ((targets.positions - home).norm(dim=-1) / robot.reach).view(3, PER_GRADE)
-    assert targets.per_grade == PER_GRADE
     assert (share[0] < EASY_BELOW).all()
     assert ((share[1] >= EASY_BELOW) & (share[1] < MEDIUM_BELOW)).all()
     assert (share[2] >= MEDIUM_BELOW).all()
@@ -93,5 +92,5 @@ def test_cache_that_cannot_be_written_is_skipped(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("TORCHRL_GPU_CACHE", str(tmp_path / "file"))
-    assert load_targets(load_robot(), per_grade=PER_GRADE).per_grade == PER_GRADE
+    assert len(load_targets(load_robot(), per_grade=PER_GRADE).starts) == PER_GRADE
     assert "not kept" in caplog.text
