@@ -60,8 +60,6 @@ class CudaRedirection(TorchFunctionMode):
         if not self._pins:
             self._special[Tensor.pin_memory] = lambda tensor, device=None: tensor
             self._special[Tensor.is_pinned] = lambda tensor, device=None: False
-        if accelerator_of(target).is_out_of_tree:
-            self._special[Tensor.__reduce_ex__] = _pickled_on_host
         if target == _HOST:
             self._special[Tensor.cpu] = _copied_to_host
             for function in (torch.as_tensor, torch.asarray):
@@ -152,9 +150,3 @@ def _copied_to_host(
 ) -> Tensor:
     copied = tensor.cpu(memory_format=memory_format)
     return copied.clone() if copied is tensor else copied
-
-
-def _pickled_on_host(tensor: Tensor, protocol: Any) -> Any:
-    """Pickle a tensor as one of the host: `torch.load` refuses others with `weights_only`."""
-    host = tensor.detach().cpu().requires_grad_(tensor.requires_grad)
-    return host.__reduce_ex__(protocol)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -51,8 +52,9 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
         ),
     ]
     if accelerator.is_out_of_tree:
-        load = _load(torch.load, target)
-        table += [(owner, "load", load) for owner in (torch, serialization)]
+        load, save = _load(torch.load, target), _save(torch.save)
+        for owner in (torch, serialization):
+            table += [(owner, "load", load), (owner, "save", save)]
     for name, function in cuda_functions(target).items():
         for module in map(importlib.import_module, _CUDA_MODULES):
             if hasattr(module, name):
@@ -150,3 +152,25 @@ def _load(load: Callable[..., Any], target: torch.device) -> Callable[..., Any]:
         return loaded
 
     return load_redirected
+
+
+def _save(save: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(save)
+    def save_redirected(*args: Any, **kwargs: Any) -> None:
+        with _SavedOnHost():
+            save(*args, **kwargs)
+
+    return save_redirected
+
+
+class _SavedOnHost(TorchFunctionMode):
+    """Pickles tensors as tensors of the host: `torch.load` refuses others with `weights_only`."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is Tensor.__reduce_ex__:
+            tensor, protocol = args
+            host = tensor.detach().cpu().requires_grad_(tensor.requires_grad)
+            return host.__reduce_ex__(protocol)
+        return func(*args, **kwargs or {})

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import io
+import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -169,6 +171,13 @@ def test_a_file_loads_onto_the_target(map_location: Any, target: torch.device) -
         net.load_state_dict(state)
     if not isinstance(map_location, dict):
         assert state["bias"].device == target
+
+
+def test_copies_and_pickles_stay_on_the_target(target: torch.device) -> None:
+    with redirect_cuda(target):
+        x = torch.ones(2, device="cuda")
+        for copied in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+            assert copied.device == target
 
 
 def test_code_that_runs_in_the_backward_pass_is_redirected(target: torch.device) -> None:
