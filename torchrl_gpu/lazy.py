@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -20,9 +19,10 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     Args:
         package: name of the package.
     """
+    spec: Any = sys.modules[package].__spec__
     modules = {
         name.asname: statement.module
-        for statement in ast.walk(ast.parse(inspect.getsource(sys.modules[package])))
+        for statement in ast.walk(ast.parse(spec.loader.get_source(package)))
         if isinstance(statement, ast.ImportFrom) and statement.module
         for name in statement.names
         if name.asname
