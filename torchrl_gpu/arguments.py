@@ -291,6 +291,7 @@ def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None
     if annotation is None:
         return None
     kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-    if isinstance(kind, type) and kind not in _PLAIN_VALUES:
+    # Python 3.10 takes list[int] for a type.
+    if isinstance(kind, type) and get_origin(kind) is None and kind not in _PLAIN_VALUES:
         return TypeAdapter(InstanceOf.__class_getitem__(kind))
     return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
