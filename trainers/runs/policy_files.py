@@ -68,15 +68,21 @@ def check_identity(state: Mapping[str, Any], agent: Agent, checkpoint: Path) -> 
 
 
 def check_trainable(state: Mapping[str, Any], checkpoint: Path) -> None:
-    """Refuse to resume training from a policy file.
+    """Refuse to resume training from a policy file or a checkpoint of an older version.
 
     Raises:
-        ConfigurationError: the file is not the checkpoint of a run.
+        ConfigurationError: the file is not the checkpoint of a run, or its random state has an
+            older form.
     """
     if "agent" not in state:
         raise ConfigurationError(
             f"checkpoint={checkpoint}: a policy file cannot resume training; use a "
             "checkpoint of a run"
+        )
+    if not isinstance(state["random"]["python"], tuple):
+        raise ConfigurationError(
+            f"checkpoint={checkpoint}: another version of this library wrote it; this version can "
+            "evaluate and film it, but not resume it"
         )
 
 

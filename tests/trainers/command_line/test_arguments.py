@@ -255,6 +255,10 @@ def test_resumed_run_continues_in_its_folder(
         (lambda path, state: torch.save({"a": 1}, path), "pickle"),
         (lambda path, state: state["config"]["choices"].update(agent="ppo"), "agent=ppo"),
         (lambda path, state: state["config"]["choices"].update(env="sea"), "env=sea"),
+        (
+            lambda path, state: save_state(path, {**state, "random": {"python": {}}}),
+            "not resume it",
+        ),
     ],
 )
 def test_unusable_checkpoint_is_refused(
@@ -270,6 +274,7 @@ def test_unusable_checkpoint_is_refused(
         "agent_name": "SAC",
         "config": {"choices": {"agent": "sac", "env": "fanuc"}},
         "agent": {"weight": torch.zeros(1000)},
+        "random": {"python": ()},
     }
     save_state(path, state)
     spoil(path, state)  # type: ignore[operator]
