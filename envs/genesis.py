@@ -76,7 +76,7 @@ def scene_state(scene: Any) -> dict[str, Any]:
 
 
 def restore_scene(scene: Any, state: Mapping[str, Any], device: torch.device) -> None:
-    """Restore a state from `scene_state` of an equal scene, bit for bit, on Genesis' device.
+    """Restore a state from `scene_state` of an equal scene, bit for bit, on the simulator's device.
 
     Raises:
         ConfigurationError: the state belongs to another scene.

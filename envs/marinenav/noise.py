@@ -18,7 +18,7 @@ from torch import Tensor
 
 from envs.marinenav.compiling import look_up, stored
 
-POSITION_ERROR: Final = 0.05  # m, standard deviation of each component; of velocities, m/s
+POSITION_ERROR: Final = 0.05  # m, standard deviation of each component; also of velocities, m/s
 RADIUS_BIAS: Final = 0.8
 RADIUS_SPREAD: Final = 0.2
 RADIUS_CONCENTRATION: Final = 1.0  # kappa of the von Mises distribution

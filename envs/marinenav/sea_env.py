@@ -136,7 +136,7 @@ class SeaEnv(Environment):
         return self._gather(of_group, of_sea)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Start new episodes, in place, where `done` `[num_envs, 1]`, without a host read."""
+        """Start new episodes in place where `done` is true, without reading it on the host."""
         return tensordict.update(self._root_after(tensordict))
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
