@@ -58,8 +58,9 @@ class CheckpointFolder:
         if replay_state is not None:
             save_state(replay_path(path), replay_state)
         save_state(path, state)
-        if score is not None:
-            self._record(frames, score)
+        if score is not None and score >= self._best_record()[1]:
+            record = {"frames": frames, "score": float(score)}
+            write_text(self.folder / "best.json", json.dumps(record))
         self._rotate(path)
         return path
 
@@ -88,11 +89,6 @@ class CheckpointFolder:
             return int(record["frames"]), float(record["score"])
         except (OSError, ValueError, KeyError, TypeError):
             return 0, -math.inf
-
-    def _record(self, frames: int, score: float) -> None:
-        if score >= self._best_record()[1]:
-            record = {"frames": frames, "score": float(score)}
-            write_text(self.folder / "best.json", json.dumps(record))
 
     def _rotate(self, saved: Path) -> None:
         checkpoints = self.paths()
