@@ -68,7 +68,11 @@ class AdaptedEnvironment(EnvironmentView):
     """
 
     def __init__(self, env: EnvBase) -> None:
-        _refuse_lost_observations(env)
+        if any(isinstance(transform, VecGymEnvTransform) for transform in transforms_of(env)):
+            raise ConfigurationError(
+                "env: a GymEnv with num_envs loses the last observation of every episode; "
+                "batch it by SerialEnv or ParallelEnv, or use envs.gym.GymnasiumEnv"
+            )
         group = group_of(env)
         self_device = env.device or next(iter(env.full_action_spec.values(True, True))).device
         super().__init__(env, (prod(env.batch_size),), self_device)
@@ -250,14 +254,6 @@ class AdaptedEnvironment(EnvironmentView):
         if self.capabilities.has_state:
             saved = TensorDict(state_dict["root"], batch_size=self.env.batch_size)
             self._root = root.update(saved.to(self.device))
-
-
-def _refuse_lost_observations(env: EnvBase) -> None:
-    if any(isinstance(transform, VecGymEnvTransform) for transform in transforms_of(env)):
-        raise ConfigurationError(
-            "env: a GymEnv with num_envs loses the last observation of every episode; "
-            "batch it by SerialEnv or ParallelEnv, or use envs.gym.GymnasiumEnv"
-        )
 
 
 def _transforms_actions(env: EnvBase) -> bool:
