@@ -237,7 +237,7 @@ class EnvironmentView(Environment):
 
     def render(self, index: Any = 0) -> Tensor:
         """Render the wrapped environment."""
-        return self._declares("render").render(index)
+        return super().render(index) if self._declared is None else self._declared.render(index)
 
     def caption(self, index: int) -> str:
         """Return the caption of the wrapped environment."""
@@ -253,7 +253,10 @@ class EnvironmentView(Environment):
 
     def set_mode(self, mode: Mode) -> None:
         """Switch the mode of the wrapped environment."""
-        self._declares(f"switch to mode={mode}").set_mode(mode)
+        if self._declared is None:
+            super().set_mode(mode)
+        else:
+            self._declared.set_mode(mode)
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the state of the wrapped environment."""
@@ -270,11 +273,6 @@ class EnvironmentView(Environment):
 
     def _set_seed(self, seed: int | None) -> None:
         self.env.set_seed(seed)
-
-    def _declares(self, ability: str) -> Environment:
-        if self._declared is None:
-            raise ConfigurationError(f"{name_of(self)} cannot {ability}")
-        return self._declared
 
 
 def base_of(env: EnvBase) -> EnvBase:
