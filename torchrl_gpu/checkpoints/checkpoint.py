@@ -61,7 +61,13 @@ class CheckpointFolder:
         if score is not None and score >= self._best_record()[1]:
             record = {"frames": frames, "score": float(score)}
             write_text(self.folder / "best.json", json.dumps(record))
-        self._rotate(path)
+        checkpoints = self.paths()
+        kept = {path, self.best(), *checkpoints[-self.keep :]}
+        with_replay = {replay_path(path), replay_path(checkpoints[-1])}
+        for replay in set(self.folder.glob("frames_*_replay.safetensors")) - with_replay:
+            discard(replay)
+        for checkpoint in set(checkpoints) - kept:
+            discard(checkpoint)
         return path
 
     def paths(self) -> list[Path]:
@@ -89,15 +95,6 @@ class CheckpointFolder:
             return int(record["frames"]), float(record["score"])
         except (OSError, ValueError, KeyError, TypeError):
             return 0, -math.inf
-
-    def _rotate(self, saved: Path) -> None:
-        checkpoints = self.paths()
-        kept = {saved, self.best(), *checkpoints[-self.keep :]}
-        with_replay = {replay_path(saved), replay_path(checkpoints[-1])}
-        for replay in set(self.folder.glob("frames_*_replay.safetensors")) - with_replay:
-            discard(replay)
-        for checkpoint in set(checkpoints) - kept:
-            discard(checkpoint)
 
 
 def replay_path(checkpoint: Path) -> Path:
