@@ -3,8 +3,6 @@
 Source: Lillicrap et al., "Continuous control with deep reinforcement learning", arXiv 1509.02971.
 """
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import Annotated, ClassVar
 

@@ -4,8 +4,6 @@ Agents annotate their settings with these types. Checks of arguments and `--help
 description from them. An agent inherits the defaults of its base classes, or states its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

@@ -4,8 +4,6 @@ Source: Schulman et al., "Proximal Policy Optimization Algorithms", arXiv 1707.0
 and order of operations: Huang et al., "The 37 Implementation Details of PPO", ICLR blog 2022.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import field
 from typing import Annotated, ClassVar

@@ -5,8 +5,6 @@ options marked FastSAC follow Seo et al., "Learning Sim-to-Real Humanoid Locomot
 arXiv 2512.01996.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar, Literal
 

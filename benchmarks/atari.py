@@ -7,8 +7,6 @@ that is four frames of the game.
     python -m benchmarks.atari
 """
 
-from __future__ import annotations
-
 import pkgutil
 import sys
 from collections.abc import Mapping

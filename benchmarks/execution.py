@@ -12,8 +12,6 @@ far training has moved them.
     python -m benchmarks.execution
 """
 
-from __future__ import annotations
-
 import importlib
 import logging
 import sys

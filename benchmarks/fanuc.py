@@ -12,8 +12,6 @@ Two comparisons, with the same arm and physics, in one run:
     python -m benchmarks.fanuc
 """
 
-from __future__ import annotations
-
 import pkgutil
 import sys
 from collections.abc import Mapping

@@ -10,8 +10,6 @@ time, so the table does not use the curve run. The picture shows both.
     python -m benchmarks.fanuc_learning
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -8,8 +8,6 @@ per second hardly depend on the number of arms.
     python -m benchmarks.fanuc_simulators
 """
 
-from __future__ import annotations
-
 import sys
 
 import psutil

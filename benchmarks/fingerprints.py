@@ -7,8 +7,6 @@ Two versions of this library that print the same hashes train alike, bit for bit
     diff before.txt after.txt
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 import tempfile

@@ -7,8 +7,6 @@ another, and the detailed meshes of the arm with its collision bodies.
     python -m benchmarks.lift_cube
 """
 
-from __future__ import annotations
-
 import sys
 from unittest.mock import patch
 

@@ -9,8 +9,6 @@ as much time as an active one.
     python -m benchmarks.marinenav device=cuda sizes=[4096,65536,1048576]
 """
 
-from __future__ import annotations
-
 import sys
 
 import torch

@@ -8,8 +8,6 @@ successful if all robots have reached their goals. All policies play the same ep
     python -m benchmarks.marinenav_scores agent=ac_iqn train=true    # replaces the shipped policy
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import time

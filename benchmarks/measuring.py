@@ -1,7 +1,5 @@
 """The measuring loop of all benchmarks: sides take turns, and medians are compared."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping

@@ -7,8 +7,6 @@ the first third, by their 90th percentiles.
     python -m benchmarks.memory agent=sac env=fanuc minutes=30
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import statistics

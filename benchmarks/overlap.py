@@ -6,8 +6,6 @@ the other the same updates during the next step. The environments simulate in wo
     python -m benchmarks.overlap
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Final
 

@@ -7,8 +7,6 @@ epsilon is applied. Both use the same network and observations and are measured 
     python -m benchmarks.policy
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable

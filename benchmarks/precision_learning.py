@@ -15,8 +15,6 @@ checkpoints and compilation.
     python -m benchmarks.precision_learning task=marinenav agent=ddpg seeds=1
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import statistics
 import sys

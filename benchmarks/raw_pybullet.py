@@ -3,8 +3,6 @@
 The module does not import torch, because each of its processes imports the module.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Sequence
 from multiprocessing.connection import Connection

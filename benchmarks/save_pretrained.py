@@ -8,8 +8,6 @@ file describes what its policy reads and returns there; so Genesis and the Atari
 installed. Parameters stay bit for bit.
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import closing
 from pathlib import Path

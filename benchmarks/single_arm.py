@@ -1,7 +1,5 @@
 """A conventional environment: one arm, one process, Gymnasium and NumPy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

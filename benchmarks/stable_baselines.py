@@ -6,8 +6,6 @@ evaluation is the result, and its score is the mean return of other deterministi
     python -m benchmarks.stable_baselines algorithm=dqn task=cartpole seed=0 frames=50000 out=a.json
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

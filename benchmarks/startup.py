@@ -6,8 +6,6 @@ The targets come from the cache, as in every run but the first.
     python -m benchmarks.startup
 """
 
-from __future__ import annotations
-
 import statistics
 import subprocess
 import sys

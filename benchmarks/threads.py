@@ -5,8 +5,6 @@ Both numbers of threads use the same agent and the same batches and are measured
     python -m benchmarks.threads
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

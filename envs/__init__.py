@@ -1,7 +1,5 @@
 """Environments: one folder each, all batched `torchrl.envs.EnvBase` classes."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from torchrl_gpu.lazy import lazy_exports

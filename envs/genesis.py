@@ -1,7 +1,5 @@
 """The simulator Genesis: initialized once per process, quiet, on the backend of the device."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import importlib.util

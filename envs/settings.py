@@ -3,8 +3,6 @@
 Descriptions in the docstring of an environment are only those of its other settings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

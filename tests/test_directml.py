@@ -1,7 +1,5 @@
 """The operations of all agents, held against the kernels of torch-directml."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from collections.abc import Callable

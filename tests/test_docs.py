@@ -1,7 +1,5 @@
 """Links and commands of README, CONTRIBUTING and docs."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

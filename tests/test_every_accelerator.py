@@ -4,8 +4,6 @@ A test that fails here has found something that an accelerator would trip over, 
 the host among those of the device, a generator of the host, or NumPy on a tensor of the device.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 Tests of updates, policies and settings by themselves are in tests/agents/test_every_*.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The worked example of docs/extending.md, followed outside the repository."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The names that scripts import, and the cost of importing them."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

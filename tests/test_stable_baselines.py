@@ -1,7 +1,5 @@
 """Pong in Stable-Baselines3: the same network and settings as the preset of DQN."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

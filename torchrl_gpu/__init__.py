@@ -4,8 +4,6 @@ The names below are the public API. They are imported at first use, so that `imp
 does not import torch.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from torchrl_gpu.lazy import lazy_exports

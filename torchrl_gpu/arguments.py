@@ -6,8 +6,6 @@ line, which can therefore explain a setting, and reject an invalid one before an
 docstring's `Args:` describes an argument that no other constructor has, or adds to the meaning.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import inspect

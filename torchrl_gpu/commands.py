@@ -1,7 +1,5 @@
 """Commands that are functions: arguments in the `name=value` form of the main program."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Sequence

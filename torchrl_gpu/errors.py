@@ -1,7 +1,5 @@
 """The error raised for invalid user input."""
 
-from __future__ import annotations
-
 
 class ConfigurationError(ValueError):
     """A setting, file or device given by the user cannot be used.

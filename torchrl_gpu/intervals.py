@@ -1,7 +1,5 @@
 """Confidence interval of a success rate that was measured over a number of episodes."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

@@ -1,7 +1,5 @@
 """The processes that train one agent together, and the values that they share."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 

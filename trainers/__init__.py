@@ -1,7 +1,5 @@
 """Training, evaluation, films and policy files."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from torchrl_gpu.lazy import lazy_exports

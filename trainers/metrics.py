@@ -1,7 +1,5 @@
 """Metrics of updates and episodes, summed on the device and read back in one transfer."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice

@@ -1,7 +1,5 @@
 """Modes of the program: train, evaluate, film."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shlex

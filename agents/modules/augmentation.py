@@ -4,8 +4,6 @@ Source: Yarats et al., "Mastering Visual Continuous Control: Improved Data-Augme
 Learning", arXiv 2107.09645, section 3.1; here by whole pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

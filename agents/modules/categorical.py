@@ -3,8 +3,6 @@
 PyTorch's `Categorical` reads values back to the host to validate and to sample; this one does not.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ Source: Bellemare et al., "A Distributional Perspective on Reinforcement Learnin
 arXiv 1707.06887.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

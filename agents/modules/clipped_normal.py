@@ -7,8 +7,6 @@ the normal.
 Source: Fujita and Maeda, "Clipped Action Policy Gradient", arXiv 1802.07564.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

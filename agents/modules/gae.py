@@ -4,8 +4,6 @@ Source: Schulman et al., "High-Dimensional Continuous Control Using Generalized 
 Estimation", arXiv 1506.02438.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Networks that several agents use."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

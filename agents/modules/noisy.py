@@ -3,8 +3,6 @@
 Source: Fortunato et al., "Noisy Networks for Exploration", arXiv 1706.10295.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Running statistics of observations and returns, kept on the device."""
 
-from __future__ import annotations
-
 import torch
 from tensordict import NestedKey
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Convolutional networks that encode pixels, most of them named after their paper."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 

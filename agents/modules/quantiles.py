@@ -4,8 +4,6 @@ Source: Dabney et al., "Implicit Quantile Networks for Distributional Reinforcem
 arXiv 1806.06923.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Stochastic actors, and the weight initialization that suits policy gradients."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Functions that save, load and move the networks and optimizers of an agent."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

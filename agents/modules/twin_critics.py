@@ -1,7 +1,5 @@
 """The losses of twin critics: of values, or of categorical distributions of the return."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

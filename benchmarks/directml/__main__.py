@@ -6,8 +6,6 @@ the list of kernels of torch-directml.
     python -m benchmarks.directml
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

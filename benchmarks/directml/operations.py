@@ -4,8 +4,6 @@ The record needs neither DirectML nor its hardware: `operations.json` lists how 
 torch 2.4.1 reaches a device of torch-directml, and a computation on the CPU is held against it.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections import Counter

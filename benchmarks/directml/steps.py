@@ -1,7 +1,5 @@
 """The recorded operations of an agent's steps."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

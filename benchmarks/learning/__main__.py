@@ -10,8 +10,6 @@ keeps all cores busy goes alone.
 writes docs/results/learning/dqn_cartpole.json and renders docs/results/learning.md and .png.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Results of the learning benchmark: one JSON file for each agent and task."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Sources of the targets: scores at these budgets in the papers, RL Zoo and public test suites.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -27,8 +27,6 @@ Compiling takes up to a minute for each agent.
     python -m benchmarks.peers picture=docs/results/peers.png
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path

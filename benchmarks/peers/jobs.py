@@ -1,7 +1,5 @@
 """Jobs to measure, and the sizes, settings and types that their sides share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple

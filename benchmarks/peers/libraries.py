@@ -1,7 +1,5 @@
 """Libraries that are compared, each with its packages; the module of its name holds its jobs."""
 
-from __future__ import annotations
-
 import importlib.util
 import pkgutil
 from typing import NamedTuple

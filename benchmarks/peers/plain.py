@@ -1,7 +1,5 @@
 """Jobs in plain PyTorch, without a library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -4,8 +4,6 @@ Networks, losses and settings are those of the other sides; tensors instead of N
 each kind of network, eager execution.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Child processes that do the jobs, one for each library."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import multiprocessing

@@ -1,7 +1,5 @@
 """Jobs of rsl_rl, which has PPO."""
 
-from __future__ import annotations
-
 import pkgutil
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Jobs of Stable-Baselines3 and, for QR-DQN, of sb3-contrib."""
 
-from __future__ import annotations
-
 import copy
 import pkgutil
 from functools import partial

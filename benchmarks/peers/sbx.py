@@ -1,7 +1,5 @@
 """Jobs of SBX: the algorithms of Stable-Baselines3 in JAX."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from benchmarks.peers.jobs import Build, Builders

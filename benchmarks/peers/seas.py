@@ -4,8 +4,6 @@ All sides observe the vessel alone, without the buoys, so that two layers of 256
 network. The loops of the other libraries are those of their runners, without logging.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor

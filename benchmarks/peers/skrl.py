@@ -1,7 +1,5 @@
 """Jobs of skrl."""
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Callable, Mapping
 from functools import partial

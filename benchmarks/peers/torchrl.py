@@ -1,7 +1,5 @@
 """Jobs of TorchRL: its losses, target updates, replay buffer and advantages, as its examples do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@
 without torch.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from torchrl_gpu.lazy import lazy_exports

@@ -1,7 +1,5 @@
 """Arms as an environment sees them: one interface for all simulators."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final

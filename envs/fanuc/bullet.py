@@ -1,7 +1,5 @@
 """PyBullet without the message that it prints on import."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Arms in PyBullet, simulated by worker processes."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import torch

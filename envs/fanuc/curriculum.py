@@ -1,7 +1,5 @@
 """Curriculum from near to far targets, driven by the success rate."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The environment `fanuc` in TorchRL: a batch of arms that reach for their targets."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import deque

@@ -1,7 +1,5 @@
 """Arms in Genesis, simulated together on the device of the policy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Positions of the links of an arm, and their clearance, for a batch of joint angles in torch."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

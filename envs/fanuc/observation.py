@@ -5,8 +5,6 @@ processes of PyBullet encode the observations of their own arms in numpy and run
 whose operations take three times as long on arrays this small.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

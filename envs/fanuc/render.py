@@ -1,7 +1,5 @@
 """Images of an arm and its target, drawn on the CPU; no display or graphics card is needed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

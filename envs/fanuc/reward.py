@@ -3,8 +3,6 @@
 The code takes numpy arrays or tensors: see `BulletArms`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

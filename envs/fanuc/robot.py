@@ -3,8 +3,6 @@
 URDF: http://wiki.ros.org/urdf/XML. Lengths in metres, angles in radians.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """PyBullet simulation of the arms of one worker process, without torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Targets are the flange positions of random joint angles without collision, and t
 by construction.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

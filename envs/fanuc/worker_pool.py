@@ -1,7 +1,5 @@
 """Pool of worker processes that step the arms together and are replaced when they die."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -7,8 +7,6 @@ its standard output; all data pass through the shared `Exchange`. When the envir
 pipe closes and the worker exits too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

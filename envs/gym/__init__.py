@@ -1,7 +1,5 @@
 """The environment `gym`: a batch of copies of any Gymnasium environment, by its name."""
 
-from __future__ import annotations
-
 from envs.gym.env import GymnasiumEnv
 
 __all__ = ["GymnasiumEnv"]

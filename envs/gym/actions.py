@@ -1,7 +1,5 @@
 """Conversion of action tensors to actions of Gymnasium spaces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 from typing import NamedTuple, TypeAlias

@@ -3,8 +3,6 @@
 Source: Machado et al., "Revisiting the Arcade Learning Environment", arXiv 1709.06009.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

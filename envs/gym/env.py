@@ -1,7 +1,5 @@
 """The environment `gym` in TorchRL: a batch of copies of one Gymnasium environment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any

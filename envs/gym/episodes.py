@@ -4,8 +4,6 @@ In every mode, `step` returns the true last observation of an episode, and `rest
 observation of the next.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

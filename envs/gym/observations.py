@@ -1,7 +1,5 @@
 """Conversion of observations of Gymnasium spaces to tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

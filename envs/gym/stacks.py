@@ -1,7 +1,5 @@
 """Stacks of the last images of each environment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Find a Gymnasium environment by its name and make a vector environment of it."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The arm of the lift-cube task: model file, names of its parts, and postures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The camera at the wrist, and the ways in which Genesis can draw it for many environments."""
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Inverse kinematics by damped least squares, and the rotations that it needs; batched."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

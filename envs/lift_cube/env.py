@@ -1,7 +1,5 @@
 """The environment `lift_cube`: an arm lifts a cube from the floor, simulated in Genesis."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 

@@ -1,7 +1,5 @@
 """Images of the wrist cameras as the policy observes them: varied by episode, and stacked."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import torch

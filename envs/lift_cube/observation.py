@@ -1,7 +1,5 @@
 """Vector observations: numbers of order 1 for each environment."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import torch

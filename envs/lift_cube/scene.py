@@ -1,7 +1,5 @@
 """The state of the scene that the task reads, and its reader."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The simulated scene: arm, cube and floor in Genesis, one copy for each environment."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Starts of episodes: positions of the cube, postures of the arm, and the curriculum."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The tasks: rewards term by term, and the conditions of success."""
 
-from __future__ import annotations
-
 from typing import Final, Literal, NamedTuple
 
 import torch

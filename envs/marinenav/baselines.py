@@ -5,8 +5,6 @@ Each robot acts on its own observations. Any number of leading dimensions is sup
 water and choose among the 25 discrete actions.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from typing import Annotated

@@ -5,8 +5,6 @@ phi is the angle from its course to the tangent that passes the vessel astern, i
 to starboard.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Hints for `torch.compile`, and an operation that needs them."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Difficulty of the episodes: stages that follow one another by frames, or all at once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

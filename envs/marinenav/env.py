@@ -1,7 +1,5 @@
 """The environment `marinenav`: settings of a batch of seas, each with several vessels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Evaluation by the paper's protocol: six levels at once, episodes end at the first collision."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

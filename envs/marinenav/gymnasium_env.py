@@ -1,7 +1,5 @@
 """One vessel in one sea as a Gymnasium environment."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 import gymnasium

@@ -6,8 +6,6 @@ is not used: it draws sequentially on a CPU, breaks the graph of `torch.compile`
 captured graph.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple

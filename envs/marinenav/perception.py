@@ -4,8 +4,6 @@ Objects are the R robots and the O obstacles of a sea, K = R + O in that order. 
 and a sensing robot are `[..., K, R, N]`.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import torch

@@ -9,8 +9,6 @@ Source: Lin, Huang, Chen, Englot, "Distributional Reinforcement Learning based I
 Making and Control for Autonomous Surface Vehicles", RA-L 2025, arXiv 2412.09466.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from typing import Final

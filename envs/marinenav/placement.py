@@ -5,8 +5,6 @@ is compatible with all items accepted before. The seas proceed independently: ea
 candidates for its own next item at a time and accepts the first that fits.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final, NamedTuple
 

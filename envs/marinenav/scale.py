@@ -1,7 +1,5 @@
 """Observation scaling and bounds: observations scaled to order 1 by physical constants, or SI."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Final, NamedTuple
 

@@ -4,8 +4,6 @@
 noise, None for exact sensing; see the module `noise`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final, NamedTuple
 

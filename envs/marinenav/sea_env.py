@@ -1,7 +1,5 @@
 """Seas in TorchRL: specs, steps, resets, states and pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 

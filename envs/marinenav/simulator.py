@@ -6,8 +6,6 @@ number of resets. A sea whose episodes end before the next one is ready (about t
 repeats the last initial state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar

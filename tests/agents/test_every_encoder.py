@@ -1,7 +1,5 @@
 """The encoder as a component of every agent: shared, augmented, or a user's own class."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

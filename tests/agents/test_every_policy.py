@@ -1,7 +1,5 @@
 """The actions of every agent: shapes, bounds and exploration."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tensordict import TensorDict

@@ -1,7 +1,5 @@
 """Settings and specs that every agent refuses, by name and before it builds a network."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Every agent resumes from a saved state, with the same settings or different ones."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """The gradient step of every agent: losses, targets, weights and priorities."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

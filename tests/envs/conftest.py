@@ -1,7 +1,5 @@
 """Fixtures of the environments: one cache of targets per session, and closing after each test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

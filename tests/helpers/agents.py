@@ -1,7 +1,5 @@
 """All agents of configs/agent that learn, in small versions that learn within seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

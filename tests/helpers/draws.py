@@ -1,7 +1,5 @@
 """Random draws that do not depend on the number of rows, to compare a batch with its parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

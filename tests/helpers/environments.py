@@ -1,7 +1,5 @@
 """Small environments that agents solve in seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product

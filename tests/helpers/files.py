@@ -1,7 +1,5 @@
 """Helpers for tests of files."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

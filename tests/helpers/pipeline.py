@@ -1,7 +1,5 @@
 """The whole life of an agent on the command line: trained, saved, resumed and evaluated."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calls of the command line program."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

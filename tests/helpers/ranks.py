@@ -1,7 +1,5 @@
 """Several processes of a run, played by threads of one process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

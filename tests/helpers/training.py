@@ -1,7 +1,5 @@
 """Trainers of small agents."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Abilities that the stand-in accelerator has or lacks, like the accelerators of each maker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

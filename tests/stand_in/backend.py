@@ -1,7 +1,5 @@
 """Registration of the stand-in accelerator as a torch device."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """The console script `torchrl-gpu`, as pip installs it."""
 
-from __future__ import annotations
-
 import re
 import sys
 from importlib.metadata import EntryPoint

@@ -1,7 +1,5 @@
 """The setting observation_keys: command line, saved configuration, checkpoint."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Selection of the preset of an agent and an environment."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gymnasium

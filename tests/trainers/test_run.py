@@ -1,7 +1,5 @@
 """Runs from Python, and sweeps."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Agents that do not learn, in mode=eval and mode=demo of the command line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Collector of transitions: steps a batched environment with a policy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

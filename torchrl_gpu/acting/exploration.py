@@ -1,7 +1,5 @@
 """Exploration of deterministic policies, with random numbers drawn on the device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Batched policy wrapper: actor, exploration and action bounds as one TensorDict module."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Schedules of hyperparameters over frames, computed as tensors without a host read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

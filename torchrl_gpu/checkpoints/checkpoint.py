@@ -1,7 +1,5 @@
 """Checkpoint folder of a run: names, lookup and rotation of checkpoints."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Files that are written whole, and paths that overwrite none."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -7,8 +7,6 @@ This module writes them itself, because the safetensors package needs all tensor
 once, whereas a replay buffer on the device has to be written piece by piece.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import struct

@@ -1,7 +1,5 @@
 """The record of a device's capabilities, queried from torch wherever torch knows them."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import warnings

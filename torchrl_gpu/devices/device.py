@@ -1,7 +1,5 @@
 """Resolution and description of the device to compute on."""
 
-from __future__ import annotations
-
 import logging
 
 import torch

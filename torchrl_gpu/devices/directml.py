@@ -1,7 +1,5 @@
 """Number of DirectML devices, counted in a child process because a failure can end it."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import signal

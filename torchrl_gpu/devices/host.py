@@ -1,7 +1,5 @@
 """The host: its cores, how the processes of a run share them, and its memory allocator."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -4,8 +4,6 @@ A class states for its kind of device what torch does not know, and the table `K
 class; no other module checks `device.type`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

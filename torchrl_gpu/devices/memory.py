@@ -1,7 +1,5 @@
 """The memory of a device: its limit, and the check of everything large before it is allocated."""
 
-from __future__ import annotations
-
 import bisect
 import logging
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Random numbers of a run: one seed per use, and the state of all generators."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Transfer of a TensorDict between host and device in one copy, or in one for each dtype."""
 
-from __future__ import annotations
-
 import math
 
 import torch

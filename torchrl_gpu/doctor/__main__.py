@@ -1,7 +1,5 @@
 """Examine this machine: `torchrl-gpu doctor`, or `python -m torchrl_gpu.doctor`. See `--help`."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """State of a machine: versions, devices with their capabilities, and missing installations."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

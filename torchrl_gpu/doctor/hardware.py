@@ -1,7 +1,5 @@
 """Graphics cards of a machine, found without torch and without packages of their makers."""
 
-from __future__ import annotations
-
 import json
 import platform
 import re

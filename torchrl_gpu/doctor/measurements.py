@@ -1,7 +1,5 @@
 """Speed of a device: matrix products, policy steps, updates and copies."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from functools import partial

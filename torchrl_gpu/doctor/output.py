@@ -1,7 +1,5 @@
 """Output of an examination: tables for people, and a JSON object for programs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """View that replaces continuous actions of an environment by the row numbers of a table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Adapter that converts any TorchRL environment to an `Environment`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod

@@ -1,7 +1,5 @@
 """Transforms around an environment, and the observation keys that only do bookkeeping."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from tensordict import NestedKey

@@ -1,7 +1,5 @@
 """Capabilities of an environment: what this library uses besides TorchRL's API."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

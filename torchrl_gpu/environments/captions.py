@@ -1,7 +1,5 @@
 """Captions in pictures of environments: the layout of several in one picture, and the text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Base class of environments: TorchRL's API, and what this library uses besides it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final, Literal

@@ -1,7 +1,5 @@
 """Conversion of observations and actions of any TorchRL spec to those that agents support."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import NamedTuple
 

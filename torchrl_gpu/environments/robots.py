@@ -1,7 +1,5 @@
 """Robots of a group, flattened into the batch of an agent."""
 
-from __future__ import annotations
-
 from tensordict import NestedKey, TensorDictBase, unravel_key
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase

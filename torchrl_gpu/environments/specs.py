@@ -1,7 +1,5 @@
 """Specs of the observations and actions of an agent in an environment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

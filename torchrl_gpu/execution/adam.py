@@ -1,7 +1,5 @@
 """Adam, by the fastest way that a device has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

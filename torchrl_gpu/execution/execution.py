@@ -1,7 +1,5 @@
 """Execution of the computations of a run: acting and the gradient step."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Hashable

@@ -1,7 +1,5 @@
 """Gradients of a batch, computed in parts if the memory is insufficient for the whole."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Graphs: the work of a function on a device, recorded once and replayed without the host."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 

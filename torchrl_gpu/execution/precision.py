@@ -1,7 +1,5 @@
 """Precision of the matrix products and convolutions of networks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, get_args

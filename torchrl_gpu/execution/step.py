@@ -1,7 +1,5 @@
 """One gradient step, from a batch of transitions to new parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Run a script that hard-codes `cuda` without cuda: `torchrl-gpu redirect`; see `--help`."""
 
-from __future__ import annotations
-
 import atexit
 import importlib.util
 import os

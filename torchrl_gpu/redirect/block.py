@@ -1,7 +1,5 @@
 """The block within which `cuda` is another device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock

@@ -1,7 +1,5 @@
 """Functions of `torch.cuda` that describe and operate another device."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Function mode that replaces CUDA devices in the arguments of torch functions."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Replacements for the parts of torch that no function mode reaches."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import inspect

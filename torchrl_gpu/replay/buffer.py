@@ -1,7 +1,5 @@
 """Replay buffer on the device that stores every observation once and needs no host reads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """N-step transitions from the steps of a replay buffer."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -3,8 +3,6 @@
 Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

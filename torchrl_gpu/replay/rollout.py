@@ -1,7 +1,5 @@
 """Rollout buffer of an on-policy agent, on the agent's device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Stacks of frames in a replay buffer that stores each frame once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Names, shapes and dtypes of the tensors of a replay buffer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

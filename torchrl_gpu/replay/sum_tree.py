@@ -3,8 +3,6 @@
 Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952, appendix B.2.1.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

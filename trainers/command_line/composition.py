@@ -1,7 +1,5 @@
 """Arguments as typed, and the configuration that Hydra composes of them and the chosen files."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Help text of the command line, made from the signatures that are the schemas of all settings."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import textwrap

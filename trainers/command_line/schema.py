@@ -1,7 +1,5 @@
 """Schema of the general settings: those that every run has, whatever its agent and environment."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 

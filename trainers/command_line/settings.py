@@ -1,7 +1,5 @@
 """Settings of the program, checked before anything is built."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

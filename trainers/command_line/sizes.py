@@ -4,8 +4,6 @@ They become plain numbers before anything is built, so that constructors and sav
 hold numbers only.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Environments of a run: their capabilities, and which agents can act and learn in them."""
 
-from __future__ import annotations
-
 import torch
 from torchrl.envs import EnvBase
 

@@ -1,7 +1,5 @@
 """Film a trained policy, with or without a display."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Profile of a training: the time of each of its parts."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Trace of some steps of a training, for a viewer of Chrome traces."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """Output folders of the program, and checks that they are writable."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Metric logging to CSV files, TensorBoard and W&B, which a resumed run continues."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import io

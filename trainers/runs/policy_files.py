@@ -1,7 +1,5 @@
 """Checkpoints and policy files: layout and identity, and policies that act from a file alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Both have the same methods: `store` takes every transition, and `batches` yields
 update after it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """The training loop: collect transitions, update the agent, log, evaluate, save checkpoints."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The arms in Genesis keep the contract of the arms in PyBullet."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Steps of arms in PyBullet that begin before the program asks for their result."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The policy that ships with the repository, trained in Genesis."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tiny Gymnasium environments, registered when this module is imported."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

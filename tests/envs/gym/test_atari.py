@@ -1,7 +1,5 @@
 """Atari environments of the Arcade Learning Environment."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator

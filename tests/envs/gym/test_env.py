@@ -1,7 +1,5 @@
 """`GymnasiumEnv`: specs, rendering, invalid settings, and closing."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """Episodes of `GymnasiumEnv`, equal in every autoreset mode and vectorization."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

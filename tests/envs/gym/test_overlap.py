@@ -1,7 +1,5 @@
 """Steps of environments in processes that begin before the program asks for their result."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The policy of Pong that ships with the repository."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Conversion between Gymnasium spaces and tensors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

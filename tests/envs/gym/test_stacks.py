@@ -1,7 +1,5 @@
 """Stacks of images, equal to those of Gymnasium's wrapper in every autoreset mode."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Conditions of the cube that differ among environments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

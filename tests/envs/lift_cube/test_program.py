@@ -1,7 +1,5 @@
 """The environment in the program."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Recorded episodes of the reference environment, replayed step by step."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """DirectML: torch-directml is a stand-in of a few lines that the child process imports too."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Commands that install a kind of device: the same in the code, the docs and the script."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The installed package torch-directml, on a machine without a DirectML device."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command: measurements, its table and its JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Adapter for any TorchRL environment and its transforms, with agents and collectors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Capabilities of environments, and their shared `step_and_maybe_reset`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace

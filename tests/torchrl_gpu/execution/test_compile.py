@@ -1,7 +1,5 @@
 """Compiled losses agree with eager ones, for every agent."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An execution runs every action and every update of every agent."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable

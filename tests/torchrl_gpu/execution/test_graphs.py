@@ -1,7 +1,5 @@
 """Captured policies and updates agree with eager ones, for every agent."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Precisions of an execution: which networks compute in them, and what stays float32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

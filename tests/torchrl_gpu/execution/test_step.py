@@ -1,7 +1,5 @@
 """The gradient step: its order, and several processes that take it together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The command `torchrl-gpu redirect`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Scripts that ask for cuda, unmodified."""
 
-from __future__ import annotations
-
 import importlib.util
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """N-step transitions, and inactive rows."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tensordict import TensorDict

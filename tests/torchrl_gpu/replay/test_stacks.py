@@ -1,7 +1,5 @@
 """Stacks of frames, stored as single frames and rebuilt in samples."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tensordict import TensorDict

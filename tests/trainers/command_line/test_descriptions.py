@@ -1,7 +1,5 @@
 """Every setting that `--help` lists has a description."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """`env.num_envs=auto` and `agent.batch_size=auto`."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Policies that act from a file alone: `load_policy(path).predict(observation)`."""
 
-from __future__ import annotations
-
 import warnings
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Transfers between host and accelerator in a whole training, counted on the stand-in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Trainings that learn while the environment simulates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Trainings by several processes, played by threads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Resuming a run, also in an environment whose state cannot be saved."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

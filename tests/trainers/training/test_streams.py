@@ -1,7 +1,5 @@
 """Separate episodes for training, selection of the best policy, and the result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, ClassVar
 
