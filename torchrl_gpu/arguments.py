@@ -61,8 +61,7 @@ class CheckedFields:
             # The constructor would replace a default without annotation by that of the base.
             if each.init and vars(cls).get(each.name, each.default) is not each.default:
                 raise TypeError(
-                    f"{cls.__name__}.{each.name}: another default needs an annotation, as in "
-                    f"{each.name}: {each.type} = {vars(cls)[each.name]!r}"
+                    f"{cls.__name__}.{each.name}: another default needs the annotation of the base"
                 )
         if generates:
             constructor: Any = cls.__init__

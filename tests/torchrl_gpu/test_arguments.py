@@ -277,7 +277,7 @@ def test_fields_are_checked(wrong: dict[str, Any]) -> None:
 
 
 def test_another_default_without_annotation_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"Half.share: another default .* share: Share = 0.25$"):
+    with pytest.raises(TypeError, match=r"Half\.share: another default needs the annotation"):
 
         class Half(Walker):
             share = 0.25
