@@ -20,7 +20,6 @@ from typing import (
     ParamSpec,
     TypeVar,
     Union,
-    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
@@ -30,6 +29,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
+from typing_extensions import dataclass_transform  # in typing from Python 3.11 on
 
 from torchrl_gpu.errors import ConfigurationError
 
