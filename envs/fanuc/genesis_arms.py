@@ -14,10 +14,6 @@ from envs.fanuc.simulation import CONTROL_RATE, LIMIT_MARGIN, SPEED_SHARE, STEP_
 from envs.genesis import restore_scene, scene_state, start_genesis
 from torchrl_gpu.errors import ConfigurationError, one_line
 
-# Gain of the motors in multiples of inertia / substep. The error of the speed falls to 1/31 in each
-# substep, so that a joint reaches its speed within one, as with the motors of PyBullet.
-STIFFNESS = 30.0
-
 # Bytes that each arm takes, measured on the CPU with 16 to 8192 arms.
 GENESIS_ARM_MEMORY = 90 * 2**10
 
@@ -42,7 +38,7 @@ class GenesisArms(Arms):
         self.device = gs.device
         self._scene = gs.Scene(
             show_viewer=False,
-            sim_options=gs.options.SimOptions(dt=STEP_SECONDS, substeps=SUBSTEPS),
+            sim_options=gs.options.SimOptions(dt=STEP_SECONDS / SUBSTEPS, substeps=1),
             rigid_options=gs.options.RigidOptions(
                 # The masks of the links alone decide which of them can touch.
                 enable_neutral_collision=True,
@@ -64,33 +60,39 @@ class GenesisArms(Arms):
             raise ConfigurationError(
                 f"urdf={robot.urdf}: Genesis cannot load this arm: {one_line(error)}"
             ) from error
-        self._set_up_motors(robot)
         self._encode = ArmEncoder(robot, torch, dtype=torch.float32, device=self.device)
         lower, upper, velocity = (
             self._constant(values) for values in (robot.lower, robot.upper, robot.velocity)
         )
+        self._effort = self._constant(robot.effort)
         self._lower, self._upper, self._velocity = lower, upper, velocity
         self._lowest_goal, self._highest_goal = lower + LIMIT_MARGIN, upper - LIMIT_MARGIN
         self._farthest_step = velocity * STEP_SECONDS
         self.target = torch.zeros(num_arms, 3, device=self.device)
         self.steps = torch.zeros(num_arms, 1, dtype=torch.int64, device=self.device)
         self.state = self._read()
+        self._inertia = torch.zeros(num_arms, NUM_JOINTS, NUM_JOINTS, device=self.device)
         self.observation, self.distance = self._encoded(self.state, self.target)
 
     def _constant(self, values: Any) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=self.device)
 
-    def _set_up_motors(self, robot: Robot) -> None:
-        """Set gains and limits of the motors from the inertias in the posture of zero angles."""
-        self._scene.step(update_visualizer=False, refresh_visualizer=False)  # computes inertias
-        inertia = self.entity.get_mass_mat()[0].diagonal()
-        self.entity.set_dofs_kp(torch.zeros_like(inertia))
-        self.entity.set_dofs_kv(STIFFNESS * SUBSTEPS * CONTROL_RATE * inertia)
-        # Genesis limits the force before it takes the gain's own damping into account, which
-        # leaves one part in (1 + STIFFNESS). PyBullet limits the impulse of a substep by the torque
-        # times the control period.
-        force = (1 + STIFFNESS) * SUBSTEPS * self._constant(robot.effort)
-        self.entity.set_dofs_force_range(-force, force)
+    def _drive(self, speed: Tensor) -> None:
+        """Drive the joints for one control period by torques within the effort of the URDF.
+
+        Each substep applies the torques that reach the speeds at its end if nothing is in the way,
+        or the same share of them all.
+        Genesis knows the inertias of a posture only after a substep: an arm stays at rest in the
+        first substep after it is placed.
+        """
+        for _ in range(SUBSTEPS):
+            lack = (speed - self.entity.get_dofs_velocity()).unsqueeze(-1)
+            torque = torch.bmm(self._inertia, lack).squeeze(-1) * (SUBSTEPS * CONTROL_RATE)
+            # One factor for all joints: an unequal one would let heavy links swing light ones.
+            excess = (torque.abs() / self._effort).amax(1, keepdim=True).clamp(min=1.0)
+            self.entity.control_dofs_force(torque / excess)
+            self._scene.step(update_visualizer=False, refresh_visualizer=False)
+            self._inertia = self.entity.get_mass_mat()
 
     def begin_step(self, action: Tensor) -> None:
         """Do nothing: `step` simulates."""
@@ -100,8 +102,7 @@ class GenesisArms(Arms):
         before, angles = self.distance, self.state[:, 0]
         goal = angles + action.clamp(-1.0, 1.0) * (SPEED_SHARE * self._farthest_step)
         goal = goal.clamp(self._lowest_goal, self._highest_goal)
-        self.entity.control_dofs_velocity((goal - angles) * CONTROL_RATE)
-        self._scene.step(update_visualizer=False, refresh_visualizer=False)
+        self._drive((goal - angles) * CONTROL_RATE)
         reached = self._read()
         lowest = torch.maximum(angles - self._farthest_step, self._lower)
         highest = torch.minimum(angles + self._farthest_step, self._upper)
@@ -119,6 +120,11 @@ class GenesisArms(Arms):
         time_is_up = self.steps >= max_steps
         return judge(before, self.distance, effort_of(action), time_is_up, success_radius)
 
+    def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:
+        """Set some arms to a posture at rest: see `Arms.place`."""
+        super().place(rows, angles, target)
+        self._inertia = self._inertia.index_fill(0, rows, 0)
+
     def _read(self) -> Tensor:
         return torch.stack((self.entity.get_dofs_position(), self.entity.get_dofs_velocity()), 1)
 
@@ -129,11 +135,16 @@ class GenesisArms(Arms):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of all arms: see `Arms.state_dict`."""
-        return {**super().state_dict(), "scene": scene_state(self._scene)}
+        return {
+            **super().state_dict(),
+            "inertia": self._inertia.clone(),
+            "scene": scene_state(self._scene),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state: see `Arms.load_state_dict`."""
         restore_scene(self._scene, state["scene"], self.device)
+        self._inertia = state["inertia"].to(self.device, copy=True)
         super().load_state_dict(state)
 
     def close(self) -> None:

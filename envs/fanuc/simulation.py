@@ -41,14 +41,14 @@ class ArmGroup:
         client: PyBullet client.
         bodies: PyBullet ids of the arms.
         joints: PyBullet indices of the six joints of an arm.
-        effort: maximum torques, N m.
     """
 
     def __init__(
         self, robot: Robot, num_arms: int, solver_iterations: int, window: bool = False
     ) -> None:
         self.client = client = Client(pybullet.GUI if window else pybullet.DIRECT)
-        self.effort: list[float] = robot.effort.tolist()
+        # PyBullet lets a motor give force x control period of impulse in each substep.
+        self._forces: list[float] = (robot.effort / SUBSTEPS).tolist()
         client.setPhysicsEngineParameter(
             fixedTimeStep=STEP_SECONDS,
             numSubSteps=SUBSTEPS,
@@ -128,7 +128,7 @@ class ArmGroup:
         """
         control, mode = self.client.setJointMotorControlArray, pybullet.VELOCITY_CONTROL
         for body, wanted in zip(self.bodies, velocities, strict=True):
-            control(body, self.joints, mode, targetVelocities=wanted, forces=self.effort)
+            control(body, self.joints, mode, targetVelocities=wanted, forces=self._forces)
         self.client.stepSimulation()
 
     def read(self) -> list[float]:

@@ -62,11 +62,15 @@ def test_observations_stay_within_their_spec(make_env: MakeEnv) -> None:
 
 def test_rollout_resets_arms_independently(make_env: MakeEnv) -> None:
     env = make_env(max_episode_steps=10)
-    steps = env.rollout(25, break_when_any_done=False)
-    truncated = steps["next", "truncated"].squeeze(-1)
-    successes = steps["next", "terminated"].any()
-    assert steps.shape == (4, 25)
-    assert successes or truncated.nonzero()[:, 1].tolist() == [9, 19] * 4
+    hold = torch.zeros(4, 6)
+    steps = trajectory(env, hold.expand(3, 4, 6))
+    assert not steps["next", "done"].any()
+    _put_targets(env, [1])  # reached in the fourth step; the others end at their time limits
+    _put_targets(env, [0, 2, 3], offset=0.3)
+    steps = trajectory(env, hold.expand(22, 4, 6), env.observe())
+    ends = [row.nonzero().squeeze(-1).tolist() for row in steps["next", "done"][..., 0].T]
+    assert [ends[arm][:2] for arm in (0, 2, 3)] == [[6, 16]] * 3
+    assert ends[1][:3] == [0, 10, 20]
 
 
 def test_time_limit_truncates_and_does_not_terminate(make_env: MakeEnv) -> None:

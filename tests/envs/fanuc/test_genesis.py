@@ -71,7 +71,7 @@ def test_equal_seeds_give_equal_starts_and_targets(genesis: FanucEnv, make_env: 
 def test_free_arms_move_as_in_the_other_simulator(genesis: FanucEnv, make_env: MakeEnv) -> None:
     """Gentle actions near the home posture, where no arm touches anything."""
     bullet = make_env(num_envs=8)
-    actions = 0.3 * _actions(20)
+    actions = 0.1 * _actions(20)
     for env in (genesis, bullet):
         env.set_seed(5)
         root = env.reset()
@@ -87,6 +87,22 @@ def test_commanded_speed_is_reached_within_one_step(genesis: FanucEnv) -> None:
     genesis.step(genesis.reset().set("action", torch.full((8, 6), 0.1)))
     expected = (0.098 * velocity).expand(8, -1)
     torch.testing.assert_close(genesis.joint_velocities, expected, rtol=2e-2, atol=0)
+
+
+def test_motors_accelerate_by_the_effort_of_the_urdf(
+    genesis: FanucEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms = genesis._arms
+    assert isinstance(arms, GenesisArms)
+    monkeypatch.setattr(arms, "_effort", torch.full((6,), 5.0))
+    root, action = genesis.reset(), torch.zeros(8, 6)
+    genesis.step(root.set("action", action))
+    inertia = arms.entity.get_mass_mat()[:, 0, 0]
+    action[:, 0] = 0.5
+    genesis.step(root.set("action", action))
+    torch.testing.assert_close(
+        genesis.joint_velocities[:, 0] * inertia, torch.full((8,), 5.0 / 60), rtol=0.1, atol=0
+    )
 
 
 def test_states_respect_the_data_sheet_and_equal_those_of_the_simulator(genesis: FanucEnv) -> None:
@@ -118,7 +134,7 @@ def test_arms_driven_into_the_floor_stay_above_it(genesis: FanucEnv) -> None:
         genesis.step(root.set("action", action))
     clearance = ArmGeometry(genesis.robot).clearance(genesis.joint_positions)
     assert clearance.max() < 0.01, "the test never drove the arms into the floor"
-    assert clearance.min() > -0.05
+    assert clearance.min() > -0.001
     genesis.reset()
 
 

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,18 @@ def test_actions_are_fractions_of_the_maximum_speed(
     np.testing.assert_allclose(state[0, 1], wanted, rtol=1e-2)
     np.testing.assert_allclose(state[0, 0] - HOME, wanted * 6 * STEP_SECONDS, rtol=1e-2)
     np.testing.assert_allclose(state[1, 0] - HOME, -wanted * 6 * STEP_SECONDS, rtol=1e-2)
+
+
+def test_motors_accelerate_by_the_effort_of_the_urdf() -> None:
+    """Joint 1 is vertical, so that gravity does not change its speed."""
+    robot = replace(load_robot(), effort=np.full(6, 5.0))
+    group = ArmGroup(robot, 1, solver_iterations=50)
+    group.write(0, HOME, [0.0] * 6)
+    inertia = group.client.calculateMassMatrix(group.bodies[0], HOME)[0][0]
+    group.step([[3.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
+    speed = group.read()[6]
+    group.close()
+    assert speed == pytest.approx(5.0 * STEP_SECONDS / inertia, rel=0.05)
 
 
 def test_actions_are_clipped_to_their_bounds(simulation: ArmSimulation) -> None:
