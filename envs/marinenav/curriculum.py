@@ -67,9 +67,8 @@ class Difficulty:
         from_frames, robots, obstacles, distances = zip(*stages, strict=True)
         counts = (robots, [num_vortices] * len(stages), obstacles)
         self._from_frames = torch.tensor(from_frames, device=device)
-        self._stages = Contents(
-            torch.tensor(counts, device=device), torch.tensor(distances, dtype=dtype, device=device)
-        )
+        self._counts = torch.tensor(counts, device=device)
+        self._distances = torch.tensor(distances, dtype=dtype, device=device)
         self._mixture: Contents | None = None
         if mixed_seas is not None:
             numbers, last = torch.arange(mixed_seas, device=device), len(stages) - 1
@@ -77,22 +76,21 @@ class Difficulty:
                 torch.where(numbers % 2 == 0, last, numbers // 2 % max(last, 1))
             )
 
+    @property
+    def is_mixture(self) -> bool:
+        """Whether the seas train in all stages at once."""
+        return self._mixture is not None
+
     def contents(self, frames: Tensor) -> Contents:
         """Return the contents of the episodes that start at `frames`, counted over all seas."""
-        return self.of_stages(self._stage(frames)) if self._mixture is None else self._mixture
-
-    def metrics(self, frames: Tensor) -> dict[str, Tensor]:
-        """Return the index of the current stage, 0 for the first, int64 `[]`; {} for a mixture."""
-        return {"curriculum/stage": self._stage(frames)[0]} if self._mixture is None else {}
+        if self._mixture is not None:
+            return self._mixture
+        return self.of_stages((frames >= self._from_frames).sum(0, keepdim=True) - 1)
 
     def of_stages(self, stages: Tensor) -> Contents:
         """Return the contents of the stages with the given indices, int64 `[N]`."""
-        counts, distances = self._stages
-        return Contents(counts.index_select(1, stages), distances.index_select(0, stages))
-
-    def _stage(self, frames: Tensor) -> Tensor:
-        """Return the index of the stage at `frames`, int64 `[1]`."""
-        return (frames >= self._from_frames).sum(0, keepdim=True) - 1
+        counts = self._counts.index_select(1, stages)
+        return Contents(counts, self._distances.index_select(0, stages), stages)
 
 
 def check_stages(stages: Sequence[Stage], size: Size) -> None:

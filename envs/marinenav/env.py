@@ -28,11 +28,12 @@ Dtype = Annotated[
 class MarineNavEnv(SeaEnv):
     """Surface vehicles sail to their goals in seas with vortices and buoys, by local sensing.
 
-    All seas are simulated together as tensors on the device, in steps of 0.5 s. Sea i depends on
-    the seed and i alone. Robots are the group `robots` of TorchRL's multi-agent convention,
-    `[num_envs, num_robots, ...]`:
+    All seas are simulated together as tensors on the device, in steps of 0.5 s. The episodes of sea
+    i depend on the seed, i and the actions in it, not on other seas. Robots are the group `robots`
+    of TorchRL's multi-agent convention, `[num_envs, num_robots, ...]`:
 
-    * `action` `[2]`: thrust rates of the left and right propeller, -1 to 1, in units of 1,000 N/s.
+    * `action` `[2]`: thrust rates of the left and right propeller, -1 to 1, in units of 1,000 N/s;
+      values beyond act as the nearest bound.
     * `observation` `[7]`: goal x, y and velocity over ground x, y in the body frame, yaw rate, left
       and right thrust. `objects` `[5, 5]`: x, y, velocity x, y and radius of the 5 nearest robots
       and buoys within 20 m, nearest first, with `objects_mask` `[5]`.

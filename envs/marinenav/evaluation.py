@@ -154,8 +154,8 @@ def _play(env: SeaEnv, policy: Policy) -> Tensor:
         discount *= GAMMA
         failed = (moves & ~sea.active & ~sea.reached).any(0)
         collision |= failed
+        success |= is_running & ~failed & state["next", "success"][:, 0]
         is_running &= ~failed & ~state["next", "done"][:, 0]
-        success = state["next", "success"][:, 0] & ~collision
         state = step_mdp(state)
         step += 1
     return torch.stack(

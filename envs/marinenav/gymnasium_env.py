@@ -25,6 +25,7 @@ class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
         discrete: actions are indices of the paper's 25 actions; False for two thrust rates.
         render_mode: `rgb_array` for images `[720, 720, 3]`, None for no images.
         settings: settings of `MarineNavEnv`, except `num_envs`, `num_robots`, `dtype` and `device`.
+            Without `seed` the episodes differ from those of every other instance.
 
     Raises:
         ConfigurationError: an argument is out of range, or the map has no room for the robot,
@@ -44,6 +45,7 @@ class MarineNavGymnasium(gymnasium.Env[dict[str, npt.NDArray[Any]], Any]):
         render_mode: Literal["rgb_array"] | None = None,
         **settings: Any,
     ) -> None:
+        settings.setdefault("seed", int(np.random.SeedSequence().generate_state(1)[0]))
         # The spaces of Gymnasium are those of one float32 vessel on the host.
         self.env = MarineNavEnv(num_envs=1, num_robots=1, dtype="float32", device="cpu", **settings)
         self.render_mode = render_mode

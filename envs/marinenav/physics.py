@@ -76,13 +76,14 @@ def sail(motion: Tensor, action: Tensor, vortices: Tensor) -> Tensor:
     Args:
         motion: motion of the robots, `[11, R, N]`; rows as named by the constants of this module.
         action: thrust rates of the left and right propeller, -1 to 1, in units of 1,000 N/s,
-            `[2, R, N]`.
+            `[2, R, N]`; values beyond act as the nearest bound.
         vortices: vortices of the seas, `[4, V, N]`, see `current`; V may be 0.
     """
     pose, velocity = motion[POSE], motion[VELOCITY]
     # T = clip(T + 0.5 * rate, -500, 1000)
     gain = MAX_THRUST_RATE * STEP_SECONDS
-    thrust = torch.add(motion[THRUST], action, alpha=gain).clamp(MIN_THRUST, MAX_THRUST)
+    rate = action.clamp(-1.0, 1.0)
+    thrust = torch.add(motion[THRUST], rate, alpha=gain).clamp(MIN_THRUST, MAX_THRUST)
     # X = T_l + T_r, M = 1.25 (T_l - T_r), as speed changes per substep
     dt = SUBSTEP_SECONDS
     surge = (thrust[0] + thrust[1]) * (dt / 380.0)

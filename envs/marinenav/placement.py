@@ -32,8 +32,6 @@ MAX_JOINT_SPEED: Final = 0.8  # fraction of the edge speed, where two opposite v
 # The kinds of items, in the order of placement.
 ROBOT, VORTEX, OBSTACLE, COMPLETE = range(4)
 
-_CANDIDATES: Final = 32  # per round of `complete_drafts`
-
 
 class Size(NamedTuple):
     """Maximum number of robots, vortices and obstacles per sea, which sets the tensor shapes."""
@@ -49,10 +47,12 @@ class Contents(NamedTuple):
     Attributes:
         counts: numbers of robots, vortices and obstacles, int64 `[3, N]` or `[3, 1]`.
         min_distance: minimum distance from each start to its goal, m, `[N]` or `[1]`.
+        stage: index of the stage of the curriculum, int64 `[N]` or `[1]`.
     """
 
     counts: Tensor
     min_distance: Tensor
+    stage: Tensor
 
 
 class Draft(NamedTuple):
@@ -79,7 +79,7 @@ class Draft(NamedTuple):
 
 def begin_drafts(contents: Contents, size: Size, seas: int) -> Draft:
     """Return empty drafts."""
-    counts, distance = contents
+    counts, distance, stage = contents
 
     def nowhere(*shape: int) -> Tensor:
         return distance.new_full((*shape, seas), torch.inf)
@@ -89,38 +89,48 @@ def begin_drafts(contents: Contents, size: Size, seas: int) -> Draft:
         nowhere(2, 2, size.robots),
         nowhere(3, size.vortices),
         nowhere(2, size.obstacles),
-        Contents(counts.expand(3, seas).contiguous(), distance.expand(seas).contiguous()),
+        Contents(
+            counts.expand(3, seas).contiguous(),
+            distance.expand(seas).contiguous(),
+            stage.expand(seas).contiguous(),
+        ),
         kind,
         placed,
         tries,
     )
 
 
-def complete_drafts(draft: Draft, streams: Tensor) -> tuple[Draft, Tensor]:
+def complete_drafts(draft: Draft, streams: Tensor, *, candidates: int = 32) -> tuple[Draft, Tensor]:
     """Complete the drafts in a loop that reads a condition on the host.
 
     Args:
         draft: drafts of N seas.
         streams: states of the random number generators, `[N]`.
+        candidates: number of candidates per sea and round; the layouts depend on it.
 
     Returns:
         The drafts, with fewer items than required where `TRIES` candidates did not suffice, and
         the advanced states of the generators.
     """
     while bool((draft.kind != COMPLETE).any()):
-        words, after = random_words(streams, (2, _CANDIDATES))
-        streams = torch.where(draft.kind == COMPLETE, streams, after)
-        draft = try_candidates(draft, words)
+        draft, streams = extend_drafts(draft, streams, candidates)
     return draft, streams
 
 
-def try_candidates(draft: Draft, words: Tensor) -> Draft:
-    """Place at most one item per sea: the first candidate that fits.
+def extend_drafts(draft: Draft, streams: Tensor, candidates: int) -> tuple[Draft, Tensor]:
+    """Place at most one item per sea: the first of some random candidates that fits.
 
     Args:
         draft: drafts of N seas.
-        words: random bits of the candidates, int32 `[2, C, N]`.
+        streams: states of the random number generators, `[N]`.
+        candidates: number of candidates per sea.
+
+    Returns:
+        The drafts, and the states of the generators, which advance only where a draft was
+        incomplete: a layout thus depends on the state at its beginning alone.
     """
+    words, after = random_words(streams, (2, candidates))
+    streams = torch.where(draft.kind == COMPLETE, streams, after)
     is_robot, is_vortex, is_obstacle = (draft.kind == kind for kind in range(COMPLETE))
     # Candidate positions `[axis, C, N]`; a robot has a start and a goal.
     low, high = (
@@ -155,7 +165,7 @@ def try_candidates(draft: Draft, words: Tensor) -> Draft:
     ends = (ends * first).sum(2)
     whirl = torch.cat((ends[0], (direction * first).sum(0, keepdim=True)))
     kind, placed, tries = _turn_to_next_kind(draft, draft.placed + found, tries)
-    return Draft(
+    extended = Draft(
         _put(draft.ends, ends, draft.placed, found & is_robot),
         _put(draft.vortices, whirl, draft.placed, found & is_vortex),
         _put(draft.obstacles, ends[0], draft.placed, found & is_obstacle),
@@ -164,6 +174,7 @@ def try_candidates(draft: Draft, words: Tensor) -> Draft:
         placed,
         tries,
     )
+    return extended, streams
 
 
 def _suits_vortices(

@@ -1,7 +1,7 @@
 """State of the seas and its transition by one action per robot.
 
-`streams` are the states of the random number generators, one per sea, and `noise` is the sensor
-noise, None for exact sensing; see the module `noise`.
+`streams` are the states of random number generators, one per sea, and `noise` is the sensor noise,
+None for exact sensing; see the module `noise`.
 """
 
 import math
@@ -49,17 +49,26 @@ class Sea(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """Seas, and the views of their robots, also of those that have just collided or arrived."""
+    """Episodes in N seas.
+
+    Attributes:
+        sea: state of the seas.
+        view: views of the robots, also of those that have just collided or arrived.
+        streams: states of the generators of the sensor noise, int64 `[N]`.
+        stage: stage of the curriculum that the episode belongs to, int64 `[N]`.
+    """
 
     sea: Sea
     view: View
+    streams: Tensor
+    stage: Tensor
 
 
 class Transition(NamedTuple):
     """Result of one action per robot.
 
     Attributes:
-        now: seas and views after the action.
+        now: episodes after the action.
         reward: rewards, `[R, N]`; 0 for robots that were inactive before the action.
         is_late: whether the episode has reached its time limit, bool `[N]`.
     """
@@ -74,19 +83,14 @@ class Transition(NamedTuple):
         return self.is_late | ~self.now.sea.active.any(0)
 
 
-def advance(
-    sea: Sea, action: Tensor, streams: Tensor, noise: Noise | None, max_steps: int
-) -> tuple[Transition, Tensor]:
-    """Apply the actions `[2, R, N]` of all active robots for 0.5 s, see `physics.sail`.
-
-    Returns:
-        The transition, and the advanced states of the generators.
-    """
+def advance(now: Episode, action: Tensor, noise: Noise | None, max_steps: int) -> Transition:
+    """Apply the actions `[2, R, N]` of all active robots for 0.5 s, see `physics.sail`."""
+    sea = now.sea
     # Inactive robots stay in place: `lerp` is exact at 0 and 1, and much faster than `where`.
     moves = sea.active.to(sea.motion)
     motion = stored(torch.lerp(sea.motion, sail(sea.motion, action, sea.vortices), moves))
     around = surroundings(motion, sea.active, sea.obstacles)
-    view, streams = perceive(motion, sea.goal, around, streams, noise)
+    view, streams = perceive(motion, sea.goal, around, now.streams, noise)
     before, after = (
         (sea.goal - place[POSITION]).square().sum(0).sqrt() for place in (sea.motion, motion)
     )
@@ -102,14 +106,12 @@ def advance(
         steps=sea.steps + 1,
     )
     is_late = afterwards.steps >= max_steps
-    return Transition(Episode(afterwards, view), reward * sea.active, is_late), streams
+    following = Episode(afterwards, view, streams, now.stage)
+    return Transition(following, reward * sea.active, is_late)
 
 
 def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> Episode:
-    """Return the initial states of complete drafts: robots at rest with random headings.
-
-    The streams are for this call only.
-    """
+    """Return the initial states of complete drafts: robots at rest with random headings."""
     exists = draft.ends[0, 0].isfinite()
     start, goal = torch.where(exists, draft.ends, 0.0).unbind(0)
     words, streams = random_words(streams, exists.shape[:1])
@@ -134,10 +136,10 @@ def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> Episode:
         vortices,
         torch.zeros_like(streams),
     )
-    return look(sea, streams, noise)
+    return look(sea, streams, draft.contents.stage, noise)
 
 
-def look(sea: Sea, streams: Tensor, noise: Noise | None) -> Episode:
-    """Return seas with the views of their robots; the streams are for this call only."""
+def look(sea: Sea, streams: Tensor, stage: Tensor, noise: Noise | None) -> Episode:
+    """Return the episodes that begin in the given states of the seas."""
     around = surroundings(sea.motion, sea.active, sea.obstacles)
-    return Episode(sea, perceive(sea.motion, sea.goal, around, streams, noise)[0])
+    return Episode(sea, *perceive(sea.motion, sea.goal, around, streams, noise), stage)

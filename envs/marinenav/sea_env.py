@@ -14,7 +14,7 @@ from envs.marinenav.physics import DISCRETE_ACTIONS, STEP_SECONDS
 from envs.marinenav.placement import Size
 from envs.marinenav.render import SeaRenderer
 from envs.marinenav.scale import Bounds, Units
-from envs.marinenav.sea import Sea, Transition
+from envs.marinenav.sea import Episode, Sea, Transition
 from envs.marinenav.simulator import SimulationState, Simulator, flatten, unflatten
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
@@ -123,7 +123,7 @@ class SeaEnv(Environment):
         # Termination is per robot; the time limit of a sea truncates all robots that still move.
         terminated, truncated = ~sea.active, sea.active & transition.is_late
         all_ended, out_of_time = terminated.all(0), truncated.any(0)
-        of_group, of_sea = self._observations(*transition.now)
+        of_group, of_sea = self._observations(transition.now)
         of_group["reward"] = _last(transition.reward)
         of_group["terminated"] = _last(terminated)
         of_group["truncated"] = _last(truncated)
@@ -145,7 +145,7 @@ class SeaEnv(Environment):
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None or not self._has_begun:
             # The first reset starts all seas, whatever the mask selects.
-            self._state = self._simulator.begin(self._state.streams, self._state.frames)
+            self._state = self._simulator.begin(self._state)
             self._has_begun = True
         else:
             self._state = self._simulator.renew(self._state, mask[:, 0])
@@ -153,15 +153,15 @@ class SeaEnv(Environment):
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset would, for instance after loading a state."""
-        of_group, of_sea = self._observations(*self._state.now)
+        of_group, of_sea = self._observations(self._state.now)
         for key in DONE_NAMES:
             of_group[key] = torch.zeros_like(of_group["success"])
             of_sea[key] = torch.zeros_like(of_sea["success"])
         return self._gather(of_group, of_sea)
 
-    def _observations(self, sea: Sea, view: View) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _observations(self, now: Episode) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the observations of the robots, and those of the seas as a whole."""
-        view = self._scaled(view)
+        sea, view = now.sea, self._scaled(now.view)
         of_group = {
             "observation": view.own.permute(2, 1, 0),
             "objects": view.objects.permute(3, 2, 1, 0),
@@ -181,7 +181,10 @@ class SeaEnv(Environment):
 
     def _set_seed(self, seed: int | None) -> None:
         streams = seed_streams(seed or 0, self.num_envs, self.device)
-        self._state = self._state._replace(streams=streams)
+        now = self._state.now._replace(streams=streams)
+        begun = self._simulator.blank(streams, self._state.frames)
+        self._state = begun._replace(now=now, next=self._state.next)
+        self._has_begun = False
 
     @property
     def sea(self) -> Sea:
@@ -206,11 +209,13 @@ class SeaEnv(Environment):
         return step, self._state
 
     def metrics(self) -> dict[str, Tensor]:
-        """Return the index of the current curriculum stage as `curriculum/stage`, int64 `[]`.
+        """Return the mean stage of the current episodes, `[]`, as `curriculum/stage`, from 0.
 
         A mixture of stages has no metrics.
         """
-        return self._simulator.difficulty.metrics(self._state.frames)
+        if self._simulator.difficulty.is_mixture:
+            return {}
+        return {"curriculum/stage": self._state.now.stage.to(self.dtype).mean()}
 
     def render(self, index: int | Sequence[int] = 0) -> Tensor:
         """Draw seas from above, north up: see `SeaRenderer.draw`."""

@@ -3,7 +3,11 @@
 Each sea stores its current episode, the initial state of the next one, and a draft of the one
 after, which grows by a few candidates per step. The cost of a step therefore does not depend on the
 number of resets. A sea whose episodes end before the next one is ready (about two dozen steps)
-repeats the last initial state.
+repeats the last initial state. When a new stage of the curriculum begins, next episodes and drafts
+of other stages are discarded.
+
+A layout depends on the seed, the sea and the number of the layout alone. When a sea is ready
+depends on its own steps, not on the number of seas.
 """
 
 from collections.abc import Mapping
@@ -23,12 +27,13 @@ from envs.marinenav.placement import (
     Size,
     begin_drafts,
     complete_drafts,
-    try_candidates,
+    extend_drafts,
 )
 from envs.marinenav.sea import Episode, Sea, Transition, advance, look, put_to_sea
 
 CANDIDATES: Final = 4  # layout candidates per sea and step
 TURNS: Final = 16  # steps in which each sea once can turn a complete draft into its next episode
+ROW: Final = 16  # neighbouring seas that do so in the same step
 
 Tensors = TypeVar("Tensors")
 
@@ -37,11 +42,11 @@ class SimulationState(NamedTuple):
     """Complete simulation state of N seas.
 
     Attributes:
-        now: current state of the seas.
+        now: current state of the episodes.
         next: initial state of the next episodes.
-        is_ready: whether `next` is unused, bool `[N]`.
+        is_ready: whether `next` is unused and of the current stage, bool `[N]`.
         draft: layouts of the episodes after `next`.
-        streams: states of the random number generators, int64 `[N]`.
+        layouts: states of the random number generators of the layouts, int64 `[N]`.
         frames: number of steps of all seas, int64 `[]`.
     """
 
@@ -49,7 +54,7 @@ class SimulationState(NamedTuple):
     next: Episode
     is_ready: Tensor
     draft: Draft
-    streams: Tensor
+    layouts: Tensor
     frames: Tensor
 
 
@@ -72,19 +77,15 @@ class Simulator:
     def blank(self, streams: Tensor, frames: Tensor) -> SimulationState:
         """Return a simulation state of empty seas, the state before the first reset."""
         empty = begin_drafts(self.difficulty.contents(frames), self.size, len(streams))
-        nothing = put_to_sea(empty, streams, None)
+        nothing = put_to_sea(empty, streams, None)._replace(streams=streams)
         is_ready = torch.zeros_like(streams, dtype=torch.bool)
-        return SimulationState(nothing, nothing, is_ready, empty, streams, frames)
+        # Split, so that equal seeds of training and of `draw_scenarios` give different layouts.
+        return SimulationState(nothing, nothing, is_ready, empty, split_streams(streams), frames)
 
-    def begin(self, streams: Tensor, frames: Tensor) -> SimulationState:
-        """Return a simulation state in which all seas start an episode."""
-        state = self.blank(streams, frames)
-        episodes = []
-        for _ in range(2):
-            draft, streams = complete_drafts(state.draft, streams)
-            episodes.append(put_to_sea(draft, split_streams(streams), self.noise))
-        now, following = episodes
-        return state._replace(now=now, next=following, is_ready=~state.is_ready, streams=streams)
+    def begin(self, state: SimulationState) -> SimulationState:
+        """Start the next episode in all seas; reads conditions on the host."""
+        state = self._complete(state)
+        return self._complete(self.renew(state, torch.ones_like(state.is_ready)))
 
     def step(self, state: SimulationState, action: Tensor) -> tuple[SimulationState, Transition]:
         """Apply one action `[2, R, N]` per active robot, see `physics.sail`.
@@ -92,42 +93,57 @@ class Simulator:
         Returns:
             The next simulation state, and the transition.
         """
-        transition, streams = advance(
-            state.now.sea, action, state.streams, self.noise, self.max_steps
-        )
-        state = state._replace(
-            now=transition.now, streams=streams, frames=state.frames + len(streams)
-        )
-        return self._prepare(state), transition
+        transition = advance(state.now, action, self.noise, self.max_steps)
+        frames = state.frames + len(state.layouts)
+        return self._prepare(state._replace(now=transition.now, frames=frames)), transition
 
     def renew(self, state: SimulationState, is_over: Tensor) -> SimulationState:
         """Start the next episode in the seas of a mask, bool `[N]`."""
-        return state._replace(
-            now=_renewed(is_over, state.next, state.now),
-            is_ready=state.is_ready & ~is_over,
-        )
+        now = choose(is_over, state.next, state.now)
+        # An initial state that repeats has other sensor noise.
+        streams = torch.where(is_over & state.is_ready, now.streams, state.now.streams)
+        return state._replace(now=now._replace(streams=streams), is_ready=state.is_ready & ~is_over)
 
     def _prepare(self, state: SimulationState) -> SimulationState:
         """Extend the drafts, and turn complete drafts of some seas into their next episodes."""
-        words, streams = random_words(state.streams, (2, CANDIDATES))
-        draft = _map(stored, try_candidates(state.draft, words))
-        seas = len(streams)
-        share = -(-seas // TURNS)
-        numbers = torch.arange(share, device=streams.device)
-        turn = (state.frames // seas * share + numbers) % seas
+        draft, layouts = extend_drafts(state.draft, state.layouts, CANDIDATES)
+        draft = _map(stored, draft)
+        empty = self._empty(state)
+        stage, seas = empty.contents.stage, len(layouts)
+        is_ready = state.is_ready & (state.next.stage == stage)
+        is_current = draft.contents.stage == stage
+        # One row of each block of seas; its first sea in place of those that do not exist
+        first = state.frames // seas % TURNS * ROW
+        numbers = torch.arange(-(-seas // (TURNS * ROW)) * ROW, device=layouts.device)
+        turn = first + numbers + numbers // ROW * ((TURNS - 1) * ROW)
+        turn = torch.where(turn < seas, turn, first.clamp(max=seas - 1))
+        is_due = pick((draft.kind == COMPLETE) & is_current & ~is_ready, turn) & (first < seas)
         drafted = _map(stored, pick(draft, turn))
-        begun = put_to_sea(drafted, split_streams(pick(streams, turn)), self.noise)
+        begun = put_to_sea(drafted, split_streams(pick(layouts, turn)), self.noise)
         begun = _map(stored, begun)
-        is_due = (drafted.kind == COMPLETE) & ~pick(state.is_ready, turn)
-        following = put(state.next, turn, choose(is_due, begun, pick(state.next, turn)))
-        is_used = put(torch.zeros_like(state.is_ready), turn, is_due)
-        empty = begin_drafts(self.difficulty.contents(state.frames), self.size, seas)
+        is_used = put(torch.zeros_like(is_ready), turn, is_due)
         return state._replace(
-            next=following,
-            is_ready=state.is_ready | is_used,
-            draft=choose(is_used, empty, draft),
-            streams=streams,
+            next=put(state.next, turn, choose(is_due, begun, pick(state.next, turn))),
+            is_ready=is_ready | is_used,
+            draft=choose(is_used | ~is_current, empty, draft),
+            layouts=layouts,
         )
+
+    def _complete(self, state: SimulationState) -> SimulationState:
+        """Complete the next episodes of all seas; reads conditions on the host."""
+        draft, layouts = complete_drafts(state.draft, state.layouts, candidates=CANDIDATES)
+        begun = put_to_sea(draft, split_streams(layouts), self.noise)
+        return state._replace(
+            next=choose(state.is_ready, state.next, begun),
+            is_ready=torch.ones_like(state.is_ready),
+            draft=choose(state.is_ready, draft, self._empty(state)),
+            layouts=layouts,
+        )
+
+    def _empty(self, state: SimulationState) -> Draft:
+        """Return empty drafts of the current stage."""
+        contents = self.difficulty.contents(state.frames)
+        return begin_drafts(contents, self.size, len(state.layouts))
 
 
 class ScenarioSimulator(Simulator):
@@ -141,11 +157,12 @@ class ScenarioSimulator(Simulator):
         super().__init__(size, difficulty, noise, max_steps)
         self._first = first
 
-    def begin(self, streams: Tensor, frames: Tensor) -> SimulationState:
-        """Return a simulation state in which all seas are in their initial states."""
-        first = look(self._first, split_streams(streams), self.noise)
-        _, streams = random_words(streams, (1,))
-        return self.blank(streams, frames)._replace(now=first, next=first)
+    def begin(self, state: SimulationState) -> SimulationState:
+        """Return all seas to their initial states."""
+        before = state.now.streams
+        _, streams = random_words(before, (1,))
+        first = look(self._first, split_streams(before), state.now.stage, self.noise)
+        return state._replace(now=first._replace(streams=streams), next=first)
 
     def _prepare(self, state: SimulationState) -> SimulationState:
         """Return the state unchanged: the next episode is always the given one."""
@@ -155,18 +172,6 @@ class ScenarioSimulator(Simulator):
 def choose(condition: Tensor, this: Tensors, other: Tensors) -> Tensors:
     """Return, per sea, `this` where a condition `[N]` holds and `other` elsewhere."""
     return _map(lambda a, b: torch.where(condition, a, b), this, other)
-
-
-def _renewed(is_over: Tensor, following: Episode, now: Episode) -> Episode:
-    """Like `choose`, for finite values: `lerp` is exact at 0 and 1, and faster than `where`."""
-    weight = is_over.to(now.sea.motion)
-
-    def one(new: Tensor, old: Tensor) -> Tensor:
-        if old.is_floating_point():
-            return torch.lerp(old, new, weight)
-        return torch.where(is_over, new, old)
-
-    return _map(one, following, now)
 
 
 def pick(tensors: Tensors, seas: Tensor) -> Tensors:

@@ -219,6 +219,88 @@ def test_seas_depend_on_the_seed_and_not_on_their_number() -> None:
     assert not torch.equal(motion(many)[:3], motion(few))
 
 
+def _starts(env: MarineNavEnv, episodes: int, steps: int) -> Tensor:
+    """Return the motion of all robots at the start of episodes of some steps each."""
+    now = env.reset()
+    starts = [motion(env)]
+    for _ in range(episodes - 1):
+        for _ in range(steps):
+            now["robots", "action"] = env.action_spec.zero()["robots", "action"]
+            _, now = env.step_and_maybe_reset(now)
+        starts.append(motion(env))
+    return torch.stack(starts)
+
+
+@pytest.mark.parametrize("steps", [45, 3])  # with 3, initial states repeat
+def test_later_episodes_do_not_depend_on_the_number_of_seas(steps: int) -> None:
+    few, some, many = (
+        _starts(MarineNavEnv(num_envs=seas, max_episode_steps=steps, seed=5), 8, steps)
+        for seas in (3, 19, 40)
+    )
+    assert torch.equal(many[:, :3], few)
+    assert torch.equal(many[:, :19], some)
+
+
+def test_episodes_depend_on_their_number_and_not_on_their_duration() -> None:
+    short, long = (
+        _starts(MarineNavEnv(num_envs=6, max_episode_steps=steps, seed=5), 5, steps)
+        for steps in (45, 61)
+    )
+    assert torch.equal(short, long)
+    env = MarineNavEnv(num_envs=6, seed=5)
+    for expected in short[:3]:
+        now = env.reset()
+        assert torch.equal(motion(env), expected)
+        trajectory(env, _random_actions(env, 7), now)
+
+
+@pytest.mark.parametrize("source", ["drawn", "scenarios"])
+def test_reset_heals_a_sea_after_an_infinite_state(source: str) -> None:
+    env: SeaEnv
+    if source == "drawn":
+        env, other = (MarineNavEnv(num_envs=3, num_vortices=2, seed=1) for _ in range(2))
+    else:
+        env, other = (MarineNavEnv.from_scenarios([CROSSING] * 3) for _ in range(2))
+    mask = torch.tensor([[False], [True], [False]])
+    for each in (env, other):
+        now = each.reset()
+        action = each.action_spec.zero()["robots", "action"]
+        if each is env:
+            action[1] = torch.nan
+        now = step_mdp(each.step(now.set(("robots", "action"), action)))
+        now = step_mdp(each.step(now.set(("robots", "action"), action)))
+        if each is env:
+            assert now["robots", "observation"][1].isnan().any()
+        each.reset(now.set("_reset", mask))
+    state, expected = env.state_dict(), other.state_dict()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(state[name], tensor, rtol=0, atol=0)
+    assert (env.observe() == other.observe()).all()
+
+
+def test_actions_beyond_the_bounds_act_as_the_bounds() -> None:
+    inside, beyond = (MarineNavEnv(num_envs=2, seed=3) for _ in range(2))
+    actions = _random_actions(inside, 6).sign()
+    expected = trajectory(inside, actions, inside.reset())["next", "robots", "observation"]
+    found = trajectory(beyond, 5.0 * actions, beyond.reset())["next", "robots", "observation"]
+    assert torch.equal(found, expected)
+
+
+def test_episodes_begin_in_the_current_stage_of_the_curriculum() -> None:
+    """All episodes do that begin two dozen steps or more after the stage, whatever is stored."""
+    stages = [(0, 2, 0, 20.0), (1000, 4, 3, 35.0)]  # step 100
+    env = MarineNavEnv(
+        num_envs=10, num_robots=4, curriculum=True, schedule=stages, max_episode_steps=80
+    )
+    now = env.reset()
+    for step in range(1, 161):
+        now["robots", "action"] = env.action_spec.zero()["robots", "action"]
+        _, now = env.step_and_maybe_reset(now)
+        robots = env.sea.exists.sum(0)
+        assert robots.tolist() == [2 if step < 160 else 4] * 10
+        assert env.metrics()["curriculum/stage"] == (robots == 4).float().mean()
+
+
 def test_curriculum_advances_by_frames_within_fixed_shapes() -> None:
     stages = [(0, 2, 0, 20.0), (200, 4, 3, 35.0)]
     settings: dict[str, Any] = {"num_envs": 10, "num_robots": 4, "num_obstacles": 3}

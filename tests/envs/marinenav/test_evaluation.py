@@ -50,6 +50,18 @@ def test_time_energy_and_return_of_a_single_vessel_are_exact() -> None:
     assert 10.0 * 0.99**steps < found.discounted_return.mean < ideal + 10.0
 
 
+def test_arrivals_after_the_time_limit_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_ahead(robots: TensorDictBase) -> TensorDictBase:
+        return robots.set("action", torch.ones_like(robots["observation"][..., :2]))
+
+    ample = evaluate(full_ahead, scenarios=[ALONE], noise=False).overall
+    steps = int(ample.time.mean / 0.5)
+    for limit, success in ((steps, 1.0), (steps - 1, 0.0)):
+        monkeypatch.setattr("envs.marinenav.env.MAX_STEPS", limit)
+        found = evaluate(full_ahead, scenarios=[ALONE], noise=False).overall
+        assert found.success.mean == success
+
+
 def test_a_collision_ends_the_episode_of_all_robots() -> None:
     third = {
         **CROSSING,
@@ -98,6 +110,15 @@ def test_scenarios_are_determined_by_the_seed_and_survive_saving(tmp_path: Path)
     assert [len(scenario.obstacles.radius) for scenario in drawn[-6:]] == [2, 2, 3, 3, 4, 4]
     save_scenarios(tmp_path / "set.json", drawn)
     assert load_scenarios(tmp_path / "set.json") == drawn
+
+
+def test_training_and_evaluation_with_equal_seeds_have_different_episodes() -> None:
+    env = MarineNavEnv(num_envs=4, min_start_goal_distance=40.0, seed=0)
+    env.reset()
+    drawn = draw_scenarios(PAPER_STAGES[-1:], 4, seed=0)
+    trained = env.sea.motion[:2, 0].T
+    evaluated = torch.tensor([scenario.start[0] for scenario in drawn])
+    assert not torch.isclose(trained, evaluated).all(1).any()
 
 
 def _without(key: str) -> dict[str, Any]:

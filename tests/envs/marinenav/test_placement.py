@@ -17,7 +17,9 @@ def _distances(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 def test_layouts_satisfy_all_minimum_distances() -> None:
     size, seas = Size(6, 8, 8), 128
-    contents = Contents(torch.tensor([[6], [8], [8]]), torch.tensor([30.0], dtype=torch.float64))
+    contents = Contents(
+        torch.tensor([[6], [8], [8]]), torch.tensor([30.0], dtype=torch.float64), torch.tensor([0])
+    )
     draft, _ = complete_drafts(begin_drafts(contents, size, seas), seed_streams(0, seas, CPU))
     (start, goal), vortices, buoys = draft.ends, draft.vortices, draft.obstacles
     assert start.isfinite().all()
@@ -43,7 +45,7 @@ def test_layouts_satisfy_all_minimum_distances() -> None:
 
 def test_first_robot_is_uniform_over_the_allowed_starts_and_goals() -> None:
     """The fraction of long distances equals that of plain rejection sampling."""
-    contents = Contents(torch.tensor([[1], [0], [0]]), torch.tensor([30.0]))
+    contents = Contents(torch.tensor([[1], [0], [0]]), torch.tensor([30.0]), torch.tensor([0]))
     seas = 4096
     draft, _ = complete_drafts(
         begin_drafts(contents, Size(1, 0, 0), seas), seed_streams(1, seas, CPU)
@@ -62,7 +64,7 @@ def test_first_robot_is_uniform_over_the_allowed_starts_and_goals() -> None:
 
 def test_stages_can_differ_between_seas() -> None:
     counts = torch.tensor([[3, 5], [0, 0], [0, 4]])
-    contents = Contents(counts, torch.tensor([30.0, 40.0]))
+    contents = Contents(counts, torch.tensor([30.0, 40.0]), torch.arange(2))
     draft, _ = complete_drafts(begin_drafts(contents, Size(5, 0, 4), 2), seed_streams(0, 2, CPU))
     assert draft.ends[0, 0].isfinite().sum(0).tolist() == [3, 5]
     assert draft.obstacles[0].isfinite().sum(0).tolist() == [0, 4]

@@ -78,6 +78,15 @@ def test_gymnasium_offers_no_settings_that_its_spaces_rule_out() -> None:
             MarineNavGymnasium(**settings)
 
 
+def test_gymnasium_copies_without_a_seed_have_different_episodes() -> None:
+    def goals(**settings: Any) -> list[list[float]]:
+        envs = [MarineNavGymnasium(**settings) for _ in range(3)]
+        return [env.reset()[0]["observation"].tolist() for env in envs]
+
+    assert len({tuple(goal) for goal in goals()}) == 3
+    assert len({tuple(goal) for goal in goals(seed=1)}) == 1
+
+
 def test_gymnasium_episodes_end_and_depend_on_the_seed() -> None:
     env = MarineNavGymnasium(max_episode_steps=4, render_mode="rgb_array")
     first, _ = env.reset(seed=3)
