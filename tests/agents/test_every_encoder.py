@@ -163,11 +163,12 @@ def test_state_with_a_shared_encoder_restores_the_whole_policy(case: Case) -> No
 @every_agent
 def test_random_shifts_change_the_gradient_step_but_not_the_policy(case: Case) -> None:
     gradients, actions = [], []
+    observation = make_batch(make(case, ObservationEncoderFactory(channels=[4, 4])))
     for shift in (0, 4):
         agent = make(case, ObservationEncoderFactory(random_shift=shift, channels=[4, 4]))
         batch = make_batch(agent)
         agent.policy.eval()
-        actions.append(agent.policy(batch.clone())["action"])
+        actions.append(agent.policy(observation.clone())["action"])
         before = batch.clone()
         agent.update(batch)
         assert (batch == before).all()
