@@ -208,7 +208,7 @@ class PPO(OnPolicyAgent):
         def mean(rows: Tensor) -> Tensor:
             return rows.mean() if weight is None else (rows * weight).mean()
 
-        observation = self.actor.normalize(batch)
+        observation = self.encode(self.critic, self.actor.normalize(batch))
         action = self.policy.from_bounds(batch.get("action"))
         log_prob, entropy = self.actor.evaluate(observation, action)
         advantage = batch.get("advantage")
