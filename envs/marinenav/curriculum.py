@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from envs.marinenav.noise import seed_streams
 from envs.marinenav.placement import MAP_SIZE, Contents, Size, begin_drafts, complete_drafts
+from envs.streams import seed_streams
 from torchrl_gpu.errors import ConfigurationError
 
 # Random layouts that show whether the map has room for a stage, and how many must be complete.

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from envs.marinenav.compiling import look_up, stored
-from envs.marinenav.noise import Noise, random_words
+from envs.compiling import look_up, stored
+from envs.marinenav.noise import Noise
 from envs.marinenav.physics import (
     GROUND_VELOCITY,
     HEADING,
@@ -20,6 +20,7 @@ from envs.marinenav.physics import (
     VESSEL_RADIUS,
     to_body,
 )
+from envs.streams import random_words
 
 SENSING_RANGE: Final = 20.0  # m
 MAX_OBJECTS: Final = 5

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from envs.marinenav.compiling import stored
-from envs.marinenav.noise import random_words, uniform
+from envs.compiling import stored
+from envs.marinenav.noise import uniform
 from envs.marinenav.physics import CIRCULATION, CORE_RADIUS
+from envs.streams import random_words
 
 MAP_SIZE: Final = 55.0  # m
 TRIES: Final = 500  # maximum number of candidates per sea and kind

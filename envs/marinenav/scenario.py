@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from envs.marinenav.curriculum import Difficulty, Stage
-from envs.marinenav.noise import seed_streams, split_streams
 from envs.marinenav.physics import CORE_RADIUS, GROUND_VELOCITY, MOTION_ROWS, POSITION, current
 from envs.marinenav.placement import Size, begin_drafts, complete_drafts
 from envs.marinenav.sea import Sea, put_to_sea
+from envs.streams import seed_streams, split_streams
 from torchrl_gpu.checkpoints.files import reason, write_text
 from torchrl_gpu.errors import ConfigurationError
 

@@ -10,12 +10,13 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
+from envs.compiling import stored
 from envs.marinenav.colregs import give_way_angle
-from envs.marinenav.compiling import stored
-from envs.marinenav.noise import Noise, random_words, uniform
+from envs.marinenav.noise import Noise, uniform
 from envs.marinenav.perception import View, collides, perceive, surroundings
 from envs.marinenav.physics import CIRCULATION, CORE_RADIUS, POSITION, current, sail
 from envs.marinenav.placement import OBSTACLE_RADIUS, Draft
+from envs.streams import random_words
 
 GOAL_RADIUS: Final = 2.0  # m
 STEP_REWARD: Final = -0.1

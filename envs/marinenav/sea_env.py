@@ -8,7 +8,6 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Bounded, Composite, Unbounded
 
-from envs.marinenav.noise import seed_streams
 from envs.marinenav.perception import MAX_OBJECTS, View
 from envs.marinenav.physics import DISCRETE_ACTIONS, STEP_SECONDS
 from envs.marinenav.placement import Size
@@ -16,6 +15,7 @@ from envs.marinenav.render import SeaRenderer
 from envs.marinenav.scale import Bounds, Units
 from envs.marinenav.sea import Episode, Sea, Transition
 from envs.marinenav.simulator import SimulationState, Simulator, flatten, unflatten
+from envs.streams import seed_streams
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError

@@ -18,9 +18,9 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from envs.marinenav.compiling import stored
+from envs.compiling import stored
 from envs.marinenav.curriculum import Difficulty, Stage
-from envs.marinenav.noise import Noise, random_words, split_streams
+from envs.marinenav.noise import Noise
 from envs.marinenav.placement import (
     COMPLETE,
     Draft,
@@ -30,6 +30,7 @@ from envs.marinenav.placement import (
     extend_drafts,
 )
 from envs.marinenav.sea import Episode, Sea, Transition, advance, look, put_to_sea
+from envs.streams import random_words, split_streams
 
 CANDIDATES: Final = 4  # layout candidates per sea and step
 TURNS: Final = 16  # steps in which each sea once can turn a complete draft into its next episode

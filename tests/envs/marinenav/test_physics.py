@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from envs.marinenav.colregs import give_way_angle
-from envs.marinenav.noise import make_noise, random_words, seed_streams, uniform
+from envs.marinenav.noise import make_noise, uniform
 from envs.marinenav.perception import View, perceive, surroundings
 from envs.marinenav.physics import (
     HEADING,
@@ -17,6 +17,7 @@ from envs.marinenav.physics import (
     sail,
     to_body,
 )
+from envs.streams import random_words, seed_streams
 
 NONE = torch.zeros(4, 0, 1, dtype=torch.float64)
 CPU = torch.device("cpu")

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from envs.marinenav import MarineNavEnv
-from envs.marinenav.noise import seed_streams
 from envs.marinenav.placement import Contents, Size, begin_drafts, complete_drafts
+from envs.streams import seed_streams
 from tests.helpers.files import one_line
 from torchrl_gpu.errors import ConfigurationError
 
