@@ -15,8 +15,8 @@ from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase
 
 from agents.base import Agent, OnPolicyAgent
-from envs.fanuc.observation import OBSERVATION_SIZE
-from envs.fanuc.robot import NUM_JOINTS
+from envs.fanuc.observation import observation_size
+from envs.fanuc.robot import load_robot
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
 from torchrl_gpu.execution.execution import EAGER, Execution
@@ -29,7 +29,8 @@ CPU = torch.device("cpu")
 NEVER = 10**9  # frames that no training reaches
 
 # Sizes of the environment fanuc: a discrete action holds still or moves one joint up or down.
-OBSERVATION_DIM, ACTION_DIM, NUM_ACTIONS = OBSERVATION_SIZE, NUM_JOINTS, 1 + 2 * NUM_JOINTS
+OBSERVATION_DIM, ACTION_DIM = observation_size(load_robot()), load_robot().num_joints
+NUM_ACTIONS = 1 + 2 * ACTION_DIM
 
 BATCH = 256  # transitions of a gradient step
 WIDTH = 256

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.raw_pybullet import FLANGE_LINK
-from envs.fanuc.robot import Robot
-from envs.fanuc.simulation import STEP_SECONDS, ArmGroup
+from envs.fanuc.robot import CONTROL_RATE, Robot
+from envs.fanuc.simulation import ArmGroup
 
 Observation = NDArray[np.float32]
 
@@ -55,8 +55,8 @@ class SingleArm(gymnasium.Env[Observation, NDArray[np.float32]]):
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Move the arm for one control period."""
         before = self._distance
-        low = (self._robot.lower - self._angles) / STEP_SECONDS
-        high = (self._robot.upper - self._angles) / STEP_SECONDS
+        low = (self._robot.lower - self._angles) * CONTROL_RATE
+        high = (self._robot.upper - self._angles) * CONTROL_RATE
         self._arm.step([np.clip(action * self._robot.velocity, low, high).tolist()])
         self._steps += 1
         observation = self._observe()

@@ -1,5 +1,6 @@
 """Arms as an environment sees them: one interface for all simulators."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
@@ -7,12 +8,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from envs.fanuc.observation import OBSERVATION_SIZE
-from envs.fanuc.reward import Judgement
-from envs.fanuc.robot import NUM_JOINTS
+from envs.fanuc.geometry import ArmGeometry
+from envs.fanuc.observation import NEARNESS_LENGTH
+from envs.fanuc.reward import Goal, Judgement
 
 # Attributes of `Arms` that a saved state contains.
-SAVED: Final = ("state", "target", "observation", "distance", "steps")
+SAVED: Final = ("state", "target", "observation", "distance", "steps", "held")
 
 
 class Arms(ABC):
@@ -23,11 +24,14 @@ class Arms(ABC):
 
     Attributes:
         device: device of the simulator and of all tensors.
-        state: joint angles [rad] and speeds [rad/s], `[N, 2, 6]`, in the simulator's precision.
-        target: target positions relative to joint 1 in the base frame, `[N, 3]`, float32, metres.
-        observation: observations, `[N, 36]`, float32, see `ArmEncoder`.
-        distance: distances from flange to target, `[N, 1]`, float32, metres.
-        steps: number of steps since each arm was placed, int64 `[N, 1]`.
+        state: joint angles [rad] and speeds [rad/s], `[B, 2, N]`, in the simulator's precision.
+        target: target positions relative to joint 1 in the base frame, `[B, 3]`, float32, metres.
+        observation: observations, `[B, 4 N + 12]`, float32, see `ArmEncoder`.
+        distance: distances from tool to target, `[B, 1]`, float32, metres.
+        steps: number of steps since each arm was placed, int64 `[B, 1]`.
+        held: number of last steps in which each arm was near and slow as the goal demands, int64
+            `[B, 1]`.
+        goal: conditions of success.
     """
 
     device: torch.device
@@ -36,6 +40,9 @@ class Arms(ABC):
     observation: Tensor
     distance: Tensor
     steps: Tensor
+    held: Tensor
+    goal: Goal
+    _geometry: ArmGeometry
     _encode: Callable[[Tensor, Tensor, Tensor, Tensor], None]  # see `ArmEncoder.__call__`
 
     @abstractmethod
@@ -43,43 +50,65 @@ class Arms(ABC):
         """Start a step without waiting; the next `step` with the same tensor returns its result."""
 
     @abstractmethod
-    def step(self, action: Tensor, max_steps: int, success_radius: float) -> Judgement:
+    def step(self, action: Tensor, max_steps: int) -> Judgement:
         """Move all arms for one control period.
 
         Args:
-            action: joint speeds as fractions of the maximum speeds, `[N, 6]`, -1 to 1.
+            action: joint speeds as fractions of the maximum speeds, `[B, N]`, -1 to 1.
             max_steps: number of steps after which an episode is truncated.
-            success_radius: maximum distance that counts as success, metres.
         """
 
-    def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:
+    def _hold(self) -> Tensor:
+        """Update `held` after a step, and return the unrest of each arm; see `judge`."""
+        holds, unrest = self.distance < self.goal.radius, torch.zeros_like(self.distance)
+        if math.isfinite(self.goal.hold_speed):
+            speed = self._geometry.velocity(self.state[:, 0], self.state[:, 1]).norm(dim=1)
+            calm = self.goal.hold_speed / (speed.unsqueeze(1) + self.goal.hold_speed)
+            holds = holds & (calm > 0.5)
+            nearness = torch.exp(self.distance * (-1 / NEARNESS_LENGTH))
+            unrest = 1 - nearness * (1 + calm) / 2
+        self.held = (self.held + 1) * holds
+        return unrest
+
+    def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest with a new target, without waiting for the simulator.
 
         Args:
-            rows: indices of the arms, int64 `[K]`, K at least 1.
-            angles: joint angles, `[K, 6]`, float32, rad.
-            target: target positions relative to joint 1 in the base frame, `[K, 3]`, metres.
+            mask: which arms to place, bool `[B, 1]`.
+            angles: joint angles `[B, N]`, float32, rad.
+            target: target positions relative to joint 1 in the base frame, `[B, 3]`, metres.
         """
-        state = self.state.new_zeros(len(rows), 2, NUM_JOINTS)
-        state[:, 0] = angles
-        observation, distance = self._encoded(state, target)
-        self.target.index_copy_(0, rows, target)
-        self.steps.index_fill_(0, rows, 0)
-        self.state = self.state.index_copy(0, rows, state)
-        self.observation = self.observation.index_copy(0, rows, observation)
-        self.distance = self.distance.index_copy(0, rows, distance)
-        self._write(rows, state)
+        start = torch.stack((angles, torch.zeros_like(angles)), 1).to(self.state.dtype)
+        self.state = torch.where(mask.unsqueeze(2), start, self.state)
+        self.steps, self.held = self.steps * ~mask, self.held * ~mask
+        self._retarget(mask, target)
+        self._write(mask.squeeze(1))
+
+    def aim(self, mask: Tensor, target: Tensor) -> None:
+        """Give some arms another target; the arguments are those of `place`."""
+        self._retarget(mask, target)
+        self._show_targets(mask.squeeze(1))
+
+    def _retarget(self, mask: Tensor, target: Tensor) -> None:
+        self.target = torch.where(mask, target, self.target)
+        observation, distance = self._encoded()
+        # The simulator's own precision can round the numbers of the other arms differently.
+        self.observation = torch.where(mask, observation, self.observation)
+        self.distance = torch.where(mask, distance, self.distance)
+
+    def _encoded(self) -> tuple[Tensor, Tensor]:
+        """Return the observations and distances of the current states and targets."""
+        observation, distance = torch.empty_like(self.observation), torch.empty_like(self.distance)
+        self._encode(self.state, self.target, observation, distance)
+        return observation, distance
 
     @abstractmethod
-    def _write(self, rows: Tensor, state: Tensor) -> None:
-        """Let the simulator set some arms `[K]`, int64, to states `[K, 2, 6]`."""
+    def _write(self, mask: Tensor) -> None:
+        """Let the simulator set some arms, bool `[B]`, to their `state`."""
 
-    def _encoded(self, state: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return observations and distances of some arms."""
-        observation = torch.empty(len(state), OBSERVATION_SIZE, device=self.device)
-        distance = torch.empty(len(state), 1, device=self.device)
-        self._encode(state, target, observation, distance)
-        return observation, distance
+    @abstractmethod
+    def _show_targets(self, mask: Tensor) -> None:
+        """Tell the simulator the targets of some arms, bool `[B]`."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of all arms as tensors."""

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from envs.fanuc.arms import Arms
+from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import ArmEncoder
-from envs.fanuc.reward import Judgement, effort_of, judge
+from envs.fanuc.reward import Goal, Judgement, effort_of, judge
 from envs.fanuc.robot import Robot
 from envs.fanuc.worker_pool import WorkerPool
 
@@ -28,11 +29,13 @@ class BulletArms(Arms):
     Args:
         robot: description of the arm.
         pool: worker processes that simulate the arms.
+        goal: conditions of success.
     """
 
     device = torch.device("cpu")
 
-    def __init__(self, robot: Robot, pool: WorkerPool) -> None:
+    def __init__(self, robot: Robot, pool: WorkerPool, goal: Goal) -> None:
+        self.goal, self._geometry = goal, ArmGeometry(robot)
         self._pool = pool
         encoder = ArmEncoder(robot)
         self._encode = lambda *tensors: encoder(*(tensor.numpy() for tensor in tensors))
@@ -40,7 +43,8 @@ class BulletArms(Arms):
         self._begun: Tensor | None = None  # the actions of the step in flight
         self.target = torch.from_numpy(self._shared.target.copy())
         self.steps = torch.zeros(len(self.target), 1, dtype=torch.int64)
-        self._all = torch.arange(len(self.target))
+        self.held = torch.zeros_like(self.steps)
+        self._all = torch.ones(len(self.target), dtype=torch.bool)
         self._copy()
 
     def _copy(self) -> None:
@@ -57,12 +61,12 @@ class BulletArms(Arms):
     def _begin_step(self, action: Tensor) -> None:
         """Let the workers begin a step; an unfinished one is undone."""
         if self._pool.recover():
-            self._write(self._all, self.state)
+            self._write(self._all)
         self._shared.action[:] = action.numpy()
         self._pool.begin_step()
         self._begun = action
 
-    def step(self, action: Tensor, max_steps: int, success_radius: float) -> Judgement:
+    def step(self, action: Tensor, max_steps: int) -> Judgement:
         """Move all arms for one control period; see `Arms.step`.
 
         Arms whose worker died in this step keep their state; their episodes are truncated.
@@ -81,25 +85,31 @@ class BulletArms(Arms):
             self._shared.distance[arms] = self.distance[arms]
         self._copy()
         self.steps = torch.from_numpy(steps)
-        result = judge(before, self.distance.numpy(), effort, time_is_up, success_radius, lost)
+        unrest = self._hold().numpy()
+        solved = self.held.numpy() >= self.goal.hold_steps
+        after = self.distance.numpy()
+        result = judge(before, after, unrest, effort, solved, time_is_up, lost)
         reward, success, truncated, done = map(torch.from_numpy, result[:4])
         return Judgement(reward.float(), success, truncated, done, result.interrupted)
 
-    def _write(self, rows: Tensor, state: Tensor) -> None:
+    def _write(self, mask: Tensor) -> None:
         """Write the state of some arms to shared memory; workers load it before the next step.
 
         A step in flight began from another state: the next one will undo it.
         """
         self._begun = None
-        arms = rows.numpy()
-        self._shared.state[arms] = state.numpy()
+        arms = mask.numpy()
+        self._shared.state[arms] = self.state.numpy()[arms]
         self._shared.target[arms] = self.target.numpy()[arms]
         self._shared.rewritten[arms] = 1
+
+    def _show_targets(self, mask: Tensor) -> None:
+        self._write(mask)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state: see `Arms.load_state_dict`."""
         super().load_state_dict(state)
-        self._write(self._all, self.state)
+        self._write(self._all)
 
     def close(self) -> None:
         """End the worker processes; may be called again."""

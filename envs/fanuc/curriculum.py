@@ -1,6 +1,5 @@
 """Curriculum from near to far targets, driven by the success rate."""
 
-from collections import deque
 from typing import Any
 
 import torch
@@ -19,35 +18,44 @@ class Curriculum:
     Args:
         ceiling: maximum level, an index into the grades.
         level: initial level, 0 to `ceiling`.
+        device: device of the levels.
+
+    Attributes:
+        level: current level, int64 `[]`.
     """
 
-    def __init__(self, ceiling: int, level: int = 0) -> None:
+    def __init__(self, ceiling: int, level: int = 0, device: torch.device | str = "cpu") -> None:
         self.ceiling = ceiling
-        self.level = min(level, ceiling)
-        self._outcomes: deque[bool] = deque(maxlen=WINDOW)
+        self.level = torch.tensor(min(level, ceiling), device=device)
+        # The last element takes what is not recorded.
+        self._outcomes = torch.zeros(WINDOW + 1, dtype=torch.bool, device=device)
+        self._recorded = torch.zeros_like(self.level)  # number of episodes since the last rise
 
     def record(self, success: Tensor, done: Tensor) -> None:
-        """Count the episodes that ended in the last step; below the ceiling, in one transfer.
+        """Count the episodes that ended in the last step, on the device.
 
         Args:
             success: whether an arm has reached its target, bool `[N, 1]`.
             done: whether the episode of an arm has ended, bool `[N, 1]`.
         """
-        if self.level == self.ceiling:
-            return
-        successes, ends = torch.stack((success, done)).cpu().numpy()
-        if not ends.any():
-            return
-        self._outcomes.extend(successes[ends].tolist())
-        if len(self._outcomes) == WINDOW and sum(self._outcomes) > PASS_RATE * WINDOW:
-            self.level += 1
-            self._outcomes.clear()
+        ended, outcome = done.view(-1), success.view(-1)
+        number = ended.cumsum(0)
+        total = number[-1]
+        kept = ended & (number > total - WINDOW)
+        slot = torch.where(kept, (self._recorded + number - 1) % WINDOW, WINDOW)
+        self._outcomes = self._outcomes.scatter(0, slot, outcome)
+        recorded = self._recorded + total
+        passed = self._outcomes[:WINDOW].sum() > PASS_RATE * WINDOW
+        rises = passed & (recorded >= WINDOW) & (self.level < self.ceiling)
+        self.level = self.level + rises
+        self._recorded = torch.where(rises, 0, recorded)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the level and the recent outcomes as plain values."""
-        return {"level": self.level, "outcomes": list(self._outcomes)}
+        """Return the level and the recent outcomes."""
+        return {"level": self.level, "outcomes": self._outcomes, "recorded": self._recorded}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state from `state_dict()`, with the level limited to the ceiling."""
-        self.level = min(int(state["level"]), self.ceiling)
-        self._outcomes = deque(state["outcomes"], maxlen=WINDOW)
+        self.level = state["level"].to(self.level).clamp(max=self.ceiling)
+        self._outcomes = state["outcomes"].to(self._outcomes)
+        self._recorded = state["recorded"].to(self._recorded)

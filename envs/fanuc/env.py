@@ -3,8 +3,9 @@
 import os
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import torch
@@ -19,13 +20,15 @@ from envs.fanuc.curriculum import Curriculum
 from envs.fanuc.genesis_arms import GENESIS_ARM_MEMORY, GenesisArms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import observation_bounds
+from envs.fanuc.reach import TOLERANCE, Reach
 from envs.fanuc.render import TRAIL_LENGTH, ArmRenderer
-from envs.fanuc.robot import NUM_JOINTS, load_robot
-from envs.fanuc.simulation import STEP_SECONDS
-from envs.fanuc.targets import GRADES, Grade, load_targets
+from envs.fanuc.reward import Goal
+from envs.fanuc.robot import BAR_RADIUS, CONTROL_RATE, load_robot
+from envs.fanuc.targets import GRADES, HOME, MIN_CLEARANCE, Grade, home_of, load_targets
 from envs.fanuc.worker_pool import WorkerPool
 from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
+from envs.streams import random_words, seed_streams
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.environments.action_table import single_moves
@@ -36,7 +39,7 @@ from torchrl_gpu.errors import ConfigurationError
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
 
 # Fraction of the maximum speed at which a discrete action moves its joint: slow enough that the
-# flange of an outstretched arm moves less than the diameter of a target (0.03 m) in one step.
+# tool of an outstretched arm moves less than the diameter of a target (0.03 m) in a step of 1/60 s.
 DISCRETE_SPEED = 0.3
 
 # Training and evaluation use separate targets.
@@ -46,11 +49,11 @@ CPU = torch.device("cpu")
 
 
 class FanucEnv(Environment):
-    """FANUC LR Mate arms in PyBullet or Genesis; each reaches a target with its flange.
+    """FANUC LR Mate or other arms in PyBullet or Genesis; each reaches a target with its tool.
 
-    Actions are joint speeds as fractions of the data sheet's maximum speeds, at 60 Hz.
-    `ArmEncoder` documents `observation`. `success` is true if the flange is within
-    `success_radius` of the target, which terminates the episode. The time limit truncates it, and
+    Actions are joint speeds as fractions of the URDF's maximum speeds. `ArmEncoder` documents
+    `observation`. `success` is true if the tool is within `success_radius` of the target, and for
+    `success=hold` has rested there, which terminates the episode. The time limit truncates it, and
     so does the loss of a worker process, which is replaced. An episode starts near the home posture
     with a reachable target.
 
@@ -67,16 +70,30 @@ class FanucEnv(Environment):
 
     Args:
         robot: model of the arm, `lr_mate_200ic` or `lr_mate_200id`.
-        urdf: path of the URDF of another arm with six revolute joints in a serial chain; None for
-            the arm of `robot`.
+        urdf: path of the URDF of another arm with 4 to 8 revolute joints in a serial chain; None
+            for the arm of `robot`.
+        tool: link whose frame reaches the targets, fixed to the last joint's link; None for that
+            link itself, the flange.
+        home: joint angles near which episodes start, rad; None for the posture of the LR Mate, and
+            for another arm the most manipulable of 1,000 random postures.
+        bar_radius: radius in metres of the capsules that stand for meshes and boxes where targets
+            and starts are checked for collisions.
         simulator: `pybullet`, on the CPU; or `genesis`, on the device of the policy, with the
             extra `genesis` installed.
         num_workers: number of worker processes of PyBullet; None for one per core.
-        max_episode_steps: a step is 1/60 s.
-        success_radius: maximum distance in metres from flange to target that counts as success.
+        window: open a window in mode `demo`, if there is a display.
+        control_rate: number of steps per second, Hz.
+        max_episode_steps: a step lasts 1 / `control_rate`.
+        success_radius: maximum distance in metres from tool to target that counts as success.
+        success: condition of success: `reach`, the tool is within the radius once; or `hold`, it
+            stays within the radius below `hold_speed` for `hold_steps` steps.
+        hold_steps: number of consecutive steps of `success=hold`.
+        hold_speed: maximum speed of the tool for `success=hold`, in m/s.
         curriculum: train on easy targets first and unlock the next grade when more than 70 % of
             the last 200 episodes succeed; False to draw all grades equally from the start.
         grade_ceiling: hardest grade of targets in every mode, `easy`, `medium` or `hard`.
+        target_noise: maximum random displacement of each target in metres, at most 0.01; the
+            target remains reachable.
 
     Raises:
         ConfigurationError: an argument is out of range or does not belong to the simulator, Genesis
@@ -90,24 +107,46 @@ class FanucEnv(Environment):
         num_envs: NumEnvs = 64,
         robot: Literal["lr_mate_200ic", "lr_mate_200id"] = "lr_mate_200ic",
         urdf: str | None = None,
+        tool: str | None = None,
+        home: Sequence[float] | None = None,
+        bar_radius: Annotated[float, Field(gt=0)] = BAR_RADIUS,
         simulator: Literal["pybullet", "genesis"] = "pybullet",
         device: Device = "cpu",
         mode: Mode = "train",
         num_workers: Annotated[int, Field(ge=1)] | None = None,
+        window: bool = True,
+        control_rate: Annotated[float, Field(ge=1, le=1000)] = CONTROL_RATE,
         max_episode_steps: MaxEpisodeSteps = 150,
         success_radius: Annotated[float, Field(gt=0)] = 0.015,
+        success: Literal["reach", "hold"] = "reach",
+        hold_steps: Annotated[int, Field(ge=1)] = 10,
+        hold_speed: Annotated[float, Field(gt=0)] = 0.05,
         curriculum: bool = True,
         grade_ceiling: Grade = "hard",
+        target_noise: Annotated[float, Field(ge=0, le=MIN_CLEARANCE / 2)] = 0.0,
         seed: Seed = 0,
     ) -> None:
-        settings = {"num_envs": num_envs, "simulator": simulator}
+        settings = {
+            "num_envs": num_envs,
+            "simulator": simulator,
+            "robot": robot,
+            "urdf": urdf,
+            "control_rate": control_rate,
+        }
         self.capabilities = self.capabilities_of(settings, torch.device(device))
         if simulator == "genesis" and num_workers is not None:
             raise ConfigurationError(
                 f"env.num_workers={num_workers}: env.simulator=genesis has no worker processes; "
                 "env.num_workers=null"
             )
-        self.robot = load_robot(robot, urdf)
+        self.robot = load_robot(robot, urdf, tool, bar_radius)
+        if home is None:
+            home = HOME if urdf is None else home_of(self.robot)
+        if len(home) != self.robot.num_joints:
+            raise ConfigurationError(
+                f"env.home={[*home]}: the arm has {self.robot.num_joints} joints; give as many "
+                "angles, in rad"
+            )
         check_memory(
             self.capabilities.memory,
             num_envs,
@@ -116,28 +155,43 @@ class FanucEnv(Environment):
             purpose={"pybullet": "PyBullet", "genesis": "Genesis"}[simulator],
             announce=False,
         )
-        bank = load_targets(self.robot, TARGET_SEEDS[mode])
+        bank = load_targets(self.robot, TARGET_SEEDS[mode], home=home)
+        goal = Goal(success_radius)
+        if success == "hold":
+            goal = Goal(success_radius, hold_steps, hold_speed)
         self._arms: Arms
         self._pool: WorkerPool | None = None
         if simulator == "genesis":
-            self._arms = GenesisArms(self.robot, num_envs, torch.device(device))
+            self._arms = GenesisArms(self.robot, num_envs, torch.device(device), goal, control_rate)
         else:
             has_display = sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY"))
-            window = mode == "demo" and has_display
-            iterations = SOLVER_ITERATIONS[mode]
-            self._pool = WorkerPool(self.robot.urdf, num_envs, num_workers, iterations, window)
-            self._arms = BulletArms(self.robot, self._pool)
+            self._pool = WorkerPool(
+                self.robot,
+                num_envs,
+                num_workers,
+                SOLVER_ITERATIONS[mode],
+                window and mode == "demo" and has_display,
+                control_rate,
+            )
+            self._arms = BulletArms(self.robot, self._pool, goal)
         super().__init__(device=self._arms.device, batch_size=[num_envs])
         self.simulator = simulator
         self.max_episode_steps = max_episode_steps
         self.success_radius = success_radius
         self._shoulder = torch.tensor(self.robot.shoulder, dtype=torch.float32, device=self.device)
         self._starts = bank.starts.to(self.device)
-        self._targets = bank.positions.to(self.device) - self._shoulder
+        self._targets = bank.joints.to(self.device)
+        self._positions = bank.positions.to(self.device)
+        self._lower, self._upper = (
+            torch.tensor(x, dtype=torch.float32, device=self.device)
+            for x in (self.robot.lower, self.robot.upper)
+        )
+        self._target_noise = target_noise / self.robot.reach
         ceiling = GRADES.index(grade_ceiling)
         climbs = curriculum and mode == "train"
-        self._curriculum = Curriculum(ceiling, level=0 if climbs else ceiling)
-        self._generator = torch.Generator().manual_seed(seed)
+        self._curriculum = Curriculum(ceiling, 0 if climbs else ceiling, self.device)
+        self._climbs = climbs and ceiling > 0
+        self._streams = seed_streams(seed, num_envs, self.device)
         self._geometry = ArmGeometry(self.robot, self.device)
         self._renderer: ArmRenderer | None = None
         self._trail: deque[list[float]] = deque(maxlen=TRAIL_LENGTH)
@@ -146,13 +200,18 @@ class FanucEnv(Environment):
 
     def _make_specs(self, num_envs: int) -> None:
         low, high = (
-            torch.from_numpy(x).to(self.device).expand(num_envs, -1) for x in observation_bounds()
+            torch.from_numpy(x).to(self.device).expand(num_envs, -1)
+            for x in observation_bounds(self.robot)
         )
         self.observation_spec = Composite(
             observation=Bounded(low, high), success=self._spec_of_flag(1), shape=(num_envs,)
         )
         self.action_spec = Bounded(
-            -1.0, 1.0, shape=(num_envs, NUM_JOINTS), dtype=torch.float32, device=self.device
+            -1.0,
+            1.0,
+            shape=(num_envs, self.robot.num_joints),
+            dtype=torch.float32,
+            device=self.device,
         )
         # TorchRL's transforms of rewards ask for a spec without bounds.
         self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32, device=self.device)
@@ -163,9 +222,12 @@ class FanucEnv(Environment):
     def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
         """Return the capabilities of an environment: see `Environment.capabilities_of`."""
         settings = with_defaults(FanucEnv, settings)
+        joints = load_robot(settings["robot"], settings["urdf"]).num_joints
+        rate = settings["control_rate"]
+        speed = min(DISCRETE_SPEED * rate / CONTROL_RATE, 1.0)
         capabilities = Capabilities(
-            discrete_actions=single_moves(NUM_JOINTS, (DISCRETE_SPEED, -DISCRETE_SPEED)),
-            step_seconds=STEP_SECONDS,
+            discrete_actions=single_moves(joints, (speed, -speed)),
+            step_seconds=1 / rate,
             units={"action": "fraction of the maximum speed of each joint"},
             can_render=True,
             has_state=True,
@@ -193,9 +255,10 @@ class FanucEnv(Environment):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get("action")
-        judgement = self._arms.step(action, self.max_episode_steps, self.success_radius)
-        if not judgement.interrupted:
-            self._curriculum.record(judgement.success, judgement.done)
+        judgement = self._arms.step(action, self.max_episode_steps)
+        if self._climbs and not judgement.interrupted and self._may_be(judgement.done):
+            # Exploration disturbs holding: an episode that ends at its target counts.
+            self._curriculum.record(self._arms.distance < self.success_radius, judgement.done)
         return self._batch(
             {
                 "observation": self._arms.observation,
@@ -218,15 +281,57 @@ class FanucEnv(Environment):
 
     def _restart(self, mask: Tensor) -> None:
         """Start a new episode for some arms, chosen by a mask `[num_envs, 1]`."""
-        rows = mask.view(-1).nonzero().view(-1)
-        if len(rows):
-            num_targets = (self._curriculum.level + 1) * len(self._targets) // len(GRADES)
-            starts = self._starts.index_select(0, self._draw(len(self._starts), len(rows)))
-            targets = self._targets.index_select(0, self._draw(num_targets, len(rows)))
-            self._arms.place(rows, starts, targets)
+        if not self._may_be(mask):
+            return
+        joints = self.robot.num_joints
+        words, streams = random_words(self._streams, (2 + joints,))
+        self._streams = torch.where(mask.view(-1), streams, self._streams)
+        words = words & 0x7FFFFFFF
+        num_targets = (self._curriculum.level + 1) * len(self._targets) // len(GRADES)
+        start, target = words[0] % len(self._starts), words[1] % num_targets
+        if self._target_noise:
+            # The sum over the joints is at most the noise, and each moves the tool by its angle
+            # times the reach at most.
+            turn = (words[2:].T.float() / 2**30 - 1) * (self._target_noise / joints)
+            angles = self._targets.index_select(0, target) + turn
+            positions = self._geometry.position(angles.clamp(self._lower, self._upper))
+        else:
+            positions = self._positions.index_select(0, target)
+        self._arms.place(mask, self._starts.index_select(0, start), positions - self._shoulder)
 
-    def _draw(self, below: int, count: int) -> Tensor:
-        return torch.randint(below, (count,), generator=self._generator).to(self.device)
+    def _may_be(self, mask: Tensor) -> bool:
+        """Return False if a mask is known to be empty; a mask on an accelerator is not read."""
+        return self.device.type != "cpu" or bool(mask.any())
+
+    def is_reachable(self, position: Tensor) -> Tensor:
+        """Return whether the tool can reach positions: see `Reach.is_reachable`."""
+        return self._reach.is_reachable(position.to(self.device))
+
+    @cached_property
+    def _reach(self) -> Reach:
+        return Reach(self.robot, self._targets, self.device)
+
+    def set_target(self, position: Tensor) -> None:
+        """Give all arms other targets until their next episodes.
+
+        Args:
+            position: target positions in the base frame `[num_envs, 3]`, or one for all `[3]`,
+                metres.
+
+        Raises:
+            ConfigurationError: a position is out of reach.
+        """
+        position = position.to(self._shoulder).expand(self.num_envs, 3)
+        reachable = self.is_reachable(position)
+        if not reachable.all():
+            arm = int((~reachable).nonzero()[0])
+            where = [round(x, 3) for x in position[arm].tolist()]
+            nearest = self._positions[(self._positions - position[arm]).norm(dim=1).argmin()]
+            raise ConfigurationError(
+                f"target {where} of arm {arm} cannot be reached within {1000 * TOLERANCE:g} mm; "
+                f"the nearest known one is {[round(x, 3) for x in nearest.tolist()]}"
+            )
+        self._arms.aim(~self._no, position - self._shoulder)
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset would, for instance after loading a state.
@@ -238,22 +343,25 @@ class FanucEnv(Environment):
         return self._batch({"observation": self._arms.observation, **flags})
 
     def _set_seed(self, seed: int | None) -> None:
-        self._generator.manual_seed(0 if seed is None else seed)
+        self._streams = seed_streams(0 if seed is None else seed, self.num_envs, self.device)
 
     @property
     def joint_positions(self) -> Tensor:
-        """Joint angles `[num_envs, 6]`, rad; float64 in PyBullet, float32 in Genesis."""
+        """Joint angles `[num_envs, N]`, rad; float64 in PyBullet, float32 in Genesis."""
         return self._arms.state[:, 0].clone()
 
     @property
     def joint_velocities(self) -> Tensor:
-        """Joint speeds `[num_envs, 6]`, rad/s; float64 in PyBullet, float32 in Genesis."""
+        """Joint speeds `[num_envs, N]`, rad/s; float64 in PyBullet, float32 in Genesis."""
         return self._arms.state[:, 1].clone()
 
     @property
     def flange(self) -> Tensor:
-        """Flange positions in the arms' base frames `[num_envs, 3]`, float32, metres."""
-        return self._geometry.flange(self.joint_positions)
+        """Positions of the tools, by default the flanges, `[num_envs, 3]`, float32.
+
+        They are in the arms' base frames, in metres.
+        """
+        return self._geometry.position(self.joint_positions)
 
     @property
     def target(self) -> Tensor:
@@ -265,12 +373,12 @@ class FanucEnv(Environment):
         """Process ids of the workers; empty in Genesis."""
         return [] if self._pool is None else self._pool.pids
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, Tensor]:
         """Return the index of the hardest unlocked grade of targets, 0 for easy."""
-        return {"curriculum/grade": float(self._curriculum.level)}
+        return {"curriculum/grade": self._curriculum.level}
 
     def render(self, index: int = 0) -> Tensor:
-        """Draw one arm, its target and the recent trail of its flange, `[480, 640, 3]`, uint8."""
+        """Draw one arm, its target and the recent trail of its tool, `[480, 640, 3]`, uint8."""
         if self._renderer is None:
             self._renderer = ArmRenderer(self.robot, target_radius=self.success_radius)
         # Another arm or a new episode starts a new trail.
@@ -283,13 +391,13 @@ class FanucEnv(Environment):
         return torch.from_numpy(self._renderer.frame(joints, target, self._trail))
 
     def caption(self, index: int) -> str:
-        """Return the distance from flange to target, and whether the target is reached."""
+        """Return the distance from tool to target, and whether the target is reached."""
         distance = float(self._arms.distance[index, 0])
         reached = ", reached" if distance < self.success_radius else ""
         return f"distance {1000 * distance:.0f} mm{reached}"
 
     def measurements(self, index: int) -> dict[str, float]:
-        """Return the distance from flange to target in millimetres."""
+        """Return the distance from tool to target in millimetres."""
         return {"distance [mm]": 1000 * float(self._arms.distance[index, 0])}
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
@@ -297,7 +405,7 @@ class FanucEnv(Environment):
         return {
             "simulator": self.simulator,
             "arms": self._arms.state_dict(),
-            "generator": self._generator.get_state(),
+            "streams": self._streams,
             "curriculum": self._curriculum.state_dict(),
         }
 
@@ -321,7 +429,7 @@ class FanucEnv(Environment):
                 f"env.simulator={simulator}"
             )
         self._arms.load_state_dict(state_dict["arms"])
-        self._generator.set_state(state_dict["generator"])
+        self._streams = state_dict["streams"].to(self.device)
         self._curriculum.load_state_dict(state_dict["curriculum"])
 
     def close(self, *, raise_if_closed: bool = True) -> None:

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from envs.fanuc.arms import Arms
-from envs.fanuc.geometry import FIRST_LINK_ABOVE_FLOOR, MIN_LINKS_APART
-from envs.fanuc.observation import ArmEncoder
-from envs.fanuc.reward import Judgement, effort_of, judge
-from envs.fanuc.robot import NUM_JOINTS, Robot
-from envs.fanuc.simulation import CONTROL_RATE, LIMIT_MARGIN, SPEED_SHARE, STEP_SECONDS, SUBSTEPS
+from envs.fanuc.geometry import ArmGeometry
+from envs.fanuc.observation import ArmEncoder, observation_size
+from envs.fanuc.reward import Goal, Judgement, effort_of, judge
+from envs.fanuc.robot import FIRST_BODY_ABOVE_FLOOR, MIN_BODIES_APART, Robot, substeps
+from envs.fanuc.simulation import LIMIT_MARGIN, SPEED_SHARE
 from envs.genesis import restore_scene, scene_state, start_genesis
 from torchrl_gpu.errors import ConfigurationError, one_line
 
@@ -25,6 +25,8 @@ class GenesisArms(Arms):
         robot: description of the arm.
         num_arms: number of arms, at least 1.
         device: device of the policy; Genesis simulates on it where it can, else on the CPU.
+        goal: conditions of success.
+        control_rate: number of steps per second, Hz.
 
     Attributes:
         entity: the arm in Genesis.
@@ -33,17 +35,21 @@ class GenesisArms(Arms):
         ConfigurationError: Genesis is not installed, or it cannot load the arm.
     """
 
-    def __init__(self, robot: Robot, num_arms: int, device: torch.device) -> None:
+    def __init__(
+        self, robot: Robot, num_arms: int, device: torch.device, goal: Goal, control_rate: float
+    ) -> None:
+        self._control_rate, self._substeps = control_rate, substeps(control_rate)
+        self._physics_rate = control_rate * self._substeps
         gs = start_genesis(device)
         self.device = gs.device
         self._scene = gs.Scene(
             show_viewer=False,
-            sim_options=gs.options.SimOptions(dt=STEP_SECONDS / SUBSTEPS, substeps=1),
+            sim_options=gs.options.SimOptions(dt=1 / self._physics_rate, substeps=1),
             rigid_options=gs.options.RigidOptions(
                 # The masks of the links alone decide which of them can touch.
                 enable_neutral_collision=True,
                 enable_adjacent_collision=True,
-                constraint_timeconst=2 * STEP_SECONDS / SUBSTEPS,  # the stiffest stable contacts
+                constraint_timeconst=2 / self._physics_rate,  # the stiffest stable contacts
             ),
         )
         floor = self._scene.add_entity(gs.morphs.Plane())
@@ -53,13 +59,14 @@ class GenesisArms(Arms):
                 # Gravity would make the motors sag.
                 material=gs.materials.Rigid(gravity_compensation=1.0),
             )
-            _ignore_contacts(self.entity, floor)
+            _ignore_contacts(self.entity, floor, robot.num_joints)
             self._scene.build(n_envs=num_arms)
         except Exception as error:  # the parser fails in many ways
             self._scene.destroy()
             raise ConfigurationError(
-                f"urdf={robot.urdf}: Genesis cannot load this arm: {one_line(error)}"
+                f"env.urdf={robot.urdf}: Genesis cannot load this arm: {one_line(error)}"
             ) from error
+        self.goal, self._geometry = goal, ArmGeometry(robot, self.device)
         self._encode = ArmEncoder(robot, torch, dtype=torch.float32, device=self.device)
         lower, upper, velocity = (
             self._constant(values) for values in (robot.lower, robot.upper, robot.velocity)
@@ -67,12 +74,16 @@ class GenesisArms(Arms):
         self._effort = self._constant(robot.effort)
         self._lower, self._upper, self._velocity = lower, upper, velocity
         self._lowest_goal, self._highest_goal = lower + LIMIT_MARGIN, upper - LIMIT_MARGIN
-        self._farthest_step = velocity * STEP_SECONDS
+        self._farthest_step = velocity / control_rate
         self.target = torch.zeros(num_arms, 3, device=self.device)
         self.steps = torch.zeros(num_arms, 1, dtype=torch.int64, device=self.device)
+        self.held = torch.zeros_like(self.steps)
+        joints = robot.num_joints
         self.state = self._read()
-        self._inertia = torch.zeros(num_arms, NUM_JOINTS, NUM_JOINTS, device=self.device)
-        self.observation, self.distance = self._encoded(self.state, self.target)
+        self._inertia = torch.zeros(num_arms, joints, joints, device=self.device)
+        self.observation = torch.zeros(num_arms, observation_size(robot), device=self.device)
+        self.distance = torch.zeros(num_arms, 1, device=self.device)
+        self.observation, self.distance = self._encoded()
 
     def _constant(self, values: Any) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=self.device)
@@ -85,9 +96,11 @@ class GenesisArms(Arms):
         Genesis knows the inertias of a posture only after a substep: an arm stays at rest in the
         first substep after it is placed.
         """
-        for _ in range(SUBSTEPS):
+        for _ in range(self._substeps):
             lack = (speed - self.entity.get_dofs_velocity()).unsqueeze(-1)
-            torque = torch.bmm(self._inertia, lack).squeeze(-1) * (SUBSTEPS * CONTROL_RATE)
+            torque = torch.bmm(self._inertia, lack).squeeze(-1) * (
+                self._substeps * self._control_rate
+            )
             # One factor for all joints: an unequal one would let heavy links swing light ones.
             excess = (torque.abs() / self._effort).amax(1, keepdim=True).clamp(min=1.0)
             self.entity.control_dofs_force(torque / excess)
@@ -97,12 +110,14 @@ class GenesisArms(Arms):
     def begin_step(self, action: Tensor) -> None:
         """Do nothing: `step` simulates."""
 
-    def step(self, action: Tensor, max_steps: int, success_radius: float) -> Judgement:
+    def step(self, action: Tensor, max_steps: int) -> Judgement:
         """Move all arms within the limits of the data sheet: see `ArmSimulation.step`."""
         before, angles = self.distance, self.state[:, 0]
-        goal = angles + action.clamp(-1.0, 1.0) * (SPEED_SHARE * self._farthest_step)
+        goal = angles + action.clamp(-1.0, 1.0).nan_to_num(0.0) * (
+            SPEED_SHARE * self._farthest_step
+        )
         goal = goal.clamp(self._lowest_goal, self._highest_goal)
-        self._drive((goal - angles) * CONTROL_RATE)
+        self._drive((goal - angles) * self._control_rate)
         reached = self._read()
         lowest = torch.maximum(angles - self._farthest_step, self._lower)
         highest = torch.minimum(angles + self._farthest_step, self._upper)
@@ -114,24 +129,28 @@ class GenesisArms(Arms):
             dim=1,
         )
         # A mask leaves the choice of the rows to the device.
-        self._write((self.state != reached).flatten(1).any(1), self.state)
-        self.observation, self.distance = self._encoded(self.state, self.target)
-        self.steps += 1
+        self._write((self.state != reached).flatten(1).any(1))
+        self.observation, self.distance = self._encoded()
+        self.steps = self.steps + 1
         time_is_up = self.steps >= max_steps
-        return judge(before, self.distance, effort_of(action), time_is_up, success_radius)
+        unrest, effort = self._hold(), effort_of(action)
+        success = self.held >= self.goal.hold_steps
+        return judge(before, self.distance, unrest, effort, success, time_is_up)
 
-    def place(self, rows: Tensor, angles: Tensor, target: Tensor) -> None:
+    def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest: see `Arms.place`."""
-        super().place(rows, angles, target)
-        self._inertia = self._inertia.index_fill(0, rows, 0)
+        super().place(mask, angles, target)
+        self._inertia = torch.where(mask.unsqueeze(2), 0.0, self._inertia)
 
     def _read(self) -> Tensor:
         return torch.stack((self.entity.get_dofs_position(), self.entity.get_dofs_velocity()), 1)
 
-    def _write(self, rows: Tensor, state: Tensor) -> None:
-        """Set the states of some arms by their indices; or by a mask `[N]`, given all states."""
-        self.entity.set_dofs_velocity(state[:, 1], envs_idx=rows, skip_forward=True)
-        self.entity.set_qpos(state[:, 0], envs_idx=rows, zero_velocity=False)
+    def _write(self, mask: Tensor) -> None:
+        self.entity.set_dofs_velocity(self.state[:, 1], envs_idx=mask, skip_forward=True)
+        self.entity.set_qpos(self.state[:, 0], envs_idx=mask, zero_velocity=False)
+
+    def _show_targets(self, mask: Tensor) -> None:
+        """Do nothing: there is no window."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of all arms: see `Arms.state_dict`."""
@@ -152,18 +171,19 @@ class GenesisArms(Arms):
         self._scene.destroy()
 
 
-def _ignore_contacts(arm: Any, floor: Any) -> None:
+def _ignore_contacts(arm: Any, floor: Any, joints: int) -> None:
     """Let only those bodies touch that `envs.fanuc.geometry` checks.
 
     Two bodies touch where the type of one is among the affinities of the other.
     """
-    for link in arm.links:
-        number = link.idx_local
-        others = range(number + MIN_LINKS_APART, NUM_JOINTS + 1)
-        affinity = sum(1 << other for other in others)
-        if number >= FIRST_LINK_ABOVE_FLOOR:
-            affinity |= 1 << (NUM_JOINTS + 1)
+    parts = {-1: 0}
+    for link in arm.links:  # parents come first
+        parent = -1 if link.parent_idx < 0 else link.parent_idx - arm.link_start
+        number = parts[link.idx_local] = parts[parent] + link.n_dofs
+        affinity = sum(1 << other for other in range(number + MIN_BODIES_APART, joints + 1))
+        if number >= FIRST_BODY_ABOVE_FLOOR:
+            affinity |= 1 << (joints + 1)
         for body in link.geoms:
             body.desc.contype, body.desc.conaffinity = 1 << number, affinity
     for body in (body for link in floor.links for body in link.geoms):
-        body.desc.contype, body.desc.conaffinity = 1 << (NUM_JOINTS + 1), 0
+        body.desc.contype, body.desc.conaffinity = 1 << (joints + 1), 0

@@ -3,18 +3,11 @@
 import torch
 from torch import Tensor
 
-from envs.fanuc.robot import NUM_JOINTS, Robot
-
-# Pairs of links closer than this in the chain are not checked: neighbours overlap by construction,
-# and links two apart meet around the joint between them. The simulator ignores the same pairs.
-MIN_LINKS_APART = 3
-
-# Base and link 1 always touch the floor.
-FIRST_LINK_ABOVE_FLOOR = 2
+from envs.fanuc.robot import FIRST_BODY_ABOVE_FLOOR, MIN_BODIES_APART, Robot
 
 
 class ArmGeometry:
-    """Poses of the links and the flange, and distances of the bodies from the floor and each other.
+    """Poses of the bodies and the tool, and distances of the bodies from the floor and each other.
 
     Args:
         robot: description of the arm, with capsules as bodies.
@@ -23,64 +16,97 @@ class ArmGeometry:
 
     def __init__(self, robot: Robot, device: torch.device | str = "cpu") -> None:
         self._pose_map = torch.tensor(robot.pose_map(), dtype=torch.float32, device=device)
-        self._flange = torch.tensor(robot.origins[-1, :, 3:], dtype=torch.float32, device=device)
+        self._joints = robot.num_joints
+        tool = torch.tensor([*robot.tool, 1.0], dtype=torch.float32, device=device)
+        self._tool = tool.unsqueeze(-1)
         capsules = robot.capsules
         links = torch.tensor([c.link for c in capsules], dtype=torch.long)
         ends = [[c.start.tolist(), c.end.tolist()] for c in capsules]
         self._ends = torch.tensor(ends, dtype=torch.float32, device=device).view(-1, 2, 3)
         self._radii = torch.tensor([c.radius for c in capsules], dtype=torch.float32, device=device)
         first, second = torch.triu_indices(len(capsules), len(capsules), 1)
-        apart = (links[first] - links[second]).abs() >= MIN_LINKS_APART
+        apart = (links[first] - links[second]).abs() >= MIN_BODIES_APART
         self._first, self._second = first[apart].to(device), second[apart].to(device)
         self._links = links.to(device)
-        self._above_floor = self._links >= FIRST_LINK_ABOVE_FLOOR
+        self._above_floor = self._links >= FIRST_BODY_ABOVE_FLOOR
 
     def _poses(self, joints: Tensor) -> Tensor:
-        """Return the pose of each link in the frame of the previous link, `[N, 6, 4, 4]`."""
-        flat = joints.reshape(-1, NUM_JOINTS).float()
+        """Return the pose of each body in the frame of the previous one, `[B, N, 4, 4]`."""
+        flat = joints.reshape(-1, self._joints).float()
         features = torch.cat((flat.sin(), flat.cos(), torch.ones_like(flat[:, :1])), -1)
-        return (features @ self._pose_map).view(-1, NUM_JOINTS, 4, 4)
+        return (features @ self._pose_map).view(-1, self._joints, 4, 4)
 
-    def flange(self, joints: Tensor) -> Tensor:
-        """Return the flange position in the base frame.
+    def position(self, joints: Tensor) -> Tensor:
+        """Return the position of the tool in the base frame.
 
         Args:
-            joints: joint angles `[*B, 6]`, rad.
+            joints: joint angles `[*B, N]`, rad.
 
         Returns:
             Positions `[*B, 3]`, float32, metres.
         """
         poses = self._poses(joints)
-        # From the wrist inwards; the flange lies on the axis of joint 6, which does not move it.
-        point = self._flange.expand(len(poses), 4, 1)
-        for joint in reversed(range(NUM_JOINTS - 1)):
+        point = self._tool.expand(len(poses), 4, 1)
+        for joint in reversed(range(self._joints)):
             point = torch.bmm(poses[:, joint], point)
         return point[:, :3].contiguous().view(*joints.shape[:-1], 3)
 
-    def link_frames(self, joints: Tensor) -> Tensor:
-        """Return the pose of every link in the base frame.
+    def velocity(self, joints: Tensor, speeds: Tensor) -> Tensor:
+        """Return the velocity of the tool in the base frame.
 
         Args:
-            joints: joint angles `[*B, 6]`, rad.
+            joints: joint angles `[*B, N]`, rad.
+            speeds: joint speeds `[*B, N]`, rad/s.
 
         Returns:
-            Poses `[*B, 7, 4, 4]`, float32, metres, of the base and the six links; the last is the
-            flange.
+            Velocities `[*B, 3]`, float32, m/s.
+        """
+        angles, rates = (x.reshape(-1, self._joints).float() for x in (joints, speeds))
+        poses = self._poses(angles)
+        rising = (angles.cos() * rates, -angles.sin() * rates, torch.zeros_like(rates[:, :1]))
+        changes = (torch.cat(rising, -1) @ self._pose_map).view_as(poses)
+        point, motion = self._tool.expand(len(poses), 4, 1), torch.zeros_like(poses[:, 0, :, :1])
+        for joint in reversed(range(self._joints)):
+            motion = torch.bmm(changes[:, joint], point) + torch.bmm(poses[:, joint], motion)
+            point = torch.bmm(poses[:, joint], point)
+        return motion[:, :3].contiguous().view(*joints.shape[:-1], 3)
+
+    def jacobian(self, joints: Tensor) -> Tensor:
+        """Return the derivative of the position of the tool by the joint angles.
+
+        Args:
+            joints: joint angles `[B, N]`, rad.
+
+        Returns:
+            Derivatives `[B, 3, N]`, float32, metres per rad.
+        """
+        units = torch.eye(self._joints, device=self._tool.device).expand(len(joints), -1, -1)
+        repeated = joints.float().unsqueeze(1).expand_as(units)
+        return self.velocity(repeated, units).transpose(1, 2)
+
+    def link_frames(self, joints: Tensor) -> Tensor:
+        """Return the pose of every body in the base frame.
+
+        Args:
+            joints: joint angles `[*B, N]`, rad.
+
+        Returns:
+            Poses `[*B, N + 1, 4, 4]`, float32, metres; the first is the base, the last the flange.
         """
         poses = self._poses(joints)
         frames = [torch.eye(4, device=poses.device).expand(len(poses), 4, 4)]
-        for joint in range(NUM_JOINTS):
+        for joint in range(self._joints):
             frames.append(torch.bmm(frames[-1], poses[:, joint]))
-        return torch.stack(frames, 1).view(*joints.shape[:-1], NUM_JOINTS + 1, 4, 4)
+        return torch.stack(frames, 1).view(*joints.shape[:-1], self._joints + 1, 4, 4)
 
     def clearance(self, joints: Tensor) -> Tensor:
         """Return the smallest gap between bodies, or between a body and the floor.
 
         Args:
-            joints: joint angles `[N, 6]`, rad.
+            joints: joint angles `[B, N]`, rad.
 
         Returns:
-            Gaps `[N]`, metres; negative where bodies overlap, infinite for an arm without bodies.
+            Gaps `[B]`, metres; negative where bodies overlap, infinite for an arm without bodies.
         """
         frames = self.link_frames(joints)[:, self._links]
         # End points of the axes of all capsules in the base frame: [N, capsules, 2, 3].

@@ -16,14 +16,16 @@ FLOOR_COLOR = (0.88, 0.90, 0.93, 1.0)
 
 # Shadows of the renderer show artefacts on a wider floor.
 FLOOR_HALF_EXTENTS = (3.0, 3.0, 0.01)  # m
-TRAIL_LENGTH = 30  # flange positions, half a second
+TRAIL_LENGTH = 30  # tool positions, half a second
 TRAIL_RADIUS = 0.006  # m
 RING_RADIUS = 0.09  # m, around the target
 HIDDEN = (0.0, 0.0, -1.0)  # under the floor
 
-# View from the front left and slightly above that contains the whole work space.
-CAMERA_TARGET = (0.1, 0.0, 0.45)
+# View from the front left and slightly above that contains the whole work space; lengths in metres
+# for an arm with the reach of the LR Mate, 0.85 m.
+CAMERA_TARGET = (0.1, 0.0, 0.12)  # from joint 1
 CAMERA_DISTANCE, CAMERA_YAW, CAMERA_PITCH = 1.9, 50.0, -22.0
+CAMERA_REACH = 0.85
 FIELD_OF_VIEW = 45.0
 LIGHT_DIRECTION, LIGHT_DISTANCE = (0.5, -1.0, 2.0), 10.0
 
@@ -56,11 +58,13 @@ class ArmRenderer:
         self._trail = [
             self._client.createMultiBody(0, -1, ball, HIDDEN) for _ in range(TRAIL_LENGTH)
         ]
+        scale = robot.reach / CAMERA_REACH
+        centre = (robot.shoulder + scale * np.array(CAMERA_TARGET)).tolist()
         self._view = pybullet.computeViewMatrixFromYawPitchRoll(
-            CAMERA_TARGET, CAMERA_DISTANCE, CAMERA_YAW, CAMERA_PITCH, 0, upAxisIndex=2
+            centre, scale * CAMERA_DISTANCE, CAMERA_YAW, CAMERA_PITCH, 0, upAxisIndex=2
         )
         self._projection = pybullet.computeProjectionMatrixFOV(
-            FIELD_OF_VIEW, width / height, 0.1, 10.0
+            FIELD_OF_VIEW, width / height, 0.1, scale * 10.0
         )
 
     def _move(self, body: int, position: Sequence[float]) -> None:
@@ -75,9 +79,9 @@ class ArmRenderer:
         """Draw one image.
 
         Args:
-            joints: six joint angles, rad.
+            joints: joint angles, rad.
             target: target position in the arm's base frame, metres.
-            trail: past flange positions, metres; the last 30 are drawn.
+            trail: past tool positions, metres; the last 30 are drawn.
 
         Returns:
             RGB image `[height, width, 3]`, uint8.

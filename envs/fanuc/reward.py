@@ -3,15 +3,35 @@
 The code takes numpy arrays or tensors: see `BulletArms`.
 """
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 # reward = PROGRESS_REWARD * (metres gained towards the target) - STEP_COST
-#          + SUCCESS_REWARD if the target is reached - ACTION_COST * mean(action^2)
+#          + SUCCESS_REWARD if the goal is reached - ACTION_COST * mean(action^2)
+#          - HOLD_COST * unrest, where success demands rest
 PROGRESS_REWARD = 5.0
 STEP_COST = 0.05
 SUCCESS_REWARD = 5.0
 ACTION_COST = 0.01
+HOLD_COST = 0.25
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Conditions of success.
+
+    Attributes:
+        radius: maximum distance from tool to target, metres.
+        hold_steps: number of consecutive steps within the radius and below the speed that are a
+            success, at least 1.
+        hold_speed: maximum speed of the tool in these steps, m/s; infinite for any speed.
+    """
+
+    radius: float
+    hold_steps: int = 1
+    hold_speed: float = math.inf
 
 
 class Judgement(NamedTuple):
@@ -19,7 +39,7 @@ class Judgement(NamedTuple):
 
     Attributes:
         reward: reward, float32.
-        success: whether the flange is at the target, which terminates the episode, bool.
+        success: whether the goal is reached, which terminates the episode, bool.
         truncated: whether the episode ends without success, bool.
         done: whether the episode ends, bool.
         interrupted: whether the step of some arms could not be simulated.
@@ -33,16 +53,17 @@ class Judgement(NamedTuple):
 
 
 def effort_of(action: Any) -> Any:
-    """Return the mean squared actions `[N, 1]` of actions `[N, 6]`, arrays or tensors."""
+    """Return the mean squared actions `[N, 1]` of actions `[N, joints]`, arrays or tensors."""
     return (action * action).mean(1, keepdims=True)
 
 
 def judge(
     before: Any,
     after: Any,
+    unrest: Any,
     effort: Any,
+    success: Any,
     time_is_up: Any,
-    success_radius: float,
     lost: Sequence[slice] = (),
 ) -> Judgement:
     """Return the rewards and done flags of one step.
@@ -50,20 +71,22 @@ def judge(
     Args:
         before: distances to the targets before the step, float32 `[N, 1]`, metres.
         after: distances to the targets after the step, float32 `[N, 1]`, metres.
+        unrest: 1 - nearness of the target * (1 + calm) / 2 with calm = 1 / (1 + speed of the tool /
+            speed to hold), float32 `[N, 1]`, 0 to 1; 0 where success does not demand rest.
         effort: mean squared actions, float32 `[N, 1]`, 0 to 1, see `effort_of`.
+        success: whether the goal is reached, bool `[N, 1]`.
         time_is_up: whether the episode has reached its time limit, bool `[N, 1]`.
-        success_radius: maximum distance that counts as success, metres.
         lost: arms whose step could not be simulated; they are truncated with reward 0.
 
     Returns:
         Numpy arrays or tensors like the arguments; numpy computes the reward in float64.
     """
-    success = after < success_radius
     truncated = time_is_up & ~success
     reward = (
         PROGRESS_REWARD * (before - after)
         - STEP_COST
         + SUCCESS_REWARD * success
+        - HOLD_COST * unrest
         - ACTION_COST * effort
     )
     for arms in lost:

@@ -5,7 +5,7 @@ URDF: http://wiki.ros.org/urdf/XML. Lengths in metres, angles in radians.
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,24 +15,39 @@ from numpy.typing import NDArray
 
 from torchrl_gpu.errors import ConfigurationError
 
-NUM_JOINTS = 6
+MIN_JOINTS, MAX_JOINTS = 4, 8
 ASSETS = Path(__file__).parent / "assets"
 
-# Bodies other than capsules, cylinders and spheres, such as meshes, are replaced by a capsule of
-# this radius [m] from one joint to the next, about the thickness of these arms' forearm.
+# Default radius [m] of the capsules that replace meshes and boxes, about that of the LR Mate's
+# forearm.
 BAR_RADIUS = 0.05
+
+# Pairs of bodies closer than this in the chain are not checked: neighbours overlap by construction,
+# and bodies two apart meet around the joint between them. The simulators ignore the same pairs.
+MIN_BODIES_APART = 3
+
+# Base and body 1 always touch the floor.
+FIRST_BODY_ABOVE_FLOOR = 2
+
+CONTROL_RATE = 60.0  # Hz, environment steps, the default
+PHYSICS_RATE = 240.0  # Hz, the lowest rate of physics steps
 
 Array = NDArray[np.float64]
 
 
+def substeps(control_rate: float) -> int:
+    """Return the number of physics steps per environment step: four at 60 Hz."""
+    return math.ceil(PHYSICS_RATE / control_rate)
+
+
 @dataclass(frozen=True, eq=False)
 class Capsule:
-    """Capsule fixed to a link.
+    """Capsule fixed to a body of the arm.
 
     Attributes:
-        link: index of the link; 0 for the base, i for the link that joint i moves.
-        start: start of the axis `[3]`, in the frame of the link, metres.
-        end: end of the axis `[3]`, in the frame of the link, metres.
+        link: index of the body; 0 for the base, i for the links that joint i moves.
+        start: start of the axis `[3]`, in the frame of the body, metres.
+        end: end of the axis `[3]`, in the frame of the body, metres.
         radius: radius, metres.
     """
 
@@ -44,17 +59,24 @@ class Capsule:
 
 @dataclass(frozen=True, eq=False)
 class Robot:
-    """A serial arm of six revolute joints. Its flange is the frame of the last link.
+    """A serial arm of N revolute joints, 4 to 8.
+
+    Links joined by fixed joints are one body: body 0 is the base, and body i what joint i moves.
+    The frame of a body is that of the child link of its joint. The arm reaches with its tool, a
+    frame fixed to the last body; by default the frame of that body itself, the flange.
 
     Attributes:
         urdf: path of the URDF.
-        origins: pose of each joint in the frame of the previous link, `[6, 4, 4]`.
-        axes: unit axis of each joint in its own frame, `[6, 3]`.
-        lower: lower limits of the joint angles `[6]`, rad.
-        upper: upper limits of the joint angles `[6]`, rad.
-        velocity: maximum joint speeds `[6]`, rad/s.
-        effort: maximum torques `[6]`, N m.
+        origins: pose of each joint in the frame of the previous body, `[N, 4, 4]`.
+        axes: unit axis of each joint in its own frame, `[N, 3]`.
+        lower: lower limits of the joint angles `[N]`, rad.
+        upper: upper limits of the joint angles `[N]`, rad.
+        velocity: maximum joint speeds `[N]`, rad/s.
+        effort: maximum torques `[N]`, N m.
+        tool_link: name of the link whose frame is the tool; None for the flange.
+        tool: position of the tool in the frame of the last body `[3]`, metres.
         capsules: collision bodies, base first.
+        bodies: index of the body of each link, by name.
     """
 
     urdf: str
@@ -64,15 +86,24 @@ class Robot:
     upper: Array
     velocity: Array
     effort: Array
+    tool_link: str | None
+    tool: Array
     capsules: tuple[Capsule, ...]
+    bodies: Mapping[str, int]
+
+    @property
+    def num_joints(self) -> int:
+        """Number of joints."""
+        return len(self.axes)
 
     @property
     def reach(self) -> float:
-        """Length of the outstretched chain from joint 1 to the flange, in metres.
+        """Length of the outstretched chain from joint 1 to the tool, in metres.
 
-        The value is an upper bound of the distance from joint 1 to the flange.
+        The value is an upper bound of the distance from joint 1 to the tool.
         """
-        return float(np.linalg.norm(self.origins[1:, :3, 3], axis=1).sum())
+        lengths = np.linalg.norm((*self.origins[1:, :3, 3], self.tool), axis=1)
+        return float(lengths.sum())
 
     @property
     def shoulder(self) -> Array:
@@ -85,28 +116,29 @@ class Robot:
         By Rodrigues' formula, joint i rotates its link relative to the previous link by
             M_i = O_i (I + sin(q_i) K_i + (1 - cos(q_i)) K_i K_i),
         with O_i the fixed rotation of its origin and K_i the cross-product matrix of its axis. All
-        relative poses are therefore affine functions of the twelve sines and cosines, and one
+        relative poses are therefore affine functions of the sines and cosines, and one
         matrix product computes them:
             poses = [sines, cosines, 1] @ pose_map.
 
         Returns:
-            Matrix `[13, 96]`; the poses are `[6, 4, 4]`, flattened.
+            Matrix `[2 N + 1, 16 N]`; the poses are `[N, 4, 4]`, flattened.
         """
         fixed = self.origins[:, :3, :3]
         cross = np.cross(self.axes[:, None], np.eye(3)[None]).transpose(0, 2, 1)
-        joints = np.arange(NUM_JOINTS)
-        result = np.zeros((2 * NUM_JOINTS + 1, NUM_JOINTS, 4, 4))
+        count = self.num_joints
+        joints = np.arange(count)
+        result = np.zeros((2 * count + 1, count, 4, 4))
         result[joints, joints, :3, :3] = fixed @ cross
-        result[NUM_JOINTS + joints, joints, :3, :3] = -fixed @ cross @ cross
+        result[count + joints, joints, :3, :3] = -fixed @ cross @ cross
         result[-1] = self.origins
         result[-1, :, :3, :3] += fixed @ cross @ cross
-        return result.reshape(2 * NUM_JOINTS + 1, -1)
+        return result.reshape(2 * count + 1, -1)
 
     @property
     def fingerprint(self) -> str:
         """Hash of the properties that determine the reachable positions."""
         digest = hashlib.sha256()
-        for array in (self.origins, self.axes, self.lower, self.upper):
+        for array in (self.origins, self.axes, self.lower, self.upper, self.tool):
             digest.update(array.tobytes())
         for capsule in self.capsules:
             digest.update(np.array([capsule.link, capsule.radius]).tobytes())
@@ -114,49 +146,71 @@ class Robot:
         return digest.hexdigest()
 
 
-def load_robot(name: str = "lr_mate_200ic", urdf: str | None = None) -> Robot:
+def load_robot(
+    name: str = "lr_mate_200ic",
+    urdf: str | None = None,
+    tool: str | None = None,
+    bar_radius: float = BAR_RADIUS,
+) -> Robot:
     """Read an arm from its URDF.
 
-    Fixed joints may occur anywhere in the chain; a tool fixed to link 6 is ignored.
+    Fixed joints may occur anywhere.
 
     Args:
         name: name of an arm in this package; ignored if `urdf` is given.
         urdf: path of a URDF; None for the arm `name`.
+        tool: link whose frame reaches the targets, fixed to the last body; None for the child link
+            of the last joint.
+        bar_radius: radius of the capsules that replace collision bodies other than capsules,
+            cylinders and spheres, from one joint to the next, metres.
 
     Raises:
-        ConfigurationError: the file is missing, is not a URDF, or describes another kind of arm.
+        ConfigurationError: the file is missing, is not a URDF, describes another kind of arm, or
+            has no such tool.
     """
     path = Path(urdf) if urdf is not None else ASSETS / f"{name}.urdf"
+    setting = f"env.urdf={path}"
     try:
-        root = ElementTree.parse(path).getroot()
-        return _parse(root, path)
+        return _parse(ElementTree.parse(path).getroot(), path, tool, bar_radius)
     except OSError as error:
         reason = error.strerror or error
-        raise ConfigurationError(f"urdf={path}: cannot be read ({reason})") from None
+        raise ConfigurationError(f"{setting}: cannot be read ({reason})") from None
     except ElementTree.ParseError as error:
-        raise ConfigurationError(f"urdf={path}: is not XML ({error})") from None
+        raise ConfigurationError(f"{setting}: is not XML ({error})") from None
     except _InvalidDescriptionError as error:
-        raise ConfigurationError(f"urdf={path}: {error}") from None
+        raise ConfigurationError(f"{setting}: {error}") from None
 
 
 class _InvalidDescriptionError(Exception):
     """Error in a URDF; the message follows the path of the file."""
 
 
-def _parse(root: ElementTree.Element, path: Path) -> Robot:
+def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: float) -> Robot:
     if root.tag != "robot":
         raise _InvalidDescriptionError(f"is not a URDF: its root is <{root.tag}>, not <robot>")
-    joints, origins = _serial_chain(root)
-    limits = [_require(joint, "limit") for joint in joints]
+    joints = _serial_chain(root)
+    places = _places(root, joints)
     axes = np.array([_numbers(joint.find("axis"), "xyz", "1 0 0", 3) for joint in joints])
+    names = [joint.get("name", "") for joint in joints]
+    limits = [_require(joint, "limit") for joint in joints]
     lower, upper, velocity, effort = (
         np.array([_number(limit, key) for limit in limits])
         for key in ("lower", "upper", "velocity", "effort")
     )
-    if not (np.linalg.norm(axes, axis=1) > 0).all():
-        raise _InvalidDescriptionError("has a joint whose axis is zero")
-    if not ((lower < upper) & (velocity > 0) & (effort > 0)).all():
-        raise _InvalidDescriptionError("needs lower < upper, velocity > 0 and effort > 0 on joints")
+    for wrong, rule in (
+        (np.linalg.norm(axes, axis=1) == 0, "whose axis is not zero"),
+        (lower >= upper, "with lower < upper"),
+        (velocity <= 0, "with velocity > 0"),
+        (effort <= 0, "with effort > 0"),
+    ):
+        if wrong.any():
+            raise _InvalidDescriptionError(f"needs a joint {names[wrong.argmax()]} {rule}")
+    origins = np.stack([places[_link(joint, "parent")][1] @ _pose(joint) for joint in joints])
+    last, flange = len(joints), _link(joints[-1], "child")
+    body, pose = places.get(tool or flange, (-1, np.eye(4)))
+    if body != last:
+        fixed = ", ".join(name for name, (index, _) in places.items() if index == last)
+        raise _InvalidDescriptionError(f"has no env.tool={tool} behind its last joint, but {fixed}")
     return Robot(
         urdf=str(path.resolve()),
         origins=origins,
@@ -165,52 +219,84 @@ def _parse(root: ElementTree.Element, path: Path) -> Robot:
         upper=upper,
         velocity=velocity,
         effort=effort,
-        capsules=tuple(_capsules(root, joints, origins)),
+        tool_link=tool,
+        tool=pose[:3, 3],
+        capsules=tuple(_capsules(root, places, [*origins[:, :3, 3], pose[:3, 3]], bar_radius)),
+        bodies={name: index for name, (index, _) in places.items()},
     )
 
 
-def _serial_chain(root: ElementTree.Element) -> tuple[list[ElementTree.Element], Array]:
-    """Return the six moving joints from base to flange, and their origins `[6, 4, 4]`."""
+def _serial_chain(root: ElementTree.Element) -> list[ElementTree.Element]:
+    """Return the moving joints from base to flange."""
     all_joints = root.findall("joint")
     moving = [joint for joint in all_joints if joint.get("type") != "fixed"]
     found = ", ".join(f"{joint.get('name')} ({joint.get('type')})" for joint in moving) or "none"
-    wrong = f"needs six revolute joints in one serial chain, but its moving joints are {found}"
-    if [joint.get("type") for joint in moving] != ["revolute"] * NUM_JOINTS:
+    wrong = (
+        f"needs {MIN_JOINTS} to {MAX_JOINTS} revolute joints in one serial chain, but its moving "
+        f"joints are {found}"
+    )
+    right_number = MIN_JOINTS <= len(moving) <= MAX_JOINTS
+    if not right_number or any(joint.get("type") != "revolute" for joint in moving):
         raise _InvalidDescriptionError(wrong)
-
     joint_above = {_link(joint, "child"): joint for joint in all_joints}
-    chain: dict[int, tuple[ElementTree.Element, Array]] = {}
+    chain: dict[int, ElementTree.Element] = {}
     for joint in moving:
-        origin, above, depth = _pose(joint), joint_above.get(_link(joint, "parent")), 0
+        above, depth = joint_above.get(_link(joint, "parent")), 0
         for _ in all_joints:  # bounded, because the file can contain a loop
             if above is None:
                 break
-            if above.get("type") != "fixed":
-                depth += 1
-            elif depth == 0:
-                origin = _pose(above) @ origin
+            depth += above.get("type") != "fixed"
             above = joint_above.get(_link(above, "parent"))
-        chain[depth] = (joint, origin)
-    if sorted(chain) != list(range(NUM_JOINTS)):
+        chain[depth] = joint
+    if sorted(chain) != list(range(len(moving))):
         raise _InvalidDescriptionError(f"{wrong}, which are not one behind the other")
-    return [chain[i][0] for i in range(NUM_JOINTS)], np.stack([chain[i][1] for i in range(6)])
+    return [chain[depth] for depth in range(len(moving))]
+
+
+def _places(
+    root: ElementTree.Element, joints: list[ElementTree.Element]
+) -> dict[str, tuple[int, Array]]:
+    """Return the body of each link, and its pose `[4, 4]` in the frame of the body."""
+    below: dict[str, list[ElementTree.Element]] = {}
+    for joint in root.findall("joint"):
+        below.setdefault(_link(joint, "parent"), []).append(joint)
+    children = {
+        child for joints_ in below.values() for child in (_link(j, "child") for j in joints_)
+    }
+    links = [link.get("name", "") for link in root.findall("link")]
+    places = {name: (0, np.eye(4)) for name in links if name not in children}
+    waiting = list(places)
+    while waiting:
+        name = waiting.pop()
+        body, pose = places[name]
+        for joint in below.get(name, []):
+            child = _link(joint, "child")
+            if child not in links:
+                raise _InvalidDescriptionError(f"has no link {child}")
+            moves = joint in joints
+            places[child] = (
+                (joints.index(joint) + 1, np.eye(4)) if moves else (body, pose @ _pose(joint))
+            )
+            waiting.append(child)
+    for name in [_link(joint, "parent") for joint in joints]:
+        if name not in places:
+            raise _InvalidDescriptionError(f"has no link {name}")
+    return places
 
 
 def _capsules(
-    root: ElementTree.Element, joints: list[ElementTree.Element], origins: Array
+    root: ElementTree.Element,
+    places: Mapping[str, tuple[int, Array]],
+    ends: Sequence[Array],
+    bar_radius: float,
 ) -> Iterator[Capsule]:
-    """Yield the collision bodies of the base and the six links."""
-    links = {link.get("name"): link for link in root.findall("link")}
-    names = [_link(joints[0], "parent"), *(_link(joint, "child") for joint in joints)]
-    # Base frame: the pose of joint 1 without the origin of joint 1 itself.
-    frames = [origins[0] @ np.linalg.inv(_pose(joints[0])), *[np.eye(4)] * NUM_JOINTS]
-    next_origins = [*origins[:, :3, 3], np.zeros(3)]
-    for index, (name, frame) in enumerate(zip(names, frames, strict=True)):
-        if name not in links:
-            raise _InvalidDescriptionError(f"has no link {name}")
-        for body in links[name].findall("collision"):
-            pose = frame @ _pose(body)
-            geometry = next(iter(_require(body, "geometry")), None)
+    """Yield the collision bodies, base first; `ends` has the end of the bar of each body."""
+    links = [link for link in root.findall("link") if link.get("name", "") in places]
+    for link in sorted(links, key=lambda link: places[link.get("name", "")][0]):
+        index, frame = places[link.get("name", "")]
+        for element in link.findall("collision"):
+            pose = frame @ _pose(element)
+            geometry = next(iter(_require(element, "geometry")), None)
             if geometry is not None and geometry.tag in ("capsule", "cylinder", "sphere"):
                 length = 0.0 if geometry.tag == "sphere" else _number(geometry, "length")
                 half = pose[:3, 2] * length / 2
@@ -218,7 +304,7 @@ def _capsules(
                     index, pose[:3, 3] - half, pose[:3, 3] + half, _number(geometry, "radius")
                 )
             else:
-                yield Capsule(index, frame[:3, 3], next_origins[index], BAR_RADIUS)
+                yield Capsule(index, frame[:3, 3], ends[index], bar_radius)
 
 
 def _pose(element: ElementTree.Element) -> Array:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.fanuc.observation import OBSERVATION_SIZE
-from envs.fanuc.robot import NUM_JOINTS
+from envs.fanuc.observation import observation_size
+from envs.fanuc.robot import Robot
 
 
 class Exchange:
@@ -19,25 +19,26 @@ class Exchange:
 
     Args:
         path: path of an existing file, from `Exchange.create`.
+        robot: description of the arm.
         num_arms: number of rows of each array.
 
     Attributes:
         state, target, observation, distance: see `Arms`; the state is in float64, the precision of
             the simulator, so that writing it back is exact.
-        action: next actions, `[num_arms, 6]`, float32.
+        action: next actions, `[num_arms, N]`, float32.
         rewritten: nonzero where the environment has written `state` and the simulator must load it
             before its next step, `[num_arms]`, uint8.
     """
 
-    def __init__(self, path: Path, num_arms: int) -> None:
-        self.path = path
+    def __init__(self, path: Path, robot: Robot, num_arms: int) -> None:
+        self.path, joints = path, robot.num_joints
         # The widest type comes first, which aligns all arrays.
         layout = np.dtype(
             [
-                ("state", "<f8", (num_arms, 2, NUM_JOINTS)),
-                ("action", "<f4", (num_arms, NUM_JOINTS)),
+                ("state", "<f8", (num_arms, 2, joints)),
+                ("action", "<f4", (num_arms, joints)),
                 ("target", "<f4", (num_arms, 3)),
-                ("observation", "<f4", (num_arms, OBSERVATION_SIZE)),
+                ("observation", "<f4", (num_arms, observation_size(robot))),
                 ("distance", "<f4", (num_arms, 1)),
                 ("rewritten", "u1", (num_arms,)),
             ]
@@ -52,13 +53,13 @@ class Exchange:
         self.rewritten: NDArray[np.uint8] = memory["rewritten"]
 
     @classmethod
-    def create(cls, num_arms: int) -> Exchange:
+    def create(cls, robot: Robot, num_arms: int) -> Exchange:
         """Create and map the file, in `/dev/shm` if it is available."""
         memory = Path("/dev/shm")
         folder = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
         handle, name = tempfile.mkstemp(prefix="torchrl-gpu-fanuc-", dir=folder)
         os.close(handle)
-        return cls(Path(name), num_arms)
+        return cls(Path(name), robot, num_arms)
 
     def remove(self) -> None:
         """Remove the file; mapped arrays remain usable."""

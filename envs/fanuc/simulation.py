@@ -2,16 +2,20 @@
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.fanuc.bullet import Client, pybullet
-from envs.fanuc.robot import Array, Robot
-
-CONTROL_RATE = 60  # Hz, environment steps
-SUBSTEPS = 4  # physics steps of 1/240 s per environment step
-STEP_SECONDS = 1 / CONTROL_RATE
+from envs.fanuc.robot import (
+    CONTROL_RATE,
+    FIRST_BODY_ABOVE_FLOOR,
+    MIN_BODIES_APART,
+    Array,
+    Robot,
+    substeps,
+)
 
 # Fraction of the maximum speed at an action of 1. The margin covers the error of the solver, one or
 # two percent after a sudden command.
@@ -20,7 +24,7 @@ SPEED_SHARE = 0.98
 # Minimum distance of commanded angles from the joint limits [rad].
 LIMIT_MARGIN = 1e-3
 
-GRID_SPACING = 2.5  # m between the bases of arms in one client, more than twice their reach
+GRID_SPACING = 3.0  # distance between the bases of arms in one client, in multiples of their reach
 
 # A target in pictures: a sphere, and bars whose ends an arm at the target does not hide.
 MARKER_COLOR = (0.9, 0.1, 0.25, 1.0)
@@ -36,22 +40,28 @@ class ArmGroup:
         num_arms: number of arms; above about eight, the time per arm rises.
         solver_iterations: iterations of the constraint solver per substep.
         window: whether to open a window; needs a display.
+        control_rate: number of steps per second, Hz.
 
     Attributes:
         client: PyBullet client.
         bodies: PyBullet ids of the arms.
-        joints: PyBullet indices of the six joints of an arm.
+        joints: PyBullet indices of the joints of an arm.
     """
 
     def __init__(
-        self, robot: Robot, num_arms: int, solver_iterations: int, window: bool = False
+        self,
+        robot: Robot,
+        num_arms: int,
+        solver_iterations: int,
+        window: bool = False,
+        control_rate: float = CONTROL_RATE,
     ) -> None:
         self.client = client = Client(pybullet.GUI if window else pybullet.DIRECT)
         # PyBullet lets a motor give force x control period of impulse in each substep.
-        self._forces: list[float] = (robot.effort / SUBSTEPS).tolist()
+        self._forces: list[float] = (robot.effort / substeps(control_rate)).tolist()
         client.setPhysicsEngineParameter(
-            fixedTimeStep=STEP_SECONDS,
-            numSubSteps=SUBSTEPS,
+            fixedTimeStep=1 / control_rate,
+            numSubSteps=substeps(control_rate),
             numSolverIterations=solver_iterations,
             enableFileCaching=1,
             deterministicOverlappingPairs=1,
@@ -59,28 +69,29 @@ class ArmGroup:
         client.setGravity(0, 0, -9.81)
         floor = client.createMultiBody(0, client.createCollisionShape(pybullet.GEOM_PLANE))
         side = math.ceil(math.sqrt(num_arms))
-        self._bases = [
-            (GRID_SPACING * (i % side), GRID_SPACING * (i // side), 0.0) for i in range(num_arms)
-        ]
+        spacing = GRID_SPACING * (robot.reach + math.hypot(*robot.shoulder[:2]))
+        self._bases = [(spacing * (i % side), spacing * (i // side), 0.0) for i in range(num_arms)]
         flags = pybullet.URDF_USE_SELF_COLLISION | pybullet.URDF_USE_INERTIA_FROM_FILE
         self.bodies: list[int] = [
             client.loadURDF(robot.urdf, base, useFixedBase=True, flags=flags)
             for base in self._bases
         ]
         self.joints: list[int] = revolute_joints(self.bodies[0], client)
-        base_link = client.getJointInfo(self.bodies[0], self.joints[0])[16]
+        parts = _parts(self.bodies[0], client)
         for body in self.bodies:
-            self._ignore_contacts(body, [base_link, *self.joints], floor)
+            self._ignore_contacts(body, parts, floor)
         self._targets: list[int] = []
         if window:
             self._furnish_window()
 
-    def _ignore_contacts(self, body: int, links: list[int], floor: int) -> None:
+    def _ignore_contacts(self, arm: int, parts: dict[int, int], floor: int) -> None:
         """Disable contacts that are part of the arm's construction, see `envs.fanuc.geometry`."""
-        for first, second in zip(links, links[2:], strict=False):
-            self.client.setCollisionFilterPair(body, body, first, second, 0)
-        for link in links[:2]:
-            self.client.setCollisionFilterPair(body, floor, link, -1, 0)
+        for (first, one), (second, other) in combinations(parts.items(), 2):
+            if abs(one - other) < MIN_BODIES_APART:
+                self.client.setCollisionFilterPair(arm, arm, first, second, 0)
+        for link, part in parts.items():
+            if part < FIRST_BODY_ABOVE_FLOOR:
+                self.client.setCollisionFilterPair(arm, floor, link, -1, 0)
 
     def _furnish_window(self) -> None:
         """Set up the camera, hide the control panels, and add a marker for each target."""
@@ -110,8 +121,8 @@ class ArmGroup:
 
         Args:
             arm: index of the arm in this group.
-            angles: six joint angles, rad.
-            speeds: six joint speeds, rad/s.
+            angles: joint angles, rad.
+            speeds: joint speeds, rad/s.
         """
         self.client.resetJointStatesMultiDof(
             self.bodies[arm],
@@ -124,7 +135,7 @@ class ArmGroup:
         """Drive the joints for one control period.
 
         Args:
-            velocities: target joint speeds, one row of six per arm, rad/s.
+            velocities: target joint speeds, one row per arm, rad/s.
         """
         control, mode = self.client.setJointMotorControlArray, pybullet.VELOCITY_CONTROL
         for body, wanted in zip(self.bodies, velocities, strict=True):
@@ -132,7 +143,7 @@ class ArmGroup:
         self.client.stepSimulation()
 
     def read(self) -> list[float]:
-        """Return six joint angles [rad] and six joint speeds [rad/s] per arm, arm by arm."""
+        """Return the joint angles [rad] and the joint speeds [rad/s] per arm, arm by arm."""
         values: list[float] = []
         read = self.client.getJointStates
         for body in self.bodies:
@@ -152,17 +163,20 @@ class ArmSimulation:
     Args:
         robot: description of the arm.
         groups: arms in PyBullet, by client.
+        control_rate: number of steps per second, Hz.
     """
 
-    def __init__(self, robot: Robot, groups: Sequence[ArmGroup]) -> None:
-        self.groups = groups
+    def __init__(
+        self, robot: Robot, groups: Sequence[ArmGroup], control_rate: float = CONTROL_RATE
+    ) -> None:
+        self.groups, self._control_rate = groups, control_rate
         self._arms = [(group, arm) for group in groups for arm in range(len(group.bodies))]
         num_arms = len(self._arms)
         self._shoulder = robot.shoulder
         self._lower, self._upper = robot.lower, robot.upper
         self._lowest_goal = robot.lower + LIMIT_MARGIN
         self._highest_goal = robot.upper - LIMIT_MARGIN
-        self._farthest_step = robot.velocity * STEP_SECONDS
+        self._farthest_step = robot.velocity / control_rate
         # Bounds of angles and speeds after a step; those of the angles change every step.
         self._low = np.tile(np.stack((robot.lower, -robot.velocity)), (num_arms, 1, 1))
         self._high = np.tile(np.stack((robot.upper, robot.velocity)), (num_arms, 1, 1))
@@ -172,7 +186,7 @@ class ArmSimulation:
 
         Args:
             arms: indices of the arms to set.
-            state: states of all arms, `[num_arms, 2, 6]`.
+            state: states of all arms, `[num_arms, 2, N]`.
             targets: targets of all arms relative to joint 1, `[num_arms, 3]`, metres.
         """
         for index in arms:
@@ -187,15 +201,15 @@ class ArmSimulation:
         limit, so that all returned states satisfy the data sheet.
 
         Args:
-            state: joint angles and speeds `[num_arms, 2, 6]`, float64; overwritten.
-            action: joint speeds as fractions of the maximum speeds, `[num_arms, 6]`, clipped to
-                -1 to 1.
+            state: joint angles and speeds `[num_arms, 2, N]`, float64; overwritten.
+            action: joint speeds as fractions of the maximum speeds, `[num_arms, N]`, clipped to
+                -1 to 1; joints stand still where it is not a number, which PyBullet would keep.
         """
         angles = state[:, 0].copy()
-        share = np.minimum(np.maximum(action, -1), 1)
+        share = np.nan_to_num(np.minimum(np.maximum(action, -1), 1))
         goal = angles + share * (SPEED_SHARE * self._farthest_step)
         goal = np.minimum(np.maximum(goal, self._lowest_goal), self._highest_goal)
-        velocities = ((goal - angles) * CONTROL_RATE).tolist()
+        velocities = ((goal - angles) * self._control_rate).tolist()
 
         first, reached = 0, []
         for group in self.groups:
@@ -221,9 +235,18 @@ class ArmSimulation:
 
 
 def revolute_joints(arm: int, client: Client) -> list[int]:
-    """Return the PyBullet indices of the six revolute joints of an arm."""
+    """Return the PyBullet indices of the revolute joints of an arm, from the base to the tool."""
     infos = [client.getJointInfo(arm, joint) for joint in range(client.getNumJoints(arm))]
     return [info[0] for info in infos if info[2] == pybullet.JOINT_REVOLUTE]
+
+
+def _parts(arm: int, client: Client) -> dict[int, int]:
+    """Return the index of the body of each link of an arm, see `Robot`, by PyBullet's index."""
+    parts = {-1: 0}
+    for joint in range(client.getNumJoints(arm)):  # parents come first
+        info = client.getJointInfo(arm, joint)
+        parts[joint] = parts[info[16]] + (info[2] == pybullet.JOINT_REVOLUTE)
+    return parts
 
 
 def add_marker(client: Client, radius: float = MIN_MARKER_RADIUS) -> int:

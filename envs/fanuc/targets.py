@@ -1,6 +1,6 @@
-"""Reachable targets of the flange and initial postures, computed before the first episode.
+"""Reachable targets of the tool and initial postures, computed before the first episode.
 
-Targets are the flange positions of random joint angles without collision, and therefore reachable
+Targets are the tool positions of random joint angles without collision, and therefore reachable
 by construction.
 """
 
@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from envs.fanuc.geometry import ArmGeometry
-from envs.fanuc.robot import NUM_JOINTS, Robot
+from envs.fanuc.robot import Robot
 from torchrl_gpu.checkpoints.files import atomic_file
 from torchrl_gpu.devices.host import cpu_threads
 from torchrl_gpu.errors import ConfigurationError
@@ -31,28 +31,35 @@ log = logging.getLogger(__name__)
 Grade = Literal["easy", "medium", "hard"]
 GRADES: tuple[Grade, ...] = get_args(Grade)
 
-# A target is graded by its distance from the flange in the home posture, as a fraction of the arm's
+# A target is graded by its distance from the tool in the home posture, as a fraction of the arm's
 # reach: for the LR Mate 200iC, easy ends at 0.38 m and medium at 0.64 m. Of all random postures
 # without collision, about a fifth are easy, two fifths medium and two fifths hard.
 EASY_BELOW, MEDIUM_BELOW = 0.45, 0.75
 
-# Forearm level, flange down. Each joint starts within `START_NOISE` rad of this posture.
+# Home posture of the LR Mate: forearm level, flange down.
 HOME = (0.0, 0.0, 0.0, 0.0, -math.pi / 2, 0.0)
+
+# Each joint starts within `START_NOISE` rad of the home posture.
 START_NOISE = 0.5
+
+# The home posture of another arm is found within this share of the joint ranges, around their
+# middles, and for joint 1 in the middle.
+HOME_SHARE = 0.5
 
 # Minimum gap [m] to the floor and between links, above the default `success_radius` of 0.015 m.
 MIN_CLEARANCE = 0.02
 
-# Minimum distance [m] of targets from the axis of joint 1. Nearer targets are at the shoulder
-# singularity, where the arm can reach them at most folded over its own shoulder.
-MIN_AXIS_DISTANCE = 0.15
+# Minimum distance of targets from the axis of joint 1, as a fraction of the reach: 0.15 m for the
+# LR Mate 200iC. Nearer targets are at the shoulder singularity, where the arm can reach them at
+# most folded over its own shoulder.
+MIN_AXIS_SHARE = 0.15 / 0.85
 
 # Few enough to stay in the cache of one core.
 SAMPLES_PER_ATTEMPT = 1_000
 MAX_ATTEMPTS = 2_000
 
 # Version of the sampling; cached files of other versions are ignored.
-CACHE_VERSION = 2
+CACHE_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -61,8 +68,8 @@ class ReachableTargets:
 
     Attributes:
         positions: target positions in the base frame `[3 * per_grade, 3]`, float32, metres.
-        joints: joint angles that reach the targets `[3 * per_grade, 6]`, float32, rad.
-        starts: joint angles of initial postures `[S, 6]`, float32, rad.
+        joints: joint angles that reach the targets `[3 * per_grade, N]`, float32, rad.
+        starts: joint angles of initial postures `[S, N]`, float32, rad.
     """
 
     positions: Tensor
@@ -70,7 +77,12 @@ class ReachableTargets:
     starts: Tensor
 
 
-def load_targets(robot: Robot, seed: int = 0, per_grade: int = 10_000) -> ReachableTargets:
+def load_targets(
+    robot: Robot,
+    seed: int = 0,
+    per_grade: int = 10_000,
+    home: Sequence[float] = HOME,
+) -> ReachableTargets:
     """Return the targets of an arm, from the cache if possible.
 
     The cache is the folder `TORCHRL_GPU_CACHE`, or `torchrl-gpu` in the user's cache folder. An
@@ -80,17 +92,18 @@ def load_targets(robot: Robot, seed: int = 0, per_grade: int = 10_000) -> Reacha
         robot: description of the arm.
         seed: random seed that determines the targets.
         per_grade: number of targets per grade, and number of initial postures.
+        home: joint angles of the home posture, rad.
 
     Raises:
         ConfigurationError: too few collision-free postures are found.
     """
-    key = f"{CACHE_VERSION} {robot.fingerprint} {seed} {per_grade}"
+    key = f"{CACHE_VERSION} {robot.fingerprint} {seed} {per_grade} {[*home]}"
     name = f"fanuc-targets-{hashlib.sha256(key.encode()).hexdigest()[:16]}.safetensors"
     path = _cache_folder() / name
     with contextlib.suppress(OSError, SafetensorError):  # missing or damaged
         return ReachableTargets(**load_file(path))
     with cpu_threads(1):  # faster than several threads on arrays this small
-        targets = sample_targets(robot, seed, per_grade)
+        targets = sample_targets(robot, seed, per_grade, home)
     try:
         with atomic_file(path) as file:  # several runs can share the cache
             file.write(save(vars(targets)))
@@ -106,27 +119,57 @@ def axis_distance(robot: Robot, positions: Tensor) -> Tensor:
     return torch.linalg.cross(offset, axis.expand_as(offset)).norm(dim=-1)
 
 
-def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
+def home_of(robot: Robot) -> list[float]:
+    """Return a home posture for an arm: the most manipulable one of 1,000 random postures.
+
+    Manipulability is the product of the singular values of the tool's Jacobian (Yoshikawa,
+    "Manipulability of robotic mechanisms", IJRR 1985). Joint 1 is in the middle of its range, the
+    other joints are in the middle halves of theirs, and the tool is ahead of joint 1.
+
+    Raises:
+        ConfigurationError: the arm touches itself or the floor in all of them.
+    """
+    geometry = ArmGeometry(robot)
+    lower, upper = (torch.tensor(x, dtype=torch.float32) for x in (robot.lower, robot.upper))
+    noise = torch.rand(
+        SAMPLES_PER_ATTEMPT, robot.num_joints, generator=torch.Generator().manual_seed(0)
+    )
+    noise[:, 0] = 0.5
+    joints = (lower + upper) / 2 + (upper - lower) * HOME_SHARE * (noise - 0.5)
+    jacobian = geometry.jacobian(joints)
+    manipulability = torch.linalg.det(jacobian @ jacobian.mT)
+    free = geometry.clearance(joints) > 2 * MIN_CLEARANCE
+    if not free.any():
+        raise ConfigurationError(
+            f"env.urdf={robot.urdf}: the arm touches itself or the floor in 1,000 random postures "
+            "around the middles of its joint ranges; set env.home to joint angles without contact"
+        )
+    return joints[manipulability.where(free, -1.0).argmax()].tolist()
+
+
+def sample_targets(
+    robot: Robot, seed: int, per_grade: int, home: Sequence[float] = HOME
+) -> ReachableTargets:
     """Sample targets of all grades and initial postures; see `load_targets`."""
     geometry = ArmGeometry(robot)
     generator = torch.Generator().manual_seed(seed)
     lower, upper = (torch.tensor(x, dtype=torch.float32) for x in (robot.lower, robot.upper))
-    home = torch.tensor(HOME).clamp(lower, upper)
-    home_flange = geometry.flange(home)
+    centre = torch.tensor(home).clamp(lower, upper)
+    home_position = geometry.position(centre)
 
     def free_postures(low: Tensor, high: Tensor) -> Iterator[Tensor]:
         for _ in range(MAX_ATTEMPTS):
-            noise = torch.rand(SAMPLES_PER_ATTEMPT, NUM_JOINTS, generator=generator)
+            noise = torch.rand(SAMPLES_PER_ATTEMPT, robot.num_joints, generator=generator)
             joints = low + (high - low) * noise
             yield joints[geometry.clearance(joints) > MIN_CLEARANCE]
 
     edges = (0.0, EASY_BELOW, MEDIUM_BELOW, math.inf)
-    found = {grade: torch.empty(0, NUM_JOINTS) for grade in GRADES}
+    found = {grade: torch.empty(0, robot.num_joints) for grade in GRADES}
     for joints in free_postures(lower, upper):
-        flange = geometry.flange(joints)
-        is_clear = axis_distance(robot, flange) >= MIN_AXIS_DISTANCE
-        joints, flange = joints[is_clear], flange[is_clear]
-        share = (flange - home_flange).norm(dim=-1) / robot.reach
+        tool = geometry.position(joints)
+        is_clear = axis_distance(robot, tool) >= MIN_AXIS_SHARE * robot.reach
+        joints, tool = joints[is_clear], tool[is_clear]
+        share = (tool - home_position).norm(dim=-1) / robot.reach
         for grade, nearest, farthest in zip(GRADES, edges, edges[1:], strict=False):
             fitting = joints[(share >= nearest) & (share < farthest)]
             found[grade] = torch.cat((found[grade], fitting))[:per_grade]
@@ -135,23 +178,24 @@ def sample_targets(robot: Robot, seed: int, per_grade: int) -> ReachableTargets:
     else:
         counts = ", ".join(f"{len(joints)} {grade}" for grade, joints in found.items())
         raise ConfigurationError(
-            f"urdf={robot.urdf}: found only {counts} collision-free targets within the joint "
+            f"env.urdf={robot.urdf}: found only {counts} collision-free targets within the joint "
             f"limits; {per_grade} of each grade are needed"
         )
 
-    starts = torch.empty(0, NUM_JOINTS)
-    nearby = ((home + offset).clamp(lower, upper) for offset in (-START_NOISE, START_NOISE))
+    starts = torch.empty(0, robot.num_joints)
+    nearby = ((centre + offset).clamp(lower, upper) for offset in (-START_NOISE, START_NOISE))
     for joints in free_postures(*nearby):
         starts = torch.cat((starts, joints))[:per_grade]
         if len(starts) == per_grade:
             break
     else:
         raise ConfigurationError(
-            f"urdf={robot.urdf}: the arm touches itself or the floor near its home posture, joint "
-            f"angles {[round(angle, 2) for angle in home.tolist()]} rad"
+            f"env.urdf={robot.urdf}: the arm touches itself or the floor near its home posture, "
+            f"joint angles {[round(angle, 2) for angle in centre.tolist()]} rad; set env.home to "
+            "angles without contact"
         )
     joints = torch.cat([found[grade] for grade in GRADES])
-    return ReachableTargets(geometry.flange(joints), joints, starts)
+    return ReachableTargets(geometry.position(joints), joints, starts)
 
 
 def _cache_folder() -> Path:

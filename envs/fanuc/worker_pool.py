@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+from envs.fanuc.robot import CONTROL_RATE, Robot
 from envs.fanuc.shared_memory import Exchange
 from envs.fanuc.worker_process import SIGNAL, Assignment
 from torchrl_gpu.devices.host import ONE_THREAD, usable_cores
@@ -101,12 +102,13 @@ class WorkerPool:
     """Worker processes that simulate all arms of an environment.
 
     Args:
-        urdf: path of the URDF of the arm.
+        robot: description of the arm.
         num_arms: number of arms, at least 1.
         num_workers: number of processes, at least 1, limited to the number of clients; None for
             one per core.
         solver_iterations: iterations of the constraint solver per substep.
         window: whether the first worker opens a window if possible.
+        control_rate: number of steps per second, Hz.
 
     Attributes:
         exchange: arrays in memory shared with the workers.
@@ -117,14 +119,15 @@ class WorkerPool:
 
     def __init__(
         self,
-        urdf: str,
+        robot: Robot,
         num_arms: int,
         num_workers: int | None,
         solver_iterations: int,
         window: bool = False,
+        control_rate: float = CONTROL_RATE,
     ) -> None:
         num_workers = num_workers or default_num_workers(num_arms)
-        self.exchange = Exchange.create(num_arms)
+        self.exchange = Exchange.create(robot, num_arms)
         self._workers: list[_Worker] = []
         self._finalizer = weakref.finalize(self, _end, self._workers, self.exchange)
         sizes = group_sizes(num_arms)
@@ -137,8 +140,10 @@ class WorkerPool:
                 num_arms=num_arms,
                 first_arm=first_arm,
                 group_sizes=list(islice(remaining, num_groups)),
-                urdf=urdf,
+                urdf=robot.urdf,
+                tool=robot.tool_link,
                 solver_iterations=solver_iterations,
+                control_rate=control_rate,
                 window=window and index == 0,
                 core=cores[index] if num_workers == len(cores) else None,
             )
@@ -157,7 +162,7 @@ class WorkerPool:
             if not started:
                 self.close()
                 raise ConfigurationError(
-                    f"urdf={urdf}: PyBullet cannot load this arm; see its output above"
+                    f"env.urdf={robot.urdf}: PyBullet cannot load this arm; see its output above"
                 )
 
     @property

@@ -35,7 +35,7 @@ class Assignment:
         num_arms: number of all arms in the shared memory.
         first_arm: index of the worker's first arm.
         group_sizes: number of arms in each client of the worker.
-        urdf, solver_iterations: see `WorkerPool`.
+        urdf, tool, solver_iterations, control_rate: see `WorkerPool`.
         window: whether to open a window for the first client; needs a display.
         core: index of the core to pin the process to; None for no pinning.
     """
@@ -45,7 +45,9 @@ class Assignment:
     first_arm: int
     group_sizes: list[int]
     urdf: str
+    tool: str | None
     solver_iterations: int
+    control_rate: float
     window: bool
     core: int | None
 
@@ -64,20 +66,21 @@ def main(assignment: Assignment) -> None:
     output = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
-    from envs.fanuc.simulation import STEP_SECONDS, ArmGroup, ArmSimulation
+    from envs.fanuc.simulation import ArmGroup, ArmSimulation
 
-    exchange = Exchange(Path(assignment.exchange), assignment.num_arms)
+    robot = load_robot(urdf=assignment.urdf, tool=assignment.tool)
+    exchange = Exchange(Path(assignment.exchange), robot, assignment.num_arms)
     state, action = exchange.state[assignment.arms], exchange.action[assignment.arms]
     target, rewritten = exchange.target[assignment.arms], exchange.rewritten[assignment.arms]
     observation = exchange.observation[assignment.arms]
     distance = exchange.distance[assignment.arms]
-    robot = load_robot(urdf=assignment.urdf)
     encode = ArmEncoder(robot)
+    rate = assignment.control_rate
     groups = [
-        ArmGroup(robot, size, assignment.solver_iterations, assignment.window and index == 0)
+        ArmGroup(robot, size, assignment.solver_iterations, assignment.window and index == 0, rate)
         for index, size in enumerate(assignment.group_sizes)
     ]
-    simulation = ArmSimulation(robot, groups)
+    simulation = ArmSimulation(robot, groups, rate)
 
     gc.disable()  # PyBullet's many tuples would trigger it at every step; there are no cycles
     with contextlib.suppress(BrokenPipeError):
@@ -90,7 +93,7 @@ def main(assignment: Assignment) -> None:
             simulation.step(state, action)
             encode(state, target, observation, distance)
             if assignment.window:  # show the arms at most in real time
-                time.sleep(max(0.0, STEP_SECONDS - (time.perf_counter() - began)))
+                time.sleep(max(0.0, 1 / rate - (time.perf_counter() - began)))
             os.write(output, SIGNAL)
     simulation.close()
     exchange.remove()  # the parent cannot remove the file if it was killed

@@ -38,7 +38,6 @@ class Episodes:
         self.over: NDArray[np.bool_] = np.zeros(vector.num_envs, np.bool_)
         self._vector = vector
         self._observations = observations
-        self._current: Tensors = {}
 
     def begin(self) -> Tensors:
         """Start a new episode in every environment.
@@ -49,15 +48,14 @@ class Episodes:
         batch, _ = self._vector.reset(seed=self.seed)
         self.seed = None
         self.over = np.zeros_like(self.over)
-        self._current = self._observations.read(batch)
-        return self._with_false_dones(self._current)
+        return self._with_false_dones(self._observations.read(batch))
 
     def restart(self, chosen: NDArray[np.bool_]) -> Tensors:
         """Start a new episode in some environments.
 
         Args:
             chosen: mask of the environments to reset, bool `[num_envs]`. If it selects all while
-                some episodes are still running, this is `begin`. It may select none.
+                some episodes are still running, this is `begin`.
 
         Returns:
             Observations of all environments by key, with `terminated`, `truncated` and `done`
@@ -69,9 +67,7 @@ class Episodes:
         """
         if chosen.all() and not self.over.all():
             return self.begin()
-        if chosen.any():
-            self._current = self._restart(chosen)
-        return self._with_false_dones(self._current)
+        return self._with_false_dones(self._restart(chosen))
 
     def step(self, action: NDArray | None) -> Tensors:
         """Step every environment.
@@ -87,9 +83,8 @@ class Episodes:
         result = self._vector.step_wait() if action is None else self._vector.step(action)
         batch, reward, terminated, truncated, info = result
         self.over = np.logical_or(terminated, truncated)
-        self._current = self._observations_after_step(batch, info)
         return {
-            **self._current,
+            **self._observations_after_step(batch, info),
             "reward": _column(reward, np.float32),
             "terminated": _column(terminated, np.bool_),
             "truncated": _column(truncated, np.bool_),
@@ -149,17 +144,19 @@ class NextStepEpisodes(Episodes):
     The key `active` `[num_envs, 1]`, bool, is false where the next step is such a reset.
     """
 
+    _last: Tensors
+
     def begin(self) -> Tensors:
         """Start a new episode in every environment: see `Episodes.begin`."""
-        self._current = {**super().begin(), "active": self._all_true()}
-        return self._current
+        return {**super().begin(), "active": self._all_true()}
 
     def _observations_after_step(self, batch: Any, info: dict[str, Any]) -> Tensors:
-        return {**self._observations.read(batch), "active": self._all_true()}
+        self._last = self._observations.read(batch)
+        return {**self._last, "active": self._all_true()}
 
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:
         self._check_over(chosen)
-        return {**self._current, "active": _column(~chosen, np.bool_)}
+        return {**self._last, "active": _column(~chosen, np.bool_)}
 
     def _all_true(self) -> Tensor:
         return _column(np.ones_like(self.over), np.bool_)

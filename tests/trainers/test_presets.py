@@ -31,6 +31,7 @@ def test_preset_of_a_pair_is_selected_and_valid(preset: str) -> None:
     ("preset", "agent", "env"),
     [
         ("fanuc_many_sac", "sac", "fanuc"),
+        ("fanuc_hold", "sac", "fanuc"),
         ("lift_pixels", "ddpg", "lift_cube"),
         ("marinenav_many_ddpg", "ddpg", "marinenav"),
         ("marinenav_many_sac", "sac", "marinenav"),

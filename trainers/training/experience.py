@@ -15,7 +15,6 @@ from torch import Tensor
 
 from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.replay.rollout import RolloutBuffer
 
 
@@ -91,18 +90,12 @@ class ReplayExperience:
 
 
 class RolloutExperience:
-    """Experience of an on-policy agent: one rollout of its current policy at a time.
-
-    Args:
-        agent: agent that learns from the rollouts.
-        execution: runs the updates of the agent.
-    """
+    """Experience of an on-policy agent: one rollout of its current policy at a time."""
 
     random_frames = 0
 
-    def __init__(self, agent: OnPolicyAgent, execution: Execution = EAGER) -> None:
+    def __init__(self, agent: OnPolicyAgent) -> None:
         self.agent = agent
-        self.execution = execution
         self.buffer = RolloutBuffer(agent.rollout_length, agent.observation_spec, agent.device)
 
     def store(self, transition: TensorDictBase) -> None:
@@ -118,9 +111,7 @@ class RolloutExperience:
         """
         if not self.buffer.is_full:
             return
-        # In the precision of the updates, whose probabilities are divided by those found here.
-        with self.execution.precision.active():
-            rollout = self.agent.prepare(self.buffer.rollout()).flatten()
+        rollout = self.agent.prepare(self.buffer.rollout()).flatten()
         count = math.ceil(len(rollout) / self.agent.batch_size)
         size = len(rollout) // count
         for _ in range(self.agent.epochs):
@@ -160,17 +151,16 @@ def experience_of(
     capacity: int,
     random_frames: int,
     frame_stacks: Mapping[NestedKey, int] | None = None,
-    execution: Execution = EAGER,
 ) -> Experience:
     """Build the experience of an agent: a replay buffer if it is off-policy, else a rollout.
 
-    The arguments are those of `ReplayExperience` and of `RolloutExperience`.
+    The arguments are those of `ReplayExperience`; a rollout needs only the agent.
 
     Raises:
         ConfigurationError: the agent is neither off-policy nor on-policy.
     """
     if isinstance(agent, OnPolicyAgent):
-        return RolloutExperience(agent, execution)
+        return RolloutExperience(agent)
     if isinstance(agent, OffPolicyAgent):
         return ReplayExperience(agent, frames_per_step, capacity, random_frames, frame_stacks)
     raise ConfigurationError(

@@ -140,7 +140,6 @@ class TorchRLTrainer(CheckedFields):
             self.replay_capacity,
             self.random_frames,
             env.capabilities.frame_stacks,
-            self.execution,
         )
         self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
         if isinstance(self.evaluation_env, EnvBase):
@@ -215,10 +214,7 @@ class TorchRLTrainer(CheckedFields):
         Returns:
             The transitions `[R]` on the agent's device, one for each robot of the batch.
         """
-        policy = self._policy()
-        step = self.collector.step(policy)
-        if policy is self.random_policy:  # its frames count for the schedules of the agent too
-            self.agent.policy.frames.add_(self.frames_per_step)
+        step = self.collector.step(self._policy())
         self.frames += self.frames_per_step
         transition = self.robots.transition(step)
         self.episodes.update(transition)

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pybullet_data
 import pytest
 import torch
 from tensordict import TensorDict
@@ -10,6 +11,7 @@ from torchrl.envs import check_env_specs
 
 from envs.fanuc import FanucEnv
 from envs.fanuc.reward import ACTION_COST, PROGRESS_REWARD, STEP_COST, SUCCESS_REWARD
+from envs.fanuc.worker_pool import WorkerPool
 from tests.helpers.environments import trajectory
 from torchrl_gpu.errors import ConfigurationError
 
@@ -282,6 +284,110 @@ def test_properties_have_physical_units(make_env: MakeEnv) -> None:
     assert env.capabilities.step_seconds == pytest.approx(1 / 60)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_reset_heals_an_arm_after_a_non_finite_action(make_env: MakeEnv, value: float) -> None:
+    env, calm = make_env(), make_env()
+    action = torch.full((4, 6), 0.2)
+    root, expected = env.reset(), calm.reset()
+    bad = action.clone()
+    bad[1, 2] = value
+    env.step(root.clone().set("action", bad))
+    calm.step(expected.clone().set("action", action))
+    for arms in (env, calm):
+        arms.set_seed(3)
+        arms.reset()
+    for _ in range(3):
+        ours = _act(env, action, env.observe())
+        theirs = _act(calm, action, calm.observe())
+        assert _equal(ours, theirs)
+
+
+def test_holding_demands_rest_at_the_target(make_env: MakeEnv) -> None:
+    env = make_env(success="hold", hold_steps=3)
+    hold, moving = torch.zeros(4, 6), torch.zeros(4, 6)
+    moving[1, 0] = 0.3
+    root = env.reset()
+    _put_targets(env, [0, 1, 2])
+    _put_targets(env, [3], offset=0.3)
+    done = []
+    for step in range(4):
+        if step == 1:
+            _put_targets(env, [0, 1, 2])
+        after = _act(env, moving if step < 1 else hold, root)
+        done.append(after["success"].squeeze(1).tolist())
+    assert [row[0] for row in done] == [False, False, True, True]
+    assert [row[1] for row in done] == [False, False, False, True], "it moved in the first step"
+    assert not any(row[3] for row in done)
+
+
+def test_control_rate_sets_the_time_of_a_step(make_env: MakeEnv) -> None:
+    moved = []
+    for rate in (20, 60, 240):
+        env = make_env(control_rate=rate)
+        assert env.capabilities.step_seconds == pytest.approx(1 / rate)
+        root, before = env.reset(), env.joint_positions
+        for _ in range(rate // 10):  # a tenth of a second
+            _act(env, torch.full((4, 6), 0.1), root)
+        moved.append(env.joint_positions - before)
+    for other in moved[1:]:
+        torch.testing.assert_close(other, moved[0], atol=5e-3, rtol=0)
+
+
+def test_a_target_of_the_user_is_checked_and_used(make_env: MakeEnv) -> None:
+    env = make_env()
+    env.reset()
+    wanted = torch.tensor([[0.4, 0.1, 0.5], [0.4, -0.2, 0.6], [0.3, 0.3, 0.4], [0.5, 0.0, 0.5]])
+    env.set_target(wanted)
+    torch.testing.assert_close(env.target, wanted)
+    distance = (env.flange - wanted).norm(dim=1)
+    torch.testing.assert_close(env.observe()["observation"][:, 34], (-distance / 0.05).exp())
+    wanted[2] = torch.tensor([0.0, 0.0, 2.0])
+    assert env.is_reachable(wanted).tolist() == [True, True, False, True]
+    with pytest.raises(
+        ConfigurationError, match=r"target \[0.0, 0.0, 2.0\] of arm 2 cannot be reached"
+    ):
+        env.set_target(wanted)
+
+
+def test_noise_moves_targets_by_its_size_at_most_and_keeps_them_reachable(
+    make_env: MakeEnv,
+) -> None:
+    plain, noisy = make_env(num_envs=64), make_env(num_envs=64, target_noise=0.01)
+    plain.reset()
+    noisy.reset()
+    moved = (plain.target - noisy.target).norm(dim=1)
+    assert (moved > 0).all()
+    assert moved.max() <= 0.01
+    assert noisy.is_reachable(noisy.target).all()
+
+
+def test_a_window_can_be_declined(make_env: MakeEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISPLAY", ":4321")
+    with pytest.MonkeyPatch.context() as patch:
+        asked: list[bool] = []
+
+        def build(_: WorkerPool, *arguments: Any) -> None:
+            asked.append(arguments[4])
+            raise RuntimeError
+
+        patch.setattr(WorkerPool, "__init__", build)
+        for window in (True, False):
+            with pytest.raises(RuntimeError):
+                make_env(mode="demo", window=window)
+    assert asked == [True, False]
+
+
+def test_an_arm_of_seven_joints(make_env: MakeEnv) -> None:
+    urdf = str(Path(pybullet_data.getDataPath()) / "kuka_iiwa" / "model.urdf")
+    env = make_env(urdf=urdf)
+    check_env_specs(env)
+    assert env.action_spec.shape == (4, 7)
+    assert env.observation_spec["observation"].shape == (4, 40)
+    assert env.discrete_actions.shape == (15, 7)
+    link = env.robot.bodies
+    assert sorted(link.values()) == list(range(8))
+
+
 def test_any_number_of_arms(make_env: MakeEnv) -> None:
     env = make_env(num_envs=11, num_workers=3)
     assert env.rollout(2).shape == (11, 2)
@@ -307,6 +413,10 @@ def test_arm_from_a_user_urdf(make_env: MakeEnv, tmp_path: Path) -> None:
         ({"max_episode_steps": 0}, "max_episode_steps=0"),
         ({"mode": "play"}, "mode=play.*train"),
         ({"grade_ceiling": "extreme"}, "grade_ceiling=extreme"),
+        ({"home": [0.0, 0.0]}, r"env\.home=\[0\.0, 0\.0\]: the arm has 6 joints"),
+        ({"tool": "gripper"}, r"env\.tool=gripper behind its last joint, but link_6"),
+        ({"control_rate": 0}, "control_rate=0"),
+        ({"target_noise": 0.5}, "target_noise=0.5"),
         ({"urdf": "no/such.urdf"}, r"urdf=no/such\.urdf: cannot be read"),
     ],
 )

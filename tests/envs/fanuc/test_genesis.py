@@ -12,9 +12,10 @@ from torchrl.envs import check_env_specs
 from envs.fanuc import FanucEnv
 from envs.fanuc.genesis_arms import GenesisArms
 from envs.fanuc.geometry import ArmGeometry
-from envs.fanuc.observation import OBSERVATION_SIZE, ArmEncoder
+from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.simulation import ArmGroup
 from tests.helpers.environments import trajectory
+from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 
 MakeEnv = Callable[..., FanucEnv]
@@ -43,7 +44,7 @@ def test_flange_agrees_in_both_simulators_within_a_tenth_of_a_millimetre(
     arms = genesis._arms
     assert isinstance(arms, GenesisArms)
     angles = _random_postures(genesis)
-    arms.place(torch.arange(8), angles, torch.zeros(8, 3))
+    arms.place(torch.ones(8, 1, dtype=torch.bool), angles, torch.zeros(8, 3))
     in_genesis = arms.entity.links[-1].get_pos()
     group = ArmGroup(genesis.robot, num_arms=1, solver_iterations=10)
     for row, joints in enumerate(angles.tolist()):
@@ -174,10 +175,10 @@ def test_picture_and_caption_show_the_arm(genesis: FanucEnv) -> None:
 def test_tensors_are_encoded_as_arrays_are(genesis: FanucEnv) -> None:
     state = torch.stack((_random_postures(genesis), torch.zeros(8, 6)), 1)
     target = torch.rand(8, 3, generator=torch.Generator().manual_seed(1)) - 0.5
-    observation, distance = torch.empty(8, OBSERVATION_SIZE), torch.empty(8, 1)
+    observation, distance = torch.empty(8, 36), torch.empty(8, 1)
     options = {"dtype": torch.float32, "device": torch.device("cpu")}
     ArmEncoder(genesis.robot, torch, **options)(state, target, observation, distance)
-    array, length = torch.empty(8, OBSERVATION_SIZE).numpy(), torch.empty(8, 1).numpy()
+    array, length = torch.empty(8, 36).numpy(), torch.empty(8, 1).numpy()
     ArmEncoder(genesis.robot)(state.double().numpy(), target.numpy(), array, length)
     torch.testing.assert_close(observation, torch.from_numpy(array), atol=5e-6, rtol=0)
     torch.testing.assert_close(distance, torch.from_numpy(length), atol=1e-6, rtol=0)
@@ -217,6 +218,53 @@ def test_urdf_that_genesis_cannot_load_is_named(genesis: FanucEnv, tmp_path: Pat
 def test_capabilities_are_known_before_the_scene_is_built(genesis: FanucEnv) -> None:
     settings = {"simulator": "genesis", "num_envs": 8}
     assert FanucEnv.capabilities_of(settings, torch.device("cpu")) == genesis.capabilities
+
+
+class Scene:
+    """The scene of arms that stand still, on the stand-in: it counts no transfers of Genesis."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.links: list[Any] = []
+
+    def build(self, n_envs: int) -> None:
+        self.values = torch.zeros(n_envs, 6, device=self.device)
+
+    def get_mass_mat(self) -> torch.Tensor:
+        return torch.eye(6, device=self.device).expand(len(self.values), 6, 6)
+
+    def get_dofs_position(self) -> torch.Tensor:
+        return self.values.clone()
+
+    get_dofs_velocity = get_dofs_position
+
+    def __getattr__(self, name: str) -> "Scene":  # modules, constructors, and other methods
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> "Scene":
+        return self
+
+
+def test_a_step_reads_nothing_on_the_host(
+    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("envs.fanuc.genesis_arms.start_genesis", lambda _: Scene(accelerator))
+    env = FanucEnv(
+        num_envs=4,
+        simulator="genesis",
+        device=accelerator,
+        max_episode_steps=3,
+        success="hold",
+        target_noise=0.01,
+    )
+    root, ends = env.reset(), torch.zeros((), dtype=torch.int64, device=accelerator)
+    with count_host_reads() as counter:
+        for _ in range(10):
+            action = torch.zeros(4, 6, device=accelerator)
+            step, root = env.step_and_maybe_reset(root.set("action", action))
+            ends += step["next", "done"].sum()
+    assert counter.host_reads == counter.copies == 0, counter.report()
+    assert ends == 12
 
 
 def test_absent_genesis_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from envs.fanuc.bullet import pybullet
-from envs.fanuc.geometry import MIN_LINKS_APART, ArmGeometry, segment_distance
-from envs.fanuc.robot import Robot, load_robot
+from envs.fanuc.geometry import ArmGeometry, segment_distance
+from envs.fanuc.robot import MIN_BODIES_APART, Robot, load_robot
 from envs.fanuc.simulation import ArmGroup
 
 POSE = [0.3, 0.4, -0.5, 0.6, -0.7, 0.8]
@@ -38,7 +38,7 @@ def _random_joints(robot: Robot, count: int) -> torch.Tensor:
     ],
 )
 def test_flange_of_known_postures(name: str, joints: list[float], flange: list[float]) -> None:
-    reached = ArmGeometry(load_robot(name)).flange(torch.tensor(joints))
+    reached = ArmGeometry(load_robot(name)).position(torch.tensor(joints))
     torch.testing.assert_close(reached, torch.tensor(flange), atol=2e-6, rtol=0)
 
 
@@ -46,7 +46,7 @@ def test_flange_agrees_with_the_simulator(robot: Robot, group: ArmGroup) -> None
     geometry = ArmGeometry(robot)
     joints = _random_joints(robot, 20)
     frames = geometry.link_frames(joints)
-    flanges = geometry.flange(joints)
+    flanges = geometry.position(joints)
     for index, angles in enumerate(joints.tolist()):
         group.write(0, angles, [0.0] * 6)
         states = group.client.getLinkStates(
@@ -62,13 +62,13 @@ def test_flange_agrees_with_the_simulator(robot: Robot, group: ArmGroup) -> None
 def test_batch_shape_is_kept() -> None:
     geometry = ArmGeometry(load_robot())
     joints = _random_joints(load_robot(), 12)
-    batched = geometry.flange(joints.view(3, 4, 6))
-    torch.testing.assert_close(batched.view(12, 3), geometry.flange(joints))
+    batched = geometry.position(joints.view(3, 4, 6))
+    torch.testing.assert_close(batched.view(12, 3), geometry.position(joints))
     assert geometry.link_frames(joints.view(3, 4, 6)).shape == (3, 4, 7, 4, 4)
 
 
 def test_flange_stays_within_reach(robot: Robot) -> None:
-    flange = ArmGeometry(robot).flange(_random_joints(robot, 2000))
+    flange = ArmGeometry(robot).position(_random_joints(robot, 2000))
     from_shoulder = (flange - torch.tensor(robot.shoulder)).norm(dim=-1)
     assert from_shoulder.max() <= robot.reach
 
@@ -81,7 +81,7 @@ def test_clearance_agrees_with_the_simulator(robot: Robot, group: ArmGroup) -> N
         group.write(0, angles, [0.0] * 6)
         gaps = []
         for first in range(len(links)):
-            for second in range(first + MIN_LINKS_APART, len(links)):
+            for second in range(first + MIN_BODIES_APART, len(links)):
                 points = group.client.getClosestPoints(
                     group.bodies[0], group.bodies[0], 10.0, links[first], links[second]
                 )

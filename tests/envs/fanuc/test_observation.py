@@ -1,8 +1,11 @@
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
+from envs.fanuc import ArmObserver, FanucEnv
 from envs.fanuc.geometry import ArmGeometry
-from envs.fanuc.observation import OBSERVATION_SIZE, ArmEncoder
+from envs.fanuc.observation import ArmEncoder, observation_size
 from envs.fanuc.robot import load_robot
 
 ROBOT = load_robot()
@@ -10,7 +13,7 @@ ROBOT = load_robot()
 
 def _encode(state: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Encode states `[N, 2, 6]` and targets in the base frame `[N, 3]`."""
-    observation = np.empty((len(state), OBSERVATION_SIZE), np.float32)
+    observation = np.empty((len(state), observation_size(ROBOT)), np.float32)
     distance = np.empty((len(state), 1), np.float32)
     from_shoulder = (target - ROBOT.shoulder).astype(np.float32)
     ArmEncoder(ROBOT)(state, from_shoulder, observation, distance)
@@ -28,7 +31,7 @@ def test_elements_equal_their_documentation() -> None:
     target = np.random.default_rng(1).uniform(-0.5, 0.5, (50, 3))
     observation, distance = _encode(state, target)
     angles, speeds = state[:, 0], state[:, 1]
-    flange = ArmGeometry(ROBOT).flange(torch.from_numpy(angles)).numpy()
+    flange = ArmGeometry(ROBOT).position(torch.from_numpy(angles)).numpy()
 
     def along_the_arm(position: np.ndarray) -> np.ndarray:
         x, y, z = (position - ROBOT.shoulder).T
@@ -54,6 +57,19 @@ def test_elements_equal_their_documentation() -> None:
     )
     np.testing.assert_allclose(observation, expected, atol=2e-6)
     np.testing.assert_allclose(distance, length, atol=2e-6)
+
+
+def test_a_real_arm_observes_what_the_environment_does(
+    make_env: Callable[..., FanucEnv],
+) -> None:
+    env = make_env()
+    root = env.reset().set("action", torch.full((4, 6), 0.3))
+    observed = env.step(root)["next", "observation"]
+    observer = ArmObserver(ROBOT)
+    ours = observer.observe(env.joint_positions, env.joint_velocities, env.target)
+    torch.testing.assert_close(ours, observed, atol=1e-5, rtol=0)
+    one = observer.observe(env.joint_positions[0], env.joint_velocities[0], env.target[0])
+    torch.testing.assert_close(one, ours[0])
 
 
 def test_turning_arm_and_target_together_changes_only_the_first_angle() -> None:

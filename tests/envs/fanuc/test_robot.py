@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pybullet_data
 import pytest
 
 from envs.fanuc.robot import ASSETS, load_robot
@@ -45,26 +46,57 @@ def test_every_link_has_a_collision_body() -> None:
     assert [c.link for c in load_robot().capsules] == list(range(7))
 
 
-def test_fixed_joints_are_folded_into_the_chain(tmp_path: Path) -> None:
+MOUNTED = """
+<link name="world"/>
+<link name="spacer"><collision><origin xyz="0 0 0.1"/>
+  <geometry><sphere radius="0.03"/></geometry></collision></link>
+<link name="tool"><collision><geometry><sphere radius="0.02"/></geometry></collision></link>
+<joint name="a" type="fixed"><parent link="world"/><child link="base_link"/>
+  <origin xyz="0 0 0.5"/></joint>
+<joint name="b" type="fixed"><parent link="link_3"/><child link="spacer"/>
+  <origin xyz="0.01 0 0"/></joint>
+<joint name="c" type="fixed"><parent link="link_6"/><child link="tool"/>
+  <origin xyz="0 0.1 0.2"/></joint>
+</robot>"""
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> str:
+    """The arm on a stand, with a spacer between links 3 and 4, and a tool on the flange."""
     text = (ASSETS / "lr_mate_200ic.urdf").read_text()
-    # World below the base, a spacer between links 3 and 4, a tool behind the flange.
-    text = text.replace('<parent link="link_3"/>', '<parent link="spacer"/>').replace(
-        "</robot>",
-        '<link name="world"/><link name="spacer"/><link name="tool"/>'
-        '<joint name="a" type="fixed"><parent link="world"/><child link="base_link"/>'
-        '<origin xyz="0 0 0.5"/></joint>'
-        '<joint name="b" type="fixed"><parent link="link_3"/><child link="spacer"/>'
-        '<origin xyz="0.01 0 0"/></joint>'
-        '<joint name="c" type="fixed"><parent link="link_6"/><child link="tool"/></joint></robot>',
-    )
+    text = text.replace('<parent link="link_3"/>', '<parent link="spacer"/>')
     path = tmp_path / "mounted.urdf"
-    path.write_text(text)
-    plain, mounted = load_robot(), load_robot(urdf=str(path))
-    moved = mounted.origins[:, :3, 3] - plain.origins[:, :3, 3]
+    path.write_text(text.replace("</robot>", MOUNTED))
+    return str(path)
+
+
+def test_links_joined_by_fixed_joints_are_one_body(mounted: str) -> None:
+    plain, arm = load_robot(), load_robot(urdf=mounted)
+    moved = arm.origins[:, :3, 3] - plain.origins[:, :3, 3]
     np.testing.assert_allclose(moved[0], [0, 0, 0.5])
     np.testing.assert_allclose(moved[3], [0.01, 0, 0])
     np.testing.assert_allclose(moved[[1, 2, 4, 5]], 0)
-    np.testing.assert_allclose(mounted.capsules[0].start - plain.capsules[0].start, [0, 0, 0.5])
+    np.testing.assert_allclose(arm.capsules[0].start - plain.capsules[0].start, [0, 0, 0.5])
+    assert arm.bodies["base_link"] == arm.bodies["world"] == 0
+    assert (arm.bodies["spacer"], arm.bodies["tool"]) == (3, 6)
+    assert [capsule.link for capsule in arm.capsules] == [0, 1, 2, 3, 3, 4, 5, 6, 6]
+    np.testing.assert_allclose(arm.capsules[4].start, [0.01, 0, 0.1])
+
+
+def test_a_tool_reaches_in_place_of_the_flange(mounted: str) -> None:
+    flange, tool = load_robot(urdf=mounted), load_robot(urdf=mounted, tool="tool")
+    np.testing.assert_allclose(tool.tool, [0, 0.1, 0.2])
+    assert tool.reach == pytest.approx(flange.reach + np.hypot(0.1, 0.2))
+    assert tool.fingerprint != flange.fingerprint
+    with pytest.raises(ConfigurationError, match=r"has no env\.tool=hand .*but link_6, tool"):
+        load_robot(urdf=mounted, tool="hand")
+
+
+def test_an_arm_of_seven_joints() -> None:
+    urdf = Path(pybullet_data.getDataPath()) / "kuka_iiwa" / "model.urdf"
+    robot = load_robot(urdf=str(urdf))
+    assert robot.num_joints == 7
+    assert robot.pose_map().shape == (15, 112)
 
 
 def test_fingerprint_differs_between_arms() -> None:
@@ -82,12 +114,12 @@ def _edited(text: str) -> str:
     [
         ("not XML at all", "is not XML"),
         ("<html></html>", "is not a URDF"),
-        ('<robot name="r"><link name="a"/></robot>', "six revolute joints.*none"),
+        ('<robot name="r"><link name="a"/></robot>', "4 to 8 revolute joints.*none"),
         (_edited('type="revolute" => type="prismatic"'), r"joint_1 \(prismatic\)"),
         (_edited('<parent link="link_5"/> => <parent link="link_4"/>'), "one behind the other"),
         (_edited('velocity="6.108652" => velocity="0"'), "velocity > 0"),
         (_edited('velocity="6.108652" => speed="1"'), 'velocity=""'),
-        (_edited('<axis xyz="0 0 1"/> => <axis xyz="0 0 0"/>'), "axis is zero"),
+        (_edited('<axis xyz="0 0 1"/> => <axis xyz="0 0 0"/>'), "joint_1 whose axis is not zero"),
         (_edited('<origin xyz="0 0 0.33" => <origin xyz="0 0 high"'), "0 0 high"),
     ],
 )

@@ -1,11 +1,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from envs.fanuc.robot import Robot, load_robot
-from envs.fanuc.simulation import SPEED_SHARE, STEP_SECONDS, ArmGroup, ArmSimulation
+from envs.fanuc.robot import ASSETS, CONTROL_RATE, Robot, load_robot
+from envs.fanuc.simulation import SPEED_SHARE, ArmGroup, ArmSimulation
 from envs.fanuc.targets import HOME
 
 # Tolerance for rounding; the limits hold exactly.
@@ -48,7 +49,7 @@ def test_limits_are_never_exceeded(robot: Robot, simulation: ArmSimulation, hold
         assert (angles <= robot.upper + TOLERANCE).all()
         assert (np.abs(speeds) <= robot.velocity + TOLERANCE).all()
         moved = np.abs(angles - before[:, 0])
-        assert (moved <= robot.velocity * STEP_SECONDS + TOLERANCE).all()
+        assert (moved <= robot.velocity / CONTROL_RATE + TOLERANCE).all()
         touched |= (np.minimum(angles - robot.lower, robot.upper - angles) < 0.01).any(0)
     if hold > 1:
         assert touched[[0, 4]].all(), "the test never drove these joints to their limits"
@@ -74,8 +75,8 @@ def test_actions_are_fractions_of_the_maximum_speed(
         simulation.step(state, action)
     wanted = 0.1 * SPEED_SHARE * robot.velocity
     np.testing.assert_allclose(state[0, 1], wanted, rtol=1e-2)
-    np.testing.assert_allclose(state[0, 0] - HOME, wanted * 6 * STEP_SECONDS, rtol=1e-2)
-    np.testing.assert_allclose(state[1, 0] - HOME, -wanted * 6 * STEP_SECONDS, rtol=1e-2)
+    np.testing.assert_allclose(state[0, 0] - HOME, wanted * 6 / CONTROL_RATE, rtol=1e-2)
+    np.testing.assert_allclose(state[1, 0] - HOME, -wanted * 6 / CONTROL_RATE, rtol=1e-2)
 
 
 def test_motors_accelerate_by_the_effort_of_the_urdf() -> None:
@@ -87,7 +88,7 @@ def test_motors_accelerate_by_the_effort_of_the_urdf() -> None:
     group.step([[3.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
     speed = group.read()[6]
     group.close()
-    assert speed == pytest.approx(5.0 * STEP_SECONDS / inertia, rel=0.05)
+    assert speed == pytest.approx(5.0 / CONTROL_RATE / inertia, rel=0.05)
 
 
 def test_actions_are_clipped_to_their_bounds(simulation: ArmSimulation) -> None:
@@ -113,6 +114,36 @@ def test_floor_and_links_stop_the_arm(robot: Robot, simulation: ArmSimulation) -
     for _ in range(120):
         simulation.step(state, action)
     assert (state[:, 0, 1] < robot.upper[1] - 0.2).all()
+
+
+def test_a_spacer_between_links_does_not_hinder_the_arm(tmp_path: Path) -> None:
+    """A body of three links: the links beside a spacer are as near as without it."""
+    text = (ASSETS / "lr_mate_200ic.urdf").read_text()
+    spaced = text.replace('<parent link="link_1"/>', '<parent link="spacer"/>').replace(
+        "</robot>",
+        '<link name="spacer"><inertial><mass value="0.1"/><inertia ixx="1e-4" iyy="1e-4" '
+        'izz="1e-4" ixy="0" ixz="0" iyz="0"/></inertial></link><joint name="s" type="fixed">'
+        '<parent link="link_1"/><child link="spacer"/></joint></robot>',
+    )
+    (tmp_path / "arm.urdf").write_text(spaced)
+    moved = []
+    for robot in (load_robot(), load_robot(urdf=str(tmp_path / "arm.urdf"))):
+        simulation = ArmSimulation(robot, [ArmGroup(robot, NUM_ARMS, solver_iterations=10)])
+        state = _at_home(simulation)
+        for _ in range(10):
+            simulation.step(state, np.full((NUM_ARMS, 6), 0.1, np.float32))
+        moved.append(state[0, 0] - HOME)
+        simulation.close()
+    np.testing.assert_allclose(moved[1], moved[0], atol=2e-3)
+
+
+def test_arms_of_any_size_stand_out_of_each_others_reach(tmp_path: Path) -> None:
+    robot = replace(load_robot(), origins=3 * load_robot().origins)
+    group = ArmGroup(robot, 4, solver_iterations=10)
+    bases = np.array([group.client.getBasePositionAndOrientation(b)[0] for b in group.bodies])
+    group.close()
+    gaps = np.linalg.norm(bases[:, None] - bases, axis=-1)[~np.eye(4, dtype=bool)]
+    assert gaps.min() > 2 * robot.reach
 
 
 def test_memory_does_not_grow_over_many_resets() -> None:

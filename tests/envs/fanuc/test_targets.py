@@ -9,7 +9,7 @@ from envs.fanuc.targets import (
     EASY_BELOW,
     HOME,
     MEDIUM_BELOW,
-    MIN_AXIS_DISTANCE,
+    MIN_AXIS_SHARE,
     MIN_CLEARANCE,
     START_NOISE,
     ReachableTargets,
@@ -35,19 +35,19 @@ def test_every_target_is_reached_by_a_collision_free_posture_within_the_limits(n
     geometry = ArmGeometry(robot)
     targets = load_targets(robot, per_grade=PER_GRADE)
     joints = targets.joints
-    torch.testing.assert_close(geometry.flange(joints), targets.positions)
+    torch.testing.assert_close(geometry.position(joints), targets.positions)
     assert (joints >= torch.tensor(robot.lower) - 1e-6).all()
     assert (joints <= torch.tensor(robot.upper) + 1e-6).all()
     assert (geometry.clearance(joints) > MIN_CLEARANCE).all()
     assert (geometry.clearance(targets.starts) > MIN_CLEARANCE).all()
     # In both models the axis of joint 1 is the z axis of the base.
-    assert (targets.positions[:, :2].norm(dim=-1) >= MIN_AXIS_DISTANCE).all()
+    assert (targets.positions[:, :2].norm(dim=-1) >= MIN_AXIS_SHARE * robot.reach).all()
 
 
 def test_grades_are_bands_of_distance_of_equal_size() -> None:
     robot = load_robot()
     targets = load_targets(robot, per_grade=PER_GRADE)
-    home = ArmGeometry(robot).flange(torch.tensor(HOME))
+    home = ArmGeometry(robot).position(torch.tensor(HOME))
     share = ((targets.positions - home).norm(dim=-1) / robot.reach).view(3, PER_GRADE)
     assert (share[0] < EASY_BELOW).all()
     assert ((share[1] >= EASY_BELOW) & (share[1] < MEDIUM_BELOW)).all()

@@ -36,4 +36,4 @@ def test_help_says_what_is_special_about_a_shared_setting() -> None:
     sac = descriptions_of(class_of("agent", "sac"))
     assert sac["atoms"].endswith(", at least 2; used only if `critic` is `categorical`")
     fanuc = descriptions_of(class_of("env", "fanuc"))
-    assert fanuc["max_episode_steps"].endswith("; a step is 1/60 s")
+    assert fanuc["max_episode_steps"].endswith("; a step lasts 1 / `control_rate`")

@@ -1,0 +1,75 @@
+"""Whether an arm can reach a position: inverse kinematics from known postures nearby."""
+
+import torch
+from torch import Tensor
+
+from envs.fanuc.geometry import ArmGeometry
+from envs.fanuc.robot import Robot
+from envs.fanuc.targets import MIN_CLEARANCE
+
+TOLERANCE = 1e-3  # m, between tool and position
+NEIGHBOURS = 8
+ITERATIONS = 20
+DAMPING = 0.05**2  # m^2 per rad^2
+
+
+class Reach:
+    """Finds collision-free postures within the joint limits whose tool is at given positions.
+
+    The search is that of damped least squares (Nakamura and Hanafusa, "Inverse kinematic solutions
+    with singularity robustness", 1986), from the eight known postures nearest to the position.
+
+    Args:
+        robot: description of the arm.
+        postures: known postures without collision `[K, N]`, rad.
+        device: device of the positions.
+    """
+
+    def __init__(self, robot: Robot, postures: Tensor, device: torch.device | str = "cpu") -> None:
+        self._geometry = ArmGeometry(robot, device)
+        self._lower, self._upper = (
+            torch.tensor(x, dtype=torch.float32, device=device) for x in (robot.lower, robot.upper)
+        )
+        self._postures = postures.to(device)
+        self._positions = self._geometry.position(self._postures)
+
+    def is_reachable(self, position: Tensor) -> Tensor:
+        """Return whether a posture is found that is within 1 mm of each position.
+
+        Args:
+            position: positions of the tool in the base frame `[*B, 3]`, metres.
+
+        Returns:
+            Flags `[*B]`, bool. A position at the very edge of the work space can be missed.
+        """
+        return self.solve(position)[1]
+
+    def solve(self, position: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the best postures found.
+
+        Args:
+            position: positions of the tool in the base frame `[*B, 3]`, metres.
+
+        Returns:
+            Joint angles `[*B, N]`, rad, and whether each is within 1 mm of its position and free of
+            collisions, bool `[*B]`.
+        """
+        goal = position.reshape(-1, 3).to(self._positions)
+        count = min(NEIGHBOURS, len(self._postures))
+        nearest = torch.cdist(goal, self._positions).topk(count, largest=False).indices
+        joints = self._postures[nearest].flatten(0, 1)
+        goals = goal.repeat_interleave(count, 0)
+        eye = DAMPING * torch.eye(3, device=goal.device)
+        for _ in range(ITERATIONS):
+            error = goals - self._geometry.position(joints)
+            jacobian = self._geometry.jacobian(joints)
+            pull = torch.linalg.solve(jacobian @ jacobian.mT + eye, error.unsqueeze(-1))
+            joints = (joints + (jacobian.mT @ pull).squeeze(-1)).clamp(self._lower, self._upper)
+            eye = eye / 2  # convergence is slow until the damping is gone
+        gap = (goals - self._geometry.position(joints)).norm(dim=1)
+        fits = (gap <= TOLERANCE) & (self._geometry.clearance(joints) > MIN_CLEARANCE)
+        choice = gap.where(fits, torch.inf).view(-1, count).argmin(1, keepdim=True)
+        joints = joints.view(len(goal), count, -1)
+        best = joints.take_along_dim(choice.unsqueeze(-1), 1).squeeze(1)
+        reached = fits.view(-1, count).any(1)
+        return best.view(*position.shape[:-1], -1), reached.view(position.shape[:-1])
