@@ -100,11 +100,17 @@ def refuse_in_capture(operation: str) -> None:
 
 @contextmanager
 def capture(graph: Graph, stream: Stream | None = None) -> Iterator[None]:
-    """Record all operations within the block, such as `torch.cuda.graph`."""
+    """Record all operations within the block, such as `torch.cuda.graph`.
+
+    Raises:
+        RuntimeError: the block has raised an error, which is the context of this one.
+    """
     random_state = HARDWARE.random_state
     _captures.append(graph)
     try:
         yield
+    except Exception:
+        raise RuntimeError("operation failed due to a previous error during capture")  # noqa: B904
     finally:
         _captures.remove(graph)
         graph.undo()

@@ -91,7 +91,9 @@ class CapturedFunction(Generic[Result]):
             with self._module.graph(graph, stream=self._stream):
                 self._result = self._function(own)  # its tensors have no values before a replay
         except RuntimeError as error:
-            reason = str(error).strip().partition("\n")[0]
+            # An error of the function makes the end of the capture fail as well.
+            cause = error.__context__ or error
+            reason = str(cause).strip().partition("\n")[0]
             raise ConfigurationError(
                 f"graphs=on: {self._name} cannot be captured ({reason}); use graphs=off"
             ) from error

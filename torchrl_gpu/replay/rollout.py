@@ -6,6 +6,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Composite
 
+from torchrl_gpu.devices.memory import check_memory
+
 # Keys of a transition besides observations; `active` is optional.
 _KEPT = ("action", "active")
 _KEPT_AFTER = ("reward", "terminated", "truncated", "done")
@@ -20,14 +22,31 @@ class RolloutBuffer:
         length: number of steps T per environment, at least 1.
         observation_spec: spec of the agent's observations; other observations are not stored.
         device: device of the stored steps, usually the agent's.
+
+    Raises:
+        ConfigurationError: the memory is insufficient.
     """
 
     def __init__(self, length: int, observation_spec: Composite, device: torch.device) -> None:
+        check_memory(
+            lambda steps: self.bytes_needed(steps, observation_spec),
+            length,
+            device,
+            setting="agent.rollout_length",
+            purpose="the rollout",
+            announce=False,
+        )
         self.length = length
         self.device = device
         self._observed = list(observation_spec.keys(include_nested=True, leaves_only=True))
         self._steps: TensorDict | None = None
         self._next = 0
+
+    @staticmethod
+    def bytes_needed(length: int, observation_spec: Composite) -> int:
+        """Return the size of the observations of `length` steps, before and after each step."""
+        leaves = observation_spec.values(include_nested=True, leaves_only=True)
+        return 2 * length * sum(leaf.shape.numel() * leaf.dtype.itemsize for leaf in leaves)
 
     @property
     def is_full(self) -> bool:

@@ -4,6 +4,8 @@ from tensordict import TensorDict
 from torchrl.data import Composite, Unbounded
 
 from tests.stand_in import count_host_reads
+from torchrl_gpu.devices.memory import limited_memory
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.rollout import RolloutBuffer
 
 pytestmark = pytest.mark.directml
@@ -97,3 +99,11 @@ def test_extending_needs_no_host_reads(accelerator: torch.device) -> None:
     with count_host_reads() as counter:
         buffer.extend(transition)
     assert counter.host_reads == counter.copies == 0, counter.report()
+
+
+def test_a_rollout_beyond_the_memory_is_refused_before_the_first_step() -> None:
+    pixels = Composite(pixels=Unbounded((8, 3, 84, 84), dtype=torch.uint8), shape=(8,))
+    assert RolloutBuffer.bytes_needed(5, pixels) == 2 * 5 * 8 * 3 * 84 * 84
+    with limited_memory(CPU, 2**30), pytest.raises(ConfigurationError) as error:
+        RolloutBuffer(10_000, pixels, CPU)
+    assert str(error.value).startswith("agent.rollout_length=10000: the rollout needs 3.15 GiB")
