@@ -21,6 +21,8 @@ from torchrl_gpu.errors import ConfigurationError
 
 Augmentation = Callable[[TensorDictBase], TensorDictBase]
 
+_OF_PIXELS = ("convolutions", "channels", "pixel_features", "random_shift")
+
 
 class Encoder(nn.Module, ABC):
     """Turns the observations of a batch into features.
@@ -93,7 +95,7 @@ class ObservationEncoderFactory(EncoderFactory):
             usually 4 for images of 84 x 84.
 
     Raises:
-        ConfigurationError: a setting is out of range.
+        ConfigurationError: a setting is out of range, or one for pixels is given without pixels.
     """
 
     vector_features: Annotated[int, Field(ge=1)] | None = None
@@ -115,6 +117,14 @@ class ObservationEncoderFactory(EncoderFactory):
         leaves = dict(observation_spec.items(include_nested=True, leaves_only=True))
         if not leaves:
             raise ConfigurationError("observation_spec: an agent needs at least one observation")
+        if not any(_is_pixels(leaf) for leaf in leaves.values()):
+            for name in _OF_PIXELS:
+                if getattr(self, name) != getattr(ObservationEncoderFactory, name):
+                    raise ConfigurationError(
+                        f"agent.encoder.{name}={getattr(self, name)}: the agent observes no "
+                        "pixels; leave it out, or choose an environment or observation_keys with "
+                        "pixels"
+                    )
         masks = {mask_of(key) for key in leaves}
         return JoinedEncoder({key: self._part(key, leaves) for key in leaves if key not in masks})
 

@@ -150,3 +150,17 @@ def test_channels_and_features_of_pixels_are_settings(style: str) -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         build(PIXELS, **settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("convolutions", "nature"),
+        ("channels", [4, 4]),
+        ("pixel_features", 8),
+        ("random_shift", 4),
+    ],
+)
+def test_settings_of_pixels_are_refused_without_pixels(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"agent\.encoder\.{name}=.* no pixels"):
+        build({"observation": Unbounded((ENVS, 3))}, **{name: value})
