@@ -39,9 +39,8 @@ class BulletArms(Arms):
         self._pool = pool
         encoder = ArmEncoder(robot)
         self._encode = lambda *tensors: encoder(*(tensor.numpy() for tensor in tensors))
-        self._shared = pool.exchange
         self._begun: Tensor | None = None  # the actions of the step in flight
-        self.target = torch.from_numpy(self._shared.target.copy())
+        self.target = torch.from_numpy(self._pool.exchange.target.copy())
         self.steps = torch.zeros(len(self.target), 1, dtype=torch.int64)
         self.held = torch.zeros_like(self.steps)
         self._all = torch.ones(len(self.target), dtype=torch.bool)
@@ -49,9 +48,10 @@ class BulletArms(Arms):
 
     def _copy(self) -> None:
         """Copy the results of a step from shared memory."""
-        self.state = torch.from_numpy(self._shared.state.copy())
-        self.observation = torch.from_numpy(self._shared.observation.copy())
-        self.distance = torch.from_numpy(self._shared.distance.copy())
+        shared = self._pool.exchange
+        self.state = torch.from_numpy(shared.state.copy())
+        self.observation = torch.from_numpy(shared.observation.copy())
+        self.distance = torch.from_numpy(shared.distance.copy())
 
     def begin_step(self, action: Tensor) -> None:
         """Let the workers begin a step while the program computes: see `Arms.begin_step`."""
@@ -62,7 +62,7 @@ class BulletArms(Arms):
         """Let the workers begin a step; an unfinished one is undone."""
         if self._pool.recover():
             self._write(self._all)
-        self._shared.action[:] = action.numpy()
+        self._pool.exchange.action[:] = action.numpy()
         self._pool.begin_step()
         self._begun = action
 
@@ -80,9 +80,10 @@ class BulletArms(Arms):
         time_is_up = steps >= max_steps
         lost = self._pool.finish_step()
         for arms in lost:
-            self._shared.state[arms] = self.state[arms]
-            self._shared.observation[arms] = self.observation[arms]
-            self._shared.distance[arms] = self.distance[arms]
+            shared = self._pool.exchange
+            shared.state[arms] = self.state[arms]
+            shared.observation[arms] = self.observation[arms]
+            shared.distance[arms] = self.distance[arms]
         self._copy()
         self.steps = torch.from_numpy(steps)
         unrest = self._hold().numpy()
@@ -98,10 +99,10 @@ class BulletArms(Arms):
         A step in flight began from another state: the next one will undo it.
         """
         self._begun = None
-        arms = mask.numpy()
-        self._shared.state[arms] = self.state.numpy()[arms]
-        self._shared.target[arms] = self.target.numpy()[arms]
-        self._shared.rewritten[arms] = 1
+        arms, shared = mask.numpy(), self._pool.exchange
+        shared.state[arms] = self.state.numpy()[arms]
+        shared.target[arms] = self.target.numpy()[arms]
+        shared.rewritten[arms] = 1
 
     def _show_targets(self, mask: Tensor) -> None:
         self._write(mask)

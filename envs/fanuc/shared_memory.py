@@ -62,6 +62,11 @@ class Exchange:
         return cls(Path(name), robot, num_arms)
 
     def remove(self) -> None:
-        """Remove the file; mapped arrays remain usable."""
-        with contextlib.suppress(OSError):  # Windows refuses while another process maps the file
+        """Give the arrays up and remove the file; may be called again.
+
+        Windows refuses to remove a file while a process maps it: the last one to give up its
+        arrays succeeds.
+        """
+        self.__dict__ = {"path": self.path}
+        with contextlib.suppress(OSError):
             self.path.unlink()

@@ -110,9 +110,6 @@ class WorkerPool:
         window: whether the first worker opens a window if possible.
         control_rate: number of steps per second, Hz.
 
-    Attributes:
-        exchange: arrays in memory shared with the workers.
-
     Raises:
         ConfigurationError: PyBullet cannot load the arm.
     """
@@ -127,16 +124,16 @@ class WorkerPool:
         control_rate: float = CONTROL_RATE,
     ) -> None:
         num_workers = num_workers or default_num_workers(num_arms)
-        self.exchange = Exchange.create(robot, num_arms)
+        self._exchange = Exchange.create(robot, num_arms)
         self._workers: list[_Worker] = []
-        self._finalizer = weakref.finalize(self, _end, self._workers, self.exchange)
+        self._finalizer = weakref.finalize(self, _end, self._workers, self._exchange)
         sizes = group_sizes(num_arms)
         remaining, first_arm = iter(sizes), 0
         # As many workers as cores are pinned to one core each; the system schedules fewer workers.
         cores = usable_cores()
         for index, num_groups in enumerate(_spread(len(sizes), min(num_workers, len(sizes)))):
             assignment = Assignment(
-                exchange=str(self.exchange.path),
+                exchange=str(self._exchange.path),
                 num_arms=num_arms,
                 first_arm=first_arm,
                 group_sizes=list(islice(remaining, num_groups)),
@@ -166,6 +163,17 @@ class WorkerPool:
                 )
 
     @property
+    def exchange(self) -> Exchange:
+        """Arrays in memory shared with the workers.
+
+        Raises:
+            RuntimeError: the pool is closed.
+        """
+        if not self._finalizer.alive:
+            raise RuntimeError("the environment is closed")
+        return self._exchange
+
+    @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
         return [worker.process.pid for worker in self._workers]
@@ -181,13 +189,7 @@ class WorkerPool:
                 worker.give_way()
 
     def begin_step(self) -> None:
-        """Let the workers step their arms by `exchange.action`, and return at once.
-
-        Raises:
-            RuntimeError: the pool is closed.
-        """
-        if not self._finalizer.alive:
-            raise RuntimeError("the environment is closed")
+        """Let the workers step their arms by `exchange.action`, and return at once."""
         for worker in self._workers:
             worker.send_step()
 

@@ -96,6 +96,7 @@ def main(assignment: Assignment) -> None:
                 time.sleep(max(0.0, 1 / rate - (time.perf_counter() - began)))
             os.write(output, SIGNAL)
     simulation.close()
+    del state, action, target, rewritten, observation, distance
     exchange.remove()  # the parent cannot remove the file if it was killed
 
 

@@ -134,6 +134,8 @@ def test_close_leaves_no_process_and_no_file(make_env: MakeEnv) -> None:
     env.close()
     env.close()
     assert not file.exists()
+    maps = [Path(entry.path).name for entry in psutil.Process().memory_maps()]
+    assert file.name not in maps, "Windows keeps a file that is still mapped"
     assert not any(psutil.pid_exists(pid) for pid in pids)
     with pytest.raises(RuntimeError, match="closed"):
         env.rollout(1)
