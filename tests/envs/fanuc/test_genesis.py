@@ -139,6 +139,17 @@ def test_arms_driven_into_the_floor_stay_above_it(genesis: FanucEnv) -> None:
     genesis.reset()
 
 
+def test_a_non_finite_action_moves_nothing(genesis: FanucEnv) -> None:
+    root, action = genesis.reset(), torch.zeros(8, 6)
+    before = genesis.joint_positions
+    action[1] = torch.nan
+    genesis.step(root.set("action", action))
+    torch.testing.assert_close(genesis.joint_positions, before, atol=1e-3, rtol=0)
+    genesis.reset()
+    genesis.step(root.set("action", torch.full((8, 6), 0.1)))
+    assert (genesis.joint_velocities[1] > 0.1).all()
+
+
 def test_partial_reset_leaves_other_arms_unchanged(genesis: FanucEnv) -> None:
     actions = _actions(24)
     trajectory(genesis, actions[:12], genesis.reset())
