@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -24,12 +25,28 @@ def networks_state(networks: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach() for name, tensor in state.items() if name == kept[name]}
 
 
+def nonfinite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the tensors that hold NaN or infinity; reads each of them."""
+    return [
+        name
+        for name, tensor in tensors.items()
+        if tensor.is_floating_point()
+        and tensor.numel()
+        and not torch.stack(tensor.aminmax()).isfinite().all()
+    ]
+
+
 def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load a state that `networks_state` or `state_dict()` returned.
 
     Raises:
-        ConfigurationError: the state belongs to different networks.
+        ConfigurationError: the state belongs to different networks, or holds NaN or infinity.
     """
+    if names := nonfinite(state):
+        raise ConfigurationError(
+            f"the saved networks hold NaN or infinity, in {len(names)} of {len(state)} tensors: "
+            f"{names[0]} is the first"
+        )
     kept = _kept_names(networks.state_dict(keep_vars=True))
     shared = {name: state[first] for name, first in kept.items() if first in state}
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -107,7 +108,7 @@ def evaluate(
         execution: executes the policy steps.
 
     Raises:
-        ConfigurationError: no episode ends within 100,000 steps.
+        ConfigurationError: no episode ends within 100,000 steps, or a reward is NaN or infinite.
     """
     env = as_environment(env)
     env.set_seed(seed)
@@ -138,7 +139,13 @@ def evaluate(
                 )
     finally:
         policy.train(was_training)
-    return Evaluation.of(episodes, read(statistics.take()))
+    result = Evaluation.of(episodes, read(statistics.take()))
+    if not math.isfinite(result.mean_return):
+        raise ConfigurationError(
+            "env: a reward in an evaluation was NaN or infinite; look for the cause in the "
+            "environment, or in an action of the policy that is not finite"
+        )
+    return result
 
 
 class Evaluator:

@@ -1,8 +1,9 @@
 """The training loop: collect transitions, update the agent, log, evaluate, save checkpoints."""
 
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import RandomPolicy
 
 from agents.base import Agent
+from agents.modules.training_state import networks_state, nonfinite
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
@@ -37,6 +39,7 @@ from trainers.runs.policy_files import (
     load_checkpoint,
 )
 from trainers.training.experience import experience_of
+from trainers.training.nonfinite import cause_of_nonfinite
 from trainers.training.progress import ProgressDisplay
 
 logger = logging.getLogger(__name__)
@@ -254,7 +257,13 @@ class TorchRLTrainer(CheckedFields):
         )
 
     def save(self) -> Path:
-        """Write a checkpoint with the complete state of training, and return its path."""
+        """Write a checkpoint with the complete state of training, and return its path.
+
+        Raises:
+            ConfigurationError: a parameter is NaN or infinite, and nothing is written; or the file
+                cannot be written.
+        """
+        self._refuse_nonfinite(nonfinite(networks_state(self.agent)))
         path = self.checkpoints.path(self.frames)
         if self.processes.is_writer:
             evaluation = self.evaluations.get(self.frames)
@@ -370,6 +379,11 @@ class TorchRLTrainer(CheckedFields):
                 ),
                 **(self.profiler.shares() if self.profiler else {}),
             }
+            self._refuse_nonfinite(
+                name
+                for name, value in metrics.items()
+                if name.startswith(("loss/", "episode/return")) and not math.isfinite(value)
+            )
             self._logged_at, self._logged_frames = now, self.frames
             self.metric_logger.log(self.frames, metrics)
             display.update(
@@ -377,6 +391,19 @@ class TorchRLTrainer(CheckedFields):
                 success=metrics.get("episode/success"),
                 mean_return=metrics.get("episode/return"),
             )
+
+    def _refuse_nonfinite(self, names: Iterable[str]) -> None:
+        """Stop where a metric or a parameter, by name, is NaN or infinite.
+
+        Raises:
+            ConfigurationError: there is such a name.
+        """
+        if name := next(iter(names), None):
+            after = f"after {self.frames:,} frames and {self.updates:,} updates"
+            cause = cause_of_nonfinite(self.experience.held())
+            kept = self.checkpoints.paths()
+            last = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint"
+            raise ConfigurationError(f"agent: {name} is NaN or infinite {after}; {cause}; {last}")
 
     def _evaluate(self, display: ProgressDisplay) -> None:
         if self.evaluation_env is None:

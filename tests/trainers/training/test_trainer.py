@@ -1,15 +1,18 @@
 import csv
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from torchrl.collectors import Collector
 from torchrl.envs import RewardScaling, TransformedEnv
 
-from agents import SAC
+from agents import PPO, SAC
+from agents.base import Agent
+from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.specs import observation_spec
@@ -17,6 +20,7 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.precision import PrecisionName, precisions_of
 from torchrl_gpu.replay.buffer import ReplayBuffer
+from trainers.evaluation.evaluation import evaluate
 from trainers.training.trainer import TorchRLTrainer
 
 pytestmark = pytest.mark.directml
@@ -198,6 +202,73 @@ def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -
     other = Other(observation_spec(env), env.action_spec, CPU)
     with pytest.raises(ConfigurationError, match="contains the agent SAC, not Other"):
         TorchRLTrainer(env, other, tmp_path / "c", show_progress=False).load(latest)
+
+
+class FailingEnv(IdentityEnv):
+    """Environment with an entry that is not finite from its 40th step on."""
+
+    def __init__(self, entry: str, value: float, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.entry, self.value, self.count = entry, value, 0
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        self.count += 1
+        after = super()._step(tensordict)
+        if self.count >= 40:
+            after[self.entry][3] = self.value
+        return after
+
+
+@pytest.mark.parametrize("agent_class", [SAC, PPO])
+@pytest.mark.parametrize(("entry", "value"), [("reward", torch.nan), ("observation", torch.inf)])
+def test_an_environment_that_returns_no_numbers_ends_the_training_in_one_line(
+    agent_class: type[Agent], entry: str, value: float, tmp_path: Path
+) -> None:
+    env = FailingEnv(entry, value)
+    agent = build_for(env, agent_class, rollout_length=8)
+    trainer = TorchRLTrainer(
+        env,
+        agent,
+        tmp_path,
+        total_frames=3200,
+        random_frames=160,
+        log_interval=160,
+        checkpoint_interval=160,
+        show_progress=False,
+    )
+    with pytest.raises(ConfigurationError) as error:
+        trainer.train()
+    trainer.close()
+    line = str(error.value)
+    assert re.match(r"agent: \S+ is NaN or infinite after \S+ frames and \S+ updates; ", line)
+    assert f"{entry} (rows: " in line
+    newest = trainer.checkpoints.paths()[-1]
+    assert line.endswith(f"the last good checkpoint is {newest}")
+    networks = load_state(newest)["agent"]["networks"]
+    assert all(tensor.isfinite().all() for tensor in networks.values())
+    assert "nan" not in (tmp_path / "metrics.csv").read_text()
+
+
+def test_parameters_that_are_no_numbers_are_neither_saved_nor_loaded(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    good = trainer.save()
+    state = load_state(good)
+    with torch.no_grad():
+        next(trainer.agent.policy.parameters()).fill_(torch.nan)
+    trainer.frames = 500
+    with pytest.raises(ConfigurationError, match=rf"NaN or infinite .* finite: .* is {good}$"):
+        trainer.save()
+    assert trainer.checkpoints.paths() == [good]
+    name = next(name for name in state["agent"]["networks"] if name.endswith("weight"))
+    state["agent"]["networks"][name].fill_(torch.inf)
+    with pytest.raises(ConfigurationError, match=f"hold NaN or infinity, in 1 of .* {name}"):
+        trainer.load(good, state)
+
+
+def test_an_evaluation_with_rewards_that_are_no_numbers_reports_none(tmp_path: Path) -> None:
+    env = FailingEnv("reward", torch.nan)
+    with pytest.raises(ConfigurationError, match=r"^env: a reward in an evaluation was NaN"):
+        evaluate(env, make_agent(env).policy, CPU, episodes=200)
 
 
 def test_trainer_accepts_an_environment_with_torchrl_transforms(tmp_path: Path) -> None:
