@@ -1,7 +1,9 @@
 """The camera at the wrist, and the ways in which Genesis can draw it for many environments."""
 
 import importlib.util
-from typing import Annotated, Any, Literal
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import torch
@@ -31,7 +33,8 @@ SPACING = 20.0
 _NEAR, _FAR = 0.01, 5.0
 
 _OVERVIEW_SIZE = (640, 480)
-_OVERVIEW = {"pos": (1.3, -0.9, 0.8), "lookat": (0.4, 0.0, 0.2), "fov": 40}
+_OVERVIEW_FOV = 40
+_OVERVIEW_PLACE: Final = ((1.3, -0.9, 0.8), (0.4, 0.0, 0.2), (0.0, 0.0, 1.0))  # eye, target, up
 
 
 class WristCamera(CheckedFields):
@@ -125,56 +128,89 @@ class Cameras:
             res=(wrist.size, wrist.size), fov=wrist.fov, near=_NEAR, far=_FAR
         )
         self._overview = (
-            scene.add_camera(res=_OVERVIEW_SIZE, near=_NEAR, far=_FAR, **_OVERVIEW)
+            # Madrona draws all its cameras in one size; the rasterizer draws those for debugging.
+            scene.add_camera(
+                res=_OVERVIEW_SIZE, fov=_OVERVIEW_FOV, near=_NEAR, far=_FAR, debug=True
+            )
             if overview
             else None
         )
+        place = (np.array(vector) for vector in _OVERVIEW_PLACE)
+        self._overview_pose = gs.utils.geom.pos_lookat_up_to_T(*place)
 
-    def wrist_images(self, position: Tensor, rotation: Tensor, shift: Tensor) -> Tensor:
-        """Return the images of the wrist cameras `[N, 3, H, W]`, uint8.
+    def wrist_images(
+        self,
+        position: Tensor,
+        rotation: Tensor,
+        shift: Tensor,
+        chosen: Collection[int] | None = None,
+    ) -> Tensor:
+        """Return images of the wrist cameras `[K, 3, H, W]`, uint8, of the scene as it is now.
 
         Args:
             position: positions of the hand `[N, 3]`, m.
             rotation: orientations of the hand, unit quaternions w, x, y, z `[N, 4]`.
             shift: shift of each camera in the frame of its hand `[N, 3]`, m.
+            chosen: indices of the K environments to draw, in ascending order; None for all.
         """
-        # Converted on the host: Apple GPUs have no float64.
-        hand = self._pose(position.cpu().double().numpy(), rotation.cpu().double().numpy())
+        # Genesis places cameras on the host, and Apple GPUs have no float64: one copy.
+        hand = torch.cat([position, rotation, shift], dim=-1).cpu().double().numpy()
         mounting = np.repeat(self._mounting[None], len(hand), axis=0)
-        mounting[:, :3, 3] += shift.cpu().double().numpy()
-        poses = hand @ mounting
-        if self._way == "sequential":
-            images = self._one_after_another(self._wrist, poses)
-        else:
-            images = self._at_once(self._wrist, poses)
-        return images.permute(0, 3, 1, 2).contiguous()
+        mounting[:, :3, 3] += hand[:, 7:]
+        poses = self._pose(hand[:, :3], hand[:, 3:7]) @ mounting
+        return self._draw(self._wrist, poses, chosen).permute(0, 3, 1, 2).contiguous()
 
     def overview_image(self, index: int) -> Tensor:
         """Return the image `[480, 640, 3]`, uint8, of the scene of one environment."""
         assert self._overview is not None
-        poses = np.asarray(self._overview.get_transform()).reshape(-1, 4, 4)[:1]
-        poses = np.repeat(poses, self._scene.n_envs, axis=0)
+        poses = np.repeat(self._overview_pose[None], self._scene.n_envs, axis=0)
+        return self._draw(self._overview, poses, [index])[0]
+
+    def _draw(self, camera: Any, poses: Any, chosen: Collection[int] | None) -> Tensor:
+        """Draw the scene of the chosen environments by a camera with the poses `[N, 4, 4]`."""
         if self._way == "sequential":
-            return self._one_after_another(self._overview, poses[: index + 1])[index]
-        return self._at_once(self._overview, poses)[index]
-
-    def _at_once(self, camera: Any, poses: Any) -> Tensor:
+            everyone = range(len(poses)) if chosen is None else chosen
+            # Genesis binds the camera to the first environment.
+            offsets = self._scene.envs_offset - self._scene.envs_offset[0]
+            poses[:, :3, 3] += np.asarray(offsets)
+            images: list[Tensor] = []
+            for number in everyone:
+                camera.set_pose(transform=poses[number])
+                images.append(_image(camera, is_first=not images))
+            return torch.stack(images)
         camera.set_pose(transform=poses)
-        images = _image(camera)
-        return images.reshape(-1, *images.shape[-3:])  # of one environment without its dimension
-
-    def _one_after_another(self, camera: Any, poses: Any) -> Tensor:
-        # Genesis binds the camera to the first environment.
-        offsets = self._scene.envs_offset - self._scene.envs_offset[0]
-        images = []
-        for pose, offset in zip(poses, offsets, strict=False):
-            pose[:3, 3] += np.asarray(offset)
-            camera.set_pose(transform=pose)
-            images.append(_image(camera))
-        return torch.stack(images)
+        if self._way == "madrona" and camera is self._wrist:
+            drawn = _image(camera)
+            return drawn if chosen is None else drawn[list(chosen)]
+        with _only(self._scene, camera, chosen):
+            drawn = _image(camera)
+        return drawn.reshape(-1, *drawn.shape[-3:])  # of one environment without its dimension
 
 
-def _image(camera: Any) -> Tensor:
-    image = camera.render(rgb=True)[0]
+@contextmanager
+def _only(scene: Any, camera: Any, chosen: Collection[int] | None) -> Iterator[None]:
+    """Let the rasterizer draw the chosen environments alone; None for all.
+
+    Genesis has no argument for it: its renderer skips an environment whose pass returns nothing.
+    """
+    if chosen is None or scene.n_envs == 1:
+        yield
+        return
+    target = scene.visualizer.rasterizer._camera_targets[camera.uid]
+    draw = target._forward_pass
+
+    def draw_chosen(*args: Any, env_idx: int, **options: Any) -> Any:
+        return draw(*args, env_idx=env_idx, **options) if env_idx in chosen else None
+
+    target._forward_pass = draw_chosen
+    try:
+        yield
+    finally:
+        del target._forward_pass
+
+
+def _image(camera: Any, *, is_first: bool = True) -> Tensor:
+    # Genesis would draw the bodies where they were at its last step, before a reset moved them.
+    image = camera.render(rgb=True, force_render=is_first)[0]
     # The rasterizer returns views with negative strides, Madrona tensors on the GPU.
     return image if isinstance(image, Tensor) else torch.from_numpy(np.ascontiguousarray(image))

@@ -21,6 +21,7 @@ from envs.lift_cube.starts import Starts, draw_sizes, uniform
 from envs.lift_cube.task import TERMS, Task, judge, measure
 from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
@@ -30,7 +31,7 @@ STEP_LENGTH: Final = 0.02  # m, maximum move of the target of the grip point in 
 WRIST_CAMERA = WristCamera()
 _UNCHANGED = (1.0, 1.0)
 # Tensors that a saved state contains beside those of the simulation and the images.
-_SAVED: Final = ("target", "steps", "last_action", "was_lifted")
+_SAVED: Final = ("target", "steps", "last_action", "was_lifted", "term_sums")
 
 
 class LiftCubeEnv(Environment):
@@ -138,7 +139,7 @@ class LiftCubeEnv(Environment):
         self._images = None if wrist is None else WristImages(self.simulation, wrist, frame_stack)
         self._term_sums = torch.zeros(len(TERMS[task]), num_envs, device=self.device)
         self._term_count = 0
-        self._all = torch.arange(num_envs, device=self.device)
+        self._all = torch.ones(num_envs, dtype=torch.bool, device=self.device)
         self._restart(self._all)
         self._make_specs(num_envs)
 
@@ -190,44 +191,43 @@ class LiftCubeEnv(Environment):
         )
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
-        rows = after.get("done").nonzero()[:, 0]
-        if not len(rows):
+        done = after.get("done")[:, 0]
+        if not accelerator_of(self.device).reads_stall and not done.any():
             return after.exclude("reward")
-        self._restart(rows)
+        self._restart(done)
         return self.observe()
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
-        rows = self._all if mask is None else mask.nonzero()[:, 0]
-        if len(rows):
-            self._restart(rows)
+        self._restart(self._all if mask is None else mask[:, 0])
         return self.observe()
 
-    def _restart(self, rows: Tensor) -> None:
-        """Start a new episode in the environments with the given indices `[K]`."""
+    def _restart(self, chosen: Tensor) -> None:
+        """Start a new episode in the environments `chosen`, bool `[N]`."""
         curriculum = self.curriculum if self.mode == "train" else 0.0
-        self.simulation.place(rows, *self._starts.draw(rows, curriculum))
-        self._vary(rows)
+        self.simulation.place(chosen, *self._starts.draw(curriculum))
+        self._vary(chosen)
         self._scene = self.simulation.observe()
         if self._images is not None:
-            self._images.restart(rows)
-        self._target[rows] = self._scene.grip[rows]
-        self._steps[rows] = 0
-        self._last_action[rows] = 0.0
-        self._was_lifted[rows] = False
+            self._images.restart(chosen)
+        kept = ~chosen.unsqueeze(-1)
+        self._target = torch.where(kept, self._target, self._scene.grip)
+        self._last_action = self._last_action.where(kept, 0.0)
+        self._steps = self._steps * kept
+        self._was_lifted = self._was_lifted & ~chosen
 
-    def _vary(self, rows: Tensor) -> None:
+    def _vary(self, chosen: Tensor) -> None:
         """Draw friction and mass of the cube, and position and brightness of the camera."""
-        count, generator, limit = len(rows), self._generator, self.camera.shift
+        count, generator, limit = self.num_envs, self._generator, self.camera.shift
         # Drawn without images too: a seed gives the same episodes with images and without them.
         shift = uniform(generator, -limit, limit, count, 3)
         brightness = uniform(generator, *self.camera.brightness, count)
         if self._images is not None:
-            self._images.vary(rows, shift, brightness)
+            self._images.vary(chosen, shift, brightness)
         if self.friction != _UNCHANGED:
-            self.simulation.set_friction(rows, uniform(generator, *self.friction, count))
+            self.simulation.set_friction(chosen, uniform(generator, *self.friction, count))
         if self.mass != _UNCHANGED:
-            self.simulation.set_mass(rows, uniform(generator, *self.mass, count))
+            self.simulation.set_mass(chosen, uniform(generator, *self.mass, count))
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset does, for instance after loading a state.
@@ -324,6 +324,7 @@ class LiftCubeEnv(Environment):
             **{name: getattr(self, f"_{name}").clone() for name in _SAVED},
             "simulation": self.simulation.state_dict(),
             "images": {} if self._images is None else self._images.state_dict(),
+            "term_count": self._term_count,
             "generator": self._generator.get_state(),
         }
 
@@ -342,6 +343,7 @@ class LiftCubeEnv(Environment):
             setattr(self, f"_{name}", state_dict[name].to(self.device, copy=True))
         if self._images is not None:
             self._images.load_state_dict(state_dict["images"])
+        self._term_count = state_dict["term_count"]
         self._generator.set_state(state_dict["generator"])
 
     def close(self, *, raise_if_closed: bool = True) -> None:

@@ -30,35 +30,43 @@ class WristImages:
         self._frames = frames
         count, size, device = simulation.num_envs, camera.size, simulation.device
         self._shift = torch.zeros(count, 3, device=device)
-        self._brightness = torch.ones(count, 1, 1, 1, device=device)
+        self._brightness = torch.ones(count, device=device)
         self.stacks = torch.zeros(count, 3 * frames, size, size, dtype=torch.uint8, device=device)
 
-    def vary(self, rows: Tensor, shift: Tensor, brightness: Tensor) -> None:
+    def vary(self, chosen: Tensor, shift: Tensor, brightness: Tensor) -> None:
         """Set the positions of the cameras and the brightness for new episodes.
 
         Args:
-            rows: indices of the environments, int64 `[K]`.
-            shift: shift of each camera in the frame of its hand `[K, 3]`, m.
-            brightness: factor of the brightness `[K]`.
+            chosen: environments that begin an episode, bool `[N]`.
+            shift: shift of each camera in the frame of its hand `[N, 3]`, m.
+            brightness: factor of the brightness `[N]`.
         """
-        self._shift[rows] = shift
-        self._brightness[rows] = brightness.reshape(-1, 1, 1, 1)
-
-    def _newest(self) -> Tensor:
-        """Draw the current images `[N, 3, H, W]`, uint8."""
-        images = self._simulation.images(self._shift).to(self._simulation.device)
-        if self._camera.brightness == (1.0, 1.0):
-            return images
-        return (images * self._brightness).clamp(max=255).to(torch.uint8)
+        self._shift = torch.where(chosen.unsqueeze(-1), shift, self._shift)
+        self._brightness = torch.where(chosen, brightness, self._brightness)
 
     def advance(self) -> None:
         """Append the current images to all stacks, after a step."""
-        self.stacks = torch.cat([self.stacks[:, 3:], self._newest()], dim=1)
+        images = self._with_brightness(self._simulation.images(self._shift), self._brightness)
+        self.stacks = torch.cat([self.stacks[:, 3:], images], dim=1)
 
-    def restart(self, rows: Tensor) -> None:
-        """Fill the stacks of new episodes, in the environments `rows`, with their first image."""
-        first = self._newest()[rows].repeat(1, self._frames, 1, 1)
-        self.stacks = self.stacks.index_copy(0, rows, first)
+    def restart(self, chosen: Tensor) -> None:
+        """Fill the stacks of new episodes with their first image; only these are drawn.
+
+        Args:
+            chosen: environments that begin an episode, bool `[N]`; the host, which draws, reads it.
+        """
+        rows = chosen.nonzero()[:, 0]
+        if not len(rows):
+            return
+        images = self._simulation.images(self._shift, rows.tolist())
+        first = self._with_brightness(images, self._brightness[rows])
+        self.stacks = self.stacks.index_copy(0, rows, first.repeat(1, self._frames, 1, 1))
+
+    def _with_brightness(self, images: Tensor, brightness: Tensor) -> Tensor:
+        images = images.to(self._simulation.device)
+        if self._camera.brightness == (1.0, 1.0):
+            return images
+        return (images * brightness.view(-1, 1, 1, 1)).clamp(max=255).to(torch.uint8)
 
     def state_dict(self) -> dict[str, Any]:
         """Return camera positions, brightness and stacks as tensors."""

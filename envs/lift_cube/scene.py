@@ -140,10 +140,9 @@ class SceneReader:
     def _touches(self) -> Tensor:
         contacts, data = self._contacts, self._contacts.contact_data
         counts = self._field(contacts.n_contacts)
-        max_count = int(counts.max())
         # The first contacts in this order are valid.
-        order = self._field(contacts.contact_sort_idx)[:, :max_count]
+        order = self._field(contacts.contact_sort_idx)
         links = torch.add(self._field(data.link_b), self._field(data.link_a), alpha=self._num_links)
-        valid = self._slots[:max_count] < counts.unsqueeze(-1)
+        valid = self._slots < counts.unsqueeze(-1)
         pairs = links.gather(1, order.long()).masked_fill_(~valid, -1)
         return (pairs.unsqueeze(-1) == self._pairs).any(1).view(-1, 2, 2).any(1)

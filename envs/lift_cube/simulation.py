@@ -1,7 +1,7 @@
 """The simulated scene: arm, cube and floor in Genesis, one copy for each environment."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 CUBE_SIZE: Final = 0.03  # m
 CUBE_MASS: Final = 0.03  # kg
 FRICTION: Final = 0.5
+# Genesis takes the larger friction of two touching bodies: arm and floor leave it to the cube.
+_LEAST_FRICTION: Final = 0.01
 STEP_SECONDS: Final = 0.02
 PHYSICS_STEPS: Final = 2  # of the simulator in one step of the environment
 SUBSTEPS: Final = 2
@@ -105,7 +107,9 @@ class Simulation:
             vis_options=gs.options.VisOptions(split_envs=not spacing, shadow=False),
             **({"renderer": gs.renderers.BatchRenderer()} if way == "madrona" else {}),
         )
-        self.scene.add_entity(gs.morphs.Plane())
+        self.scene.add_entity(
+            gs.morphs.Plane(), material=gs.materials.Rigid(friction=_LEAST_FRICTION)
+        )
         self.cube = self._add_cube(gs, cube_sizes)
         self.robot = self._add_arm(gs, "visual" if wrist is None else wrist.geometry)
         parts = find_parts(arm, self.robot)
@@ -117,6 +121,7 @@ class Simulation:
         joints = [joint.dofs_idx_local[0] for joint in parts.joints]
         fingers = [joint.dofs_idx_local[0] for joint in parts.fingers]
         self._actuators = as_slice(joints + fingers)
+        self._coordinates = as_slice([joint.qs_idx[0] for joint in (*parts.joints, *parts.fingers)])
         self.robot.set_dofs_kp(self._row(arm.stiffness), self._actuators)
         self.robot.set_dofs_kv(self._row(arm.damping), self._actuators)
         force = self._row(arm.max_force)
@@ -130,6 +135,12 @@ class Simulation:
         turns = [float(joint.type == gs.JOINT_TYPE.REVOLUTE) for joint in parts.joints]
         self._turns = self._row(turns).unsqueeze(-1)
         self._damping = damping_matrix(self.device)
+        solver = self.scene.rigid_solver
+        self._rest: Tensor = solver.get_qpos()
+        first = self.cube.q_start
+        self._cube_coordinates = slice(first, first + 7)
+        self._friction = torch.ones(num_envs, 1, device=self.device)
+        self._mass = torch.full((num_envs, 1), CUBE_MASS, device=self.device)
         self.opened, self.closed = (
             self._row([position] * 2) for position in (arm.open_position, arm.closed_position)
         )
@@ -162,7 +173,7 @@ class Simulation:
         # Without gravity compensation, the position controller would sag by centimetres.
         robot = self.scene.add_entity(
             morph,
-            material=gs.materials.Rigid(gravity_compensation=1.0, friction=1.0),
+            material=gs.materials.Rigid(gravity_compensation=1.0, friction=_LEAST_FRICTION),
             vis_mode=geometry,
         )
         for geom in robot.geoms:
@@ -207,45 +218,68 @@ class Simulation:
         for _ in range(PHYSICS_STEPS):
             self.scene.step(update_visualizer=False, refresh_visualizer=False)
 
-    def place(self, rows: Tensor, joints: Tensor, cube: Tensor, cube_yaw: Tensor) -> None:
-        """Put the arms, with open grippers, and the cubes of some environments at rest.
+    def place(self, chosen: Tensor, joints: Tensor, cube: Tensor, cube_yaw: Tensor) -> None:
+        """Put the arms, with open grippers, and the cubes of the chosen environments at rest.
 
         Args:
-            rows: indices of the environments, int64 `[K]`.
-            joints: angles of the joints `[K, J]`, rad.
-            cube: positions of the cube's centre `[K, 3]`, m.
-            cube_yaw: rotation of the cube about the vertical `[K]`, rad.
+            chosen: environments to change, bool `[N]`; the other rows of the arguments are ignored.
+            joints: angles of the joints `[N, J]`, rad.
+            cube: positions of the cube's centre `[N, 3]`, m.
+            cube_yaw: rotation of the cube about the vertical `[N]`, rad.
         """
-        whole = torch.cat([joints, self.opened.expand(len(rows), 2)], dim=-1)
-        self.robot.set_dofs_position(whole, self._actuators, rows)
-        self.robot.control_dofs_position(whole, self._actuators, rows)
         zero, half = torch.zeros_like(cube_yaw), cube_yaw / 2
-        self.cube.set_pos(cube, rows)
-        self.cube.set_quat(torch.stack([half.cos(), zero, zero, half.sin()], dim=-1), rows)
+        turn = torch.stack([half.cos(), zero, zero, half.sin()], dim=-1)
+        state = self._rest.clone()
+        fingers = self.opened.expand(self.num_envs, 2)
+        state[:, self._coordinates] = torch.cat([joints, fingers], dim=-1)
+        state[:, self._cube_coordinates] = torch.cat([cube, turn], dim=-1)
+        # With a mask, Genesis reads nothing back from the device.
+        solver = self.scene.rigid_solver
+        solver.set_dofs_velocity(None, envs_idx=chosen, skip_forward=True)
+        solver.set_qpos(state, envs_idx=chosen)
 
-    def set_friction(self, rows: Tensor, factor: Tensor) -> None:
-        """Set the friction of the cube in some environments, as multiples `[K]` of 0.5."""
-        self.cube.set_friction_ratio(factor.unsqueeze(-1), [0], rows)
+    def set_friction(self, chosen: Tensor, factor: Tensor) -> None:
+        """Set the friction of the cubes of the chosen environments.
 
-    def set_mass(self, rows: Tensor, factor: Tensor) -> None:
-        """Set the mass of the cube in some environments, as multiples `[K]` of 30 g.
+        Args:
+            chosen: environments to change, bool `[N]`.
+            factor: multiples of 0.5 `[N]`.
+        """
+        self._friction = torch.where(chosen.unsqueeze(-1), factor.unsqueeze(-1), self._friction)
+        self.cube.set_friction_ratio(self._friction, [0])
+
+    def set_mass(self, chosen: Tensor, factor: Tensor) -> None:
+        """Set the masses of the cubes of the chosen environments.
 
         The simulation must be built with `own_mass`.
+
+        Args:
+            chosen: environments to change, bool `[N]`.
+            factor: multiples of 30 g `[N]`.
         """
-        self.cube.set_mass(CUBE_MASS * factor, rows)
+        mass = CUBE_MASS * factor.unsqueeze(-1)
+        self._mass = torch.where(chosen.unsqueeze(-1), mass, self._mass)
+        self.scene.rigid_solver.set_links_mass(
+            self._mass, [self.cube.base_link_idx], scale_inertia=True
+        )
 
     def observe(self) -> Scene:
         """Return the current positions and speeds; the next step may overwrite them."""
         return self._reader.scene()
 
-    def images(self, shift: Tensor) -> Tensor:
-        """Return the images of the wrist cameras: see `Cameras.wrist_images`."""
+    def images(self, shift: Tensor, chosen: Collection[int] | None = None) -> Tensor:
+        """Return images of the wrist cameras: see `Cameras.wrist_images`."""
         assert self.cameras is not None
-        return self.cameras.wrist_images(self.hand.get_pos(), self.hand.get_quat(), shift)
+        return self.cameras.wrist_images(self.hand.get_pos(), self.hand.get_quat(), shift, chosen)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of the simulator as tensors."""
-        return {**scene_state(self.scene), "cube_size": self.cube_size.clone()}
+        return {
+            **scene_state(self.scene),
+            "cube_size": self.cube_size.clone(),
+            "friction": self._friction.clone(),
+            "mass": self._mass.clone(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state of `state_dict`, bit for bit.
@@ -259,6 +293,8 @@ class Simulation:
                 "the seed must be those of the run that saved it"
             )
         restore_scene(self.scene, state, self.device)
+        self._friction = state["friction"].to(self.device, copy=True)
+        self._mass = state["mass"].to(self.device, copy=True)
 
     def close(self) -> None:
         """Release the scene."""

@@ -65,18 +65,17 @@ class Starts:
         self._heights = simulation.cube_size / 2
         self._cubes, self._grasps = self._find_grasps(simulation)
 
-    def draw(self, rows: Tensor, curriculum: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the starts of episodes in some environments.
+    def draw(self, curriculum: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the start of an episode for each environment.
 
         Args:
-            rows: indices of the environments, int64 `[K]`.
             curriculum: share of the episodes that start with the open gripper around the cube.
 
         Returns:
-            Joint angles `[K, J]`, rad; positions of the cube's centre `[K, 3]`, m; and its rotation
-            about the vertical `[K]`, rad.
+            Joint angles `[N, J]`, rad; positions of the cube's centre `[N, 3]`, m; and its rotation
+            about the vertical `[N]`, rad.
         """
-        generator, noise, count = self._generator, self._joint_noise, len(rows)
+        generator, noise, count = self._generator, self._joint_noise, len(self._heights)
         joints = self._home + uniform(generator, -noise, noise, count, len(self._home))
         cube = self._draw_cubes(count)
         if curriculum > 0:
@@ -86,7 +85,7 @@ class Starts:
             eased = uniform(generator, 0.0, 1.0, count, 1) < curriculum
             cube = torch.where(eased, self._cubes[grasp], cube)
             joints = torch.where(eased, self._grasps[grasp], joints)
-        cube[:, 2] = self._heights[rows]  # the postures are those of a cube of 3 cm
+        cube[:, 2] = self._heights  # the postures are those of a cube of 3 cm
         return joints, cube, uniform(generator, -torch.pi / 4, torch.pi / 4, count)
 
     def _draw_cubes(self, count: int) -> Tensor:
@@ -97,7 +96,7 @@ class Starts:
     def _find_grasps(self, simulation: Simulation) -> tuple[Tensor, Tensor]:
         """Return positions of the cube `[K, 3]` and joint angles `[K, J]` to grasp it."""
         count, device = simulation.num_envs, simulation.device
-        rows = torch.arange(count, device=device)
+        everywhere = torch.ones(count, dtype=torch.bool, device=device)
         # The cube is out of the way of the hand.
         away = torch.tensor([0.0, 0.0, 1.0], device=device)
         no_yaw = torch.zeros(count, device=device)
@@ -106,7 +105,7 @@ class Starts:
             cube = self._draw_cubes(count)
             joints = self._home.expand(count, -1)
             for _ in range(_ITERATIONS):
-                simulation.place(rows, joints, cube + away, no_yaw)
+                simulation.place(everywhere, joints, cube + away, no_yaw)
                 joints = simulation.joints_towards(simulation.observe(), cube)
             cubes.append(cube)
             postures.append(joints)

@@ -1,3 +1,4 @@
+import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -72,6 +73,62 @@ def test_cube_is_in_sight_and_not_among_the_other_observations(
     env.simulation.cube.set_pos(env.cube + 0.05)
     assert torch.equal(env.observe()["observation"], before)
     assert width == before.shape[-1]
+
+
+def _drawn_anew(env: LiftCubeEnv) -> Tensor:
+    """Return images of the scene as it is, with nothing left of an earlier drawing."""
+    env.simulation.scene.visualizer.reset()
+    return env.simulation.images(torch.zeros(env.num_envs, 3))
+
+
+@pytest.mark.parametrize("renderer", ["batched", "sequential"])
+def test_the_first_image_of_an_episode_shows_its_start(
+    seen: Callable[..., LiftCubeEnv], renderer: str
+) -> None:
+    env = seen(2, renderer)
+    root = env.reset()
+    assert torch.equal(root["pixels"], _drawn_anew(env))
+    down = torch.tensor([0.0, 0.0, -0.5, 1.0]).expand(2, 4)
+    for _ in range(3):
+        _, root = env.step_and_maybe_reset(root.set("action", down))
+    before = root["pixels"].clone()
+    mask = torch.tensor([[False], [True]])
+    env.reset(TensorDict({"_reset": mask}, [2]))
+    again = env.observe()["pixels"]
+    assert torch.equal(again, _drawn_anew(env))
+    assert torch.equal(again[0], before[0])
+    assert not torch.equal(again[1], before[1])
+
+
+def test_an_automatic_reset_draws_the_new_episodes_alone(
+    seen: Callable[..., LiftCubeEnv], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = seen(2, "batched")
+    action = torch.tensor([0.0, 0.5, 0.5, 1.0]).expand(2, 4)
+    env.reset()
+    _, root = env.step_and_maybe_reset(env.observe().set("action", action))
+    env.reset(TensorDict({"_reset": torch.tensor([[True], [False]])}, [2]))
+    root = env.observe().set("action", action)
+    state = env.state_dict()
+    endless, kept = env.step_and_maybe_reset(root.clone())
+    env.load_state_dict(state)
+    monkeypatch.setattr(env, "max_episode_steps", 2)
+    drawn: list[int] = []
+    renderer = importlib.import_module("genesis.ext.pyrender.renderer").Renderer
+    draw = renderer._forward_pass
+
+    def count(*args: Any, **options: Any) -> Any:
+        drawn.append(options["env_idx"])
+        return draw(*args, **options)
+
+    monkeypatch.setattr(renderer, "_forward_pass", count)
+    step, root = env.step_and_maybe_reset(root)
+    assert drawn == [0, 1, 1]  # both after the step, and the new episode
+    assert step["next", "truncated"].flatten().tolist() == [False, True]
+    assert torch.equal(step["next", "pixels"], endless["next", "pixels"])
+    assert torch.equal(root["pixels"][0], kept["pixels"][0])
+    assert not torch.equal(root["pixels"][1], kept["pixels"][1])
+    assert torch.equal(root["pixels"], _drawn_anew(env))
 
 
 @pytest.mark.parametrize(

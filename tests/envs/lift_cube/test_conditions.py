@@ -68,6 +68,38 @@ def test_cubes_of_different_sizes_are_lifted(varied: LiftCubeEnv) -> None:
     varied.curriculum = 0.0
 
 
+def test_a_cube_slips_from_the_gripper_below_some_friction(varied: LiftCubeEnv) -> None:
+    varied.curriculum = 1.0
+    root = varied.reset()
+    everywhere = torch.ones(4, dtype=torch.bool)
+    varied.simulation.set_friction(everywhere, torch.tensor([0.02, 0.02, 1.0, 2.0]))
+    close, lift = torch.tensor([0.0, 0.0, 0.0, -1.0]), torch.tensor([0.0, 0.0, 0.4, -1.0])
+    heights = []
+    for number in range(25):
+        action = (close if number < 10 else lift).expand(4, 4)
+        _, root = varied.step_and_maybe_reset(root.set("action", action))
+        heights.append(varied.cube[:, 2] - varied.simulation.cube_size / 2)
+    varied.curriculum = 0.0
+    highest = torch.stack(heights).amax(0)
+    assert (highest[:2] < 0.01).all()
+    assert (highest[2:] > 0.04).all()
+
+
+def test_state_restores_friction_and_mass(varied: LiftCubeEnv) -> None:
+    varied.reset()
+    state = varied.state_dict()
+    friction = varied.simulation.cube.geoms[0].solver.get_geoms_friction_ratio().clone()
+    mass = varied.simulation.cube.get_mass().clone()
+    varied.reset()
+    varied.load_state_dict(state)
+    assert torch.equal(varied.simulation.cube.get_mass(), mass)
+    varied.reset(TensorDict({"_reset": torch.tensor([[False], [True], [True], [True]])}, [4]))
+    again = varied.simulation.cube.geoms[0].solver.get_geoms_friction_ratio()
+    assert torch.equal(again[0], friction[0])
+    assert torch.equal(varied.simulation.cube.get_mass()[0], mass[0])
+    assert not torch.equal(again[1:], friction[1:])
+
+
 def test_a_state_with_cubes_of_other_sizes_is_refused(varied: LiftCubeEnv) -> None:
     state = varied.state_dict()
     varied.load_state_dict(state)

@@ -11,7 +11,7 @@ from torchrl.envs import check_env_specs
 from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.arm import PANDA
 from envs.lift_cube.control import damping_matrix, joint_changes
-from envs.lift_cube.simulation import Simulation
+from envs.lift_cube.simulation import FRICTION, Simulation
 from tests.helpers.environments import trajectory
 from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
@@ -156,6 +156,24 @@ def test_restored_state_continues_bit_for_bit(lift: LiftCubeEnv, tmp_path: Path)
         assert torch.equal(repeated["next", key], expected["next", key]), key
 
 
+def test_a_cube_slides_as_far_as_its_friction_lets_it(lift: LiftCubeEnv) -> None:
+    lift.reset()
+    simulation, cube = lift.simulation, lift.simulation.cube
+    factor = torch.tensor([0.2, 0.6, 1.0, 3.0])
+    everywhere = torch.ones(4, dtype=torch.bool)
+    simulation.set_friction(everywhere, factor)
+    joints, start = simulation.observe().joints.clone(), lift.cube
+    speed = torch.zeros(4, cube.n_dofs)
+    speed[:, 1] = 0.5
+    cube.set_dofs_velocity(speed)
+    for _ in range(40):
+        simulation.step(joints, torch.ones(4, 1))
+    distance = (simulation.observe().cube - start)[:, 1]
+    simulation.set_friction(everywhere, torch.ones(4))
+    expected = 0.5**2 / (2 * 9.81 * FRICTION * factor)  # v^2 / (2 g mu)
+    assert torch.allclose(distance, expected, rtol=0.05, atol=0.006), (distance, expected)
+
+
 def test_terms_of_the_reward_are_metrics(lift: LiftCubeEnv) -> None:
     lift.metrics()
     trajectory(lift, _random_actions(lift, 3), lift.reset())
@@ -164,6 +182,30 @@ def test_terms_of_the_reward_are_metrics(lift: LiftCubeEnv) -> None:
     assert metrics.keys() == {f"reward/{name}" for name in names}
     assert 0.0 < metrics["reward/reach"] < 1.0
     assert lift.metrics() == {}
+
+
+def test_an_evaluation_in_between_leaves_the_terms_of_the_reward(lift: LiftCubeEnv) -> None:
+    lift.set_mode("train")
+    lift.metrics()
+    trajectory(lift, _random_actions(lift, 3), lift.reset())
+    state = lift.state_dict()
+    expected = lift.metrics()
+    trajectory(lift, _random_actions(lift, 9), lift.reset())
+    lift.load_state_dict(state)
+    assert lift.metrics() == expected
+
+
+def test_a_reset_heals_an_environment_after_an_action_that_is_no_number(lift: LiftCubeEnv) -> None:
+    lift.set_mode("eval")
+    actions = _random_actions(lift, 3)
+    lift.set_seed(9)
+    actions[1, 2] = torch.nan
+    trajectory(lift, actions, lift.reset())
+    assert lift.observe()["observation"][[0, 1, 3]].isfinite().all()
+    lift.reset(TensorDict({"_reset": torch.tensor([[False], [False], [True], [False]])}, [4]))
+    steps = trajectory(lift, _random_actions(lift, 5), lift.observe())
+    assert steps["next", "observation"].isfinite().all()
+    assert (lift.cube[2] - lift.grip[2]).norm() < 0.5
 
 
 def test_memory_that_runs_out_during_the_build_ends_in_one_line(
