@@ -163,9 +163,9 @@ class EpisodeStatistics:
 
         return Reading(totals, means)
 
-    def forget_open(self) -> None:
-        """Discard the open episodes: each environment begins a new one."""
-        self._open.zero_()
+    def forget_open(self, rows: Tensor | None = None) -> None:
+        """Discard the open episodes of some rows, bool `[N]`, or of all: new ones begin there."""
+        self._open.masked_fill_(self._running[3].bool() if rows is None else rows, 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state, as copies of tensors on the device."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
+from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.devices.transfer import PackedTransfer
@@ -157,9 +158,13 @@ class BatchCollector:
             state["has_acted"] = self._begun is not None or self._has_acted
         return state
 
-    def restart(self) -> None:
-        """Start a new episode in every environment."""
-        self._put(self.env.reset())
+    def restart(self, rows: Tensor | None = None) -> None:
+        """Start a new episode in some environments, bool `[*B]`, or in all."""
+        if rows is None or self._root is None:
+            self._put(self.env.reset())
+        else:
+            mask = rows.unsqueeze(-1).to(self.env.device)
+            self._put(self.env.reset(self._root.copy().set("_reset", mask)))
 
     def _put(self, root: TensorDictBase | None, has_acted: bool = False) -> None:
         """Continue from a root, which may hold the actions of its step."""

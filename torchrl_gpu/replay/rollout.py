@@ -63,9 +63,15 @@ class RolloutBuffer:
                 lambda leaf: leaf.new_zeros(self.length, *leaf.shape),
                 batch_size=[self.length, *kept.batch_size],
             )
+        steps, done = self._steps, kept.get(("next", "done"))
+        # An environment without `active` may leave out transitions from some step on.
+        if "active" in kept and "active" not in steps:
+            steps.set("active", torch.ones_like(done).expand(self.length, *done.shape).clone())
+        elif "active" in steps and "active" not in kept:
+            kept.set("active", torch.ones_like(done))
         if self.is_full:
             self._next = 0
-        self._steps[self._next] = kept
+        steps[self._next] = kept
         self._next += 1
 
     def rollout(self) -> TensorDict:

@@ -74,10 +74,6 @@ class ReplayExperience:
         """Return the state of the replay buffer."""
         return self.replay.state_dict()
 
-    def held(self) -> dict[str, Any]:
-        """Return the content of the replay buffer by name."""
-        return self.stored()
-
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
         """Restore the replay buffer; if it was not saved, `random_frames` new steps come first."""
         if stored is not None:
@@ -131,10 +127,6 @@ class RolloutExperience:
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: the progress is the open rollout."""
         return {}
-
-    def held(self) -> dict[str, Any]:
-        """Return the steps of the last or open rollout by name."""
-        return self.buffer.state_dict()
 
     def stored(self) -> dict[str, Any]:
         """Return the open rollout."""

@@ -1,33 +1,126 @@
-"""The cause of a training that ends in numbers that are not finite."""
+"""NaN and infinity in a training: which part brought them, in which entry, step and rows."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import Literal
 
-from tensordict import TensorDict
+import torch
+from tensordict import NestedKey, TensorDictBase, unravel_key
 from torch import Tensor
 
-from agents.modules.training_state import nonfinite
+OnNonfinite = Literal["stop", "restart"]
+
+_LISTED = 8  # rows that an error names
 
 
-def cause_of_nonfinite(held: Mapping[str, Any]) -> str:
-    """Return which entries of the stored transitions hold NaN or infinity, or advice if none does.
+class FiniteWatch:
+    """Watches the observations, actions and rewards of all steps, without reading them.
 
     Args:
-        held: tensors of a replay buffer or rollout by name, perhaps nested.
+        observation_keys: keys that the agent observes.
+        rows: number R of rows of a step, one for each environment or robot.
+        device: device of the steps.
+
+    Attributes:
+        rows: number R of rows.
     """
-    tensors = dict(TensorDict(dict(held), []).flatten_keys(".").items())
-    found = [
-        f"{name.removeprefix('rows.')} (rows: {_rows_of_nonfinite(tensors[name])})"
-        for name in nonfinite(tensors)
-    ]
-    if found:
-        return f"so are stored transitions, in {', '.join(found)}: the cause is the environment"
-    return (
-        "the stored transitions are finite: a smaller agent.learning_rate or "
-        "agent.max_gradient_norm may help"
-    )
+
+    def __init__(
+        self, observation_keys: Sequence[NestedKey], rows: int, device: torch.device
+    ) -> None:
+        after = [unravel_key(("next", key)) for key in observation_keys]
+        # In the order in which a step computes them: the first one that is not finite is the cause.
+        self._keys: list[NestedKey] = ["action", *after, ("next", "reward")]
+        self.rows = rows
+        self._observed = observation_keys
+        self._latest: TensorDictBase | None = None
+        shape = (len(self._keys), rows)
+        self._sums = torch.zeros(shape, device=device)
+        self._is_finite = torch.ones(shape, dtype=torch.bool, device=device)  # in all steps
+        self._finite_steps = torch.zeros(shape, dtype=torch.int64, device=device)
+        self._steps = 0
+
+    def update(self, transition: TensorDictBase) -> Tensor:
+        """Watch one step.
+
+        Args:
+            transition: step `[R]` in TorchRL's layout.
+
+        Returns:
+            Whether an observation or the reward of the row is NaN or infinite, bool `[R]`.
+        """
+        # A sum is finite only if all its numbers are, and computed faster than a test of each.
+        for key, total in zip(self._keys, self._sums, strict=True):
+            value = transition.get(key)
+            if value.is_floating_point():
+                torch.sum(value.flatten(1), 1, dtype=torch.float32, out=total)
+        is_finite = self._sums.isfinite()
+        self._is_finite &= is_finite
+        self._finite_steps += self._is_finite
+        self._steps += 1
+        self._latest = transition
+        return ~is_finite[1:].all(0)
+
+    def forgive(self, rows: Tensor) -> None:
+        """Forget the observations and rewards of some rows, bool `[R]`; actions stay noted."""
+        self._finite_steps[1:].masked_fill_(rows, self._steps)
+        self._is_finite[1:] |= rows
+
+    def cause(self, step: int) -> str | None:
+        """Return the first entry that was not finite; reads the device.
+
+        Args:
+            step: number of the newest step, from 1.
+
+        Returns:
+            Environment or agent, with entry, step and rows; None if all numbers were finite.
+        """
+        if self._is_finite.all():
+            return None
+        finite_steps = self._finite_steps.masked_fill(self._is_finite, self._steps)
+        first = int(finite_steps.min())
+        number = int((finite_steps == first).any(1).int().argmax())
+        rows = (finite_steps[number] == first).nonzero()[:, 0].tolist()
+        key = self._keys[number]
+        if key == "action":  # perhaps of an observation that no step brought, but a reset
+            key = next((name for name in self._observed if not self._shows(name, rows)), key)
+        path = (key,) if isinstance(key, str) else key
+        name = ".".join(path[1:] if path[0] == "next" else path)
+        listed = ", ".join(map(str, rows[:_LISTED])) + (", ..." if len(rows) > _LISTED else "")
+        return (
+            f"{'agent' if key == 'action' else 'env'}: {name} was NaN or infinite in step "
+            f"{step - self._steps + first + 1:,}, rows {listed} of {self.rows}"
+        )
+
+    def _shows(self, key: NestedKey, rows: list[int]) -> bool:
+        """Return whether the latest step began in some rows with finite observations."""
+        assert self._latest is not None
+        return bool(self._latest.get(key)[rows].isfinite().all())
 
 
-def _rows_of_nonfinite(values: Tensor) -> int:
-    """Return the number of rows `[N, ...]` that hold NaN or infinity."""
-    return int((~values.isfinite()).reshape(len(values), -1).any(1).sum())
+def without(
+    transition: TensorDictBase, rows: Tensor, observation_keys: Sequence[NestedKey]
+) -> TensorDictBase:
+    """Return a step of finite numbers in which some rows are no transitions.
+
+    Their episodes end as by a time limit, with the observation before the step and reward 0.
+
+    Args:
+        transition: step `[R]` in TorchRL's layout.
+        rows: rows to leave out, bool `[R]`.
+        observation_keys: keys that the agent observes.
+    """
+    left_out = rows.unsqueeze(-1)
+    own, after = transition.copy(), transition.get("next").copy()
+    for key in (*observation_keys, "action"):
+        value = own.get(key)
+        masks = rows.view(-1, *(1 for _ in value.shape[1:]))
+        value = torch.where(masks, value.nan_to_num(posinf=0.0, neginf=0.0), value)
+        own.set(key, value)
+        if key != "action":
+            after.set(key, torch.where(masks, value, after.get(key)))
+    after.set("reward", after.get("reward").masked_fill(left_out, 0.0))
+    after.set("terminated", after.get("terminated") & ~left_out)
+    for key in ("truncated", "done"):
+        after.set(key, after.get(key) | left_out)
+    active = own.get("active", torch.ones_like(left_out))
+    return own.set("active", active & ~left_out).set("next", after)

@@ -8,8 +8,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 from pydantic import Field
 from tensordict import TensorDictBase
+from torch import Tensor
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import RandomPolicy
 
@@ -39,7 +41,7 @@ from trainers.runs.policy_files import (
     load_checkpoint,
 )
 from trainers.training.experience import experience_of
-from trainers.training.nonfinite import cause_of_nonfinite
+from trainers.training.nonfinite import FiniteWatch, OnNonfinite, without
 from trainers.training.progress import ProgressDisplay
 
 logger = logging.getLogger(__name__)
@@ -81,6 +83,11 @@ class TorchRLTrainer(CheckedFields):
             so that the policy that acts lacks the updates of one batched step. The number of
             updates is the same. None for all off-policy agents in an environment that can overlap
             (`Capabilities.can_overlap`).
+        on_nonfinite: response to an observation or reward that is NaN or infinite: `stop` ends the
+            training in the next row of metrics or checkpoint, before it is written; `restart`
+            begins new episodes in these environments at once and learns nothing from the step, for
+            which the host reads from the device in every step. Actions, losses and parameters that
+            are not finite always end the training.
         loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
@@ -121,6 +128,7 @@ class TorchRLTrainer(CheckedFields):
     checkpoints_kept: Annotated[int, Field(ge=1)] = 3
     save_replay: bool = True
     overlap: bool | None = None
+    on_nonfinite: OnNonfinite = "stop"
     loggers: Sequence[LoggerName] = ("csv", "tensorboard")
     show_progress: bool = True
     profile: bool = False
@@ -153,6 +161,9 @@ class TorchRLTrainer(CheckedFields):
         random_action = env.full_action_spec[self.robots.action_key]
         self.random_policy = RandomPolicy(random_action.to(agent.device))
         self.episodes = EpisodeStatistics(agent.action_spec.shape[0], agent.device, self.processes)
+        self.watch = FiniteWatch(agent.policy.in_keys, agent.action_spec.shape[0], agent.device)
+        self._failed = torch.zeros(self.watch.rows, dtype=torch.bool, device=agent.device)
+        self._restarts = torch.zeros((), device=agent.device)  # since the last row of metrics
         self.update_metrics = MetricAccumulator()
         self.checkpoints = CheckpointFolder(folder / "checkpoints", keep=self.checkpoints_kept)
         self.metric_logger = MetricLogger(folder, self.loggers if self.processes.is_writer else ())
@@ -220,8 +231,27 @@ class TorchRLTrainer(CheckedFields):
         step = self.collector.step(self._policy())
         self.frames += self.frames_per_step
         transition = self.robots.transition(step)
+        failed = self.watch.update(transition)
+        if self.on_nonfinite == "restart":
+            transition = self._restart(transition, failed)
         self.episodes.update(transition)
         return transition
+
+    def _restart(self, transition: TensorDictBase, failed: Tensor) -> TensorDictBase:
+        """Begin new episodes where rows `[R]` failed; return the step without these episodes.
+
+        An environment that fails again in the next step is not forgiven: no restart helps it.
+        """
+        failed_before, self._failed = self._failed, failed
+        if not failed.any() or (failed & failed_before).any():
+            return transition
+        environments = failed.view(self.num_envs, -1).any(1)
+        rows = environments.repeat_interleave(len(failed) // self.num_envs)
+        self.watch.forgive(rows)
+        self.episodes.forget_open(rows)
+        self._restarts += environments.sum()
+        self.collector.restart(environments.view(self.env.batch_size))
+        return without(transition, rows, self.agent.policy.in_keys)
 
     def evaluate(
         self,
@@ -371,18 +401,27 @@ class TorchRLTrainer(CheckedFields):
     def _log(self, display: ProgressDisplay) -> None:
         with self.timers("log"):
             now = time.perf_counter()
+            restarts = (
+                {"episode/restarts": self._restarts.clone()}
+                if self.on_nonfinite == "restart"
+                else {}
+            )
+            self._restarts.zero_()
             metrics = {
                 "seconds": now - self._started,
                 "frames_per_second": (self.frames - self._logged_frames) / (now - self._logged_at),
                 **read(
-                    self.episodes.take(), self.update_metrics.take(), reading_of(self.env.metrics())
+                    self.episodes.take(),
+                    self.update_metrics.take(),
+                    reading_of(self.env.metrics()),
+                    reading_of(restarts),
                 ),
                 **(self.profiler.shares() if self.profiler else {}),
             }
             self._refuse_nonfinite(
                 name
                 for name, value in metrics.items()
-                if name.startswith(("loss/", "episode/return")) and not math.isfinite(value)
+                if name.startswith("loss/") and not math.isfinite(value)
             )
             self._logged_at, self._logged_frames = now, self.frames
             self.metric_logger.log(self.frames, metrics)
@@ -393,17 +432,18 @@ class TorchRLTrainer(CheckedFields):
             )
 
     def _refuse_nonfinite(self, names: Iterable[str]) -> None:
-        """Stop where a metric or a parameter, by name, is NaN or infinite.
+        """Stop where a metric or a parameter, by name, or an entry of a step was not finite.
 
         Raises:
-            ConfigurationError: there is such a name.
+            ConfigurationError: there is such a name or entry.
         """
-        if name := next(iter(names), None):
-            after = f"after {self.frames:,} frames and {self.updates:,} updates"
-            cause = cause_of_nonfinite(self.experience.held())
+        name = next(iter(names), None)
+        cause = self.watch.cause(self.frames // self.frames_per_step)
+        if name or cause:
+            learned = f"agent: {name} is NaN or infinite after {self.updates:,} updates"
             kept = self.checkpoints.paths()
             last = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint"
-            raise ConfigurationError(f"agent: {name} is NaN or infinite {after}; {cause}; {last}")
+            raise ConfigurationError(f"{cause or learned}; {last}")
 
     def _evaluate(self, display: ProgressDisplay) -> None:
         if self.evaluation_env is None:

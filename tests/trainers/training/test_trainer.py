@@ -1,5 +1,5 @@
 import csv
-import re
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.collectors import Collector
-from torchrl.envs import RewardScaling, TransformedEnv
+from torchrl.envs import EnvBase, RewardScaling, TransformedEnv
 
 from agents import PPO, SAC
 from agents.base import Agent
@@ -205,18 +205,41 @@ def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -
 
 
 class FailingEnv(IdentityEnv):
-    """Environment with an entry that is not finite from its 40th step on."""
+    """Environment 3 returns an entry that is not finite, from its 40th step until a reset."""
 
-    def __init__(self, entry: str, value: float, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.entry, self.value, self.count = entry, value, 0
+    def __init__(self, entry: str, value: float, *, heals: bool = True) -> None:
+        super().__init__(max_episode_steps=1000)
+        self.entry, self.value, self.heals = entry, value, heals
+        self.count = 0
+        self.fails = False
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         self.count += 1
         after = super()._step(tensordict)
-        if self.count >= 40:
+        self.fails = self.fails or self.count == 40
+        if self.fails:
             after[self.entry][3] = self.value
         return after
+
+    def _reset(self, tensordict: TensorDictBase | None, **kwargs: object) -> TensorDict:
+        self.fails = self.fails and not self.heals
+        return super()._reset(tensordict, **kwargs)
+
+
+def failing_trainer(
+    env: EnvBase, agent_class: type[Agent], folder: Path, **settings: Any
+) -> TorchRLTrainer:
+    return TorchRLTrainer(
+        env,
+        build_for(env, agent_class, rollout_length=8),
+        folder,
+        total_frames=1600,
+        random_frames=160,
+        log_interval=160,
+        checkpoint_interval=160,
+        show_progress=False,
+        **settings,
+    )
 
 
 @pytest.mark.parametrize("agent_class", [SAC, PPO])
@@ -224,29 +247,71 @@ class FailingEnv(IdentityEnv):
 def test_an_environment_that_returns_no_numbers_ends_the_training_in_one_line(
     agent_class: type[Agent], entry: str, value: float, tmp_path: Path
 ) -> None:
-    env = FailingEnv(entry, value)
-    agent = build_for(env, agent_class, rollout_length=8)
-    trainer = TorchRLTrainer(
-        env,
-        agent,
-        tmp_path,
-        total_frames=3200,
-        random_frames=160,
-        log_interval=160,
-        checkpoint_interval=160,
-        show_progress=False,
-    )
+    trainer = failing_trainer(FailingEnv(entry, value), agent_class, tmp_path)
     with pytest.raises(ConfigurationError) as error:
         trainer.train()
     trainer.close()
-    line = str(error.value)
-    assert re.match(r"agent: \S+ is NaN or infinite after \S+ frames and \S+ updates; ", line)
-    assert f"{entry} (rows: " in line
     newest = trainer.checkpoints.paths()[-1]
-    assert line.endswith(f"the last good checkpoint is {newest}")
+    assert str(error.value) == (
+        f"env: {entry} was NaN or infinite in step 40, rows 3 of 16; "
+        f"the last good checkpoint is {newest}"
+    )
     networks = load_state(newest)["agent"]["networks"]
     assert all(tensor.isfinite().all() for tensor in networks.values())
     assert "nan" not in (tmp_path / "metrics.csv").read_text()
+
+
+@pytest.mark.parametrize("agent_class", [SAC, PPO])
+@pytest.mark.parametrize(("entry", "value"), [("reward", torch.nan), ("observation", torch.inf)])
+def test_an_environment_that_returns_no_numbers_begins_a_new_episode(
+    agent_class: type[Agent], entry: str, value: float, tmp_path: Path
+) -> None:
+    env = FailingEnv(entry, value)
+    trainer = failing_trainer(env, agent_class, tmp_path, on_nonfinite="restart")
+    lengths = []
+    while trainer.frames < 50 * 16:
+        transition = trainer.collect()
+        trainer.experience.store(transition)
+        lengths.append(trainer.env.steps[:, 0].tolist())
+        batches = list(trainer.experience.batches())
+        values = (value for batch in batches for value in batch.values(True, True))
+        assert all(value.isfinite().all() for value in values)
+        if len(lengths) == 40:
+            assert transition["active"].flatten().tolist() == [row != 3 for row in range(16)]
+            assert transition["next", "truncated"][3]
+            assert transition["next", "reward"][3] == 0.0
+    assert lengths[-1] == [50 if row != 3 else 10 for row in range(16)]
+    trainer.train()
+    trainer.close()
+    with (tmp_path / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert sum(float(row["episode/restarts"] or 0) for row in rows) == 1
+    assert all(math.isfinite(float(value)) for row in rows for value in row.values() if value)
+
+
+def test_a_network_and_a_reset_that_return_no_numbers_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = failing_trainer(IdentityEnv(), PPO, tmp_path)
+    with torch.no_grad():
+        next(trainer.agent.policy.parameters()).fill_(torch.nan)
+    with pytest.raises(ConfigurationError, match=r"^agent: action .* in step 1, rows 0, 1, .* 16;"):
+        trainer.train()
+    trainer.close()
+    env = IdentityEnv()
+    monkeypatch.setattr(env, "_draw", lambda: torch.full((16, 2), torch.nan))
+    trainer = failing_trainer(env, PPO, tmp_path)
+    with pytest.raises(ConfigurationError, match=r"^env: observation .* in step 1, rows 0, 1, "):
+        trainer.train()
+    trainer.close()
+
+
+def test_an_environment_that_no_restart_heals_ends_the_training(tmp_path: Path) -> None:
+    env = FailingEnv("observation", torch.nan, heals=False)
+    trainer = failing_trainer(env, SAC, tmp_path, on_nonfinite="restart")
+    with pytest.raises(ConfigurationError, match=r"^env: observation .* in step 41, rows 3 of 16;"):
+        trainer.train()
+    trainer.close()
 
 
 def test_parameters_that_are_no_numbers_are_neither_saved_nor_loaded(tmp_path: Path) -> None:
@@ -256,7 +321,7 @@ def test_parameters_that_are_no_numbers_are_neither_saved_nor_loaded(tmp_path: P
     with torch.no_grad():
         next(trainer.agent.policy.parameters()).fill_(torch.nan)
     trainer.frames = 500
-    with pytest.raises(ConfigurationError, match=rf"NaN or infinite .* finite: .* is {good}$"):
+    with pytest.raises(ConfigurationError, match=rf"^agent: .* is NaN or infinite .* is {good}$"):
         trainer.save()
     assert trainer.checkpoints.paths() == [good]
     name = next(name for name in state["agent"]["networks"] if name.endswith("weight"))
@@ -266,7 +331,8 @@ def test_parameters_that_are_no_numbers_are_neither_saved_nor_loaded(tmp_path: P
 
 
 def test_an_evaluation_with_rewards_that_are_no_numbers_reports_none(tmp_path: Path) -> None:
-    env = FailingEnv("reward", torch.nan)
+    env = FailingEnv("reward", torch.nan, heals=False)
+    env.max_episode_steps = 8
     with pytest.raises(ConfigurationError, match=r"^env: a reward in an evaluation was NaN"):
         evaluate(env, make_agent(env).policy, CPU, episodes=200)
 
