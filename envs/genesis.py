@@ -18,9 +18,20 @@ OPENGL = "it needs OpenGL: on Debian and Ubuntu, apt install libegl1 libgl1-mesa
 
 
 def simulator_device(device: torch.device) -> torch.device:
-    """Return the device on which Genesis simulates for a policy on `device`."""
-    has_backend = accelerator_of(device).genesis_backend != "cpu"
-    return device if has_backend else torch.device("cpu")
+    """Return the device on which Genesis simulates for a policy on `device`.
+
+    Raises:
+        ConfigurationError: it is a GPU other than the first one, which Genesis cannot use.
+    """
+    if accelerator_of(device).genesis_backend == "cpu":
+        return torch.device("cpu")
+    if device.index:
+        raise ConfigurationError(
+            f"device={device}: Genesis simulates on the first visible GPU; write device="
+            f"{device.type} after CUDA_VISIBLE_DEVICES={device.index}, on AMD GPUs "
+            f"HIP_VISIBLE_DEVICES={device.index}"
+        )
+    return device
 
 
 def start_genesis(device: torch.device) -> Any:

@@ -26,6 +26,7 @@ from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
 from torchrl_gpu.devices.memory import human_bytes, limited_memory
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
+from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
@@ -269,7 +270,7 @@ def _policy(settings: Settings, env: EnvBase) -> TensorDictModuleBase:
     agent = _build_agent(settings, env)
     if isinstance(agent, Agent):
         assert settings.checkpoint is not None
-        restore_policy(settings.checkpoint, agent, settings.state)
+        restore_policy(settings.checkpoint, agent, settings.state, as_environment(env))
     return agent.policy
 
 

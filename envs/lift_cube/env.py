@@ -12,7 +12,7 @@ from torchrl.data import Bounded, Composite, Unbounded
 
 from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.lift_cube.arm import PANDA, Arm
-from envs.lift_cube.camera import Range, WristCamera
+from envs.lift_cube.camera import Range, WristCamera, choose
 from envs.lift_cube.images import WristImages
 from envs.lift_cube.observation import SceneEncoder
 from envs.lift_cube.scene import Scene
@@ -289,11 +289,15 @@ class LiftCubeEnv(Environment):
         settings = with_defaults(LiftCubeEnv, settings)
         num_envs, pixels = settings["num_envs"], settings["pixels"]
         sizes = len(draw_sizes(settings["size"], num_envs, 0))
+        units = {"action": "2 cm per step along x, y, z; opening of the gripper"}
+        if pixels:  # the ways to draw do not give the same images
+            backend = accelerator_of(device).genesis_backend
+            units["pixels"] = f"RGB, drawn by {choose(settings['camera'].renderer, backend)}"
         return Capabilities(
             discrete_actions=_moves(),
             frame_stacks={"pixels": settings["frame_stack"]} if pixels else {},
             step_seconds=STEP_SECONDS,
-            units={"action": "2 cm per step along x, y, z; opening of the gripper"},
+            units=units,
             can_render=True,
             has_state=True,
             can_switch_mode=True,

@@ -4,6 +4,7 @@ import torch
 from envs.genesis import simulator_device
 from torchrl_gpu.devices import kinds
 from torchrl_gpu.devices.accelerator import Accelerator
+from torchrl_gpu.errors import ConfigurationError
 
 BACKENDS = {"cuda": "cuda", "rocm": "amdgpu", "xpu": "cpu", "mps": "metal", "cpu": "cpu"}
 
@@ -17,6 +18,9 @@ def test_the_simulator_follows_the_device(
     simulates_there = BACKENDS[kind.kind] != "cpu"
     assert kind.genesis_backend == BACKENDS[kind.kind]
     assert simulator_device(device) == (device if simulates_there else torch.device("cpu"))
+    if simulates_there and kind is not kinds.Mps:
+        with pytest.raises(ConfigurationError, match=r"^device=cuda:1: .*HIP_VISIBLE_DEVICES=1"):
+            simulator_device(kind.at(1))
 
 
 def test_directml_simulates_on_the_cpu() -> None:

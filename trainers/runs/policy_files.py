@@ -1,5 +1,6 @@
 """Checkpoints and policy files: layout and identity, and policies that act from a file alone."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torchrl_gpu.errors import ConfigurationError
 from trainers.components.component import read_component
 
 LAYOUT = 6
+logger = logging.getLogger(__name__)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -44,8 +46,13 @@ def identity(agent: Agent, env: Environment) -> dict[str, Any]:
     return {"agent_name": type(agent).__name__, "interface": interface.state_dict()}
 
 
-def check_identity(state: Mapping[str, Any], agent: Agent, checkpoint: Path) -> None:
+def check_identity(
+    state: Mapping[str, Any], agent: Agent, checkpoint: Path, env: Environment | None = None
+) -> None:
     """Refuse a checkpoint of another agent class or of other observations or actions.
+
+    Where an environment is given, observations or actions in other units are only reported: images
+    drawn in another way, for instance.
 
     Raises:
         ConfigurationError: the checkpoint does not match the agent.
@@ -63,6 +70,15 @@ def check_identity(state: Mapping[str, Any], agent: Agent, checkpoint: Path) -> 
             f"checkpoint={checkpoint}: it belongs to another environment, with {found}; "
             f"this one has {expected}"
         )
+    if env is not None:
+        units = PolicyInterface.of(
+            agent.observation_spec, agent.action_spec, env.capabilities
+        ).units
+        for name, unit in PolicyInterface.from_state(state["interface"]).units.items():
+            if name in units and units[name] != unit:
+                logger.warning(
+                    "%s: the policy was trained with %s; this is %s", name, unit, units[name]
+                )
 
 
 def check_trainable(state: Mapping[str, Any], checkpoint: Path) -> None:
@@ -185,19 +201,25 @@ def load_policy(path: Path | str, device: torch.device | str = "cpu") -> Trained
     return TrainedPolicy(agent, interface)
 
 
-def restore_policy(path: Path, agent: Agent, state: Mapping[str, Any] | None = None) -> None:
+def restore_policy(
+    path: Path,
+    agent: Agent,
+    state: Mapping[str, Any] | None = None,
+    env: Environment | None = None,
+) -> None:
     """Load the policy of a checkpoint or a policy file into an agent.
 
     Args:
         path: path of a checkpoint or policy file.
         agent: agent of the same class, network settings, observations and actions.
         state: content of the file if it has been read already, see `load_checkpoint`.
+        env: environment to act in; None to compare no units.
 
     Raises:
         ConfigurationError: the file cannot be read, or belongs to another agent or environment.
     """
     state = load_checkpoint(path) if state is None else state
-    check_identity(state, agent, path)
+    check_identity(state, agent, path, env)
     load_networks(agent.policy, _policy_of(state))
 
 

@@ -335,7 +335,7 @@ class TorchRLTrainer(CheckedFields):
                 environment.
         """
         state = load_checkpoint(checkpoint) if state is None else state
-        check_identity(state, self.agent, checkpoint)
+        check_identity(state, self.agent, checkpoint, self.env)
         check_trainable(state, checkpoint)
         self.frames = state["frames"]
         self.updates = state["updates"]

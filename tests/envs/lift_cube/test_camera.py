@@ -146,6 +146,10 @@ def test_auto_takes_the_fastest_way_of_the_machine(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: "found" if has_madrona else None)
     assert choose(renderer, backend) == way
+    if backend != "amdgpu":
+        settings = {"pixels": True, "camera": WristCamera(renderer=renderer)}
+        capabilities = LiftCubeEnv.capabilities_of(settings, torch.device(backend))
+        assert capabilities.units["pixels"] == f"RGB, drawn by {way}"
 
 
 @pytest.mark.parametrize(("backend", "words"), [("cpu", "NVIDIA"), ("cuda", "gs-madrona")])
@@ -223,7 +227,7 @@ def test_state_restores_stacks_and_the_conditions_of_the_camera(stacked: LiftCub
 def test_only_the_cube_is_coloured_among_collision_bodies(stacked: LiftCubeEnv) -> None:
     red, green, blue = _frames(stacked.reset())[:, -1].int().unbind(1)
     saturated = ((green - red).abs() > 60) | ((green - blue).abs() > 60)
-    is_cube = (red > 2 * green) & (red > 2 * blue)
+    is_cube = (red - green > 60) & (red - blue > 60)  # its edges blend with what is behind
     assert is_cube.any()
     assert not (saturated & ~is_cube).any()
 

@@ -1,4 +1,5 @@
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,18 @@ def test_checkpoint_of_another_environment_is_refused(policy: Path) -> None:
     other = build(agent_class, observation, agent.interface.action_spec)
     with pytest.raises(ConfigurationError, match="another environment"):
         restore_policy(policy, other)
+
+
+def test_a_policy_in_other_units_is_reported(
+    policy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = MarineNavEnv(num_envs=3, num_robots=2, num_obstacles=0)
+    agent = load_policy(policy)
+    agent_class = SAC if agent.interface.action_table is None else DQN
+    spec = agent.interface.observation_spec, agent.interface.action_spec
+    own = build(agent_class, *spec, hidden_sizes=(16, 16))
+    restore_policy(policy, own, env=env)
+    assert not caplog.records
+    env.capabilities = replace(env.capabilities, units={"action": "N/s"})
+    restore_policy(policy, own, env=env)
+    assert caplog.messages == ["action: the policy was trained with 1,000 N/s; this is N/s"]
