@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from agents import hyperparameters as hp
 from agents.ddpg import DDPG
-from agents.modules.encoders import Encoder
+from agents.modules.encoders import Encodable, Encoder, detached, features_of
 from agents.modules.networks import frozen, mlp, relu
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
-from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.execution.learner import Losses
 
 
@@ -60,18 +59,22 @@ class ACIQN(DDPG):
         with torch.no_grad():
             # y_j = r + gamma (1 - terminated) Z'_{tau_j}(s', mu'(s')),  tau_j ~ U(0, 1)
             next_fractions = draw_fractions((samples, self.target_fractions), 1.0, self.device)
-            next_quantiles = self.target_critic(after, self.target_actor(after), next_fractions)
+            after_it = self.encode(self.target_critic.network, after)
+            next_action = self.target_actor(after_it)
+            next_quantiles = self.target_critic(after_it, next_action, next_fractions)
             targets = after.get("reward") + self.bootstrap_discount(batch) * next_quantiles
 
         # L = sum_i mean_j rho_{tau_i}(y_j - Z_{tau_i}(s, a)),  tau_i ~ U(0, 1)
         fractions = draw_fractions((samples, self.fractions), 1.0, self.device)
-        quantiles = self.critic(batch, action, fractions)
+        before = self.encode(self.critic, batch)
+        quantiles = self.critic(before, action, fractions)
         critic_loss = quantile_huber_loss(quantiles, fractions, targets, self.kappa).mean()
 
         # J = E[1/N sum_k Z_{tau_k}(s, mu(s))],  tau_k ~ U(0, risk level)
         risk_fractions = draw_fractions((samples, self.fractions), self.risk_level, self.device)
-        raw_action = self.actor.raw(batch)
-        actor_loss = -frozen(self.critic, batch, raw_action.tanh(), risk_fractions).mean()
+        before = detached(before)
+        raw_action = self.actor.raw(before)
+        actor_loss = -frozen(self.critic, before, raw_action.tanh(), risk_fractions).mean()
         actor_loss = actor_loss + self.saturation_loss(raw_action)
 
         return Losses(
@@ -102,7 +105,7 @@ class QuantileCritic(nn.Module):
         self.action_embedding = nn.Linear(action_dim, second)
         self.head = mlp(second, rest, 1)
 
-    def forward(self, observation: Observations, action: Tensor, fractions: Tensor) -> Tensor:
+    def forward(self, observation: Encodable, action: Tensor, fractions: Tensor) -> Tensor:
         """Return the quantiles `[B, N]` of the return.
 
         Args:
@@ -110,7 +113,7 @@ class QuantileCritic(nn.Module):
             action: actions `[B, action_dim]` in [-1, 1].
             fractions: quantile fractions (tau) `[B, N]` in [0, 1].
         """
-        features = relu(self.features(self.encoder(observation)))
+        features = relu(self.features(features_of(self.encoder, observation)))
         merged = relu(self.merge(features.unsqueeze(-2) * self.fraction_embedding(fractions)))
         action_features = relu(self.action_embedding(action))
         return self.head(merged * action_features.unsqueeze(-2)).squeeze(-1)

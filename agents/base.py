@@ -14,7 +14,13 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents import hyperparameters as hp
-from agents.modules.encoders import DEFAULT_ENCODER, DetachedEncoder, Encoder
+from agents.modules.encoders import (
+    DEFAULT_ENCODER,
+    DetachedEncoder,
+    Encodable,
+    Encoder,
+    Features,
+)
 from agents.modules.target_network import TargetNetwork
 from agents.modules.training_state import (
     load_networks,
@@ -23,7 +29,7 @@ from agents.modules.training_state import (
     place_optimizer,
 )
 from torchrl_gpu.acting.exploration import Exploration
-from torchrl_gpu.acting.policy import Actor, PolicyWrapper
+from torchrl_gpu.acting.policy import Actor, Observations, PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.environments.specs import ActionKind, action_kind
@@ -139,6 +145,16 @@ class Agent(CheckedFields, nn.Module, ABC):
                 "agents.modules.encoders.Encoder with its number of features as `width`"
             )
         return encoder
+
+    def encode(self, network: nn.Module, observation: Observations) -> Encodable:
+        """Encode observations once, for all networks that share the `encoder` of a network.
+
+        Returns:
+            The features; or the observations, where each network has its own encoder.
+        """
+        if not self.encoder.shared:
+            return observation
+        return Features(network.get_submodule("encoder")(observation))
 
     def build_policy(self, actor: Actor, exploration: Exploration | None = None) -> PolicyWrapper:
         """Return the policy that acts by an actor: see `PolicyWrapper`."""

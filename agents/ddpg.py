@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from agents import hyperparameters as hp
 from agents.base import OffPolicyAgent
-from agents.modules.encoders import Encoder
+from agents.modules.encoders import Encoder, detached
 from agents.modules.networks import Critics, DeterministicActor, frozen
 from agents.modules.target_network import TargetNetwork
 from torchrl_gpu.acting.exploration import Exploration, GaussianNoise, MixedNoise
@@ -93,16 +93,19 @@ class DDPG(OffPolicyAgent):
 
         with torch.no_grad():
             # y = r + gamma (1 - terminated) Q'(s', mu'(s')): a time limit does not terminate
-            next_value = self.target_critic(after, self.target_actor(after)).squeeze(0)
+            after_it = self.encode(self.target_critic.network, after)
+            next_value = self.target_critic(after_it, self.target_actor(after_it)).squeeze(0)
             target = after.get("reward") + self.bootstrap_discount(batch) * next_value
 
         # L = E[(Q(s, a) - y)^2]                                                   (eq. 4, 5)
-        value = self.critic(batch, action).squeeze(0)
+        before = self.encode(self.critic, batch)
+        value = self.critic(before, action).squeeze(0)
         critic_loss = F.mse_loss(value, target)
 
         # J = E[Q(s, mu(s))], whose gradient is eq. 6
-        raw_action = self.actor.raw(batch)
-        actor_loss = -frozen(self.critic, batch, raw_action.tanh()).mean()
+        before = detached(before)
+        raw_action = self.actor.raw(before)
+        actor_loss = -frozen(self.critic, before, raw_action.tanh()).mean()
         actor_loss = actor_loss + self.saturation_loss(raw_action)
 
         return Losses(

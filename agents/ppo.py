@@ -71,7 +71,12 @@ class PPO(OnPolicyAgent):
     """
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous", "discrete"})
-    added_keys = frozenset({"log_prob", "value", "value_target", "advantage", "explained_variance"})
+    added_keys = frozenset(
+        {
+            *("log_prob", "value", "value_target", "advantage"),
+            *("explained_variance", "row_weight"),
+        }
+    )
     entropy_weight: Tensor = field(init=False)
 
     hidden_sizes: hp.ActorCriticSizes = (64, 64)
@@ -135,14 +140,17 @@ class PPO(OnPolicyAgent):
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:
         """Return observations and actions of a rollout with log-probabilities and advantages.
 
-        Also updates the running statistics of the normalizers with the rollout, and the weight of
-        the entropy bonus by its schedule.
+        Images are shifted here, once per rollout, so that the probabilities before and after an
+        update are those of the same images. Also updates the running statistics of the normalizers
+        with the rollout, and the weight of the entropy bonus by its schedule.
 
         Returns:
             `[T, num_envs]`: `log_prob` of the actions under the policy that chose them, `value`,
             `value_target` and `advantage`; `explained_variance` of the whole rollout in every row;
             each `[T, num_envs, 1]`.
         """
+        if self.augmentation is not None:
+            rollout = self.augmentation(rollout.reshape(-1)).reshape(rollout.batch_size)
         after = rollout.get("next")
         terminated, truncated = after.get("terminated"), after.get("truncated")
         reward, weight = after.get("reward"), _weight(rollout)
@@ -183,7 +191,7 @@ class PPO(OnPolicyAgent):
         (`active` is False) and has mean 1, so that the mean of rows times weights is the mean over
         the transitions. A batch without `active` has no weights.
         """
-        batch, weight = super().prepare_batch(batch).copy(), _weight(batch)
+        batch, weight = batch.copy(), _weight(batch)
         if self.normalize_advantages:
             advantage = batch.get("advantage")
             mean, variance = weighted_moments(advantage, weight, self.processes)
@@ -200,7 +208,7 @@ class PPO(OnPolicyAgent):
         def mean(rows: Tensor) -> Tensor:
             return rows.mean() if weight is None else (rows * weight).mean()
 
-        observation = self.actor.normalize(batch)
+        observation = self.encode(self.critic, self.actor.normalize(batch))
         action = self.policy.from_bounds(batch.get("action"))
         log_prob, entropy = self.actor.evaluate(observation, action)
         advantage = batch.get("advantage")

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from agents import hyperparameters as hp
 from agents.base import OffPolicyAgent
 from agents.modules.categorical_values import CategoricalValues
+from agents.modules.encoders import Encodable, detached
 from agents.modules.networks import Critics, EncodedMLP, frozen
 from agents.modules.target_network import TargetNetwork
 from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
@@ -124,7 +125,8 @@ class SAC(OffPolicyAgent):
             )
 
         # J_Q = sum_i E[(Q_i(s, a) - y)^2]                                         (eq. 5)
-        outputs = self.critics(batch, action)
+        before = self.encode(self.critics, batch)
+        outputs = self.critics(before, action)
         terms = {"loss/critic": self.twin_values.loss(outputs, target)}
         metrics = {
             "sac/value": self.twin_values.values(outputs.detach()).mean(),
@@ -134,8 +136,9 @@ class SAC(OffPolicyAgent):
             return Losses(terms, metrics)
 
         # J_pi = E[alpha log pi(a|s) - min_i Q_i(s, a)],  a ~ pi(.|s)              (eq. 9)
-        new_action, log_prob = self.actor.sample(batch)
-        new_value = self.twin_values.value(frozen(self.critics, batch, new_action))
+        before = detached(before)
+        new_action, log_prob = self.actor.sample(before)
+        new_value = self.twin_values.value(frozen(self.critics, before, new_action))
         terms["loss/actor"] = (temperature * log_prob - new_value).mean()
 
         # J_alpha = E[-alpha (log pi(a|s) + target entropy)]                       (eq. 18)
@@ -169,7 +172,7 @@ class TanhNormalActor(EncodedMLP):
     `outputs` is twice the number of action dimensions.
     """
 
-    def distribution(self, observation: Observations) -> tuple[Tensor, Tensor]:
+    def distribution(self, observation: Encodable) -> tuple[Tensor, Tensor]:
         """Return mean and log standard deviation before tanh, `[*B, action_dim]` each."""
         mean, log_std = self(observation).chunk(2, dim=-1)
         return mean, log_std.clamp(_LOG_STD_MIN, _LOG_STD_MAX)
@@ -181,7 +184,7 @@ class TanhNormalActor(EncodedMLP):
             return mean.tanh()
         return torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)).tanh()
 
-    def sample(self, observation: Observations) -> tuple[Tensor, Tensor]:
+    def sample(self, observation: Encodable) -> tuple[Tensor, Tensor]:
         """Return actions `[B, action_dim]` and log-probabilities `[B, 1]`, both with gradient."""
         return sample_tanh_normal(*self.distribution(observation))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
 from pydantic import Field
@@ -41,6 +41,32 @@ class Encoder(nn.Module, ABC):
             observation: observations `[*B, ...]` by key: a dict of tensors, or the TensorDict of a
                 batch. `observation[key]` reads one of them; the key of a nested one is a tuple.
         """
+
+
+class Features(NamedTuple):
+    """Observations that an encoder has encoded already, for all networks that share it.
+
+    Attributes:
+        values: features `[*B, width]`, float32.
+    """
+
+    values: Tensor
+
+
+# Observations by key, or their features.
+Encodable: TypeAlias = Observations | Features
+
+
+def features_of(encoder: Encoder, observation: Encodable) -> Tensor:
+    """Return the features `[*B, width]` of observations, unless they are encoded already."""
+    return observation.values if isinstance(observation, Features) else encoder(observation)
+
+
+def detached(observation: Encodable) -> Encodable:
+    """Return observations or features through which no gradient reaches an encoder."""
+    if isinstance(observation, Features):
+        return Features(observation.values.detach())
+    return observation
 
 
 class EncoderFactory(CheckedFields, ABC):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.modules.encoders import Encoder
+from agents.modules.encoders import Encodable, Encoder, features_of
 from torchrl_gpu.acting.policy import Observations
 
 # Bound of the initial weights of the last layer: the first actions lie near 0, where tanh is steep
@@ -151,9 +151,9 @@ class EncodedMLP(nn.Module):
         self.encoder = encoder
         self.network = mlp(encoder.width, hidden_sizes, outputs, layer_norm=layer_norm)
 
-    def forward(self, observation: Observations) -> Tensor:
+    def forward(self, observation: Encodable) -> Tensor:
         """Return `[*B, outputs]`."""
-        return self.network(self.encoder(observation))
+        return self.network(features_of(self.encoder, observation))
 
 
 class DeterministicActor(EncodedMLP):
@@ -167,11 +167,11 @@ class DeterministicActor(EncodedMLP):
         for parameter in self.network[-1].parameters():
             nn.init.uniform_(parameter, -_LAST_LAYER_BOUND, _LAST_LAYER_BOUND)
 
-    def forward(self, observation: Observations) -> Tensor:
+    def forward(self, observation: Encodable) -> Tensor:
         """Return actions `[*B, action_dim]` in [-1, 1]."""
         return self.raw(observation).tanh()
 
-    def raw(self, observation: Observations) -> Tensor:
+    def raw(self, observation: Encodable) -> Tensor:
         """Return actions before tanh, `[*B, action_dim]`."""
         return super().forward(observation)
 
@@ -207,9 +207,9 @@ class Critics(nn.Module):
         inputs = self.encoder.width + action_dim
         self.network = mlp(inputs, hidden_sizes, outputs, members, layer_norm)
 
-    def forward(self, observation: Observations, action: Tensor) -> Tensor:
+    def forward(self, observation: Encodable, action: Tensor) -> Tensor:
         """Return values `[members, B, outputs]` for actions `[B, action_dim]` in [-1, 1]."""
-        inputs = torch.cat([self.encoder(observation), action], dim=-1)
+        inputs = torch.cat([features_of(self.encoder, observation), action], dim=-1)
         return self.network(inputs.expand(self.members, -1, -1))
 
 

@@ -121,7 +121,7 @@ class ObservationNormalizer(nn.Module):
 
 
 class RewardNormalizer(nn.Module):
-    """Divides rewards by the running standard deviation of the discounted return.
+    """Divides rewards by the running standard deviation of the discounted return, and clips them.
 
     Source: Engstrom et al., "Implementation Matters in Deep Policy Gradients", arXiv 2005.12729,
     algorithm 1.
@@ -149,6 +149,9 @@ class RewardNormalizer(nn.Module):
     ) -> Tensor:
         """Update the statistics with the rewards of a rollout and return the scaled rewards.
 
+        They are clipped to [-10, 10]: a first reward after many zeros would be hundreds of standard
+        deviations large.
+
         Args:
             reward: rewards `[T, num_envs, 1]` that continue those of the previous call.
             done: whether the episode ended with the step, bool `[T, num_envs, 1]`.
@@ -163,4 +166,4 @@ class RewardNormalizer(nn.Module):
         discounted = linear_recurrence(increment.flip(0), coefficient.flip(0)).flip(0)
         self.discounted.copy_(discounted[-1].masked_fill(done[-1], 0.0))
         self.moments.update(discounted, weight, processes)
-        return reward * self.moments.inverse_std()
+        return (reward * self.moments.inverse_std()).clamp(-_LIMIT, _LIMIT)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from agents.modules import categorical, clipped_normal
-from agents.modules.encoders import Encoder
+from agents.modules.encoders import Encodable, Encoder
 from agents.modules.networks import EncodedMLP
 from agents.modules.normalization import ObservationNormalizer
 from torchrl_gpu.acting.policy import Observations
@@ -55,7 +55,7 @@ class StochasticActor(nn.Module, ABC):
         """Return random actions for observations `[*B]`, or the greedy ones if deterministic."""
 
     @abstractmethod
-    def evaluate(self, normalized: Observations, action: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, normalized: Encodable, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of actions and entropies, `[*B, 1]` each, with gradient."""
 
 
@@ -85,7 +85,7 @@ class ClippedNormalActor(StochasticActor):
             return mean.clamp(-1.0, 1.0)
         return clipped_normal.draw(mean, self._bounded_log_std())
 
-    def evaluate(self, normalized: Observations, action: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, normalized: Encodable, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of actions `[*B, action_dim]`, and entropies."""
         log_std = self._bounded_log_std()
         log_prob = clipped_normal.log_prob(action, self.network(normalized), log_std)
@@ -103,6 +103,6 @@ class CategoricalActor(StochasticActor):
         logits = self.network(self.normalize(observation))
         return logits.argmax(dim=-1) if deterministic else categorical.draw(logits)
 
-    def evaluate(self, normalized: Observations, action: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, normalized: Encodable, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of actions `[*B]`, and entropies."""
         return categorical.evaluate(action, self.network(normalized))

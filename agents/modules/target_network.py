@@ -13,7 +13,7 @@ from torchrl_gpu.devices.kinds import accelerator_of
 
 
 class TargetNetwork(nn.Module):
-    """A frozen copy of a network that follows the original.
+    """A frozen copy of a network that follows the original; buffers are copied as they are.
 
     It takes the inputs of the original. An off-policy agent updates those among its attributes
     after each gradient step. With `period=1` the copy follows by Polyak averaging at every update;
@@ -35,6 +35,7 @@ class TargetNetwork(nn.Module):
         # In a tuple, because the original must not become a submodule.
         self._online = (online,)
         self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
+        self._buffers_to_copy: list[tuple[Tensor, Tensor]] = []
         device = next(self.network.parameters()).device
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64, device=device))
 
@@ -48,8 +49,11 @@ class TargetNetwork(nn.Module):
         if self._pairs is None:
             (online,) = self._online
             self._pairs = list(self.network.parameters()), list(online.parameters())
+            self._buffers_to_copy = list(zip(self.network.buffers(), online.buffers(), strict=True))
             self._lerp = accelerator_of(self.updates.device).lerp
         targets, originals = self._pairs
+        for target, original in self._buffers_to_copy:
+            target.copy_(original)
         if self.period == 1:
             if self._lerp:
                 torch._foreach_lerp_(targets, originals, self.rate)

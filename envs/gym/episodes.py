@@ -38,6 +38,7 @@ class Episodes:
         self.over: NDArray[np.bool_] = np.zeros(vector.num_envs, np.bool_)
         self._vector = vector
         self._observations = observations
+        self._current: Tensors = {}
 
     def begin(self) -> Tensors:
         """Start a new episode in every environment.
@@ -48,14 +49,15 @@ class Episodes:
         batch, _ = self._vector.reset(seed=self.seed)
         self.seed = None
         self.over = np.zeros_like(self.over)
-        return self._with_false_dones(self._observations.read(batch))
+        self._current = self._observations.read(batch)
+        return self._with_false_dones(self._current)
 
     def restart(self, chosen: NDArray[np.bool_]) -> Tensors:
         """Start a new episode in some environments.
 
         Args:
             chosen: mask of the environments to reset, bool `[num_envs]`. If it selects all while
-                some episodes are still running, this is `begin`.
+                some episodes are still running, this is `begin`. It may select none.
 
         Returns:
             Observations of all environments by key, with `terminated`, `truncated` and `done`
@@ -67,7 +69,9 @@ class Episodes:
         """
         if chosen.all() and not self.over.all():
             return self.begin()
-        return self._with_false_dones(self._restart(chosen))
+        if chosen.any():
+            self._current = self._restart(chosen)
+        return self._with_false_dones(self._current)
 
     def step(self, action: NDArray | None) -> Tensors:
         """Step every environment.
@@ -83,8 +87,9 @@ class Episodes:
         result = self._vector.step_wait() if action is None else self._vector.step(action)
         batch, reward, terminated, truncated, info = result
         self.over = np.logical_or(terminated, truncated)
+        self._current = self._observations_after_step(batch, info)
         return {
-            **self._observations_after_step(batch, info),
+            **self._current,
             "reward": _column(reward, np.float32),
             "terminated": _column(terminated, np.bool_),
             "truncated": _column(truncated, np.bool_),
@@ -144,19 +149,17 @@ class NextStepEpisodes(Episodes):
     The key `active` `[num_envs, 1]`, bool, is false where the next step is such a reset.
     """
 
-    _last: Tensors
-
     def begin(self) -> Tensors:
         """Start a new episode in every environment: see `Episodes.begin`."""
-        return {**super().begin(), "active": self._all_true()}
+        self._current = {**super().begin(), "active": self._all_true()}
+        return self._current
 
     def _observations_after_step(self, batch: Any, info: dict[str, Any]) -> Tensors:
-        self._last = self._observations.read(batch)
-        return {**self._last, "active": self._all_true()}
+        return {**self._observations.read(batch), "active": self._all_true()}
 
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:
         self._check_over(chosen)
-        return {**self._last, "active": _column(~chosen, np.bool_)}
+        return {**self._current, "active": _column(~chosen, np.bool_)}
 
     def _all_true(self) -> Tensor:
         return _column(np.ones_like(self.over), np.bool_)

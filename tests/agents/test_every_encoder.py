@@ -9,7 +9,12 @@ from torch import Tensor, nn
 from torchrl.data import Bounded, Composite, Unbounded
 
 from agents.base import Agent, OnPolicyAgent
-from agents.modules.encoders import Encoder, EncoderFactory, ObservationEncoderFactory
+from agents.modules.encoders import (
+    Encoder,
+    EncoderFactory,
+    JoinedEncoder,
+    ObservationEncoderFactory,
+)
 from tests.helpers.agents import (
     AGENTS,
     ENVS,
@@ -146,6 +151,35 @@ def test_the_critic_alone_trains_a_shared_encoder(case: Case) -> None:
 
 
 @every_actor_critic
+def test_a_shared_encoder_reads_each_observation_once(case: Case) -> None:
+    """And its losses and gradients are those of networks that encode for themselves."""
+    found, calls = [], 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    for encodes_once in (True, False):
+        agent = make(case, ObservationEncoderFactory(shared=True, channels=[4, 4]))
+        batch = make_batch(agent)
+        if not encodes_once:
+            agent.encode = lambda _, seen: seen  # type: ignore[method-assign, assignment]
+        for module in agent.modules():
+            if isinstance(module, JoinedEncoder):
+                module.register_forward_hook(count)
+        torch.manual_seed(1)
+        calls = 0
+        terms = agent.loss(agent.prepare_batch(batch)).terms
+        sum(terms.values()).backward()  # type: ignore[union-attr]
+        gradients = {n: p.grad for n, p in agent.named_parameters() if p.grad is not None}
+        found.append((calls, {name: term.detach() for name, term in terms.items()}, gradients))
+    (once, losses, gradients), (more, losses_too, gradients_too) = found
+    assert once == {"PPO": 1, "SAC": 3}.get(case.agent_class.__name__, 2) < more
+    torch.testing.assert_close(losses, losses_too)
+    torch.testing.assert_close(gradients, gradients_too)
+
+
+@every_actor_critic
 def test_state_with_a_shared_encoder_restores_the_whole_policy(case: Case) -> None:
     factory = ObservationEncoderFactory(shared=True, channels=[4, 4])
     agent, other = make(case, factory), make(case, factory)
@@ -163,11 +197,12 @@ def test_state_with_a_shared_encoder_restores_the_whole_policy(case: Case) -> No
 @every_agent
 def test_random_shifts_change_the_gradient_step_but_not_the_policy(case: Case) -> None:
     gradients, actions = [], []
+    observation = make_batch(make(case, ObservationEncoderFactory(channels=[4, 4])))
     for shift in (0, 4):
         agent = make(case, ObservationEncoderFactory(random_shift=shift, channels=[4, 4]))
         batch = make_batch(agent)
         agent.policy.eval()
-        actions.append(agent.policy(batch.clone())["action"])
+        actions.append(agent.policy(observation.clone())["action"])
         before = batch.clone()
         agent.update(batch)
         assert (batch == before).all()

@@ -5,12 +5,22 @@ import re
 from typing import Any
 
 import pytest
+import torch
+from tensordict import TensorDict
 from torch import nn
 from torchrl.data import Unbounded
 
 from agents.base import Agent
 from agents.dqn import DQN
-from tests.helpers.agents import AGENTS, ENVS, build, every_agent_class, small_specs
+from tests.helpers.agents import (
+    AGENTS,
+    BATCH,
+    ENVS,
+    build,
+    every_agent_class,
+    make_batch,
+    small_specs,
+)
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
@@ -117,6 +127,15 @@ def test_unsupported_actions_are_refused(agent_class: type[Agent]) -> None:
     observation, _ = small_specs("continuous")
     with pytest.raises(ConfigurationError, match=r"^action_spec: Unbounded"):
         build(agent_class, observation, Unbounded((ENVS, 2)))
+
+
+@every_agent_class
+def test_every_entry_that_is_added_to_a_batch_is_declared(agent_class: type[Agent]) -> None:
+    agent = build(agent_class, *small_specs(min(agent_class.actions)))
+    rows = TensorDict({"active": torch.ones(BATCH, 1, dtype=torch.bool)}, [BATCH])
+    given = {"observation", "action", "active", "next"}
+    prepared = agent.prepare_batch(make_batch(agent).update(rows))
+    assert set(prepared.keys()) - given <= agent_class.added_keys
 
 
 @every_agent_class

@@ -4,8 +4,10 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
+from torchrl.data import Bounded, Composite
 
 from agents import ppo
+from agents.modules.encoders import ObservationEncoderFactory
 from agents.ppo import PPO
 from tests.helpers.agents import CPU, ENVS, OBSERVATION, small_specs
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -189,6 +191,25 @@ def test_log_probabilities_are_those_of_the_policy_that_acted() -> None:
     torch.testing.assert_close(prepared["log_prob"], acted)
     # The values use the statistics after the rollout, which the updates use too.
     torch.testing.assert_close(prepared["value"], agent.critic(agent.actor.normalize(rollout)))
+
+
+def test_shifted_images_leave_the_ratio_of_an_unchanged_policy_at_one() -> None:
+    torch.manual_seed(0)
+    encoder = ObservationEncoderFactory(random_shift=4)
+    pixels = Composite(pixels=Bounded(0, 255, (ENVS, 3, 16, 16), dtype=torch.uint8), shape=(ENVS,))
+    _, action = small_specs("discrete")
+    agent = PPO(pixels, action, CPU, hidden_sizes=[16], encoder=encoder)
+    images = torch.randint(0, 256, (STEPS + 1, ENVS, 3, 16, 16), dtype=torch.uint8)
+    flag = torch.zeros(STEPS, ENVS, 1, dtype=torch.bool)
+    after = {"reward": flag.float(), "terminated": flag, "truncated": flag}
+    rollout = TensorDict(
+        {"pixels": images[:-1], "next": {"pixels": images[1:], **after}}, [STEPS, ENVS]
+    )
+    rollout = agent.prepare(torch.stack([agent.policy(step) for step in rollout.unbind(0)]))
+    assert not torch.equal(rollout["pixels"], images[:-1])
+    metrics = agent.update(rollout.reshape(-1)).metrics
+    assert metrics["ppo/kl"].abs() < 1e-6
+    assert metrics["ppo/clip_fraction"] == 0.0
 
 
 def test_entropy_bonus_follows_its_schedule_by_frames() -> None:

@@ -104,7 +104,9 @@ class PolicyWrapper(TensorDictModuleBase):
         """Map actions within the bounds onto [-1, 1]; return discrete ones as they are."""
         if self._has_unit_bounds:
             return action
-        return (action - self.action_center) / self.action_half_range
+        # A component whose bounds are equal, such as a locked joint, becomes 0.
+        half_range = self.action_half_range
+        return (action - self.action_center) / (half_range + (half_range == 0.0))
 
     def _find_units(self, _: object = None) -> None:
         """Find whether the bounds are -1 and 1; also called when a state has been loaded."""

@@ -33,12 +33,14 @@ from torchrl_gpu.errors import ConfigurationError
 def as_environment(env: EnvBase) -> Environment:
     """Convert any TorchRL environment to an `Environment`.
 
-    An `Environment` is returned unchanged. Any other environment is wrapped with its transforms:
+    An `Environment` is returned unchanged, unless it has floats that are not float32. Any other
+    environment is wrapped with its transforms:
 
     * The batch dimensions become one, `[num_envs]`; an environment without a batch becomes `[1]`.
     * Numeric observations of any shape and dtype become float32 vectors `[*B, D]`; Categorical
-      observations become one-hot vectors. Pixels (uint8 `[*B, C, H, W]`) and sets (`[*B, K, F]`
-      with a mask `[*B, K]`) keep their shape.
+      observations become one-hot vectors. Pixels become uint8 `[*B, C, H, W]`, also those with the
+      channels last and floats bounded by 0 and 1. Sets (`[*B, K, F]` with a mask `[*B, K]`) keep
+      their shape.
     * Rewards and continuous actions are float32; `done`, `terminated` and `truncated` always exist.
       A reward or done flag of a whole group of robots is repeated for each robot.
     * Keys of transforms that count steps or sum up rewards (`RewardSum`, `StepCounter`,
@@ -55,7 +57,9 @@ def as_environment(env: EnvBase) -> Environment:
         ConfigurationError: the environment has several action keys, has observations or rewards
             that no agent can read, or loses the last observation of an episode.
     """
-    return env if isinstance(env, Environment) else AdaptedEnvironment(env)
+    if isinstance(env, Environment) and _floats_of(env) <= {torch.float32}:
+        return env
+    return AdaptedEnvironment(env)
 
 
 class AdaptedEnvironment(EnvironmentView):
@@ -252,6 +256,15 @@ class AdaptedEnvironment(EnvironmentView):
         if self.capabilities.has_state:
             saved = TensorDict(state_dict["root"], batch_size=self.env.batch_size)
             self._root = root.update(saved.to(self.device))
+
+
+def _floats_of(env: EnvBase) -> set[torch.dtype]:
+    """Return the floating-point types of observations, actions and rewards."""
+    specs = (env.observation_spec, env.full_action_spec, env.full_reward_spec)
+    leaves = (leaf for spec in specs for leaf in spec.values(True, True))
+    return {
+        leaf.dtype for leaf in leaves if leaf.dtype is not None and leaf.dtype.is_floating_point
+    }
 
 
 def _transforms_actions(env: EnvBase) -> bool:

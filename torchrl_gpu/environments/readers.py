@@ -13,7 +13,8 @@ from torchrl_gpu.environments.bookkeeping import Path, path_of
 from torchrl_gpu.environments.environment import mask_of
 from torchrl_gpu.errors import ConfigurationError
 
-# Minimum height and width of an observation that is treated as a picture.
+# Minimum height and width of an observation that is treated as a picture; one whose last dimension
+# is smaller has its channels there.
 _MIN_PICTURE_SIZE = 8
 
 
@@ -25,18 +26,24 @@ class Reader(NamedTuple):
         batch: batch size of the TensorDict that contains the leaf.
         spec: spec of the converted leaf.
         classes: number of classes of a Categorical leaf, which becomes one-hot; None for others.
+        has_channels_last: whether the leaf is a picture `[H, W, C]`, which becomes `[C, H, W]`.
     """
 
     path: Path
     batch: tuple[int, ...]
     spec: TensorSpec
     classes: int | None = None
+    has_channels_last: bool = False
 
     def read(self, tensordict: TensorDictBase) -> Tensor:
         """Return the leaf in the shape and dtype of `spec`."""
         leaf: Tensor = tensordict.get(self.path)
         if self.classes is not None:
             leaf = one_hot(leaf.long(), self.classes)
+        if self.has_channels_last:
+            leaf = leaf.movedim(-1, -3)
+        if self.spec.dtype == torch.uint8 and leaf.is_floating_point():
+            leaf = (255.0 * leaf).round()
         return leaf.reshape(self.spec.shape).to(self.spec.dtype)
 
 
@@ -74,14 +81,20 @@ def _reader(
     if (is_mask or path[-1] in ("success", "active")) and dtype == torch.bool:
         flags = shape if is_mask else (prod(shape),)
         return Reader(path, batch, Categorical(2, (*batch, *flags), dtype=dtype, device=device))
-    is_picture = len(shape) == 3 and min(shape[1:]) >= _MIN_PICTURE_SIZE
-    if is_picture and dtype == torch.uint8:
-        return Reader(path, batch, Bounded(0, 255, (*batch, *shape), device, dtype))
+    has_channels_last = len(shape) == 3 and shape[2] < _MIN_PICTURE_SIZE <= min(shape[:2])
+    is_picture = has_channels_last or (len(shape) == 3 and min(shape[1:]) >= _MIN_PICTURE_SIZE)
+    if is_picture and (dtype == torch.uint8 or _is_of_unit_range(spec)):
+        pixels = (*shape[2:], *shape[:2]) if has_channels_last else shape
+        bounds = Bounded(0, 255, (*batch, *pixels), device, torch.uint8)
+        return Reader(path, batch, bounds, has_channels_last=has_channels_last)
     name = ".".join(path)
+    # Channels may be last by accident where the numbers are no bytes.
+    is_picture = is_picture and not has_channels_last
     if dtype is None or dtype.is_complex or (is_picture or len(shape) > 3):
         raise ConfigurationError(
             f"observation {name} of shape {list(shape)} and type {dtype}: agents read real numbers "
-            "of up to three dimensions, and pixels (C, H, W) of uint8"
+            "of up to three dimensions, and pixels (C, H, W) or (H, W, C) of uint8, or of floats "
+            "bounded by 0 and 1"
         )
     if isinstance(spec, Categorical) and not isinstance(spec, OneHot) and dtype != torch.bool:
         classes = int(spec.space.n)
@@ -89,6 +102,14 @@ def _reader(
         return Reader(path, batch, Bounded(0.0, 1.0, flat, device, torch.float32), classes)
     flat = (*batch, *(shape if is_set else (prod(shape),)))
     return Reader(path, batch, _float_spec(spec, flat))
+
+
+def _is_of_unit_range(spec: TensorSpec) -> bool:
+    """Return whether a spec is of floats bounded by 0 and 1, as `ToTensorImage` makes them."""
+    space = spec.space
+    if spec.dtype is None or not spec.dtype.is_floating_point or not hasattr(space, "low"):
+        return False
+    return bool((space.low == 0.0).all() and (space.high == 1.0).all())
 
 
 def action_spec_of(spec: TensorSpec, batch: tuple[int, ...], dimensions: int) -> TensorSpec:

@@ -1,5 +1,6 @@
 """Specs of the observations and actions of an agent in an environment."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -101,7 +102,17 @@ def action_bounds(action_spec: TensorSpec) -> tuple[Tensor, Tensor]:
 
     Args:
         action_spec: bounded spec `[*B, action_dim]`.
+
+    Raises:
+        ConfigurationError: a bound is not finite, or a lower bound is above the upper one.
     """
     dimension = action_spec.shape[-1]
     space = action_spec.space
-    return space.low.reshape(-1, dimension)[0], space.high.reshape(-1, dimension)[0]
+    low, high = (bound.reshape(-1, dimension)[0] for bound in (space.low, space.high))
+    for number, (lowest, highest) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+        if not -math.inf < lowest <= highest < math.inf:
+            raise ConfigurationError(
+                f"action_spec: component {number} of the action ranges from {lowest:g} to "
+                f"{highest:g}; it needs finite bounds, the lower one first"
+            )
+    return low, high

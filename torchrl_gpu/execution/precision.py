@@ -12,6 +12,9 @@ from torchrl_gpu.errors import ConfigurationError
 
 PrecisionName = Literal["fp32", "tf32", "bf16", "fp16"]
 
+# https://github.com/pytorch/pytorch/issues/158232
+_CACHE_FORGETS = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10)
+
 _AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -43,6 +46,7 @@ class Precision:
             )
         self.name = name
         self._device_type = device.type
+        self._has_tf32 = accelerator_of(device).tf32
         self._dtype = _AUTOCAST.get(name)
         # Disabled, it leaves losses and gradients as they are.
         self._scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
@@ -55,8 +59,9 @@ class Precision:
     def active(self) -> AbstractContextManager[object]:
         """Return a context manager within which networks compute in this precision."""
         if self._dtype is not None:
-            return torch.autocast(self._device_type, self._dtype)
-        return _tensor_float32() if self.name == "tf32" else nullcontext()
+            # Before torch 2.10 the cache can hand out weights that were cast without gradient.
+            return torch.autocast(self._device_type, self._dtype, cache_enabled=not _CACHE_FORGETS)
+        return _products(tf32=self.name == "tf32") if self._has_tf32 else nullcontext()
 
     def backward(self, losses: list[Tensor]) -> None:
         """Add the gradients of losses `[]`, multiplied by the scale in fp16."""
@@ -90,15 +95,19 @@ def precisions_of(device: torch.device) -> list[PrecisionName]:
     accelerator = accelerator_of(device)
     has = {"fp32": True, "tf32": accelerator.tf32}
     has |= {name: dtype in accelerator.autocast_dtypes for name, dtype in _AUTOCAST.items()}
+    has["fp16"] &= accelerator.float64  # torch divides gradients by the scale in float64
     return [name for name in get_args(PrecisionName) if has[name]]
 
 
 @contextmanager
-def _tensor_float32() -> Iterator[None]:
-    """Let float32 matrix products round to TensorFloat-32 within the block."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
+def _products(*, tf32: bool) -> Iterator[None]:
+    """Let float32 products and convolutions round to TensorFloat-32 within the block, or not."""
+    cudnn = torch.backends.cudnn
+    before = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    cudnn.allow_tf32 = tf32
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(before[0])
+        cudnn.allow_tf32 = before[1]

@@ -74,9 +74,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         place = self._tree.draw(batch_size)
         leaf = self._tree.leaves.index_select(0, place)
         # w_i = (N P(i))^-beta / max_j w_j = (p_i / min_j p_j)^(-alpha beta)         (sec. 3.4)
-        weight = self.processes.minimum(leaf.min()) / leaf
+        is_listed = leaf > 0.0
+        weight = self.processes.minimum(leaf.masked_fill(~is_listed, torch.inf).min()) / leaf
         if self.weight_exponent is not None:
             weight = weight ** self.weight_exponent()
+        # Before the first transition, rows without one are drawn; they do not count.
+        weight = weight.masked_fill(~is_listed, 0.0)
         return self._transitions(place, {("weight",): weight.unsqueeze(1), ("place",): place})
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
@@ -84,7 +87,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Args:
             batch: batch from `sample`.
-            priorities: new priorities of its transitions, float32 `[B]`, at least 0, detached.
+            priorities: new priorities of its transitions, float32 `[B]`, at least 0, detached; one
+                that is not finite counts as the largest so far.
 
         Raises:
             ConfigurationError: `priorities` is None.
@@ -94,7 +98,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 "agent: prioritized replay needs priorities, but `loss` returned none"
             )
         place = batch.get("place")
-        priority = priorities + _MIN_PRIORITY
+        priority = (priorities + _MIN_PRIORITY).where(priorities.isfinite(), self._max_priority)
         self._max_priority.copy_(torch.maximum(self._max_priority, priority.max()))
         # Transitions that were overwritten since the draw keep priority 0.
         is_stored = self._tree.leaves.index_select(0, place) > 0.0

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.replay.rollout import RolloutBuffer
 
 
@@ -90,12 +91,18 @@ class ReplayExperience:
 
 
 class RolloutExperience:
-    """Experience of an on-policy agent: one rollout of its current policy at a time."""
+    """Experience of an on-policy agent: one rollout of its current policy at a time.
+
+    Args:
+        agent: agent that learns from the rollouts.
+        execution: runs the updates of the agent.
+    """
 
     random_frames = 0
 
-    def __init__(self, agent: OnPolicyAgent) -> None:
+    def __init__(self, agent: OnPolicyAgent, execution: Execution = EAGER) -> None:
         self.agent = agent
+        self.execution = execution
         self.buffer = RolloutBuffer(agent.rollout_length, agent.observation_spec, agent.device)
 
     def store(self, transition: TensorDictBase) -> None:
@@ -111,7 +118,9 @@ class RolloutExperience:
         """
         if not self.buffer.is_full:
             return
-        rollout = self.agent.prepare(self.buffer.rollout()).flatten()
+        # In the precision of the updates, whose probabilities are divided by those found here.
+        with self.execution.precision.active():
+            rollout = self.agent.prepare(self.buffer.rollout()).flatten()
         count = math.ceil(len(rollout) / self.agent.batch_size)
         size = len(rollout) // count
         for _ in range(self.agent.epochs):
@@ -151,16 +160,17 @@ def experience_of(
     capacity: int,
     random_frames: int,
     frame_stacks: Mapping[NestedKey, int] | None = None,
+    execution: Execution = EAGER,
 ) -> Experience:
     """Build the experience of an agent: a replay buffer if it is off-policy, else a rollout.
 
-    The arguments are those of `ReplayExperience`; a rollout needs only the agent.
+    The arguments are those of `ReplayExperience` and of `RolloutExperience`.
 
     Raises:
         ConfigurationError: the agent is neither off-policy nor on-policy.
     """
     if isinstance(agent, OnPolicyAgent):
-        return RolloutExperience(agent)
+        return RolloutExperience(agent, execution)
     if isinstance(agent, OffPolicyAgent):
         return ReplayExperience(agent, frames_per_step, capacity, random_frames, frame_stacks)
     raise ConfigurationError(

@@ -151,6 +151,7 @@ class TorchRLTrainer(CheckedFields):
             self.replay_capacity,
             self.random_frames,
             env.capabilities.frame_stacks,
+            self.execution,
         )
         self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
         if isinstance(self.evaluation_env, EnvBase):
@@ -228,7 +229,10 @@ class TorchRLTrainer(CheckedFields):
         Returns:
             The transitions `[R]` on the agent's device, one for each robot of the batch.
         """
-        step = self.collector.step(self._policy())
+        policy = self._policy()
+        step = self.collector.step(policy)
+        if policy is self.random_policy:  # its frames count for the schedules of the agent too
+            self.agent.policy.frames.add_(self.frames_per_step)
         self.frames += self.frames_per_step
         transition = self.robots.transition(step)
         failed = self.watch.update(transition)

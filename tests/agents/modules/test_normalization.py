@@ -117,3 +117,11 @@ def test_rewards_are_divided_by_the_std_of_the_discounted_return(cut: int) -> No
         piece = slice(start, start + cut)
         normalized = normalizer(reward[piece], done[piece])
     torch.testing.assert_close(normalized, reward[piece] / deviation, rtol=1e-4, atol=1e-5)
+
+
+def test_a_first_reward_after_zeros_is_clipped() -> None:
+    reward = torch.zeros(400, 1, 1)
+    reward[-1] = 10.0
+    normalized = RewardNormalizer(torch.Size([1]), 0.99)(reward, torch.zeros_like(reward).bool())
+    assert normalized[-1] == 10.0
+    assert normalized[:-1].eq(0.0).all()

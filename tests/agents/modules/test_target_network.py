@@ -43,3 +43,13 @@ def test_target_network_is_on_the_device_of_its_original(
     for _ in range(2):
         target.update()
     assert torch.equal(target.network.get_parameter("weight"), online.weight)
+
+
+@pytest.mark.parametrize("period", [1, 2])
+def test_target_network_copies_the_statistics_of_a_batch_norm(period: int) -> None:
+    online = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    target = TargetNetwork(online, 0.5, period)
+    online(5.0 + torch.randn(16, 3))
+    target.update()
+    for name, buffer in online.named_buffers():
+        assert torch.equal(target.network.get_buffer(name), buffer), name

@@ -174,6 +174,20 @@ def test_single_running_episode_cannot_be_reset_with_autoreset(
         env.reset(TensorDict({"_reset": mask}, batch_size=[3]))
 
 
+@pytest.mark.parametrize("autoreset", MODES)
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_a_reset_of_no_environment_changes_nothing(
+    make_gym: Callable[..., GymnasiumEnv], vectorization: str, autoreset: str
+) -> None:
+    env = make_gym(vectorization, autoreset)
+    nothing = torch.zeros(3, 1, dtype=torch.bool)
+    root = env.reset()
+    for _ in range(3):
+        same = env.reset(root.clone().set("_reset", nothing))
+        assert same["observation"].equal(root["observation"])
+        _, root = env.step_and_maybe_reset(act(same))
+
+
 @pytest.mark.parametrize("with_mask", [False, True])
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])

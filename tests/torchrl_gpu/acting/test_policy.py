@@ -50,6 +50,14 @@ def test_actions_are_mapped_onto_the_bounds_of_each_dimension(batch: tuple[int, 
     torch.testing.assert_close(policy.from_bounds(action), observation["observation"])
 
 
+def test_a_component_with_equal_bounds_has_one_value() -> None:
+    policy = make([0.3, -1.0], [0.3, 1.0]).eval()
+    observation = TensorDict({"observation": torch.tensor([[-1.0, 0.5], [0.2, 1.0]])}, [2])
+    action = policy(observation)["action"]
+    assert action[:, 0].tolist() == [pytest.approx(0.3)] * 2
+    assert policy.from_bounds(action).tolist() == [[0.0, 0.5], [0.0, 1.0]]
+
+
 def test_a_loaded_state_brings_its_bounds() -> None:
     unit, wide = make([-1.0, -1.0], [1.0, 1.0]), make([0.0, -4.0], [1.0, 8.0])
     action = torch.tensor([-1.0, 0.5])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModule
-from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
+from torchrl.data import Binary, Bounded, Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import (
     CatFrames,
     CatTensors,
@@ -24,6 +24,7 @@ from torchrl.envs import (
     RewardSum,
     SerialEnv,
     StepCounter,
+    ToTensorImage,
     TransformedEnv,
     UnsqueezeTransform,
     VecNormV2,
@@ -36,7 +37,8 @@ from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.acting.collector import BatchCollector
-from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.adapter import AdaptedEnvironment, as_environment
+from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -284,6 +286,81 @@ def test_an_unsupported_observation_is_rejected_in_one_line() -> None:
     env = Odd(picture=Unbounded((2, 3, 3, 32, 32)))
     with pytest.raises(ConfigurationError, match=r"observation picture of shape \[3, 32, 32\]"):
         observation_spec(env)
+
+
+class _Scene(Environment):
+    """Shows random pictures; an episode lasts a step.
+
+    Args:
+        picture: spec of the observation, `[2, ...]`.
+    """
+
+    def __init__(self, picture: TensorSpec) -> None:
+        super().__init__(device="cpu", batch_size=[2])
+        self.observation_spec = Composite(picture=picture, shape=(2,))
+        self.action_spec = Bounded(-1.0, 1.0, (2, 1))
+        self.reward_spec = Unbounded((2, 1))
+        self.full_done_spec = self._spec_of_dones()
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
+        false = {name: torch.zeros(2, 1, dtype=torch.bool) for name in DONE_NAMES}
+        return self._batch({"picture": self.observation_spec["picture"].rand(), **false})
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        true = {"done": torch.ones(2, 1, dtype=torch.bool), "terminated": torch.ones(2, 1).bool()}
+        return self._reset().update(true).set("reward", torch.zeros(2, 1))
+
+    def _set_seed(self, seed: int | None) -> None:
+        pass
+
+
+@pytest.mark.parametrize("layout", ["HWC", "CHW"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_pictures_of_other_layouts_become_pixels(layout: str, dtype: torch.dtype) -> None:
+    shape = (16, 24, 3) if layout == "HWC" else (3, 16, 24)
+    high = 255 if dtype == torch.uint8 else 1.0
+    scene = _Scene(Bounded(0, high, (2, *shape), dtype=dtype))
+    env = AdaptedEnvironment(scene)
+    spec = observation_spec(env)["picture"]
+    assert (spec.shape, spec.dtype) == ((2, 3, 16, 24), torch.uint8)
+    scene.set_seed(0)
+    torch.manual_seed(0)
+    raw = scene.reset()["picture"]
+    torch.manual_seed(0)
+    seen = env.reset()["picture"]
+    raw = raw.movedim(-1, 1) if layout == "HWC" else raw
+    assert seen.is_contiguous() or layout == "HWC"
+    assert torch.equal(seen, (raw * (1 if dtype == torch.uint8 else 255)).round().to(torch.uint8))
+
+
+def test_pixels_of_gymnasium_are_pixels_with_and_without_a_transform() -> None:
+    pytest.importorskip("pygame")
+    env = GymEnv(
+        "CartPole-v1", from_pixels=True, pixels_only=True, categorical_action_encoding=True
+    )
+    plain = as_environment(env)
+    floats = as_environment(TransformedEnv(env, ToTensorImage()))
+    picture = plain.reset()["pixels"]
+    assert picture.shape == (1, 3, 400, 600)
+    assert picture.float().std() > 10
+    for each in (plain, floats):
+        spec = observation_spec(each)["pixels"]
+        assert (spec.shape, spec.dtype) == ((1, 3, 400, 600), torch.uint8)
+        assert each.reset()["pixels"].max() == picture.max() == 255
+    plain.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_an_agent_trains_on_other_floats_of_an_environment(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    env = _Scene(Unbounded((2, 5), dtype=dtype))
+    assert observation_spec(env)["picture"].dtype == torch.float32
+    agent = build_for(env, SAC, batch_size=8)
+    TorchRLTrainer(
+        env, agent, tmp_path, total_frames=40, random_frames=16, loggers=(), show_progress=False
+    ).train()
+    assert all(parameter.isfinite().all() for parameter in agent.parameters())
 
 
 def test_an_environment_that_loses_last_observations_is_rejected() -> None:

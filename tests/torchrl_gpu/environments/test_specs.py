@@ -1,11 +1,15 @@
+import math
 from typing import Any
 
 import pytest
+import torch
+from torchrl.data import Bounded
 from torchrl.envs import PendulumEnv
 
 from envs.marinenav import MarineNavEnv
 from tests.helpers.environments import IdentityEnv
-from torchrl_gpu.environments.specs import observation_spec
+from tests.helpers.files import one_line
+from torchrl_gpu.environments.specs import action_bounds, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 
 
@@ -42,3 +46,11 @@ def test_a_nested_key_is_a_tuple_or_joined_by_dots(key: Any) -> None:
 def test_an_unknown_key_lists_the_existing_ones(keys: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         observation_spec(MarineNavEnv(num_envs=2), keys)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, math.inf), (-math.inf, math.inf), (1.0, -1.0)])
+def test_bounds_that_no_action_can_be_mapped_to_are_refused(low: float, high: float) -> None:
+    spec = Bounded(torch.tensor([[-1.0, low]]), torch.tensor([[1.0, high]]), (1, 2))
+    with pytest.raises(ConfigurationError, match="action_spec: component 1") as caught:
+        action_bounds(spec)
+    one_line(caught)

@@ -138,21 +138,47 @@ def test_gpus_from_ampere_on_have_tf32(
     assert Cuda(torch.device("cuda", 0)).tf32 == has_it
 
 
-def test_tf32_is_in_force_for_losses_and_gradients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "products"), [("tf32", "high"), ("fp32", "highest")])
+def test_products_and_convolutions_have_the_precision_in_losses_and_gradients_alone(
+    name: PrecisionName, products: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Accelerator, "tf32", True)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", name == "fp32")
     assert precisions_of(CPU)[:2] == ["fp32", "tf32"]
-    seen: list[str] = []
+    seen: list[tuple[str, bool]] = []
 
     def observe(*_: Any) -> None:
-        seen.append(torch.get_float32_matmul_precision())
+        seen.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
 
     agent = CASES[0].make()
     parameter = next(agent.policy.parameters())
     parameter.register_hook(observe)
     agent.policy.actor.register_forward_pre_hook(observe)  # type: ignore[attr-defined]
-    execution = Execution(CPU, "tf32")
+    execution = Execution(CPU, name)
     before = torch.get_float32_matmul_precision()
     execution.update(agent, make_batch(agent))
     execution.act(agent.policy, make_batch(agent))
-    assert set(seen) == {"high"}
-    assert torch.get_float32_matmul_precision() == before != "high"
+    assert set(seen) == {(products, name == "tf32")}
+    assert torch.get_float32_matmul_precision() == before
+    assert torch.backends.cudnn.allow_tf32 == (name == "fp32")
+
+
+def test_fp16_needs_float64_for_the_scale_of_its_gradients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "fp16" in precisions_of(CPU)
+    monkeypatch.setattr(Accelerator, "float64", False)
+    assert "fp16" not in precisions_of(CPU)
+
+
+@pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 10), reason="torch is newer"
+)
+def test_layers_that_ran_without_gradient_learn_within_the_same_autocast() -> None:
+    """See https://github.com/pytorch/pytorch/issues/158232."""
+    layer = torch.nn.Linear(4, 4)
+    with Execution(precision="bf16").precision.active():
+        with torch.no_grad():
+            layer(torch.randn(2, 4))
+        layer(torch.randn(2, 4)).sum().backward()
+    assert layer.weight.grad is not None

@@ -183,3 +183,19 @@ def test_a_replay_cycle_needs_no_host_reads(accelerator: torch.device) -> None:
 def test_an_exponent_out_of_range_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="priority_exponent"):
         make(priority_exponent=1.5)
+
+
+def test_weights_are_finite_where_no_row_is_a_transition() -> None:
+    replay = make()
+    replay.extend(step(0).set("active", torch.zeros(NUM_ENVS, 1, dtype=torch.bool)))
+    assert replay.sample(4)["weight"].eq(0.0).all()
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_a_priority_that_is_not_finite_counts_as_the_largest_so_far(wrong: float) -> None:
+    replay = make(priority_exponent=1.0)
+    replay.extend(step(0))
+    set_priorities(replay, {0.0: 7.0, 1000.0: wrong})
+    set_priorities(replay, {0.0: 7.0, 1000.0: 7.0})
+    replay.extend(step(1))
+    assert replay.sample(64)["weight"].allclose(torch.ones(64, 1))

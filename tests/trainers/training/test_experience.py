@@ -11,6 +11,7 @@ from tests.helpers.agents import ENVS, OBSERVATION, build, build_for, small_spec
 from tests.helpers.environments import MatchEnv
 from tests.helpers.training import train_briefly
 from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.execution.execution import Execution
 from trainers.training.experience import Experience, experience_of
 
 
@@ -51,6 +52,14 @@ def test_remainder_of_a_rollout_differs_from_epoch_to_epoch() -> None:
     seen = torch.cat([batch["advantage"] for batch in batches])
     assert len(seen) == 20 * 16
     assert len(seen.unique()) == 16
+
+
+def test_half_precision_finds_the_policy_that_acted_unchanged() -> None:
+    agent = make(PPO, "continuous", rollout_length=64, batch_size=256, epochs=1)
+    execution = Execution(precision="bf16")
+    experience = experience_of(agent, ENVS, 100, 0, execution=execution)
+    batches = [batch for _ in range(64) for batch in after_a_step(experience, agent)]
+    assert execution.update(agent, batches[0]).metrics["ppo/kl"].abs() < 1e-7
 
 
 def test_priorities_reach_the_replay_buffer_after_each_update() -> None:

@@ -345,6 +345,7 @@ def test_trainer_accepts_an_environment_with_torchrl_transforms(tmp_path: Path) 
     )
     trainer.train()
     assert trainer.updates == (640 - 160) // 8
+    assert agent.policy.frames == 640  # schedules end with the run
 
 
 def test_agent_and_replay_buffer_work_with_torchrls_collector() -> None:
