@@ -72,6 +72,8 @@ class DDPG(OffPolicyAgent):
         )
         if self.noise_range is not None:
             noise = MixedNoise(*self.noise_range)
+            unused = ("noise_start", "noise_end", "noise_frames")
+            self.warn_of_unused(*unused, where=f"noise_range={list(self.noise_range)}")
         self.policy = self.build_policy(self.actor, noise)
         self.critic = self.build_critic(critic_encoder, action_dim)
         self.target_critic = TargetNetwork(self.critic, self.target_rate, self.target_period)

@@ -27,6 +27,7 @@ from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.adam import adam
+from torchrl_gpu.execution.fitting import Fitting
 from torchrl_gpu.execution.learner import Losses
 
 # Factor of each change of the adaptive learning rate, and its bounds.
@@ -124,6 +125,7 @@ class PPO(OnPolicyAgent):
             self.actor = ClippedNormalActor(network, normalizer, log_std)
         self.policy = self.build_policy(self.actor)
         self.critic = OrthogonalNetwork(critic_encoder, 1, self.hidden_sizes, 1.0)
+        self._preparing = Fitting("the values")
         self.entropy_schedule = self.build_schedule("entropy_coefficient")
         # The schedule determines it from the frames, so checkpoints do not save it.
         weight = torch.tensor(self.entropy_coefficient)
@@ -149,8 +151,7 @@ class PPO(OnPolicyAgent):
             `value_target` and `advantage`; `explained_variance` of the whole rollout in every row;
             each `[T, num_envs, 1]`.
         """
-        if self.augmentation is not None:
-            rollout = self.augmentation(rollout.reshape(-1)).reshape(rollout.batch_size)
+        rollout = self.augmented(rollout.reshape(-1)).reshape(rollout.batch_size)
         after = rollout.get("next")
         terminated, truncated = after.get("terminated"), after.get("truncated")
         reward, weight = after.get("reward"), _weight(rollout)
@@ -293,8 +294,12 @@ class PPO(OnPolicyAgent):
         self, function: Callable[[TensorDictBase], Tensor], rollout: TensorDictBase
     ) -> Tensor:
         """Return values `[*B, 1]` of the rows of a rollout `[*B]`, computed part by part."""
-        parts = rollout.reshape(-1).split(max(self.batch_size, _PREPARED_AT_ONCE))
-        values = torch.cat([function(part) for part in parts])
+        rows = rollout.reshape(-1)
+        values = self._preparing(
+            lambda size: torch.cat([function(part) for part in rows.split(size)]),
+            min(len(rows), max(self.batch_size, _PREPARED_AT_ONCE)),
+            self.device,
+        )
         return values.reshape(*rollout.batch_size, 1)
 
 

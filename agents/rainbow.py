@@ -83,7 +83,15 @@ class Rainbow(ValueBasedAgent):
 
     def build_exploration(self, num_actions: int) -> Exploration | None:
         """Return epsilon-greedy exploration; None if noisy layers explore."""
-        return None if self.noisy else super().build_exploration(num_actions)
+        if not self.prioritized:
+            weights = ("weight_exponent_start", "weight_exponent_frames")
+            self.warn_of_unused("priority_exponent", *weights, where="prioritized=false")
+        if self.noisy:
+            epsilon = ("epsilon_start", "epsilon_end", "epsilon_frames")
+            self.warn_of_unused(*epsilon, where="noisy=true")
+            return None
+        self.warn_of_unused("noise", where="noisy=false")
+        return super().build_exploration(num_actions)
 
     @property
     def replay_type(self) -> Callable[..., ReplayBuffer]:

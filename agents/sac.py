@@ -84,6 +84,8 @@ class SAC(OffPolicyAgent):
         )
         self.policy = self.build_policy(self.actor)
         self.twin_values = TwinValues(self.twins)
+        if self.critic == "mean":
+            self.warn_of_unused("value_min", "value_max", "atoms", where="critic=mean")
         if self.critic == "categorical":
             categories = CategoricalValues(self.value_min, self.value_max, self.atoms)
             self.twin_values = TwinDistributions(self.twins, categories)

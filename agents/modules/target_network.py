@@ -50,7 +50,8 @@ class TargetNetwork(nn.Module):
             (online,) = self._online
             self._pairs = list(self.network.parameters()), list(online.parameters())
             self._buffers_to_copy = list(zip(self.network.buffers(), online.buffers(), strict=True))
-            self._lerp = accelerator_of(self.updates.device).lerp
+            accelerator = accelerator_of(self.updates.device)
+            self._lerp, self._reads_stall = accelerator.lerp, accelerator.reads_stall
         targets, originals = self._pairs
         for target, original in self._buffers_to_copy:
             target.copy_(original)
@@ -61,8 +62,10 @@ class TargetNetwork(nn.Module):
                 torch._foreach_mul_(targets, 1.0 - self.rate)
                 torch._foreach_add_(targets, originals, alpha=self.rate)
             return
-        # On the device, so that the update is the same sequence of operations at every step.
         self.updates.add_(1)
+        if not self._reads_stall and int(self.updates) % self.period:
+            return
+        # On the device, so that the update is the same sequence of operations at every step.
         rate = torch.where(self.updates % self.period == 0, self.rate, 0.0)
         for target, original in zip(targets, originals, strict=True):
             if self._lerp:

@@ -10,8 +10,8 @@ from tensordict import TensorDict
 from torch import nn
 from torchrl.data import Unbounded
 
+from agents import DDPG, DQN, SAC, Rainbow
 from agents.base import Agent
-from agents.dqn import DQN
 from tests.helpers.agents import (
     AGENTS,
     BATCH,
@@ -24,6 +24,7 @@ from tests.helpers.agents import (
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.adam import adam
 
 KINDS: tuple[ActionKind, ...] = ("continuous", "discrete")
 
@@ -150,3 +151,49 @@ def test_observations_with_the_name_of_another_entry_of_a_batch_are_refused(
         specs[name] = Unbounded((ENVS, 2))
         with pytest.raises(ConfigurationError, match=f"^observation '{name}': .* rename"):
             build(agent_class, specs, action)
+
+
+@pytest.mark.parametrize(
+    ("agent_class", "settings", "line"),
+    [
+        (SAC, {"atoms": 51}, "agent.atoms=51: without effect where agent.critic=mean"),
+        (
+            DDPG,
+            {"noise_end": 0.0, "noise_range": [0.0, 0.4]},
+            "agent.noise_end=0.0: without effect where agent.noise_range=[0.0, 0.4]",
+        ),
+        (
+            Rainbow,
+            {"epsilon_end": 0.2},
+            "agent.epsilon_end=0.2: without effect where agent.noisy=true",
+        ),
+        (
+            Rainbow,
+            {"prioritized": False, "priority_exponent": 0.9},
+            "agent.priority_exponent=0.9: without effect where agent.prioritized=false",
+        ),
+    ],
+)
+def test_a_setting_without_effect_is_reported(
+    agent_class: type[Agent],
+    settings: dict[str, Any],
+    line: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kind = sorted(agent_class.actions)[0]
+    build(agent_class, *small_specs(kind))
+    assert line not in caplog.messages
+    build(agent_class, *small_specs(kind), **settings)
+    assert line in caplog.messages
+
+
+def test_groups_of_parameters_keep_the_ratio_of_their_learning_rates() -> None:
+    schedule: dict[str, Any] = {"learning_rate_end": 0.0, "learning_rate_frames": 100}
+    agent = build(DDPG, *small_specs("continuous"), **schedule)
+    actor, critic = (group["params"] for group in agent.optimizer.param_groups)
+    groups: list[dict[str, Any]] = [{"params": actor, "lr": 1e-4}, {"params": critic}]
+    agent.optimizer = adam(groups, agent.learning_rate, agent.device)
+    agent.policy.frames.fill_(25)
+    agent.update(make_batch(agent))
+    rates = [float(group["lr"]) for group in agent.optimizer.param_groups]
+    assert rates == pytest.approx([0.75e-4, 0.75 * agent.learning_rate])

@@ -77,6 +77,24 @@ def test_a_rollout_is_prepared_in_parts_with_the_same_result(
     torch.testing.assert_close(agent.prepare(make_rollout(agent)), whole)
 
 
+def test_a_rollout_that_does_not_fit_at_once_is_prepared_in_smaller_parts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = make()
+    whole = agent.prepare(make_rollout(agent))
+    for name in ("_value", "_log_prob"):
+        compute = getattr(agent, name)
+
+        def within_memory(rows: Any, compute: Any = compute) -> Any:
+            if len(rows) > 3:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+            return compute(rows)
+
+        monkeypatch.setattr(agent, name, within_memory)
+    torch.testing.assert_close(agent.prepare(make_rollout(agent)), whole)
+    assert "insufficient for the values of" in caplog.text
+
+
 @pytest.mark.parametrize("reads_stall", [True, False])
 def test_time_limits_bootstrap_from_the_true_last_observation_and_terminations_do_not(
     monkeypatch: pytest.MonkeyPatch, reads_stall: bool

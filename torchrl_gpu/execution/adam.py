@@ -25,7 +25,7 @@ def adam(
 
     Args:
         parameters: parameters to train, or parameter groups.
-        learning_rate: initial learning rate of all groups, above 0.
+        learning_rate: initial learning rate of all groups without their own `lr`, above 0.
         device: device of the parameters.
         epsilon: term added to the denominator, above 0.
     """
@@ -34,8 +34,8 @@ def adam(
     kind = torch.optim.Adam if accelerator.lerp else PlainAdam
     optimizer = kind(parameters, lr=rate, eps=epsilon, **accelerator.adam_options)
     for group in optimizer.param_groups:
-        group["lr"] = rate.clone()
-        group["initial_lr"] = learning_rate
+        group["initial_lr"] = learning_rate if group["lr"] is rate else float(group["lr"])
+        group["lr"] = torch.tensor(group["initial_lr"], device=device)
     return optimizer
 
 

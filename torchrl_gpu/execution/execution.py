@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -45,7 +46,7 @@ class Execution:
 
     The precision applies to losses, and to policies that act for at least 512 observations at once.
     Networks have their last layer in float32, so that losses, targets and distributions are float32
-    in every precision, as are parameters, optimizers and the preparation of rollouts.
+    in every precision, as are parameters and optimizers.
 
     Compiled are the loss and its gradients. Acting, the optimizer and `after_update` of the agent
     stay eager, so that an update may do anything on the host. Captured are policies and whole
@@ -98,7 +99,7 @@ class Execution:
             )
             self.compile_mode = "off"
         self.announce = _ignore
-        self._compiled: dict[LossFunction, LossFunction] = {}
+        self._compiled: dict[Learner, LossFunction] = {}
         self._gradients = Gradients(self.precision)
 
     def act(self, policy: Policy, observation: TensorDictBase) -> TensorDictBase:
@@ -129,11 +130,23 @@ class Execution:
         return observation
 
     def _call(self, policy: Policy, observation: TensorDictBase) -> TensorDictBase:
-        """Call a policy eagerly, in the precision if that saves time."""
-        if self.precision.casts and observation.numel() < _MIN_CAST_ROWS:
-            return policy(observation)
-        with self.precision.active():
-            return policy(observation)
+        """Call a policy eagerly, in the precision if that saves time.
+
+        Raises:
+            ConfigurationError: the memory is insufficient.
+        """
+        rows = observation.numel()
+        casts = not self.precision.casts or rows >= _MIN_CAST_ROWS
+        try:
+            with self.precision.active() if casts else nullcontext():
+                return policy(observation)
+        except (RuntimeError, MemoryError) as error:
+            if not accelerator_of(self._device).is_out_of_memory(error):
+                raise
+            raise ConfigurationError(
+                f"{self._device}: the memory is insufficient for the actions of {rows} "
+                "environments or robots; a smaller env.num_envs needs less"
+            ) from error
 
     def update(self, learner: Learner, batch: TensorDictBase) -> Update:
         """Take one gradient step, see `gradient_step`.
@@ -160,13 +173,13 @@ class Execution:
     def _step(self, learner: Learner, batch: TensorDictBase) -> Update:
         """Take one gradient step with the loss as it is, or compiled."""
         loss = learner.loss
-        if self.compile_mode == "off" or loss in self._compiled:
-            return gradient_step(learner, batch, self._compiled.get(loss, loss), self._gradients)
+        if self.compile_mode == "off" or learner in self._compiled:
+            return gradient_step(learner, batch, self._compiled.get(learner, loss), self._gradients)
         started, work = time.perf_counter(), f"the update of {type(learner).__name__}"
         _logger.info("compile=%s: compiling %s", self.compile_mode, work)
         self.announce(f"compiling {work}")
-        self._compiled[loss] = self.compiled(loss)
-        update = gradient_step(learner, batch, self._compiled[loss], self._gradients)
+        self._compiled[learner] = self.compiled(loss)
+        update = gradient_step(learner, batch, self._compiled[learner], self._gradients)
         _logger.info("compiled %s: %.0f s", work, time.perf_counter() - started)
         self.announce("")
         return update

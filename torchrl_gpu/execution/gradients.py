@@ -1,18 +1,14 @@
 """Gradients of a batch, computed in parts if the memory is insufficient for the whole."""
 
-import logging
 import math
 from collections.abc import Sequence
 
 import torch
 from tensordict import TensorDictBase
 
-from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.fitting import Fitting
 from torchrl_gpu.execution.learner import Losses, LossFunction
 from torchrl_gpu.execution.precision import Precision
-
-_logger = logging.getLogger(__name__)
 
 
 class Gradients:
@@ -27,8 +23,7 @@ class Gradients:
 
     def __init__(self, precision: Precision) -> None:
         self.precision = precision
-        # Number of transitions that fit into memory; None while every batch has.
-        self._part_size: int | None = None
+        self._fitting = Fitting("the gradients")
 
     def compute(
         self,
@@ -50,38 +45,15 @@ class Gradients:
         Raises:
             ConfigurationError: the memory is insufficient for a single transition.
         """
-        rows = len(batch)
-        size = rows if self._part_size is None else min(rows, self._part_size)
         parameters = (p for o in optimizers for group in o.param_groups for p in group["params"])
         device: torch.device = next(parameters).device
-        accelerator = accelerator_of(device)
-        while True:
+
+        def accumulate(size: int) -> Losses:
             for optimizer in optimizers:
                 optimizer.zero_grad()
-            try:
-                losses = self._accumulate(loss, batch, size)
-                break
-            except (RuntimeError, MemoryError) as error:
-                if not accelerator.is_out_of_memory(error) or accelerator.is_capturing:
-                    raise
-                if size == 1:
-                    raise ConfigurationError(
-                        f"{device}: the memory is insufficient for the gradients of a single "
-                        "transition; smaller networks or observations need less"
-                    ) from error
-            # Outside the handler, because the error holds the tensors of the failed attempt.
-            size = math.ceil(size / 2)
-            accelerator.call("empty_cache")
-        if size < rows and size != self._part_size:
-            _logger.warning(
-                "%s: the memory is insufficient for the gradients of %d transitions at once; from "
-                "now on they are accumulated over parts of %d, which gives the same updates",
-                device,
-                rows,
-                size,
-            )
-            self._part_size = size
-        return losses
+            return self._accumulate(loss, batch, size)
+
+        return self._fitting(accumulate, len(batch), device)
 
     def _accumulate(self, loss: LossFunction, batch: TensorDictBase, size: int) -> Losses:
         """Add the gradients of a batch `[B]` in equal parts of at most `size` rows."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from agents.base import Agent
 from tests.helpers.agents import (
@@ -114,9 +114,38 @@ def test_out_of_memory_halves_the_batch_and_not_the_update(
     torch.testing.assert_close(parameters(parts), parameters(whole), rtol=1e-3, atol=1e-4)
     # The size that fits is remembered and reported once.
     assert sizes == [BATCH, BATCH // 2, BATCH // 4] + [BATCH // 8] * 16
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    (record,) = (record for record in caplog.records if "memory" in record.message)
+    assert record.levelno == logging.WARNING
     assert f"{BATCH} transitions at once" in caplog.text
     assert f"parts of {BATCH // 8}" in caplog.text
+
+
+def test_images_that_do_not_fit_at_once_are_augmented_in_parts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    agent = Case(AGENTS[0], sorted(AGENTS[0].actions)[0]).make()
+    sizes: list[int] = []
+
+    def augment(part: TensorDictBase) -> TensorDictBase:
+        sizes.append(len(part))
+        if len(part) > BATCH // 2:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return part
+
+    agent.augmentation = augment
+    batch = make_batch(agent)
+    for _ in range(2):
+        torch.testing.assert_close(agent.prepare_batch(batch), batch)
+    assert sizes == [BATCH] + [BATCH // 2] * 4
+    assert "insufficient for the augmentation of" in caplog.text
+
+
+def test_too_many_environments_for_the_memory_end_in_one_line() -> None:
+    def act(observation: TensorDictBase) -> TensorDictBase:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    with pytest.raises(ConfigurationError, match=r"actions of 7 environments or robots; a smaller"):
+        Execution().act(act, TensorDict({}, [7]))
 
 
 def test_parts_have_nearly_equal_sizes_and_count_by_them() -> None:

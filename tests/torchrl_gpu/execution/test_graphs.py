@@ -74,6 +74,16 @@ def test_a_captured_update_learns_like_an_eager_one_on_cuda(case: Case) -> None:
     torch.testing.assert_close(found_ends, ends, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("settings", [{"precision": "bf16"}, {"compile": "default"}])
+def test_graphs_go_with_bf16_and_compiled_losses_on_cuda(settings: dict[str, Any]) -> None:
+    cuda = torch.device("cuda")
+    metrics, ends, _ = learn(QUICKEST, Execution(cuda, **settings), cuda)
+    found, found_ends, _ = learn(QUICKEST, Execution(cuda, graphs="on", **settings), cuda)
+    torch.testing.assert_close(found, metrics, rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(found_ends, ends, rtol=1e-2, atol=1e-3)
+
+
 @with_graphs
 @every_agent
 def test_a_captured_policy_acts_and_explores_like_an_eager_one(

@@ -1,0 +1,69 @@
+"""Computations over many rows, in parts if the memory is insufficient for all rows at once."""
+
+import logging
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.errors import ConfigurationError
+
+_logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class Fitting:
+    """Halves the number of rows of a computation until it fits into memory, and remembers it.
+
+    Args:
+        work: name of the computation, such as `the gradients`, for messages.
+    """
+
+    def __init__(self, work: str) -> None:
+        self.work = work
+        # Number of rows that fit into memory; None while all have.
+        self._size: int | None = None
+
+    def __call__(self, compute: Callable[[int], Result], rows: int, device: torch.device) -> Result:
+        """Return the result of a computation in parts of a size that fits.
+
+        Args:
+            compute: computes the result over all rows, in parts of at most the given size. After a
+                failure it is called again with half of the size.
+            rows: number of rows, at least 1.
+            device: device of the computation.
+
+        Raises:
+            ConfigurationError: the memory is insufficient for a single row.
+        """
+        size = rows if self._size is None else min(rows, self._size)
+        accelerator = accelerator_of(device)
+        while True:
+            try:
+                result = compute(size)
+                break
+            except (RuntimeError, MemoryError) as error:
+                if not accelerator.is_out_of_memory(error) or accelerator.is_capturing:
+                    raise
+                if size == 1:
+                    raise ConfigurationError(
+                        f"{device}: the memory is insufficient for {self.work} of a single "
+                        "transition; smaller networks or observations need less"
+                    ) from error
+            # Outside the handler, because the error holds the tensors of the failed attempt.
+            size = math.ceil(size / 2)
+            accelerator.call("empty_cache")
+        if size < rows and size != self._size:
+            _logger.warning(
+                "%s: the memory is insufficient for %s of %d transitions at once; from now on they "
+                "are computed in parts of %d, which gives the same updates",
+                device,
+                self.work,
+                rows,
+                size,
+            )
+            self._size = size
+        return result
