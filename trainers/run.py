@@ -76,6 +76,10 @@ def main() -> int:
         from torchrl_gpu.doctor.__main__ import examine
 
         return call_with_arguments(examine, arguments)
+    if command == "robot":
+        from envs import robot
+
+        return robot.start(arguments)
     if command == "redirect":
         from torchrl_gpu.redirect import __main__ as redirect
 

@@ -38,10 +38,16 @@ class ArmRenderer:
         width: width of the images, in pixels.
         height: height of the images, in pixels.
         target_radius: radius of the sphere that marks the target, in metres; see `add_marker`.
+        trail: maximum number of positions of the tool to draw beside the current one.
     """
 
     def __init__(
-        self, robot: Robot, width: int = 640, height: int = 480, target_radius: float = 0.015
+        self,
+        robot: Robot,
+        width: int = 640,
+        height: int = 480,
+        target_radius: float = 0.015,
+        trail: int = TRAIL_LENGTH,
     ) -> None:
         self._width, self._height = width, height
         self._client = Client()
@@ -55,9 +61,7 @@ class ArmRenderer:
         ball = self._client.createVisualShape(
             pybullet.GEOM_SPHERE, radius=TRAIL_RADIUS, rgbaColor=TRAIL_COLOR
         )
-        self._trail = [
-            self._client.createMultiBody(0, -1, ball, HIDDEN) for _ in range(TRAIL_LENGTH)
-        ]
+        self._trail = [self._client.createMultiBody(0, -1, ball, HIDDEN) for _ in range(trail)]
         scale = robot.reach / CAMERA_REACH
         centre = (robot.shoulder + scale * np.array(CAMERA_TARGET)).tolist()
         self._view = pybullet.computeViewMatrixFromYawPitchRoll(
@@ -81,7 +85,7 @@ class ArmRenderer:
         Args:
             joints: joint angles, rad.
             target: target position in the arm's base frame, metres.
-            trail: past tool positions, metres; the last 30 are drawn.
+            trail: past positions of the tool, metres; the last ones are drawn.
 
         Returns:
             RGB image `[height, width, 3]`, uint8.
@@ -89,7 +93,7 @@ class ArmRenderer:
         for joint, angle in zip(self._joints, joints, strict=True):
             self._client.resetJointState(self._arm, joint, angle)
         self._move(self._target, target)
-        points = list(trail)[-TRAIL_LENGTH:]
+        points = list(trail)[-len(self._trail) :]
         for index, body in enumerate(self._trail):
             self._move(body, points[index] if index < len(points) else HIDDEN)
         _, _, pixels, _, _ = self._client.getCameraImage(

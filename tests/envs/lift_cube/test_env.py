@@ -12,6 +12,7 @@ from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.arm import PANDA
 from envs.lift_cube.control import damping_matrix, joint_changes
 from envs.lift_cube.simulation import FRICTION, Simulation
+from envs.lift_cube.starts import Starts
 from tests.helpers.environments import trajectory
 from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
@@ -230,3 +231,9 @@ def test_capabilities_are_known_before_the_scene_is_built(lift: LiftCubeEnv) -> 
 def test_only_demonstrations_are_drawn(lift: LiftCubeEnv, index: int) -> None:
     with pytest.raises(Exception, match="cannot render"):
         lift.render(index)
+
+
+def test_cubes_out_of_reach_are_refused(lift: LiftCubeEnv) -> None:
+    generator = torch.Generator().manual_seed(0)
+    with pytest.raises(ConfigurationError, match=r"^env\.cube_range=0\.6: the gripper gets no"):
+        Starts(lift.simulation, generator, cube_range=0.6, joint_noise=0.0)

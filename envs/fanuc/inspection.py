@@ -1,0 +1,102 @@
+"""Examination of a robot file for the environment `fanuc`: limits, contact, reach and a picture."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from envs.fanuc.geometry import ArmGeometry
+from envs.fanuc.reach import TOLERANCE, Reach
+from envs.fanuc.render import ArmRenderer
+from envs.fanuc.robot import BAR_RADIUS, Robot, load_robot
+from envs.fanuc.targets import MIN_CLEARANCE, home_of, sample_targets
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.tables import table
+
+_POINTS = 2_000  # positions that are tried
+_SHOWN = 250  # reachable ones of them in the picture
+_PER_GRADE = 500  # targets from which inverse kinematics starts
+
+
+def examine(file: Path, tool: str | None, home: Sequence[float] | None, picture: Path) -> str:
+    """Return a report on an arm, and write a picture of it.
+
+    Args:
+        file: URDF of the arm.
+        tool: link whose frame reaches the targets; None for the flange.
+        home: joint angles of the home posture, rad; None for a manipulable one.
+        picture: path of the picture, a PNG file.
+
+    Raises:
+        ConfigurationError: the environment cannot simulate the arm; the message says why.
+    """
+    robot = load_robot(urdf=str(file), tool=tool)
+    posture = home_of(robot) if home is None else list(home)
+    if len(posture) != robot.num_joints:
+        raise ConfigurationError(
+            f"home={posture}: the arm has {robot.num_joints} joints; give as many angles, in rad"
+        )
+    gap = float(ArmGeometry(robot).clearance(torch.tensor([posture])))
+    if gap <= MIN_CLEARANCE:
+        raise ConfigurationError(
+            f"home={[round(angle, 2) for angle in posture]}: the gap of the arm to itself or the "
+            f"floor is {1000 * gap:.0f} mm, and has to be above {1000 * MIN_CLEARANCE:.0f} mm"
+        )
+    postures = sample_targets(robot, 0, _PER_GRADE, posture)
+    points = _points(robot)
+    reached = Reach(robot, postures.joints).is_reachable(points)
+    _draw(robot, posture, points[reached], picture)
+    angles = ",".join(f"{angle:.2f}" for angle in posture)
+    settings = [f"env.urdf={file}"]
+    settings += [] if tool is None else [f"env.tool={tool}"]
+    settings += [] if home is None else [f"env.home=[{angles}]"]
+    command = shlex.join(["python", "-m", "trainers.run", "agent=sac", "env=fanuc", *settings])
+    share = f"{100 * reached.float().mean():.0f} %"
+    return "\n".join(
+        (
+            _joints(robot),
+            "",
+            f"  reach      {robot.reach:.2f} m from joint 1 to the tool, outstretched",
+            f"  home       [{angles}] rad, with a gap of {1000 * gap:.0f} mm",
+            f"  reachable  {share} of the positions above the floor within the reach, to "
+            f"{1000 * TOLERANCE:.0f} mm and without contact",
+            f"  bodies     {len(robot.capsules)} capsules; one of {1000 * BAR_RADIUS:.0f} mm "
+            "stands for each mesh or box (env.bar_radius)",
+            f"  picture    {picture}: the home posture and reachable positions",
+            f"  train it   {command}",
+        )
+    )
+
+
+def _joints(robot: Robot) -> str:
+    columns = (robot.lower, robot.upper, robot.velocity, robot.effort)
+    rows = [
+        [f"  {number}", *(f"{value:.2f}" for value in values)]
+        for number, values in enumerate(zip(*columns, strict=True), start=1)
+    ]
+    header = ["  joint", "lower, rad", "upper, rad", "speed, rad/s", "effort, N m"]
+    return table(header, rows)
+
+
+def _points(robot: Robot) -> torch.Tensor:
+    """Return random positions above the floor within the reach of joint 1, `[P, 3]`, metres."""
+    generator = torch.Generator().manual_seed(0)
+    shoulder = torch.tensor(robot.shoulder, dtype=torch.float32)
+    within = torch.empty(0, 3)
+    while len(within) < _POINTS:
+        points = robot.reach * (2.0 * torch.rand(_POINTS, 3, generator=generator) - 1.0)
+        points = points[points.norm(dim=1) <= robot.reach] + shoulder
+        within = torch.cat((within, points[points[:, 2] >= 0.0]))
+    return within[:_POINTS]
+
+
+def _draw(robot: Robot, posture: list[float], points: torch.Tensor, picture: Path) -> None:
+    shown = points[:_SHOWN].tolist()
+    renderer = ArmRenderer(robot, trail=_SHOWN)
+    tool = ArmGeometry(robot).position(torch.tensor(posture)).tolist()
+    frame = renderer.frame(posture, tool, shown)
+    renderer.close()
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(frame).save(picture)
