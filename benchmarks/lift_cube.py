@@ -1,8 +1,9 @@
 """Measure the environment lift_cube: its overhead over Genesis, and its ways to draw images.
 
-The overhead compares the environment with Genesis alone, which repeats the same commands from the
-same state, in turns. The images compare one call for all environments with one environment after
-another, and the detailed meshes of the arm with its collision bodies.
+The overhead compares the environment, its judging and resets included, with Genesis alone, which
+repeats the same commands from the same state, in turns. The images compare one call for all
+environments with one environment after another, and the detailed meshes of the arm with its
+collision bodies.
 
     python -m benchmarks.lift_cube
 """
@@ -31,13 +32,18 @@ _EVERYWHERE = {
     "batched": WristCamera(renderer="batched"),
     "batched, collision bodies": WristCamera(renderer="batched", geometry="collision"),
 }
-_FOREVER = 1_000_000  # steps of an episode, so that none ends within a measurement
 
 
 def measure_overhead(num_envs: int, device: torch.device, rounds: int) -> Samples[str]:
-    """Return the environment steps per second of the environment, and of Genesis alone."""
-    env = LiftCubeEnv(num_envs=num_envs, device=device, curriculum=0.0, max_episode_steps=_FOREVER)
+    """Return the environment steps per second of the environment, and of Genesis alone.
+
+    The episodes of the environment end at different times, so that its steps include resets.
+    """
+    env = LiftCubeEnv(num_envs=num_envs, device=device)
     simulation, step_env = env.simulation, random_steps(env)
+    begun = env.state_dict()
+    begun["steps"] = torch.randint_like(begun["steps"], env.max_episode_steps)
+    env.load_state_dict(begun)
     state, commands = simulation.state_dict(), []
 
     def through_the_environment() -> float:

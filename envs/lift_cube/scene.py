@@ -8,6 +8,7 @@ from torch import Tensor
 
 from envs.lift_cube.arm import Arm
 from envs.lift_cube.control import comparison, rotate, tilt
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
 
 
@@ -110,6 +111,7 @@ class SceneReader:
         self._slots = torch.arange(
             self._field(self._contacts.contact_sort_idx).shape[1], device=grip_point.device
         )
+        self._reads_stall = accelerator_of(grip_point.device).reads_stall
         self._down = comparison(self._field(self._state.links.quat)[0, self._hand].clone())
 
     def _field(self, field: Any) -> Tensor:
@@ -140,9 +142,12 @@ class SceneReader:
     def _touches(self) -> Tensor:
         contacts, data = self._contacts, self._contacts.contact_data
         counts = self._field(contacts.n_contacts)
-        # The first contacts in this order are valid.
+        # The first contacts in this order are valid. Few of the slots are in use, and the host
+        # knows how many if it need not wait for the answer.
         order = self._field(contacts.contact_sort_idx)
+        if not self._reads_stall:
+            order = order[:, : int(counts.max())]
         links = torch.add(self._field(data.link_b), self._field(data.link_a), alpha=self._num_links)
-        valid = self._slots < counts.unsqueeze(-1)
+        valid = self._slots[: order.shape[1]] < counts.unsqueeze(-1)
         pairs = links.gather(1, order.long()).masked_fill_(~valid, -1)
         return (pairs.unsqueeze(-1) == self._pairs).any(1).view(-1, 2, 2).any(1)
