@@ -65,6 +65,10 @@ class FiniteWatch:
         self._finite_steps[1:].masked_fill_(rows, self._steps)
         self._is_finite[1:] |= rows
 
+    def is_finite(self) -> Tensor:
+        """Return whether all numbers of all steps were finite, a bool `[]`."""
+        return self._is_finite.all()
+
     def cause(self, step: int) -> str | None:
         """Return the first entry that was not finite; reads the device.
 
@@ -74,7 +78,7 @@ class FiniteWatch:
         Returns:
             Environment or agent, with entry, step and rows; None if all numbers were finite.
         """
-        if self._is_finite.all():
+        if self.is_finite():
             return None
         finite_steps = self._finite_steps.masked_fill(self._is_finite, self._steps)
         first = int(finite_steps.min())

@@ -419,14 +419,15 @@ class TorchRLTrainer(CheckedFields):
                     self.update_metrics.take(),
                     reading_of(self.env.metrics()),
                     reading_of(restarts),
+                    reading_of({"steps_are_finite": self.watch.is_finite()}),
                 ),
                 **(self.profiler.shares() if self.profiler else {}),
             }
-            self._refuse_nonfinite(
-                name
-                for name, value in metrics.items()
-                if name.startswith("loss/") and not math.isfinite(value)
-            )
+            steps_are_finite = metrics.pop("steps_are_finite")
+            losses = [name for name in metrics if name.startswith("loss/")]
+            names = [name for name in losses if not math.isfinite(metrics[name])]
+            if names or not steps_are_finite:
+                self._refuse_nonfinite(names)
             self._logged_at, self._logged_frames = now, self.frames
             self.metric_logger.log(self.frames, metrics)
             display.update(

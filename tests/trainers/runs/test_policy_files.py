@@ -141,6 +141,7 @@ def test_a_policy_in_other_units_is_reported(
     agent_class = SAC if agent.interface.action_table is None else DQN
     spec = agent.interface.observation_spec, agent.interface.action_spec
     own = build(agent_class, *spec, hidden_sizes=(16, 16))
+    caplog.clear()
     restore_policy(policy, own, env=env)
     assert not caplog.records
     env.capabilities = replace(env.capabilities, units={"action": "N/s"})
