@@ -1,5 +1,6 @@
 """The arm of the lift-cube task: model file, names of its parts, and postures."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,23 +12,28 @@ from torchrl_gpu.errors import ConfigurationError
 Pair = tuple[str, str]
 Triple = tuple[float, float, float]
 Positive = Annotated[float, Field(gt=0)]
+Names = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class Arm(CheckedFields):
-    """An arm with a gripper of two fingers; the defaults describe the Franka Panda of Genesis.
+    """An arm with a gripper; the defaults describe the Franka Panda of Genesis.
 
     Args:
         file: MJCF (`.xml`) or URDF (`.urdf`) file of the arm; a path that does not exist is looked
-            up among the assets of Genesis.
+            up among the assets of this environment and of Genesis.
         joints: names of the joints of the arm, from base to hand.
-        fingers: names of the two finger joints.
+        fingers: names of all joints that move fingers: one of a moving jaw, two or more that one
+            command opens and closes together, also if one of them mimics another.
         hand: name of the link that carries the fingers; the wrist camera is mounted on it.
-        pads: names of the two links that touch the cube in a grasp.
+        pads: names of the two links that touch the cube in a grasp; a fixed jaw belongs to a link
+            as well, often to the hand.
         grip_point: point between the finger tips in the frame of the hand, in metres.
         home: joint angles in rad at the start of an episode, with the hand pointing down; one for
             each joint.
-        open_position: position of each finger joint of the open gripper, in metres or rad.
-        closed_position: position of each finger joint of the closed gripper, in metres or rad.
+        open_position: position of each finger joint of the open gripper, in metres or rad; one
+            number for all.
+        closed_position: position of each finger joint of the closed gripper, in metres or rad; one
+            number for all.
         stiffness: position gain of each joint, then of each finger, above 0.
         damping: velocity gain of each joint, then of each finger, at least 0.
         max_force: maximum force or torque of each joint, then of each finger, above 0.
@@ -39,16 +45,14 @@ class Arm(CheckedFields):
     """
 
     file: str = "xml/franka_emika_panda/panda.xml"
-    joints: Annotated[tuple[str, ...], Field(min_length=1)] = tuple(
-        f"joint{number}" for number in range(1, 8)
-    )
-    fingers: Pair = ("finger_joint1", "finger_joint2")
+    joints: Names = tuple(f"joint{number}" for number in range(1, 8))
+    fingers: Names = ("finger_joint1", "finger_joint2")
     hand: str = "hand"
     pads: Pair = ("left_finger", "right_finger")
     grip_point: Triple = (0.0, 0.0, 0.1034)
     home: tuple[float, ...] = (0.0, 0.3927, 0.0, -1.9635, 0.0, 2.3562, 0.7854)
-    open_position: float = 0.04
-    closed_position: float = 0.0
+    open_position: float | tuple[float, ...] = 0.04
+    closed_position: float | tuple[float, ...] = 0.0
     stiffness: tuple[Positive, ...] = (
         *(4500.0, 4500.0, 3500.0, 3500.0, 2000.0, 2000.0, 2000.0),
         *(200.0, 200.0),
@@ -76,15 +80,21 @@ class Arm(CheckedFields):
             ("stiffness", self.stiffness, actuators),
             ("damping", self.damping, actuators),
             ("max_force", self.max_force, actuators),
+            ("open_position", self.per_finger(self.open_position), len(self.fingers)),
+            ("closed_position", self.per_finger(self.closed_position), len(self.fingers)),
         ):
             if len(values) != length:
                 raise ConfigurationError(
                     f"env.arm.{name}: {len(values)} values for {len(self.joints)} joints and "
-                    f"{len(self.fingers)} fingers; it takes {length}"
+                    f"{len(self.fingers)} finger joints; it takes {length}"
                 )
         limits = zip(self.workspace_low, self.workspace_high, strict=True)
         if not all(low < high for low, high in limits):
             raise ConfigurationError("env.arm.workspace_low: it must lie below workspace_high")
+
+    def per_finger(self, position: float | Sequence[float]) -> Sequence[float]:
+        """Return the position of each finger joint: `open_position` or `closed_position`."""
+        return [position] * len(self.fingers) if isinstance(position, float) else position
 
 
 PANDA = Arm()

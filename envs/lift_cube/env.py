@@ -29,6 +29,7 @@ from torchrl_gpu.errors import ConfigurationError
 
 STEP_LENGTH: Final = 0.02  # m, maximum move of the target of the grip point in one step
 WRIST_CAMERA = WristCamera()
+REACH_TOLERANCE, TILT_TOLERANCE = 1e-3, 0.02  # m, rad; of `is_reachable`
 _UNCHANGED = (1.0, 1.0)
 # Tensors that a saved state contains beside those of the simulation and the images.
 _SAVED: Final = ("target", "steps", "last_action", "was_lifted", "term_sums")
@@ -311,6 +312,23 @@ class LiftCubeEnv(Environment):
     def set_mode(self, mode: Mode) -> None:
         """Switch the curriculum on (`train`) or off; the next reset starts new episodes."""
         self.mode = mode
+
+    def is_reachable(self, position: Tensor) -> Tensor:
+        """Return whether the gripper reaches positions within 1 mm, pointing down within 1 degree.
+
+        Args:
+            position: positions of the grip point `[*B, 3]`, m.
+
+        Returns:
+            Flags `[*B]`, bool. The search starts in the home posture, stays within the limits of
+            the joints and knows no contact. The episodes continue as if it had not been.
+        """
+        state = self.simulation.state_dict()
+        goal = position.reshape(-1, 3).to(self._target)
+        _, gaps, tilts = self.simulation.postures(goal)
+        self.simulation.load_state_dict(state)
+        self._scene = self.simulation.observe()
+        return ((gaps <= REACH_TOLERANCE) & (tilts <= TILT_TOLERANCE)).view(position.shape[:-1])
 
     @property
     def grip(self) -> Tensor:

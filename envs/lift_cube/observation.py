@@ -38,7 +38,7 @@ class SceneEncoder:
         ]
         if with_cube:
             entries += [
-                (torch.zeros_like(closed), torch.ones_like(closed)),
+                (still[:2], torch.ones_like(still[:2])),  # touches of the two pads
                 (center, torch.full_like(center, _LENGTH)),
                 (here, torch.full_like(center, _LENGTH)),
             ]

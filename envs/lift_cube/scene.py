@@ -31,7 +31,7 @@ def find_parts(arm: Arm, robot: Any) -> ArmParts:
     """Return the parts of `robot`, the arm in Genesis, that its description names.
 
     Raises:
-        ConfigurationError: the arm lacks a named part.
+        ConfigurationError: the arm lacks a named part, or has a moving joint that is not named.
     """
     joints = {joint.name: joint for joint in robot.joints if joint.n_dofs == 1}
     links = {link.name: link for link in robot.links}
@@ -45,12 +45,19 @@ def find_parts(arm: Arm, robot: Any) -> ArmParts:
                 )
         return [parts[name] for name in names]
 
-    return ArmParts(
+    parts = ArmParts(
         named("joint", joints, "joints", *arm.joints),
         named("joint", joints, "fingers", *arm.fingers),
         named("link", links, "hand", arm.hand)[0],
         named("link", links, "pads", *arm.pads),
     )
+    loose = [name for name in joints if name not in (*arm.joints, *arm.fingers)]
+    if loose:
+        raise ConfigurationError(
+            f"env.arm.fingers: {arm.file} has further moving joints, {', '.join(loose)}; name each "
+            "joint in env.arm.joints or env.arm.fingers"
+        )
+    return parts
 
 
 class Scene(NamedTuple):
@@ -61,8 +68,8 @@ class Scene(NamedTuple):
     Attributes:
         joints: angles of the joints `[N, J]`, rad.
         joint_speeds: `[N, J]`, rad/s.
-        fingers: positions of the finger joints `[N, 2]`, m or rad.
-        finger_speeds: `[N, 2]`, m/s or rad/s.
+        fingers: positions of the F finger joints `[N, F]`, m or rad.
+        finger_speeds: `[N, F]`, m/s or rad/s.
         grip: position of the grip point `[N, 3]`, m.
         tilt: rotation vector from the orientation of the hand to that in the home posture `[N, 3]`,
             rad.

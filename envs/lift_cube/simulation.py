@@ -25,6 +25,7 @@ from torchrl_gpu.errors import ConfigurationError, one_line
 
 logger = logging.getLogger(__name__)
 
+ASSETS: Final = Path(__file__).parent / "assets"
 CUBE_SIZE: Final = 0.03  # m
 CUBE_MASS: Final = 0.03  # kg
 FRICTION: Final = 0.5
@@ -33,6 +34,7 @@ _LEAST_FRICTION: Final = 0.01
 STEP_SECONDS: Final = 0.02
 PHYSICS_STEPS: Final = 2  # of the simulator in one step of the environment
 SUBSTEPS: Final = 2
+_ITERATIONS: Final = 60  # of inverse kinematics, to find a posture from the home posture
 _BODY_COLOR: Final = (0.8, 0.8, 0.8, 1.0)  # of the collision bodies of the arm
 
 # Bytes that a scene takes beside Genesis itself, measured on the CPU with 16 to 4096 environments
@@ -58,8 +60,8 @@ class Simulation:
     Attributes:
         device: device of all tensors that the simulator returns.
         cube_size: edge length of each cube `[N]`, m.
-        opened: positions of the finger joints of the open gripper `[2]`.
-        closed: positions of the finger joints of the closed gripper `[2]`.
+        opened: positions of the F finger joints of the open gripper `[F]`.
+        closed: positions of the finger joints of the closed gripper `[F]`.
 
     Raises:
         ConfigurationError: the memory is insufficient, Genesis is not installed, the file of the
@@ -127,6 +129,7 @@ class Simulation:
         force = self._row(arm.max_force)
         self.robot.set_dofs_force_range(-force, force, self._actuators)
         self._low, self._high = self.robot.get_dofs_limit(as_slice(joints))
+        self._check_positions(as_slice(fingers))
         home = self._row(arm.home)
         self.robot.set_dofs_position(home.expand(num_envs, -1), as_slice(joints))
         self._reader = SceneReader(
@@ -142,7 +145,8 @@ class Simulation:
         self._friction = torch.ones(num_envs, 1, device=self.device)
         self._mass = torch.full((num_envs, 1), CUBE_MASS, device=self.device)
         self.opened, self.closed = (
-            self._row([position] * 2) for position in (arm.open_position, arm.closed_position)
+            self._row(arm.per_finger(position))
+            for position in (arm.open_position, arm.closed_position)
         )
         self.cube_size = torch.full((num_envs,), cube_sizes[0], device=self.device)
         if len(cube_sizes) > 1:
@@ -152,6 +156,23 @@ class Simulation:
 
     def _row(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, device=self.device)
+
+    def _check_positions(self, fingers: slice | list[int]) -> None:
+        """Refuse positions of joints beyond their limits."""
+        arm, limits = self.arm, {}
+        limits["home"] = (arm.joints, arm.home, self._low, self._high)
+        for setting in ("open_position", "closed_position"):
+            positions = arm.per_finger(getattr(arm, setting))
+            limits[setting] = (arm.fingers, positions, *self.robot.get_dofs_limit(fingers))
+        for setting, columns in limits.items():
+            names, positions, low, high = columns
+            rows = zip(names, positions, low.tolist(), high.tolist(), strict=True)
+            for name, position, lowest, highest in rows:
+                if not lowest - 1e-4 <= position <= highest + 1e-4:
+                    raise ConfigurationError(
+                        f"env.arm.{setting}: {position:g} is beyond the limits of {name}, "
+                        f"{lowest:.4g} to {highest:.4g}"
+                    )
 
     def _add_cube(self, gs: Any, sizes: Sequence[float]) -> Any:
         boxes = [gs.morphs.Box(size=(size,) * 3, pos=(0.5, 0.0, size / 2)) for size in sizes]
@@ -164,7 +185,7 @@ class Simulation:
         )
 
     def _add_arm(self, gs: Any, geometry: str) -> Any:
-        path = _find(self.arm.file, Path(gs.utils.misc.get_assets_dir()))
+        path = _find(self.arm.file, ASSETS, Path(gs.utils.misc.get_assets_dir()))
         morph = (
             gs.morphs.MJCF(file=path)
             if path.endswith(".xml")
@@ -205,6 +226,36 @@ class Simulation:
         error = torch.cat([target - scene.grip, scene.tilt], dim=-1)
         return scene.joints + joint_changes(transposed, error, self._damping)
 
+    def postures(self, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Find postures of the arm for positions of the grip point; moves all arms and cubes.
+
+        Args:
+            position: positions of the grip point `[K, 3]`, m.
+
+        Returns:
+            Angles within the limits of the joints `[K, J]`, rad; the gap that they leave between
+            the grip point and its position `[K]`, m; and the tilt of the hand `[K]`, rad. The
+            search starts in the home posture.
+        """
+        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
+        # The cube is out of the way of the hand.
+        away = torch.tensor([0.0, 0.0, 1.0], device=self.device)
+        no_yaw = torch.zeros(self.num_envs, device=self.device)
+        found = []
+        for part in position.split(self.num_envs):
+            # The rows beyond the last position repeat it.
+            goal = torch.cat([part, part[-1:].expand(self.num_envs - len(part), 3)])
+            joints = self._row(self.arm.home).expand(self.num_envs, -1)
+            self.place(everywhere, joints, goal + away, no_yaw)
+            for _ in range(_ITERATIONS):
+                joints = self.joints_towards(self.observe(), goal).clamp(self._low, self._high)
+                self.place(everywhere, joints, goal + away, no_yaw)
+            scene = self.observe()
+            result = (joints, (scene.grip - goal).norm(dim=-1), scene.tilt.norm(dim=-1))
+            found.append([values[: len(part)] for values in result])
+        angles, gaps, tilts = map(torch.cat, zip(*found, strict=True))
+        return angles, gaps, tilts
+
     def step(self, joints: Tensor, opening: Tensor) -> None:
         """Simulate one step of the environment.
 
@@ -230,7 +281,7 @@ class Simulation:
         zero, half = torch.zeros_like(cube_yaw), cube_yaw / 2
         turn = torch.stack([half.cos(), zero, zero, half.sin()], dim=-1)
         state = self._rest.clone()
-        fingers = self.opened.expand(self.num_envs, 2)
+        fingers = self.opened.expand(self.num_envs, -1)
         state[:, self._coordinates] = torch.cat([joints, fingers], dim=-1)
         state[:, self._cube_coordinates] = torch.cat([cube, turn], dim=-1)
         # With a mask, Genesis reads nothing back from the device.
@@ -312,8 +363,9 @@ def environment_memory(sizes: int, wrist: WristCamera | None) -> int:
     return _ENVIRONMENT_MEMORY + (sizes - 1) * _SIZE_MEMORY + _IMAGES * image
 
 
-def _find(file: str, assets: Path) -> str:
-    for path in (Path(file), assets / file):
+def _find(file: str, *folders: Path) -> str:
+    for path in (Path(file), *(folder / file for folder in folders)):
         if path.is_file():
             return str(path)
-    raise ConfigurationError(f"env.arm.file={file}: not found, nor below {assets}")
+    searched = " or ".join(map(str, folders))
+    raise ConfigurationError(f"env.arm.file={file}: not found, nor below {searched}")

@@ -6,8 +6,7 @@ from torch import Tensor
 from envs.lift_cube.simulation import CUBE_SIZE, Simulation
 from torchrl_gpu.errors import ConfigurationError
 
-# Minimum number of postures of the curriculum, and iterations of inverse kinematics to find them.
-_MIN_GRASPS, _ITERATIONS = 32, 60
+_MIN_GRASPS = 32  # minimum number of postures of the curriculum
 _TOLERANCE = 0.01  # m, between the grip point and a cube to grasp
 # Maximum number of different sizes of the cube in one scene. Genesis keeps a cube of every size in
 # every environment, so that each size costs memory.
@@ -101,29 +100,16 @@ class Starts:
         Raises:
             ConfigurationError: a position is out of reach.
         """
-        count, device = simulation.num_envs, simulation.device
-        everywhere = torch.ones(count, dtype=torch.bool, device=device)
-        # The cube is out of the way of the hand.
-        away = torch.tensor([0.0, 0.0, 1.0], device=device)
-        no_yaw = torch.zeros(count, device=device)
-        cubes, postures = [], []
-        for _ in range(-(-_MIN_GRASPS // count)):
-            cube = self._draw_cubes(count)
-            joints = self._home.expand(count, -1)
-            for _ in range(_ITERATIONS):
-                simulation.place(everywhere, joints, cube + away, no_yaw)
-                joints = simulation.joints_towards(simulation.observe(), cube)
-            simulation.place(everywhere, joints, cube + away, no_yaw)
-            gap = (simulation.observe().grip - cube).norm(dim=-1)
-            farthest = int(gap.argmax())
-            if gap[farthest] > _TOLERANCE:
-                where = [round(x, 3) for x in cube[farthest].tolist()]
-                raise ConfigurationError(
-                    f"env.cube_range={self._cube_range:g}: the gripper gets no nearer than "
-                    f"{1000 * float(gap[farthest]):.0f} mm to a cube at {where}; choose a smaller "
-                    "env.cube_range, or other values of env.arm.home or env.arm.workspace_low and "
-                    "workspace_high"
-                )
-            cubes.append(cube)
-            postures.append(joints)
-        return torch.cat(cubes), torch.cat(postures)
+        count = simulation.num_envs
+        cubes = torch.cat([self._draw_cubes(count) for _ in range(-(-_MIN_GRASPS // count))])
+        postures, gaps, _ = simulation.postures(cubes)
+        farthest = int(gaps.argmax())
+        if gaps[farthest] > _TOLERANCE:
+            where = [round(x, 3) for x in cubes[farthest].tolist()]
+            raise ConfigurationError(
+                f"env.cube_range={self._cube_range:g}: the gripper gets no nearer than "
+                f"{1000 * float(gaps[farthest]):.0f} mm to a cube at {where}; choose a smaller "
+                "env.cube_range, or other values of env.arm.home or env.arm.workspace_low and "
+                "workspace_high"
+            )
+        return cubes, postures
