@@ -76,15 +76,13 @@ def main() -> int:
         from torchrl_gpu.doctor.__main__ import examine
 
         return call_with_arguments(examine, arguments)
-    if command == "robot":
-        from envs import robot
-
-        return robot.start(arguments)
     if command == "redirect":
         from torchrl_gpu.redirect import __main__ as redirect
 
         return redirect.start(arguments)
     try:
+        if command == "robot":
+            return _examine_robot(arguments)
         return _start(sys.argv[1:])
     except ConfigurationError as error:
         return _refuse(str(error))
@@ -124,6 +122,14 @@ def _start(arguments: list[str]) -> int:
         if flags.multirun:
             return _sweep(flags.settings)
         print(run(*flags.settings).report)
+    return 0
+
+
+def _examine_robot(arguments: list[str]) -> int:
+    from trainers import robot
+
+    is_help = not {"-h", "--help"}.isdisjoint(arguments)
+    print(robot.USAGE if is_help else robot.examine(arguments))
     return 0
 
 

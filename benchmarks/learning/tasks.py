@@ -109,6 +109,13 @@ TASKS = {
             closing_episodes=500,
         ),
         Task(
+            "lift_cube_one_jaw",
+            "lift_cube, arm with one jaw",
+            ("experiment=lift_cube_one_jaw",),
+            measure="success",
+            closing_episodes=500,
+        ),
+        Task(
             "reach_pixels",
             "lift_cube, reach by images",
             ("experiment=reach_pixels",),
@@ -152,6 +159,7 @@ GATES = (
     *(Gate(agent, TASKS["fanuc"], 300_000, 0.9) for agent in ("ppo", "sac", "ddpg", "ac_iqn")),
     *(Gate(agent, TASKS["fanuc"], 300_000) for agent in DISCRETE),
     Gate("sac", TASKS["lift_cube"], 300_000, 0.95),
+    Gate("sac", TASKS["lift_cube_one_jaw"], 150_000, 0.95),
     Gate("ddpg", TASKS["reach_pixels"], 30_000, 0.98),
     Gate("ddpg", TASKS["lift_pixels"], 60_000, 0.95),
 )

@@ -24,7 +24,7 @@ from envs.fanuc.reach import TOLERANCE, Reach
 from envs.fanuc.render import TRAIL_LENGTH, ArmRenderer
 from envs.fanuc.reward import Goal
 from envs.fanuc.robot import BAR_RADIUS, CONTROL_RATE, load_robot
-from envs.fanuc.targets import GRADES, HOME, MIN_CLEARANCE, Grade, home_of, load_targets
+from envs.fanuc.targets import GRADES, MIN_CLEARANCE, Grade, home_of, load_targets
 from envs.fanuc.worker_pool import WorkerPool
 from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
@@ -140,13 +140,7 @@ class FanucEnv(Environment):
                 "env.num_workers=null"
             )
         self.robot = load_robot(robot, urdf, tool, bar_radius)
-        if home is None:
-            home = HOME if urdf is None else home_of(self.robot)
-        if len(home) != self.robot.num_joints:
-            raise ConfigurationError(
-                f"env.home={[*home]}: the arm has {self.robot.num_joints} joints; give as many "
-                "angles, in rad"
-            )
+        home = home_of(self.robot, home)
         check_memory(
             self.capabilities.memory,
             num_envs,

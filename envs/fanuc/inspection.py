@@ -1,8 +1,8 @@
 """Examination of a robot file for the environment `fanuc`: limits, contact, reach and a picture."""
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -10,7 +10,7 @@ from PIL import Image
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.reach import TOLERANCE, Reach
 from envs.fanuc.render import ArmRenderer
-from envs.fanuc.robot import BAR_RADIUS, Robot, load_robot
+from envs.fanuc.robot import Robot, load_robot
 from envs.fanuc.targets import MIN_CLEARANCE, home_of, sample_targets
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.tables import table
@@ -20,54 +20,48 @@ _SHOWN = 250  # reachable ones of them in the picture
 _PER_GRADE = 500  # targets from which inverse kinematics starts
 
 
-def examine(file: Path, tool: str | None, home: Sequence[float] | None, picture: Path) -> str:
-    """Return a report on an arm, and write a picture of it.
+def examine(settings: Mapping[str, Any], picture: Path | None) -> tuple[str, bool]:
+    """Return a report on an arm and whether it can be trained, and write a picture of it.
 
     Args:
-        file: URDF of the arm.
-        tool: link whose frame reaches the targets; None for the flange.
-        home: joint angles of the home posture, rad; None for a manipulable one.
-        picture: path of the picture, a PNG file.
+        settings: arguments of `FanucEnv`.
+        picture: path of the picture, a PNG file; None to name it after the robot.
 
     Raises:
         ConfigurationError: the environment cannot simulate the arm; the message says why.
     """
-    robot = load_robot(urdf=str(file), tool=tool)
-    posture = home_of(robot) if home is None else list(home)
-    if len(posture) != robot.num_joints:
-        raise ConfigurationError(
-            f"home={posture}: the arm has {robot.num_joints} joints; give as many angles, in rad"
-        )
+    names = ("robot", "urdf", "tool", "bar_radius")
+    robot = load_robot(*(settings[name] for name in names))
+    posture = home_of(robot, settings["home"])
     gap = float(ArmGeometry(robot).clearance(torch.tensor([posture])))
     if gap <= MIN_CLEARANCE:
         raise ConfigurationError(
-            f"home={[round(angle, 2) for angle in posture]}: the gap of the arm to itself or the "
-            f"floor is {1000 * gap:.0f} mm, and has to be above {1000 * MIN_CLEARANCE:.0f} mm"
+            f"env.home={[round(angle, 2) for angle in posture]}: the gap of the arm to itself or "
+            f"the floor is {1000 * gap:.0f} mm, and has to be above {1000 * MIN_CLEARANCE:.0f} mm"
         )
     postures = sample_targets(robot, 0, _PER_GRADE, posture)
     points = _points(robot)
     reached = Reach(robot, postures.joints).is_reachable(points)
+    picture = picture or Path(Path(robot.urdf).stem + ".png")
     _draw(robot, posture, points[reached], picture)
     angles = ",".join(f"{angle:.2f}" for angle in posture)
-    settings = [f"env.urdf={file}"]
-    settings += [] if tool is None else [f"env.tool={tool}"]
-    settings += [] if home is None else [f"env.home=[{angles}]"]
-    command = shlex.join(["python", "-m", "trainers.run", "agent=sac", "env=fanuc", *settings])
-    share = f"{100 * reached.float().mean():.0f} %"
-    return "\n".join(
+    radius = settings["bar_radius"]
+    report = "\n".join(
         (
+            f"{settings['urdf'] or robot.urdf}: an arm for the environment fanuc",
+            "",
             _joints(robot),
             "",
             f"  reach      {robot.reach:.2f} m from joint 1 to the tool, outstretched",
             f"  home       [{angles}] rad, with a gap of {1000 * gap:.0f} mm",
-            f"  reachable  {share} of the positions above the floor within the reach, to "
-            f"{1000 * TOLERANCE:.0f} mm and without contact",
-            f"  bodies     {len(robot.capsules)} capsules; one of {1000 * BAR_RADIUS:.0f} mm "
-            "stands for each mesh or box (env.bar_radius)",
+            f"  reachable  {100 * reached.float().mean():.0f} % of the positions above the floor "
+            f"within the reach, to {1000 * TOLERANCE:.0f} mm and without contact",
+            f"  bodies     {len(robot.capsules)} capsules; one of {1000 * radius:.0f} mm stands "
+            "for each mesh or box (env.bar_radius)",
             f"  picture    {picture}: the home posture and reachable positions",
-            f"  train it   {command}",
         )
     )
+    return report, True
 
 
 def _joints(robot: Robot) -> str:
@@ -92,11 +86,11 @@ def _points(robot: Robot) -> torch.Tensor:
     return within[:_POINTS]
 
 
-def _draw(robot: Robot, posture: list[float], points: torch.Tensor, picture: Path) -> None:
+def _draw(robot: Robot, posture: Sequence[float], points: torch.Tensor, picture: Path) -> None:
     shown = points[:_SHOWN].tolist()
     renderer = ArmRenderer(robot, trail=_SHOWN)
     tool = ArmGeometry(robot).position(torch.tensor(posture)).tolist()
-    frame = renderer.frame(posture, tool, shown)
+    frame = renderer.frame([*posture], tool, shown)
     renderer.close()
     picture.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(frame).save(picture)

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from envs.fanuc.geometry import ArmGeometry
-from envs.fanuc.robot import Robot
+from envs.fanuc.robot import ASSETS, Robot
 from torchrl_gpu.checkpoints.files import atomic_file
 from torchrl_gpu.devices.host import cpu_threads
 from torchrl_gpu.errors import ConfigurationError
@@ -119,15 +119,34 @@ def axis_distance(robot: Robot, positions: Tensor) -> Tensor:
     return torch.linalg.cross(offset, axis.expand_as(offset)).norm(dim=-1)
 
 
-def home_of(robot: Robot) -> list[float]:
-    """Return a home posture for an arm: the most manipulable one of 1,000 random postures.
+def home_of(robot: Robot, home: Sequence[float] | None = None) -> Sequence[float]:
+    """Return the home posture of an arm: joint angles in rad.
+
+    Args:
+        robot: description of the arm.
+        home: posture of the user; None for that of the LR Mate, and for another arm the most
+            manipulable one of 1,000 random postures.
+
+    Raises:
+        ConfigurationError: `home` does not fit the arm, or the arm touches itself or the floor in
+            all random postures.
+    """
+    if home is None:
+        return HOME if Path(robot.urdf).parent == ASSETS.resolve() else _most_manipulable(robot)
+    if len(home) != robot.num_joints:
+        raise ConfigurationError(
+            f"env.home={[*home]}: the arm has {robot.num_joints} joints; give as many angles, in "
+            "rad"
+        )
+    return home
+
+
+def _most_manipulable(robot: Robot) -> list[float]:
+    """Return the most manipulable one of 1,000 random postures without contact.
 
     Manipulability is the product of the singular values of the tool's Jacobian (Yoshikawa,
     "Manipulability of robotic mechanisms", IJRR 1985). Joint 1 is in the middle of its range, the
     other joints are in the middle halves of theirs, and the tool is ahead of joint 1.
-
-    Raises:
-        ConfigurationError: the arm touches itself or the floor in all of them.
     """
     geometry = ArmGeometry(robot)
     lower, upper = (torch.tensor(x, dtype=torch.float32) for x in (robot.lower, robot.upper))

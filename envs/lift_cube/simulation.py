@@ -35,6 +35,7 @@ STEP_SECONDS: Final = 0.02
 PHYSICS_STEPS: Final = 2  # of the simulator in one step of the environment
 SUBSTEPS: Final = 2
 _ITERATIONS: Final = 60  # of inverse kinematics, to find a posture from the home posture
+_MAX_LEAN: Final = 5.0  # degrees
 _BODY_COLOR: Final = (0.8, 0.8, 0.8, 1.0)  # of the collision bodies of the arm
 
 # Bytes that a scene takes beside Genesis itself, measured on the CPU with 16 to 4096 environments
@@ -135,6 +136,11 @@ class Simulation:
         self._reader = SceneReader(
             gs, self.scene.rigid_solver, parts, self.cube.base_link_idx, self._row(arm.grip_point)
         )
+        if (lean := self.lean()) > _MAX_LEAN:
+            raise ConfigurationError(
+                f"env.arm.home: the hand leans by {lean:.0f} degrees from the vertical; choose "
+                f"joint angles at which it points down to {_MAX_LEAN:.0f} degrees"
+            )
         turns = [float(joint.type == gs.JOINT_TYPE.REVOLUTE) for joint in parts.joints]
         self._turns = self._row(turns).unsqueeze(-1)
         self._damping = damping_matrix(self.device)
@@ -185,18 +191,7 @@ class Simulation:
         )
 
     def _add_arm(self, gs: Any, geometry: str) -> Any:
-        path = _find(self.arm.file, ASSETS, Path(gs.utils.misc.get_assets_dir()))
-        morph = (
-            gs.morphs.MJCF(file=path)
-            if path.endswith(".xml")
-            else gs.morphs.URDF(file=path, fixed=True)
-        )
-        # Without gravity compensation, the position controller would sag by centimetres.
-        robot = self.scene.add_entity(
-            morph,
-            material=gs.materials.Rigid(gravity_compensation=1.0, friction=_LEAST_FRICTION),
-            vis_mode=geometry,
-        )
+        robot = add_arm(gs, self.scene, self.arm.file, geometry)
         for geom in robot.geoms:
             geom.mesh.set_color(_BODY_COLOR)  # instead of a random one
         return robot
@@ -215,6 +210,14 @@ class Simulation:
             if self.cameras is None:
                 raise
             raise ConfigurationError(f"Genesis cannot draw images: {reason}; {OPENGL}") from error
+
+    def lean(self) -> float:
+        """Return the angle between the first hand and the vertical, in degrees; reads the device.
+
+        A hand points from its frame to its grip point.
+        """
+        direction = (self.observe().grip - self.hand.get_pos())[0]
+        return float(torch.rad2deg(torch.acos(-direction[2] / direction.norm())))
 
     def joints_towards(self, scene: Scene, target: Tensor) -> Tensor:
         """Return joint angles `[N, J]` that move the grip points towards targets `[N, 3]`.
@@ -363,9 +366,31 @@ def environment_memory(sizes: int, wrist: WristCamera | None) -> int:
     return _ENVIRONMENT_MEMORY + (sizes - 1) * _SIZE_MEMORY + _IMAGES * image
 
 
-def _find(file: str, *folders: Path) -> str:
-    for path in (Path(file), *(folder / file for folder in folders)):
-        if path.is_file():
-            return str(path)
-    searched = " or ".join(map(str, folders))
-    raise ConfigurationError(f"env.arm.file={file}: not found, nor below {searched}")
+def add_arm(gs: Any, scene: Any, file: str, geometry: str = "visual") -> Any:
+    """Add an arm to a scene of Genesis that is not built.
+
+    Args:
+        gs: the package `genesis`.
+        scene: scene of Genesis.
+        file: see `Arm`.
+        geometry: see `WristCamera`.
+
+    Raises:
+        ConfigurationError: the file does not exist, or Genesis cannot read it.
+    """
+    folders = (Path(), ASSETS, Path(gs.utils.misc.get_assets_dir()))
+    path = next((str(folder / file) for folder in folders if (folder / file).is_file()), None)
+    if path is None:
+        searched = " or ".join(map(str, folders[1:]))
+        raise ConfigurationError(f"env.arm.file={file}: not found, nor below {searched}")
+    morph = (
+        gs.morphs.MJCF(file=path)
+        if path.endswith(".xml")
+        else gs.morphs.URDF(file=path, fixed=True)
+    )
+    # Without gravity compensation, the position controller would sag by centimetres.
+    material = gs.materials.Rigid(gravity_compensation=1.0, friction=_LEAST_FRICTION)
+    try:
+        return scene.add_entity(morph, material=material, vis_mode=geometry)
+    except Exception as error:  # each parser fails in its own way
+        raise ConfigurationError(f"env.arm.file={file}: {one_line(error)}") from error

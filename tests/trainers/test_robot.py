@@ -1,0 +1,101 @@
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from envs.fanuc.robot import ASSETS
+from envs.lift_cube.simulation import ASSETS as JAW_ASSETS
+from trainers.run import main
+
+LR_MATE = ASSETS / "lr_mate_200ic.urdf"
+JAW = "experiment=lift_cube_one_jaw"
+BROKEN = "broken.xml"
+
+
+def examine(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["torchrl-gpu", "robot", *arguments])
+    return main()
+
+
+def test_an_arm_is_described_and_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert examine(monkeypatch, str(LR_MATE), "env.home=[0,0,0,0,-1.57,0]") == 0
+    report = capfd.readouterr().out
+    assert "  1           -2.97        2.97          6.11       500.00" in report
+    assert "[0.00,0.00,0.00,0.00,-1.57,0.00] rad, with a gap of" in report
+    (share,) = (line.split()[1] for line in report.splitlines() if "  reachable" in line)
+    assert 60 < int(share) < 90
+    image = np.asarray(Image.open(tmp_path / "lr_mate_200ic.png")).astype(int)
+    is_blue = image[..., 2] - image[..., 0] > 60
+    assert is_blue.mean() > 0.002  # reachable positions
+    assert report.splitlines()[-1].endswith(
+        f"python -m trainers.run agent=sac env=fanuc env.urdf={LR_MATE} "
+        "'env.home=[0,0,0,0,-1.57,0]'"
+    )
+
+
+def test_an_arm_of_lift_cube_is_tried_and_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "arm.png"
+    assert examine(monkeypatch, JAW, f"picture={picture}") == 0
+    report = capfd.readouterr().out
+    assert "  reachable  100 % of the workspace" in report
+    assert "  trial      lifts 16 of 16 cubes" in report
+    assert report.endswith("python -m trainers.run experiment=lift_cube_one_jaw\n")
+    image = np.asarray(Image.open(picture)).astype(int)
+    is_blue = image[..., 2] - image[..., 0] > 60
+    assert is_blue.mean() > 0.002  # reachable positions
+
+
+def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = JAW_ASSETS / "one_jaw.xml"
+    assert examine(monkeypatch, str(file)) == 0
+    report = capfd.readouterr().out
+    assert "links      base, turret, upper_arm" in report
+    command = shlex.split(report[report.index("torchrl-gpu robot") :].replace("\\\n", ""))
+    assert "env.arm.joints=[pan,shoulder,elbow,pitch,roll]" in command
+    assert "env.arm.pads=[hand,jaw]" in command
+    down = [argument for argument in command[2:] if "home" not in argument]
+    assert examine(monkeypatch, *down, "env.arm.home=[0,0,0,0,0]", "env.cube_range=0.02") == 2
+    assert "env.cube_range=0.02: the gripper gets no nearer" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((), "a robot file is missing"),
+        (("missing.urdf",), "missing.urdf: there is no such file"),
+        ((__file__,), "name a .urdf file, or a .xml file"),
+        ((str(LR_MATE), "env=gym"), "env=gym: choose one of: fanuc, lift_cube"),
+        ((str(LR_MATE), "env.tool=hand"), "has no env.tool=hand behind its last joint, but link_6"),
+        ((str(LR_MATE), "env.home=[0,0]"), "env.home=[0.0, 0.0]: the arm has 6 joints"),
+        ((str(LR_MATE), "env.home=[0,2.4,0,0,0,0]"), "has to be above 20 mm"),
+        ((str(LR_MATE), "picture=arm.jpg"), "picture=arm.jpg: name a .png file"),
+        ((BROKEN,), "env.arm.file=broken.xml: "),
+        ((JAW, "env.arm.home=[0,0.35,0.191,-0.341,0]"), "the hand leans by 11 degrees"),
+        ((JAW, "env.arm.home=[0.0,0.8,0.9,-1.7,0.0]"), "hand, jaw on the floor"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_one_line(
+    arguments: Sequence[str],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(BROKEN).write_text("<mujoco>")
+    assert examine(monkeypatch, *arguments) == 2
+    output = capfd.readouterr()
+    assert not output.out
+    assert output.err.startswith("error: ")
+    assert line in output.err
+    assert output.err.count("\n") == 1
