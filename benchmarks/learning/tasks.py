@@ -130,7 +130,7 @@ TASKS = {
             "lift_cube, lift by images",
             ("experiment=lift_pixels",),
             measure="success",
-            evaluations=6,
+            evaluations=10,
             evaluation_episodes=48,
             closing_episodes=500,
             alone=True,
@@ -161,5 +161,5 @@ GATES = (
     Gate("sac", TASKS["lift_cube"], 300_000, 0.95),
     Gate("sac", TASKS["lift_cube_one_jaw"], 150_000, 0.95),
     Gate("ddpg", TASKS["reach_pixels"], 30_000, 0.98),
-    Gate("ddpg", TASKS["lift_pixels"], 60_000, 0.95),
+    Gate("ddpg", TASKS["lift_pixels"], 150_000, 0.95),
 )
