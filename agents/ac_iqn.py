@@ -59,9 +59,10 @@ class ACIQN(DDPG):
         with torch.no_grad():
             # y_j = r + gamma (1 - terminated) Z'_{tau_j}(s', mu'(s')),  tau_j ~ U(0, 1)
             next_fractions = draw_fractions((samples, self.target_fractions), 1.0, self.device)
-            after_it = self.encode(self.target_critic.network, after)
-            next_action = self.target_actor(after_it)
-            next_quantiles = self.target_critic(after_it, next_action, next_fractions)
+            target_actor, target_critic = self.target_networks.network.children()
+            after_it = self.encode(target_critic, after)
+            next_action = target_actor(after_it)
+            next_quantiles = target_critic(after_it, next_action, next_fractions)
             targets = after.get("reward") + self.bootstrap_discount(batch) * next_quantiles
 
         # L = sum_i mean_j rho_{tau_i}(y_j - Z_{tau_i}(s, a)),  tau_i ~ U(0, 1)

@@ -36,9 +36,8 @@ class DDPG(OffPolicyAgent):
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
     actor: DeterministicActor = field(init=False)
-    target_actor: TargetNetwork = field(init=False)
     critic: nn.Module = field(init=False)
-    target_critic: TargetNetwork = field(init=False)
+    target_networks: TargetNetwork = field(init=False)  # of actor and critic, in this order
 
     hidden_sizes: hp.ActorCriticSizes = (256, 256)
     learning_rate: hp.LearningRate = 1e-3
@@ -66,7 +65,6 @@ class DDPG(OffPolicyAgent):
         actor_encoder, critic_encoder = self.build_encoders()
         action_dim = self.action_spec.shape[-1]
         self.actor = DeterministicActor(actor_encoder, action_dim, self.hidden_sizes)
-        self.target_actor = TargetNetwork(self.actor, self.target_rate, self.target_period)
         noise: Exploration = GaussianNoise(
             LinearSchedule(self.noise_start, self.noise_end, self.noise_frames)
         )
@@ -76,7 +74,9 @@ class DDPG(OffPolicyAgent):
             self.warn_of_unused(*unused, where=f"noise_range={list(self.noise_range)}")
         self.policy = self.build_policy(self.actor, noise)
         self.critic = self.build_critic(critic_encoder, action_dim)
-        self.target_critic = TargetNetwork(self.critic, self.target_rate, self.target_period)
+        # One copy of both: an encoder that they share is copied once.
+        both = nn.ModuleDict({"actor": self.actor, "critic": self.critic})
+        self.target_networks = TargetNetwork(both, self.target_rate, self.target_period)
         self.to(self.device)
         # The critic trains an encoder that both share.
         critic = dict.fromkeys(self.critic.parameters())
@@ -95,8 +95,9 @@ class DDPG(OffPolicyAgent):
 
         with torch.no_grad():
             # y = r + gamma (1 - terminated) Q'(s', mu'(s')): a time limit does not terminate
-            after_it = self.encode(self.target_critic.network, after)
-            next_value = self.target_critic(after_it, self.target_actor(after_it)).squeeze(0)
+            target_actor, target_critic = self.target_networks.network.children()
+            after_it = self.encode(target_critic, after)
+            next_value = target_critic(after_it, target_actor(after_it)).squeeze(0)
             target = after.get("reward") + self.bootstrap_discount(batch) * next_value
 
         # L = E[(Q(s, a) - y)^2]                                                   (eq. 4, 5)

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDict
+from torch import nn
 
 from agents.ac_iqn import ACIQN
 from tests.helpers.agents import BATCH, CPU, make_batch, small_specs
@@ -29,7 +30,10 @@ class KnownQuantiles(torch.nn.Module):
 
 def test_critic_learns_the_quantiles_of_the_target_networks() -> None:
     agent = make(gamma=0.5, fractions=4, kappa=2.0)
-    agent.critic, agent.target_critic.network = KnownQuantiles(2.0), KnownQuantiles(20.0)
+    agent.critic = KnownQuantiles(2.0)
+    agent.target_networks.network = nn.ModuleDict(
+        {"actor": agent.actor, "critic": KnownQuantiles(20.0)}
+    )
     batch = make_batch(agent)
     batch["next", "reward"] = torch.full((BATCH, 1), 4.0)
     batch["next", "terminated"][0] = True

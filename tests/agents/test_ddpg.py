@@ -16,12 +16,13 @@ def make(**hyperparameters: Any) -> DDPG:
 @pytest.mark.parametrize("terminated", [False, True])
 def test_critic_learns_the_value_of_the_target_networks(terminated: bool) -> None:
     agent = make(gamma=0.9)
-    for p in (*agent.target_actor.parameters(), *agent.target_critic.parameters()):
+    target_actor, target_critic = agent.target_networks.network.children()
+    for p in agent.target_networks.parameters():
         p.data += 0.1  # so that target and online networks differ
     batch = make_batch(agent, terminated=terminated)
     after = batch["next"]
-    next_action = agent.target_actor(after)
-    next_value = agent.target_critic(after, next_action)[0]
+    next_action = target_actor(after)
+    next_value = target_critic(after, next_action)[0]
     target = after["reward"] + (0.0 if terminated else 0.9) * next_value
     value = agent.critic(batch, batch["action"])[0]
     expected = (value - target).square().mean()

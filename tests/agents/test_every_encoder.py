@@ -15,6 +15,7 @@ from agents.modules.encoders import (
     JoinedEncoder,
     ObservationEncoderFactory,
 )
+from agents.modules.pixels import PixelEncoder
 from tests.helpers.agents import (
     AGENTS,
     ENVS,
@@ -130,6 +131,8 @@ def test_actor_and_critic_share_an_encoder_on_request(case: Case, shared: bool) 
     agent = make(case, ObservationEncoderFactory(shared=shared, channels=[4, 4]))
     encoders = encoders_of(agent)
     assert len(encoders) == (1 if shared else 2)
+    copies = [m for m in agent.modules() if type(m) is PixelEncoder and m not in encoders]
+    assert len(copies) <= len(encoders)  # of the target networks
     before = parameters(agent)
     agent.update(make_batch(agent))
     after = parameters(agent)

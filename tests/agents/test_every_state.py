@@ -24,6 +24,7 @@ from tests.helpers.agents import (
     every_agent_that,
     every_agent_with,
     make_batch,
+    online_of,
     parameters,
     small_specs,
 )
@@ -173,8 +174,7 @@ def test_agent_continues_to_learn_after_a_move_to_another_device(
     # Target networks that are copied at each update equal the online networks.
     for name in moved:
         if name.startswith("target_"):
-            online = name.removeprefix("target_").replace(".network.", ".", 1)
-            assert torch.equal(after[name].cpu(), after[online].cpu()), name
+            assert torch.equal(after[name].cpu(), after[online_of(name)].cpu()), name
 
 
 def test_agent_can_move_before_it_has_an_optimizer() -> None:

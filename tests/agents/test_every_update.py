@@ -21,6 +21,7 @@ from tests.helpers.agents import (
     every_agent_with,
     losses_of,
     make_batch,
+    online_of,
     parameters,
 )
 from tests.helpers.draws import EqualDraws
@@ -50,11 +51,8 @@ def learned(agent: Agent) -> set[str]:
 
 def targets(agent: Agent) -> dict[str, str]:
     """Map the name of each target parameter to the name of its online parameter."""
-    return {
-        name: name.removeprefix("target_").replace(".network.", ".", 1)
-        for name, _ in agent.named_parameters()
-        if name.startswith("target_")
-    }
+    names = [name for name, _ in agent.named_parameters() if name.startswith("target_")]
+    return {name: online_of(name) for name in names}
 
 
 def are_close(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

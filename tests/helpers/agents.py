@@ -188,3 +188,8 @@ def assert_equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
     assert one.keys() == other.keys()
     for name, value in one.items():
         assert torch.equal(value, other[name]), name
+
+
+def online_of(target: str) -> str:
+    """Return the name of the online parameter that a parameter of a target network follows."""
+    return target.removeprefix("target_").removeprefix("networks.").replace("network.", "", 1)
