@@ -160,6 +160,6 @@ GATES = (
     *(Gate(agent, TASKS["fanuc"], 300_000) for agent in DISCRETE),
     Gate("sac", TASKS["lift_cube"], 300_000, 0.95),
     Gate("sac", TASKS["lift_cube_one_jaw"], 150_000, 0.95),
-    Gate("ddpg", TASKS["reach_pixels"], 30_000, 0.98),
+    Gate("ddpg", TASKS["reach_pixels"], 40_000, 0.98),
     Gate("ddpg", TASKS["lift_pixels"], 150_000, 0.95),
 )
