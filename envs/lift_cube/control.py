@@ -9,16 +9,19 @@ _DAMPING = 0.05
 _MAX_CHANGE = 0.2
 
 
-def jacobian(axes: Tensor, anchors: Tensor, turns: Tensor, point: Tensor) -> Tensor:
+def jacobian(axes: Tensor, anchors: Tensor, turns: Tensor | None, point: Tensor) -> Tensor:
     """Return the Jacobians of a point of the hand, transposed, `[N, J, 6]`: linear, then angular.
 
     Args:
         axes: axes of the joints between base and hand, unit vectors `[N, J, 3]`.
         anchors: points on the axes `[N, J, 3]`, m.
-        turns: 1 for a joint that turns about its axis, 0 for one that slides along it, `[J, 1]`.
+        turns: 1 for a joint that turns about its axis, 0 for one that slides along it, `[J, 1]`;
+            None if all turn.
         point: positions of the point `[N, 3]`, m.
     """
     circular = torch.linalg.cross(axes, point.unsqueeze(1) - anchors)
+    if turns is None:
+        return torch.cat([circular, axes], dim=-1)
     return torch.cat([torch.lerp(axes, circular, turns), turns * axes], dim=-1)
 
 
@@ -56,7 +59,7 @@ def comparison(desired: Tensor) -> Tensor:
     return torch.stack([torch.stack(column) for column in columns], dim=-1)
 
 
-def tilt(current: Tensor, compared: Tensor) -> Tensor:
+def tilt(current: Tensor, compared: Tensor, two: Tensor) -> Tensor:
     """Return the rotation vectors `[N, 3]` in rad from current orientations to the desired one.
 
     They are 2 sin(angle / 2) long, which is the angle for small ones.
@@ -64,15 +67,35 @@ def tilt(current: Tensor, compared: Tensor) -> Tensor:
     Args:
         current: unit quaternions w, x, y, z `[N, 4]`.
         compared: `comparison` of the desired orientation.
+        two: the number 2 `[]`.
     """
     difference = current @ compared
     # q and -q are the same rotation: choose the shorter way.
-    return difference[:, 1:] * torch.copysign(difference.new_full((), 2.0), difference[:, :1])
+    return difference[:, 1:] * torch.copysign(two, difference[:, :1])
 
 
-def rotate(quaternion: Tensor, vector: Tensor) -> Tensor:
-    """Rotate one vector `[3]` by unit quaternions w, x, y, z `[N, 4]`."""
-    axis = quaternion[:, 1:]
-    vector = vector.expand_as(axis)
-    twice = 2.0 * torch.linalg.cross(axis, vector)
-    return torch.addcmul(vector, quaternion[:, :1], twice) + torch.linalg.cross(axis, twice)
+def lever(point: Tensor) -> Tensor:
+    """Return the matrix `[16, 3]` with which `carried` moves a point of a body.
+
+    Args:
+        point: the point in the frame of the body `[3]`, m.
+    """
+    # Rotated by q = (w, a), a point v is (w^2 - a a) v + 2 a (a v) + 2 w (a x v): it is linear in
+    # the products of the elements of q.
+    products, axes = point.new_zeros(4, 4, 3), torch.eye(3, device=point.device)
+    products[0, 0] = point
+    products[0, 1:] = 2.0 * torch.linalg.cross(axes, point.expand(3, 3))
+    products[1:, 1:] = 2.0 * axes.unsqueeze(1) * point.unsqueeze(1) - axes.unsqueeze(2) * point
+    return products.flatten(0, 1)
+
+
+def carried(position: Tensor, quaternion: Tensor, levers: Tensor) -> Tensor:
+    """Return where bodies carry a point that is fixed to them, `[N, 3]`, m.
+
+    Args:
+        position: positions of the bodies `[N, 3]`, m.
+        quaternion: their orientations, unit quaternions w, x, y, z `[N, 4]`.
+        levers: `lever` of the point.
+    """
+    products = quaternion.unsqueeze(2) * quaternion.unsqueeze(1)
+    return torch.addmm(position, products.flatten(1), levers)

@@ -17,8 +17,8 @@ from envs.lift_cube.images import WristImages
 from envs.lift_cube.observation import SceneEncoder
 from envs.lift_cube.scene import Scene
 from envs.lift_cube.simulation import STEP_SECONDS, Simulation, environment_memory
-from envs.lift_cube.starts import Starts, draw_sizes, uniform
-from envs.lift_cube.task import TERMS, Task, judge, measure
+from envs.lift_cube.starts import Starts, draw_sizes
+from envs.lift_cube.task import TERMS, Judge, Task
 from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -128,10 +128,18 @@ class LiftCubeEnv(Environment):
         self.mass = mass
         self.mode: Mode = mode
         self._generator = torch.Generator(self.device).manual_seed(seed)
-        self._starts = Starts(self.simulation, self._generator, cube_range, joint_noise)
+        self._starts = Starts(
+            self.simulation,
+            self._generator,
+            cube_range=cube_range,
+            joint_noise=joint_noise,
+            camera=camera,
+            friction=friction,
+            mass=mass,
+        )
         self._encode = SceneEncoder(self.simulation, self._starts.center, with_cube=not pixels)
         self._low, self._high = self._starts.workspace
-        self._resting = self.simulation.cube_size / 2
+        self._judge = Judge(task, self.simulation.cube_size / 2)
         self._scene: Scene = self.simulation.observe()
         self._target = torch.zeros(num_envs, 3, device=self.device)
         self._steps = torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device)
@@ -167,16 +175,16 @@ class LiftCubeEnv(Environment):
         target = torch.add(self._target, action[:, :3], alpha=STEP_LENGTH)
         self._target = target.clamp(self._low, self._high)
         joints = self.simulation.joints_towards(self._scene, self._target)
-        self.simulation.step(joints, (action[:, 3:] + 1.0) / 2.0)
+        self.simulation.step(joints, action[:, 3:])
         self._scene = self.simulation.observe()
         if self._images is not None:
             self._images.advance()
         self._steps = self._steps + 1
 
         change = (action - self._last_action).square().sum(-1)
-        progress = judge(self.task, self._scene, self._resting, self._was_lifted, change)
+        progress = self._judge(self._scene, self._was_lifted, change)
         self._was_lifted, self._last_action = progress.lifted, action
-        self._term_sums = self._term_sums + progress.terms
+        self._term_sums = self._term_sums + progress.quantities
         self._term_count += 1
         success = progress.success.unsqueeze(-1)
         truncated = (self._steps >= self.max_episode_steps) > success
@@ -205,9 +213,14 @@ class LiftCubeEnv(Environment):
 
     def _restart(self, chosen: Tensor) -> None:
         """Start a new episode in the environments `chosen`, bool `[N]`."""
-        curriculum = self.curriculum if self.mode == "train" else 0.0
-        self.simulation.place(chosen, *self._starts.draw(curriculum))
-        self._vary(chosen)
+        start = self._starts.draw(self.curriculum if self.mode == "train" else 0.0)
+        self.simulation.place(chosen, start.joints, start.cube, start.yaw)
+        if self.friction != _UNCHANGED:
+            self.simulation.set_friction(chosen, start.friction)
+        if self.mass != _UNCHANGED:
+            self.simulation.set_mass(chosen, start.mass)
+        if self._images is not None:
+            self._images.vary(chosen, start.shift, start.brightness)
         self._scene = self.simulation.observe()
         if self._images is not None:
             self._images.restart(chosen)
@@ -216,19 +229,6 @@ class LiftCubeEnv(Environment):
         self._last_action = self._last_action.where(kept, 0.0)
         self._steps = self._steps * kept
         self._was_lifted = self._was_lifted & ~chosen
-
-    def _vary(self, chosen: Tensor) -> None:
-        """Draw friction and mass of the cube, and position and brightness of the camera."""
-        count, generator, limit = self.num_envs, self._generator, self.camera.shift
-        # Drawn without images too: a seed gives the same episodes with images and without them.
-        shift = uniform(generator, -limit, limit, count, 3)
-        brightness = uniform(generator, *self.camera.brightness, count)
-        if self._images is not None:
-            self._images.vary(chosen, shift, brightness)
-        if self.friction != _UNCHANGED:
-            self.simulation.set_friction(chosen, uniform(generator, *self.friction, count))
-        if self.mass != _UNCHANGED:
-            self.simulation.set_mass(chosen, uniform(generator, *self.mass, count))
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset does, for instance after loading a state.
@@ -253,7 +253,11 @@ class LiftCubeEnv(Environment):
             return {}
         means = self._term_sums.mean(1) / self._term_count
         self._term_sums, self._term_count = torch.zeros_like(self._term_sums), 0
-        return {f"reward/{term}": mean for term, mean in zip(TERMS[self.task], means, strict=True)}
+        factors = TERMS[self.task].items()
+        return {
+            f"reward/{term}": factor * mean
+            for (term, factor), mean in zip(factors, means, strict=True)
+        }
 
     def render(self, index: int = 0) -> Tensor:
         """Draw one environment, and beside it the image of its wrist camera; mode `demo` only.
@@ -272,13 +276,13 @@ class LiftCubeEnv(Environment):
 
     def caption(self, index: int) -> str:
         """Return the height of the cube or the distance to it, and whether it is touched."""
-        name, lengths = measure(self.task, self._scene, self._resting)
+        name, lengths = self._judge.measure(self._scene)
         touches = ("", ", touched", ", grasped")[int(self._scene.touches[index].sum())]
         return f"{name} {1000 * float(lengths[index]):.0f} mm{touches}"
 
     def measurements(self, index: int) -> dict[str, float]:
         """Return the height of the cube above the floor, or the distance to it, in millimetres."""
-        name, lengths = measure(self.task, self._scene, self._resting)
+        name, lengths = self._judge.measure(self._scene)
         return {f"{name} [mm]": 1000 * float(lengths[index])}
 
     def _set_seed(self, seed: int | None) -> None:

@@ -158,7 +158,7 @@ def _trial(env: LiftCubeEnv) -> Tensor:
     cube = simulation.observe().cube.clone()
     joints, *_ = simulation.postures(cube)
     simulation.place(torch.ones(_TRIALS, dtype=torch.bool), joints, cube, torch.zeros(_TRIALS))
-    goal, closed = cube.clone(), torch.zeros(_TRIALS, 1)
+    goal, closed = cube.clone(), -torch.ones(_TRIALS, 1)
     for number in range(_CLOSING_STEPS + _LIFTING_STEPS):
         if number >= _CLOSING_STEPS:
             goal[:, 2] += _RISE / _LIFTING_STEPS

@@ -43,7 +43,8 @@ class SceneEncoder:
                 (here, torch.full_like(center, _LENGTH)),
             ]
         origins, units = zip(*entries, strict=True)
-        self._origin, self._unit = torch.cat(origins), torch.cat(units)
+        self._scale = 1.0 / torch.cat(units)
+        self._offset = -torch.cat(origins) * self._scale
         self._with_cube = with_cube
 
     def __call__(self, scene: Scene, target: Tensor) -> Tensor:
@@ -63,5 +64,5 @@ class SceneEncoder:
             scene.tilt,
         ]
         if self._with_cube:
-            entries += [scene.touches, scene.cube, scene.cube - scene.grip]
-        return (torch.cat(entries, dim=-1) - self._origin) / self._unit
+            entries += [scene.touches, scene.cube, scene.to_cube]
+        return torch.addcmul(self._offset, self._scale, torch.cat(entries, dim=-1))

@@ -1,13 +1,13 @@
 """The state of the scene that the task reads, and its reader."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from envs.lift_cube.arm import Arm
-from envs.lift_cube.control import comparison, rotate, tilt
+from envs.lift_cube.control import carried, comparison, lever, tilt
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
 
@@ -74,6 +74,7 @@ class Scene(NamedTuple):
         tilt: rotation vector from the orientation of the hand to that in the home posture `[N, 3]`,
             rad.
         cube: position of the cube's centre `[N, 3]`, m.
+        to_cube: way from the grip point to the cube's centre `[N, 3]`, m.
         touches: whether each pad touches the cube, bool `[N, 2]`.
     """
 
@@ -84,6 +85,7 @@ class Scene(NamedTuple):
     grip: Tensor
     tilt: Tensor
     cube: Tensor
+    to_cube: Tensor
     touches: Tensor
 
 
@@ -102,59 +104,83 @@ class SceneReader:
 
     def __init__(self, gs: Any, solver: Any, arm: ArmParts, cube: int, grip_point: Tensor) -> None:
         self._to_torch = gs.utils.misc.qd_to_torch
-        self._state = solver.dyn_state
-        self._contacts = solver.collider.collider_state
-        self._joints = as_slice([joint.dofs_idx[0] for joint in arm.joints])
-        self._fingers = as_slice([joint.dofs_idx[0] for joint in arm.fingers])
-        self._axes = as_slice([joint.idx for joint in arm.joints])
-        self._hand, self._cube = arm.hand.idx, cube
-        self._grip_point = grip_point
-        # Pairs of touching links in both orders, each as one number.
-        self._num_links: int = solver.n_links
-        pads = [pad.idx for pad in arm.pads]
-        pairs = [[pad, cube] for pad in pads] + [[cube, pad] for pad in pads]
-        order = torch.tensor([self._num_links, 1], device=grip_point.device)
-        self._pairs = (torch.tensor(pairs, device=grip_point.device) * order).sum(-1)
-        self._slots = torch.arange(
-            self._field(self._contacts.contact_sort_idx).shape[1], device=grip_point.device
-        )
-        self._reads_stall = accelerator_of(grip_point.device).reads_stall
-        self._down = comparison(self._field(self._state.links.quat)[0, self._hand].clone())
+        # Metal shares memory, too, but each reading has to wait for the simulator.
+        self._views_stay_valid = gs.use_zerocopy and gs.backend != gs.metal
+        device = grip_point.device
+        self._grip_point = lever(grip_point)
 
-    def _field(self, field: Any) -> Tensor:
-        """Return current values `[N, ...]`, a view where Genesis shares memory with torch."""
-        return self._to_torch(field, transpose=True)
+        state, collider = solver.dyn_state, solver.collider.collider_state
+        dofs, links, joints = state.dofs, state.links, state.joints
+        angles = as_slice([joint.dofs_idx[0] for joint in arm.joints])
+        fingers = as_slice([joint.dofs_idx[0] for joint in arm.fingers])
+        axes = as_slice([joint.idx for joint in arm.joints])
+        self._joints = self._reading(dofs.pos, angles)
+        self._joint_speeds = self._reading(dofs.vel, angles)
+        self._fingers = self._reading(dofs.pos, fingers)
+        self._finger_speeds = self._reading(dofs.vel, fingers)
+        self._axes = self._reading(joints.xaxis, axes)
+        self._anchors = self._reading(joints.xanchor, axes)
+        self._hand = self._reading(links.pos, arm.hand.idx)
+        self._rotation = self._reading(links.quat, arm.hand.idx)
+        self._cube = self._reading(links.pos, cube)
+
+        self._counts = self._reading(collider.n_contacts)
+        self._order = self._reading(collider.contact_sort_idx)
+        self._link_a = self._reading(collider.contact_data.link_a)
+        self._link_b = self._reading(collider.contact_data.link_b)
+        # A pair of touching links is one number, the row of a table that tells which pads touch.
+        self._num_links: int = solver.n_links
+        self._pads = torch.zeros(self._num_links**2, 2, dtype=torch.bool, device=device)
+        for number, pad in enumerate(arm.pads):
+            self._pads[
+                [pad.idx * self._num_links + cube, cube * self._num_links + pad.idx], number
+            ] = True
+        self._slots = torch.arange(self._order().shape[1], device=device)
+        self._reads_stall = accelerator_of(device).reads_stall
+        self._compared = comparison(self._rotation()[0].clone())
+        self._two = grip_point.new_full((), 2.0)
+
+    def _reading(
+        self, field: Any, columns: slice | list[int] | int | None = None
+    ) -> Callable[[], Tensor]:
+        """Return a function that returns the current values of a field, or of some columns."""
+
+        def read() -> Tensor:
+            values: Tensor = self._to_torch(field, transpose=True)
+            return values if columns is None else values[:, columns]
+
+        if isinstance(columns, list) or not self._views_stay_valid:
+            return read
+        view = read()
+        return lambda: view
 
     def scene(self) -> Scene:
         """Return the current positions and speeds."""
-        dofs, links = self._state.dofs, self._state.links
-        position, speed = self._field(dofs.pos), self._field(dofs.vel)
-        places, rotation = self._field(links.pos), self._field(links.quat)[:, self._hand]
+        rotation, cube = self._rotation(), self._cube()
+        grip = carried(self._hand(), rotation, self._grip_point)
         return Scene(
-            position[:, self._joints],
-            speed[:, self._joints],
-            position[:, self._fingers],
-            speed[:, self._fingers],
-            places[:, self._hand] + rotate(rotation, self._grip_point),
-            tilt(rotation, self._down),
-            places[:, self._cube],
+            self._joints(),
+            self._joint_speeds(),
+            self._fingers(),
+            self._finger_speeds(),
+            grip,
+            tilt(rotation, self._compared, self._two),
+            cube,
+            cube - grip,
             self._touches(),
         )
 
     def axes(self) -> tuple[Tensor, Tensor]:
         """Return the axes of the joints `[N, J, 3]`, and points on them `[N, J, 3]`, m."""
-        joints = self._state.joints
-        return self._field(joints.xaxis)[:, self._axes], self._field(joints.xanchor)[:, self._axes]
+        return self._axes(), self._anchors()
 
     def _touches(self) -> Tensor:
-        contacts, data = self._contacts, self._contacts.contact_data
-        counts = self._field(contacts.n_contacts)
         # The first contacts in this order are valid. Few of the slots are in use, and the host
         # knows how many if it need not wait for the answer.
-        order = self._field(contacts.contact_sort_idx)
+        counts, order = self._counts(), self._order()
         if not self._reads_stall:
             order = order[:, : int(counts.max())]
-        links = torch.add(self._field(data.link_b), self._field(data.link_a), alpha=self._num_links)
-        valid = self._slots[: order.shape[1]] < counts.unsqueeze(-1)
-        pairs = links.gather(1, order.long()).masked_fill_(~valid, -1)
-        return (pairs.unsqueeze(-1) == self._pairs).any(1).view(-1, 2, 2).any(1)
+        pairs = torch.add(self._link_b(), self._link_a(), alpha=self._num_links)
+        free = self._slots[: order.shape[1]] >= counts.unsqueeze(-1)
+        # No link touches itself: row 0 stands for no contact.
+        return self._pads[pairs.gather(1, order.long()).masked_fill_(free, 0)].any(1)

@@ -142,7 +142,7 @@ class Simulation:
                 f"joint angles at which it points down to {_MAX_LEAN:.0f} degrees"
             )
         turns = [float(joint.type == gs.JOINT_TYPE.REVOLUTE) for joint in parts.joints]
-        self._turns = self._row(turns).unsqueeze(-1)
+        self._turns = None if all(turns) else self._row(turns).unsqueeze(-1)
         self._damping = damping_matrix(self.device)
         solver = self.scene.rigid_solver
         self._rest: Tensor = solver.get_qpos()
@@ -154,6 +154,8 @@ class Simulation:
             self._row(arm.per_finger(position))
             for position in (arm.open_position, arm.closed_position)
         )
+        self._half_open = (self.opened + self.closed) / 2
+        self._half_travel = (self.opened - self.closed) / 2
         self.cube_size = torch.full((num_envs,), cube_sizes[0], device=self.device)
         if len(cube_sizes) > 1:
             for box, size in zip(self.cube.geoms, cube_sizes, strict=True):
@@ -264,9 +266,9 @@ class Simulation:
 
         Args:
             joints: desired angles of the joints `[N, J]`, rad; limited to those of the arm.
-            opening: desired opening of the grippers `[N, 1]`, 0 closed, 1 open.
+            opening: desired opening of the grippers `[N, 1]`, -1 closed, 1 open.
         """
-        fingers = torch.lerp(self.closed, self.opened, opening)
+        fingers = torch.addcmul(self._half_open, self._half_travel, opening)
         whole = torch.cat([joints.clamp(self._low, self._high), fingers], dim=-1)
         self.robot.control_dofs_position(whole, self._actuators)
         for _ in range(PHYSICS_STEPS):

@@ -1,8 +1,11 @@
 """Starts of episodes: positions of the cube, postures of the arm, and the curriculum."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
+from envs.lift_cube.camera import Range, WristCamera
 from envs.lift_cube.simulation import CUBE_SIZE, Simulation
 from torchrl_gpu.errors import ConfigurationError
 
@@ -25,13 +28,30 @@ def draw_sizes(limits: tuple[float, float], num_envs: int, seed: int) -> list[fl
     if low == high:
         return [CUBE_SIZE * low]
     generator = torch.Generator().manual_seed(seed)
-    factors = uniform(generator, low, high, min(num_envs, _MAX_SIZES)).tolist()
-    return [CUBE_SIZE * factor for factor in factors]
+    numbers = torch.rand(min(num_envs, _MAX_SIZES), generator=generator)
+    return [CUBE_SIZE * factor for factor in (low + (high - low) * numbers).tolist()]
 
 
-def uniform(generator: torch.Generator, low: float, high: float, *shape: int) -> Tensor:
-    """Return random numbers between two limits, on the device of the generator."""
-    return low + (high - low) * torch.rand(shape, generator=generator, device=generator.device)
+class Start(NamedTuple):
+    """Starts of episodes, float32.
+
+    Attributes:
+        joints: joint angles `[N, J]`, rad.
+        cube: position of the cube's centre `[N, 3]`, m.
+        yaw: rotation of the cube about the vertical `[N]`, rad.
+        shift: shift of the wrist camera in the frame of the hand `[N, 3]`, m.
+        brightness: factor of the brightness of the images `[N]`.
+        friction: friction of the cube as a multiple of 0.5 `[N]`.
+        mass: mass of the cube as a multiple of 30 g `[N]`.
+    """
+
+    joints: Tensor
+    cube: Tensor
+    yaw: Tensor
+    shift: Tensor
+    brightness: Tensor
+    friction: Tensor
+    mass: Tensor
 
 
 class Starts:
@@ -40,7 +60,7 @@ class Starts:
     Args:
         simulation: simulator, built; it is used to find the postures of the curriculum.
         generator: random numbers of the episodes.
-        cube_range, joint_noise: see `LiftCubeEnv`.
+        cube_range, joint_noise, camera, friction, mass: see `LiftCubeEnv`.
 
     Attributes:
         workspace: lowest and highest x, y and z of the grip point `[2, 3]`, m.
@@ -51,57 +71,63 @@ class Starts:
         self,
         simulation: Simulation,
         generator: torch.Generator,
+        *,
         cube_range: float,
         joint_noise: float,
+        camera: WristCamera,
+        friction: Range,
+        mass: Range,
     ) -> None:
         arm, device = simulation.arm, simulation.device
         self._generator = generator
         self._cube_range = cube_range
-        self._joint_noise = joint_noise
-        self._home = torch.tensor(arm.home, device=device)
-        limits = (arm.workspace_low, arm.workspace_high)
-        self.workspace = torch.tensor(limits, device=device)
+        self.workspace = torch.tensor([arm.workspace_low, arm.workspace_high], device=device)
         self.center = self.workspace.mean(0)
         self.center[2] = CUBE_SIZE / 2
-        self._heights = simulation.cube_size / 2
-        self._cubes, self._grasps = self._find_grasps(simulation)
+        # All numbers are drawn at once, also those that this scene does not use: a seed gives the
+        # same episodes with images and without them.
+        x, y, _ = self.center.tolist()
+        limits = [
+            *((angle - joint_noise, angle + joint_noise) for angle in arm.home),
+            *((middle - cube_range, middle + cube_range) for middle in (x, y)),
+            (0.0, 0.0),  # height of the cube, see below
+            *[(-camera.shift, camera.shift)] * 3,
+            (-torch.pi / 4, torch.pi / 4),
+            *(camera.brightness, friction, mass),
+            *[(0.0, 1.0)] * 2,  # the draws of the curriculum
+        ]
+        low, high = torch.tensor(limits, device=device).T
+        self._low, self._span = low.repeat(simulation.num_envs, 1), high - low
+        self._low[:, len(arm.home) + 2] = simulation.cube_size / 2
+        self._widths = [len(arm.home), 3, 3, 6]
+        self._grasps = self._find_grasps(simulation)
 
-    def draw(self, curriculum: float) -> tuple[Tensor, Tensor, Tensor]:
+    def draw(self, curriculum: float) -> Start:
         """Return the start of an episode for each environment.
 
         Args:
             curriculum: share of the episodes that start with the open gripper around the cube.
-
-        Returns:
-            Joint angles `[N, J]`, rad; positions of the cube's centre `[N, 3]`, m; and its rotation
-            about the vertical `[N]`, rad.
         """
-        generator, noise, count = self._generator, self._joint_noise, len(self._heights)
-        joints = self._home + uniform(generator, -noise, noise, count, len(self._home))
-        cube = self._draw_cubes(count)
+        numbers = torch.rand(self._low.shape, generator=self._generator, device=self._low.device)
+        numbers = torch.addcmul(self._low, self._span, numbers)
+        joints, cube, shift, others = numbers.split(self._widths, dim=1)
+        yaw, brightness, friction, mass, eased, grasp = others.unbind(1)
         if curriculum > 0:
-            grasp = torch.randint(
-                len(self._cubes), (count,), generator=generator, device=generator.device
-            )
-            eased = uniform(generator, 0.0, 1.0, count, 1) < curriculum
-            cube = torch.where(eased, self._cubes[grasp], cube)
-            joints = torch.where(eased, self._grasps[grasp], joints)
-        cube[:, 2] = self._heights  # the postures are those of a cube of 3 cm
-        return joints, cube, uniform(generator, -torch.pi / 4, torch.pi / 4, count)
+            # The postures are those of a cube of 3 cm: the height of the cube stays.
+            grasps = self._grasps[(grasp * len(self._grasps)).long()]
+            drawn = numbers[:, : grasps.shape[1]]
+            drawn.copy_(torch.where(eased.unsqueeze(1) < curriculum, grasps, drawn))
+        return Start(joints, cube, yaw, shift, brightness, friction, mass)
 
-    def _draw_cubes(self, count: int) -> Tensor:
-        shift = uniform(self._generator, -self._cube_range, self._cube_range, count, 3)
-        shift[:, 2] = 0.0
-        return self.center + shift
-
-    def _find_grasps(self, simulation: Simulation) -> tuple[Tensor, Tensor]:
-        """Return positions of the cube `[K, 3]` and joint angles `[K, J]` to grasp it.
+    def _find_grasps(self, simulation: Simulation) -> Tensor:
+        """Return K rows of joint angles with x and y of the cube that they grasp, `[K, J + 2]`.
 
         Raises:
             ConfigurationError: a position is out of reach.
         """
         count = simulation.num_envs
-        cubes = torch.cat([self._draw_cubes(count) for _ in range(-(-_MIN_GRASPS // count))])
+        cubes = torch.cat([self.draw(0.0).cube for _ in range(-(-_MIN_GRASPS // count))])
+        cubes[:, 2] = self.center[2]
         postures, gaps, _ = simulation.postures(cubes)
         farthest = int(gaps.argmax())
         if gaps[farthest] > _TOLERANCE:
@@ -112,4 +138,4 @@ class Starts:
                 "env.cube_range, or other values of env.arm.home or env.arm.workspace_low and "
                 "workspace_high"
             )
-        return cubes, postures
+        return torch.cat([postures, cubes[:, :2]], dim=1)

@@ -12,10 +12,19 @@ Task = Literal["lift", "reach"]
 LIFTED: Final = 0.005  # m, rise of a cube that has left the floor
 SUCCESS_RISE: Final = 0.065  # m
 SUCCESS_REWARD: Final = 10.0
-# Terms of the reward of each task.
-TERMS: Final[dict[Task, tuple[str, ...]]] = {
-    "lift": ("reach", "floor", "grasp", "lifted", "high", "drop", "smooth"),
-    "reach": ("reach", "floor"),
+_LOW_GRIP: Final = 0.01  # m
+# Terms of the reward of each task, and the factors of their quantities.
+TERMS: Final[dict[Task, dict[str, float]]] = {
+    "lift": {
+        "reach": 2.0,
+        "floor": -1.0,
+        "grasp": 2.0 / SUCCESS_RISE,
+        "lifted": 1.0,
+        "high": 1.0,
+        "drop": -2.0,
+        "smooth": -0.01,
+    },
+    "reach": {"reach": 2.0, "floor": -1.0},
 }
 # Maximum sum of the terms without success. It is subtracted, so that every step costs and no policy
 # gains by delaying success.
@@ -28,20 +37,19 @@ class Progress(NamedTuple):
     Attributes:
         lifted: both pads touch the cube, and it has left the floor.
         success: the task is solved.
-        reward: sum of the weighted terms.
-        terms: terms of the reward, `[T, N]`, in the order of `TERMS`.
+        reward: reward of the step.
+        quantities: quantities of the terms of the reward `[T, N]`, in the order of `TERMS`; times
+            the factors in `TERMS`, they are the terms.
     """
 
     lifted: Tensor
     success: Tensor
     reward: Tensor
-    terms: Tensor
+    quantities: Tensor
 
 
-def judge(
-    task: Task, scene: Scene, resting: Tensor, was_lifted: Tensor, action_change: Tensor
-) -> Progress:
-    """Return reward and success after a step.
+class Judge:
+    """Judges steps: reward and success.
 
     The reward of a step is (the sum of the terms - m) / m, at most 0, and 10 more on success. The
     scale m is 5.25 for the task `lift` and 1 for `reach`.
@@ -61,42 +69,51 @@ def judge(
 
     Args:
         task: `lift` or `reach`.
-        scene: positions after the step.
         resting: height of the centre of each cube on the floor `[N]`, m.
-        was_lifted: `Progress.lifted` of the step before, bool `[N]`.
-        action_change: squared norm of the change of the action `[N]`.
     """
-    distance = (scene.cube - scene.grip).norm(dim=-1)
-    reach = 1.0 - torch.tanh(10.0 * distance)
-    floor = -1.0 * (scene.grip[:, 2] < 0.01)
-    grasped = scene.touches.all(-1)
-    rise = scene.cube[:, 2] - resting
-    lifted = grasped & (rise > LIFTED)
-    if task == "reach":
-        success = scene.touches.any(-1)
-        terms = torch.stack([reach, floor])
-    else:
-        success = grasped & (rise > SUCCESS_RISE)
-        grasp = grasped * (0.25 + rise * (2.0 / SUCCESS_RISE)).clamp(0.25, 2.25)
-        drop = -2.0 * (was_lifted > grasped)
-        smooth = -0.01 * lifted * action_change
-        terms = torch.stack([reach, floor, grasp, lifted, success, drop, smooth])
-    reward = terms.sum(0) / _MAX_TERMS[task] - 1.0
-    reward = torch.add(reward, success, alpha=SUCCESS_REWARD)
-    return Progress(lifted, success, reward, terms)
 
+    def __init__(self, task: Task, resting: Tensor) -> None:
+        self._task: Task = task
+        self._resting = resting
+        factors = resting.new_tensor(list(TERMS[task].values()))
+        self._weights = factors / _MAX_TERMS[task]
 
-def measure(task: Task, scene: Scene, resting: Tensor) -> tuple[str, Tensor]:
-    """Return the name and the values of the length that shows how far a task is solved.
+    def __call__(self, scene: Scene, was_lifted: Tensor, action_change: Tensor) -> Progress:
+        """Return the judgement of a step.
 
-    Args:
-        task: `lift` or `reach`.
-        scene: current positions.
-        resting: height of the centre of each cube on the floor `[N]`, m.
+        Args:
+            scene: positions after the step.
+            was_lifted: `Progress.lifted` of the step before, bool `[N]`.
+            action_change: squared norm of the change of the action `[N]`.
+        """
+        # 1 - tanh(x) = 2 sigmoid(-2 x)
+        reach = (scene.to_cube.norm(dim=-1) * -20.0).sigmoid()
+        floor = scene.grip[:, 2] < _LOW_GRIP
+        grasped = scene.touches.all(-1)
+        rise = scene.cube[:, 2] - self._resting
+        lifted = grasped & (rise > LIFTED)
+        if self._task == "reach":
+            success = scene.touches.any(-1)
+            quantities = torch.stack([reach, floor])
+        else:
+            success = grasped & (rise > SUCCESS_RISE)
+            grasp = grasped * (rise.clamp(0.0, SUCCESS_RISE) + SUCCESS_RISE / 8)
+            dropped = was_lifted > grasped
+            smooth = lifted * action_change
+            quantities = torch.stack([reach, floor, grasp, lifted, success, dropped, smooth])
+        reward = torch.add(self._weights @ quantities, success, alpha=SUCCESS_REWARD) - 1.0
+        return Progress(lifted, success, reward, quantities)
 
-    Returns:
-        Name, and lengths `[N]`, m: the rise of the cube, or the distance from grip point to cube.
-    """
-    if task == "reach":
-        return "distance", (scene.cube - scene.grip).norm(dim=-1)
-    return "height", (scene.cube[:, 2] - resting).clamp(min=0.0)
+    def measure(self, scene: Scene) -> tuple[str, Tensor]:
+        """Return the name and the values of the length that shows how far the task is solved.
+
+        Args:
+            scene: current positions.
+
+        Returns:
+            Name, and lengths `[N]`, m: the rise of the cube, or the distance from grip point to
+            cube.
+        """
+        if self._task == "reach":
+            return "distance", scene.to_cube.norm(dim=-1)
+        return "height", (scene.cube[:, 2] - self._resting).clamp(min=0.0)

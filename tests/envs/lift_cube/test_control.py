@@ -3,12 +3,26 @@ import math
 import torch
 from torch import Tensor
 
-from envs.lift_cube.control import comparison, damping_matrix, jacobian, joint_changes, rotate, tilt
+from envs.lift_cube.control import (
+    carried,
+    comparison,
+    damping_matrix,
+    jacobian,
+    joint_changes,
+    lever,
+    tilt,
+)
+
+TWO = torch.tensor(2.0)
 
 
 def _turn(axis: list[float], angle: float) -> Tensor:
     direction = torch.tensor(axis) / torch.tensor(axis).norm()
     return torch.cat([torch.tensor([math.cos(angle / 2)]), math.sin(angle / 2) * direction])[None]
+
+
+def _conjugate(quaternion: Tensor) -> Tensor:
+    return quaternion * torch.tensor([1.0, -1.0, -1.0, -1.0])
 
 
 def _product(first: Tensor, second: Tensor) -> Tensor:
@@ -20,19 +34,20 @@ def _product(first: Tensor, second: Tensor) -> Tensor:
 def test_tilt_is_the_rotation_vector_of_a_small_angle() -> None:
     start = _turn([1.0, 2.0, 0.5], 0.7)
     turn, axis = _turn([0.0, 1.0, -1.0], 0.1), torch.tensor([0.0, 1.0, -1.0])
-    turned = tilt(start, comparison(_product(turn, start)[0]))
+    turned = tilt(start, comparison(_product(turn, start)[0]), TWO)
     assert torch.allclose(turned[0], 0.1 * axis / axis.norm(), atol=1e-3)
 
 
 def test_opposite_quaternions_are_the_same_orientation() -> None:
     start = _turn([0.0, 0.0, 1.0], 1.0)
-    assert torch.allclose(tilt(start, comparison(-start[0])), torch.zeros(1, 3), atol=1e-6)
+    assert torch.allclose(tilt(start, comparison(-start[0]), TWO), torch.zeros(1, 3), atol=1e-6)
 
 
-def test_rotate_turns_x_into_y() -> None:
-    quarter = _turn([0.0, 0.0, 1.0], math.pi / 2)
-    turned = rotate(quarter, torch.tensor([1.0, 0.0, 0.0]))
-    assert torch.allclose(turned, torch.tensor([[0.0, 1.0, 0.0]]), atol=1e-6)
+def test_a_body_carries_its_points() -> None:
+    turn, point = _turn([1.0, 2.0, 0.5], 0.7), torch.tensor([0.3, -0.2, 0.5])
+    turned = _product(_product(turn, torch.cat([torch.zeros(1), point])[None]), _conjugate(turn))
+    body = torch.tensor([[1.0, 2.0, 3.0]])
+    assert torch.allclose(carried(body, turn, lever(point)), body + turned[:, 1:], atol=1e-6)
 
 
 def test_jacobian_of_a_turning_and_a_sliding_joint() -> None:

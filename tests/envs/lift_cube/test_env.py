@@ -237,4 +237,12 @@ def test_only_demonstrations_are_drawn(lift: LiftCubeEnv, index: int) -> None:
 def test_cubes_out_of_reach_are_refused(lift: LiftCubeEnv) -> None:
     generator = torch.Generator().manual_seed(0)
     with pytest.raises(ConfigurationError, match=r"^env\.cube_range=0\.6: the gripper gets no"):
-        Starts(lift.simulation, generator, cube_range=0.6, joint_noise=0.0)
+        Starts(
+            lift.simulation,
+            generator,
+            cube_range=0.6,
+            joint_noise=0.0,
+            camera=lift.camera,
+            friction=lift.friction,
+            mass=lift.mass,
+        )

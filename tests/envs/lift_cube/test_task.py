@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from envs.lift_cube.scene import Scene
-from envs.lift_cube.task import TERMS, Progress, Task, judge, measure
+from envs.lift_cube.task import TERMS, Judge, Progress, Task
 
 
 def _scene(height: float, *, touches: tuple[bool, bool] = (True, True), away: float = 0.0) -> Scene:
@@ -11,7 +11,8 @@ def _scene(height: float, *, touches: tuple[bool, bool] = (True, True), away: fl
     grip = cube + torch.tensor([[away, 0.0, 0.0]])
     nothing, still = torch.zeros(1, 7), torch.zeros(1, 2)
     upright = torch.zeros(1, 3)
-    return Scene(nothing, nothing, still, still, grip, upright, cube, torch.tensor([touches]))
+    touched = torch.tensor([touches])
+    return Scene(nothing, nothing, still, still, grip, upright, cube, cube - grip, touched)
 
 
 def _flag(value: bool) -> Tensor:
@@ -19,11 +20,12 @@ def _flag(value: bool) -> Tensor:
 
 
 def _term(progress: Progress, name: str) -> float:
-    return float(progress.terms[TERMS["lift"].index(name)])
+    return float(progress.quantities[list(TERMS["lift"]).index(name)]) * TERMS["lift"][name]
 
 
 NO_CHANGE = torch.zeros(1)
 RESTING = torch.tensor([0.015])
+LIFT, REACH = Judge("lift", RESTING), Judge("reach", RESTING)
 
 
 def test_each_stage_of_lifting_is_worth_more_than_the_one_before() -> None:
@@ -35,21 +37,21 @@ def test_each_stage_of_lifting_is_worth_more_than_the_one_before() -> None:
         _scene(0.079),
         _scene(0.081),
     ]
-    rewards = [float(judge("lift", s, RESTING, _flag(False), NO_CHANGE).reward) for s in stages]
+    rewards = [float(LIFT(s, _flag(False), NO_CHANGE).reward) for s in stages]
     assert rewards == sorted(rewards)
     assert len(set(rewards)) == len(rewards)
 
 
 def test_no_step_without_success_is_rewarded() -> None:
-    progress = judge("lift", _scene(0.0799), RESTING, _flag(True), NO_CHANGE)
+    progress = LIFT(_scene(0.0799), _flag(True), NO_CHANGE)
     assert float(progress.reward) < 0.0
 
 
 @pytest.mark.parametrize("resting", [0.012, 0.018])
 def test_the_rise_counts_from_the_height_at_which_the_cube_rests(resting: float) -> None:
     def judged(rise: float) -> Progress:
-        height = torch.tensor([resting])
-        return judge("lift", _scene(resting + rise), height, _flag(False), NO_CHANGE)
+        judge = Judge("lift", torch.tensor([resting]))
+        return judge(_scene(resting + rise), _flag(False), NO_CHANGE)
 
     assert _term(judged(0.0), "grasp") == pytest.approx(0.25)
     assert not judged(0.004).lifted.item()
@@ -59,28 +61,28 @@ def test_the_rise_counts_from_the_height_at_which_the_cube_rests(resting: float)
 
 
 def test_success_takes_both_pads_and_the_height() -> None:
-    assert judge("lift", _scene(0.09), RESTING, _flag(True), NO_CHANGE).success.item()
+    assert LIFT(_scene(0.09), _flag(True), NO_CHANGE).success.item()
     one_pad = _scene(0.09, touches=(True, False))
-    assert not judge("lift", one_pad, RESTING, _flag(True), NO_CHANGE).success.item()
-    assert not judge("lift", _scene(0.07), RESTING, _flag(True), NO_CHANGE).success.item()
+    assert not LIFT(one_pad, _flag(True), NO_CHANGE).success.item()
+    assert not LIFT(_scene(0.07), _flag(True), NO_CHANGE).success.item()
 
 
 def test_letting_a_lifted_cube_go_costs() -> None:
     falling = _scene(0.05, touches=(False, False))
-    let_go = judge("lift", falling, RESTING, _flag(True), NO_CHANGE)
-    never_held = judge("lift", falling, RESTING, _flag(False), NO_CHANGE)
+    let_go = LIFT(falling, _flag(True), NO_CHANGE)
+    never_held = LIFT(falling, _flag(False), NO_CHANGE)
     assert _term(let_go, "drop") == -2.0
     assert float(let_go.reward) < float(never_held.reward)
 
 
 def test_reach_succeeds_by_a_touch() -> None:
     touching = _scene(0.015, touches=(False, True))
-    assert judge("reach", touching, RESTING, _flag(False), NO_CHANGE).success.item()
+    assert REACH(touching, _flag(False), NO_CHANGE).success.item()
 
 
 @pytest.mark.parametrize("change", [0.0, 4.0])
 def test_fast_changes_of_the_action_cost_while_lifted(change: float) -> None:
-    progress = judge("lift", _scene(0.05), RESTING, _flag(True), torch.tensor([change]))
+    progress = LIFT(_scene(0.05), _flag(True), torch.tensor([change]))
     assert _term(progress, "smooth") == pytest.approx(-0.01 * change)
 
 
@@ -88,7 +90,7 @@ def test_fast_changes_of_the_action_cost_while_lifted(change: float) -> None:
     ("task", "name", "value"), [("lift", "height", 0.03), ("reach", "distance", 0.2)]
 )
 def test_progress_of_a_task_is_measured_in_metres(task: Task, name: str, value: float) -> None:
-    measured, lengths = measure(task, _scene(0.045, away=0.2), RESTING)
+    measured, lengths = Judge(task, RESTING).measure(_scene(0.045, away=0.2))
     assert measured == name
     assert lengths.tolist() == pytest.approx([value])
 
@@ -96,8 +98,5 @@ def test_progress_of_a_task_is_measured_in_metres(task: Task, name: str, value: 
 def test_success_of_reach_is_worth_more_than_waiting_at_the_cube() -> None:
     near = _scene(0.015, touches=(False, False), away=0.01)
     touching = _scene(0.015, touches=(True, False), away=0.02)
-    rewards = [
-        float(judge("reach", scene, RESTING, _flag(False), NO_CHANGE).reward)
-        for scene in (near, touching)
-    ]
+    rewards = [float(REACH(scene, _flag(False), NO_CHANGE).reward) for scene in (near, touching)]
     assert rewards[0] < 0 < rewards[1]
