@@ -174,7 +174,9 @@ class Simulation:
             limits[setting] = (arm.fingers, positions, *self.robot.get_dofs_limit(fingers))
         for setting, columns in limits.items():
             names, positions, low, high = columns
-            rows = zip(names, positions, low.tolist(), high.tolist(), strict=True)
+            # Cubes of several sizes or masses make the limits `[N, J]`.
+            low, high = (limit.view(-1, len(names))[0].tolist() for limit in (low, high))
+            rows = zip(names, positions, low, high, strict=True)
             for name, position, lowest, highest in rows:
                 if not lowest - 1e-4 <= position <= highest + 1e-4:
                     raise ConfigurationError(

@@ -29,7 +29,7 @@ def test_one_jaw_grasps_the_cube_and_lifts_it(one_jaw: LiftCubeEnv) -> None:
     for step in range(60):
         scene = simulation.observe()
         goal = grasp if step < 20 else above
-        simulation.step(simulation.joints_towards(scene, goal), torch.zeros(2, 1))
+        simulation.step(simulation.joints_towards(scene, goal), -torch.ones(2, 1))
     scene = simulation.observe()
     assert scene.touches.all()
     assert (scene.cube[:, 2] > 0.08).all()
