@@ -109,6 +109,15 @@ TASKS = {
             closing_episodes=500,
         ),
         Task(
+            "fanuc_hold",
+            "fanuc, success at rest",
+            ("experiment=fanuc_hold",),
+            measure="success",
+            evaluation_episodes=100,
+            closing_episodes=500,
+            alone=True,
+        ),
+        Task(
             "lift_cube_one_jaw",
             "lift_cube, arm with one jaw",
             ("experiment=lift_cube_one_jaw",),
@@ -158,6 +167,7 @@ GATES = (
     Gate("rainbow", TASKS["pong"], 160_000, peer="dqn"),
     *(Gate(agent, TASKS["fanuc"], 300_000, 0.9) for agent in ("ppo", "sac", "ddpg", "ac_iqn")),
     *(Gate(agent, TASKS["fanuc"], 300_000) for agent in DISCRETE),
+    Gate("sac", TASKS["fanuc_hold"], 300_000, 0.98),
     Gate("sac", TASKS["lift_cube"], 300_000, 0.95),
     Gate("sac", TASKS["lift_cube_one_jaw"], 150_000, 0.95),
     Gate("ddpg", TASKS["reach_pixels"], 40_000, 0.98),
