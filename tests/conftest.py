@@ -1,14 +1,16 @@
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import PurePosixPath
 
 import psutil
 import pytest
 import torch
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.stand_in import missing, stand_in_accelerator
 
 # Folders whose tests share one expensive simulation.
-_TOGETHER = (Path(__file__).parent / "envs" / "lift_cube",)
+_TOGETHER = ("tests/envs/lift_cube",)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -17,11 +19,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if selects_files else psutil.cpu_count(logical=False) or 1
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one process, since they share its fixtures."""
-    for item in items:
-        folder = item.path.parent
-        item.add_marker(pytest.mark.xdist_group(str(folder if folder in _TOGETHER else item.path)))
+class _ByFile(LoadScopeScheduling):
+    """Keeps the tests of a file, or of some folders, in one process: they share fixtures."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = PurePosixPath(nodeid.partition("::")[0])
+        return str(file.parent if str(file.parent) in _TOGETHER else file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
+    """Distribute the tests over the processes."""
+    return _ByFile(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
