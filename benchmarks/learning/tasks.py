@@ -171,5 +171,5 @@ GATES = (
     Gate("sac", TASKS["lift_cube"], 300_000, 0.95),
     Gate("sac", TASKS["lift_cube_one_jaw"], 150_000, 0.95),
     Gate("ddpg", TASKS["reach_pixels"], 40_000, 0.98),
-    Gate("ddpg", TASKS["lift_pixels"], 120_000, 0.95),
+    Gate("sac", TASKS["lift_pixels"], 60_000, 0.95),
 )

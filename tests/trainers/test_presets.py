@@ -32,7 +32,7 @@ def test_preset_of_a_pair_is_selected_and_valid(preset: str) -> None:
     [
         ("fanuc_many_sac", "sac", "fanuc"),
         ("fanuc_hold", "sac", "fanuc"),
-        ("lift_pixels", "ddpg", "lift_cube"),
+        ("lift_pixels", "sac", "lift_cube"),
         ("marinenav_many_ddpg", "ddpg", "marinenav"),
         ("marinenav_many_sac", "sac", "marinenav"),
         ("multi_env_wrist", "ppo", "lift_cube"),
