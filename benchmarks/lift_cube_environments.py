@@ -9,6 +9,7 @@ the first evaluation of at least 90 % success, and includes the evaluations.
 
 import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Json
@@ -16,12 +17,12 @@ from pydantic import Json
 from benchmarks.fixture import Count, Sizes
 from benchmarks.learning.results import Point, Run
 from benchmarks.learning.runs import OurJob, new_folder
-from benchmarks.learning.tasks import Gate, Task
+from benchmarks.learning.tasks import TASKS, Gate
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 
 SUCCESS = 0.9
-_FRAMES, _EVALUATIONS, _EPISODES = 40_000, 10, 48
+_FRAMES = 40_000
 HEADER = ("environments", "minutes to 90 %", "each seed", "frames to 90 %", "success at the end")
 
 
@@ -64,14 +65,11 @@ def compare(
 
 
 def _gate(size: int) -> Gate:
-    task = Task(
-        "reach_pixels",
-        "lift_cube, reach by images",
-        ("experiment=reach_pixels", f"env.num_envs={size}"),
-        measure="success",
-        evaluations=_EVALUATIONS,
-        evaluation_episodes=_EPISODES,
-        closing_episodes=_EPISODES,
+    task = replace(
+        TASKS["reach_pixels"],
+        arguments=("experiment=reach_pixels", f"env.num_envs={size}"),
+        evaluations=10,
+        closing_episodes=48,
     )
     return Gate("ddpg", task, _FRAMES)
 

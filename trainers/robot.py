@@ -72,7 +72,7 @@ def examine(arguments: Sequence[str]) -> str:
 def _with_file(file: Path, others: Sequence[str]) -> list[str]:
     """Return settings that name the robot file and its environment."""
     if not file.is_file():
-        raise ConfigurationError(f"{file}: there is no such file")
+        raise ConfigurationError(f"{file}: this file does not exist")
     if file.suffix not in (".urdf", ".xml"):
         raise ConfigurationError(f"{file}: name a .urdf file, or a .xml file of MuJoCo")
     typed = dict(argument.partition("=")[::2] for argument in others)

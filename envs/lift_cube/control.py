@@ -59,7 +59,7 @@ def comparison(desired: Tensor) -> Tensor:
     return torch.stack([torch.stack(column) for column in columns], dim=-1)
 
 
-def tilt(current: Tensor, compared: Tensor, two: Tensor) -> Tensor:
+def tilt(current: Tensor, compared: Tensor) -> Tensor:
     """Return the rotation vectors `[N, 3]` in rad from current orientations to the desired one.
 
     They are 2 sin(angle / 2) long, which is the angle for small ones.
@@ -67,11 +67,10 @@ def tilt(current: Tensor, compared: Tensor, two: Tensor) -> Tensor:
     Args:
         current: unit quaternions w, x, y, z `[N, 4]`.
         compared: `comparison` of the desired orientation.
-        two: the number 2 `[]`.
     """
     difference = current @ compared
     # q and -q are the same rotation: choose the shorter way.
-    return difference[:, 1:] * torch.copysign(two, difference[:, :1])
+    return difference[:, 1:] * torch.where(difference[:, :1] < 0.0, -2.0, 2.0)
 
 
 def lever(point: Tensor) -> Tensor:

@@ -138,7 +138,6 @@ class SceneReader:
         self._slots = torch.arange(self._order().shape[1], device=device)
         self._reads_stall = accelerator_of(device).reads_stall
         self._compared = comparison(self._rotation()[0].clone())
-        self._two = grip_point.new_full((), 2.0)
 
     def _reading(
         self, field: Any, columns: slice | list[int] | int | None = None
@@ -164,7 +163,7 @@ class SceneReader:
             self._fingers(),
             self._finger_speeds(),
             grip,
-            tilt(rotation, self._compared, self._two),
+            tilt(rotation, self._compared),
             cube,
             cube - grip,
             self._touches(),

@@ -13,8 +13,6 @@ from envs.lift_cube.control import (
     tilt,
 )
 
-TWO = torch.tensor(2.0)
-
 
 def _turn(axis: list[float], angle: float) -> Tensor:
     direction = torch.tensor(axis) / torch.tensor(axis).norm()
@@ -34,13 +32,13 @@ def _product(first: Tensor, second: Tensor) -> Tensor:
 def test_tilt_is_the_rotation_vector_of_a_small_angle() -> None:
     start = _turn([1.0, 2.0, 0.5], 0.7)
     turn, axis = _turn([0.0, 1.0, -1.0], 0.1), torch.tensor([0.0, 1.0, -1.0])
-    turned = tilt(start, comparison(_product(turn, start)[0]), TWO)
+    turned = tilt(start, comparison(_product(turn, start)[0]))
     assert torch.allclose(turned[0], 0.1 * axis / axis.norm(), atol=1e-3)
 
 
 def test_opposite_quaternions_are_the_same_orientation() -> None:
     start = _turn([0.0, 0.0, 1.0], 1.0)
-    assert torch.allclose(tilt(start, comparison(-start[0]), TWO), torch.zeros(1, 3), atol=1e-6)
+    assert torch.allclose(tilt(start, comparison(-start[0])), torch.zeros(1, 3), atol=1e-6)
 
 
 def test_a_body_carries_its_points() -> None:
