@@ -1,14 +1,18 @@
 """Measure the environment lift_cube: its overhead over Genesis, and its ways to draw images.
 
 The overhead compares the environment, its judging and resets included, with Genesis alone, which
-repeats the same commands from the same state, in turns. The images compare one call for all
+repeats the same steps from the same states, in turns. The images compare one call for all
 environments with one environment after another, and the detailed meshes of the arm with its
 collision bodies.
 
     python -m benchmarks.lift_cube
 """
 
+import itertools
+import operator
 import sys
+from collections.abc import Callable
+from functools import partial
 from unittest.mock import patch
 
 import torch
@@ -22,10 +26,11 @@ from benchmarks.report import print_figures, print_machine, print_table
 from envs.genesis import start_genesis
 from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.camera import WristCamera, choose
-from envs.lift_cube.simulation import Simulation
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.environments.specs import action_spec, observation_spec
+
+Method = Callable[..., None]
 
 _STEPS = 20  # of one measurement
 # Cameras that every machine can draw.
@@ -47,26 +52,40 @@ def measure_overhead(num_envs: int, device: torch.device, rounds: int) -> Sample
     begun["steps"] = torch.randint_like(begun["steps"], env.max_episode_steps)
     env.load_state_dict(begun)
     state = simulation.state_dict()
-    commands: list[tuple[Tensor, Tensor]] = []
+    calls: list[tuple[Method, tuple[Tensor, ...]]] = []
 
-    def recorded_step(joints: Tensor, opening: Tensor) -> None:
-        commands.append((joints, opening))
-        Simulation.step(simulation, joints, opening)
+    def recorded(method: Method) -> Method:
+        def call(*arguments: Tensor) -> None:
+            calls.append((method, arguments))
+            method(*arguments)
+
+        return call
+
+    step, place = simulation.step, simulation.place
+    through = timed(step_env, _STEPS, per_unit=num_envs, device=env.device)
 
     def through_the_environment() -> float:
         nonlocal state
         state = simulation.state_dict()
-        commands.clear()
-        with patch.object(simulation, "step", recorded_step):
-            return timed(step_env, _STEPS, per_unit=num_envs)()
+        calls.clear()
+        with (
+            patch.object(simulation, "step", recorded(step)),
+            patch.object(simulation, "place", recorded(place)),
+        ):
+            return through()
 
     def alone() -> float:
         after = simulation.state_dict()
         simulation.load_state_dict(state)
-        repeat = iter(commands)
-        rate = timed(times(lambda: simulation.step(*next(repeat))), _STEPS, per_unit=num_envs)()
+        seconds = 0.0
+        for method, group in itertools.groupby(calls, operator.itemgetter(0)):
+            arguments = [arguments for _, arguments in group]
+            repeat = times(partial(next, itertools.starmap(method, arguments)))
+            rate = timed(repeat, len(arguments), device=env.device)()
+            if method == step:
+                seconds += len(arguments) / rate
         simulation.load_state_dict(after)
-        return rate
+        return num_envs * _STEPS / seconds
 
     samples = take_turns({"environment": through_the_environment, "alone": alone}, rounds)
     env.close()
@@ -127,7 +146,7 @@ def compare(
 
     speeds = measure_overhead(overhead_envs, resolved, rounds)
     alone, ours = speeds.rate("alone"), speeds.rate("environment")
-    overhead = alone / ours - 1.0
+    overhead = speeds.ratio("alone", "environment") - 1.0
     print_table(
         ["environments", "Genesis alone, steps/s", "environment, steps/s", "overhead"],
         [[str(overhead_envs), f"{alone:,.0f}", f"{ours:,.0f}", f"{overhead:.0%}"]],

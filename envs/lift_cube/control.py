@@ -54,9 +54,9 @@ def comparison(desired: Tensor) -> Tensor:
         desired: unit quaternion w, x, y, z `[4]`.
     """
     w, x, y, z = desired
-    # desired * conjugate(q) is linear in q.
+    # desired * conjugate(q), whose vector is sin(angle / 2) times the axis, is linear in q.
     columns = [[w, x, y, z], [x, -w, z, -y], [y, -z, -w, x], [z, y, -x, -w]]
-    return torch.stack([torch.stack(column) for column in columns], dim=-1)
+    return 2.0 * torch.stack([torch.stack(column) for column in columns], dim=-1)
 
 
 def tilt(current: Tensor, compared: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def tilt(current: Tensor, compared: Tensor) -> Tensor:
     """
     difference = current @ compared
     # q and -q are the same rotation: choose the shorter way.
-    return difference[:, 1:] * torch.where(difference[:, :1] < 0.0, -2.0, 2.0)
+    return difference[:, 1:] * difference[:, :1].sign()
 
 
 def lever(point: Tensor) -> Tensor:
