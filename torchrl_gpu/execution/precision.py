@@ -46,7 +46,6 @@ class Precision:
             )
         self.name = name
         self._device_type = device.type
-        self._has_tf32 = accelerator_of(device).tf32
         self._dtype = _AUTOCAST.get(name)
         # Disabled, it leaves losses and gradients as they are.
         self._scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
@@ -61,7 +60,7 @@ class Precision:
         if self._dtype is not None:
             # Before torch 2.10 the cache can hand out weights that were cast without gradient.
             return torch.autocast(self._device_type, self._dtype, cache_enabled=not _CACHE_FORGETS)
-        return _products(tf32=self.name == "tf32") if self._has_tf32 else nullcontext()
+        return _products(tf32=self.name == "tf32")
 
     def backward(self, losses: list[Tensor]) -> None:
         """Add the gradients of losses `[]`, multiplied by the scale in fp16."""
