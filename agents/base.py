@@ -24,6 +24,7 @@ from agents.modules.encoders import (
 )
 from agents.modules.target_network import TargetNetwork
 from agents.modules.training_state import (
+    initial_rate,
     load_networks,
     load_optimizer,
     networks_state,
@@ -36,7 +37,6 @@ from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
-from torchrl_gpu.execution.fitting import Fitting
 from torchrl_gpu.execution.learner import Losses, Update
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -116,7 +116,6 @@ class Agent(CheckedFields, nn.Module, ABC):
                 "its batches; rename the observation, or leave it out of observation_keys"
             )
         self.augmentation = self.encoder.augmentation(self.observation_spec)
-        self._augmenting = Fitting("the augmentation")
         self.rate_schedule = self.build_schedule("learning_rate")
         self.phase = 0
         self.processes: Processes = ONE_PROCESS
@@ -192,30 +191,19 @@ class Agent(CheckedFields, nn.Module, ABC):
         Returns:
             Transitions `[B]`; with augmented images if the encoder augments them.
         """
-        return self.augmented(batch)
-
-    def augmented(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return rows `[B]` with augmented images, in parts if the memory demands it."""
-        augment = self.augmentation
-        if augment is None:
-            return batch
-        return self._augmenting(
-            lambda size: torch.cat([augment(part) for part in batch.split(size)]),
-            len(batch),
-            self.device,
-        )
+        return batch if self.augmentation is None else self.augmentation(batch)
 
     def warn_of_unused(self, *names: str, where: str) -> None:
         """Log which settings differ from their defaults although others leave them without effect.
 
         Args:
             names: names of the settings.
-            where: the settings that leave them without effect, as typed.
+            where: what leaves them without effect, such as `agent.noisy=true`.
         """
         for name in names:
             value = getattr(self, name)
             if value != getattr(type(self), name):
-                logger.warning("agent.%s=%s: without effect where agent.%s", name, value, where)
+                logger.warning("agent.%s=%s: no effect with %s", name, value, where)
 
     def update(self, batch: TensorDictBase) -> Update:
         """Take one eager gradient step in fp32; the trainer calls `Execution.update` instead.
@@ -250,8 +238,11 @@ class Agent(CheckedFields, nn.Module, ABC):
             rate = self.rate_schedule(self.policy.frames)
             for optimizer in self.optimizers().values():
                 for group in optimizer.param_groups:
-                    ratio = group.get("initial_lr", self.learning_rate) / self.learning_rate
-                    group["lr"].copy_(rate * ratio)
+                    scaled = rate * (initial_rate(group) / self.learning_rate)
+                    if isinstance(group["lr"], Tensor):
+                        group["lr"].copy_(scaled)
+                    else:
+                        group["lr"] = float(scaled)
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:
         """Run after each gradient step, for instance to update target networks.

@@ -112,6 +112,8 @@ class PPO(OnPolicyAgent):
         normalizer, self.reward_normalizer = None, None
         if self.normalize_observations:
             normalizer = ObservationNormalizer(self.observation_spec)
+            if not normalizer.vectors:
+                self.warn_of_unused("normalize_observations", where="observations without vectors")
         if self.normalize_rewards:
             self.reward_normalizer = RewardNormalizer(self.observation_spec.shape, self.gamma)
         is_discrete = action_kind(self.action_spec) == "discrete"
@@ -119,13 +121,14 @@ class PPO(OnPolicyAgent):
         # A last layer so small that no action stands out at first.
         network = OrthogonalNetwork(actor_encoder, outputs, self.hidden_sizes, 0.01)
         if is_discrete:
+            self.warn_of_unused("log_std_init", where="discrete actions")
             self.actor: StochasticActor = CategoricalActor(network, normalizer)
         else:
             log_std = torch.full((outputs,), self.log_std_init)
             self.actor = ClippedNormalActor(network, normalizer, log_std)
         self.policy = self.build_policy(self.actor)
         self.critic = OrthogonalNetwork(critic_encoder, 1, self.hidden_sizes, 1.0)
-        self._preparing = Fitting("the values")
+        self._in_parts = Fitting("the values")
         self.entropy_schedule = self.build_schedule("entropy_coefficient")
         # The schedule determines it from the frames, so checkpoints do not save it.
         weight = torch.tensor(self.entropy_coefficient)
@@ -142,16 +145,21 @@ class PPO(OnPolicyAgent):
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:
         """Return observations and actions of a rollout with log-probabilities and advantages.
 
-        Images are shifted here, once per rollout, so that the probabilities before and after an
-        update are those of the same images. Also updates the running statistics of the normalizers
-        with the rollout, and the weight of the entropy bonus by its schedule.
+        Images are shifted here, once per rollout and in place, so that the probabilities before and
+        after an update are those of the same images. Also updates the running statistics of the
+        normalizers with the rollout, and the weight of the entropy bonus by its schedule.
 
         Returns:
-            `[T, num_envs]`: `log_prob` of the actions under the policy that chose them, `value`,
+            `[T, num_envs]`: `log_prob` of the actions by the policy before the update, `value`,
             `value_target` and `advantage`; `explained_variance` of the whole rollout in every row;
             each `[T, num_envs, 1]`.
         """
-        rollout = self.augmented(rollout.reshape(-1)).reshape(rollout.batch_size)
+        if self.augmentation is not None:
+            for step in rollout.unbind(0):  # a copy of the whole rollout may not fit into memory
+                step.update_(self.augmentation(step))
+        if self.processes.any("active" in rollout) and "active" not in rollout:
+            # All processes compute the same sums.
+            rollout = rollout.copy().set("active", torch.ones_like(rollout.get(("next", "done"))))
         after = rollout.get("next")
         terminated, truncated = after.get("terminated"), after.get("truncated")
         reward, weight = after.get("reward"), _weight(rollout)
@@ -295,7 +303,7 @@ class PPO(OnPolicyAgent):
     ) -> Tensor:
         """Return values `[*B, 1]` of the rows of a rollout `[*B]`, computed part by part."""
         rows = rollout.reshape(-1)
-        values = self._preparing(
+        values = self._in_parts(
             lambda size: torch.cat([function(part) for part in rows.split(size)]),
             min(len(rows), max(self.batch_size, _PREPARED_AT_ONCE)),
             self.device,

@@ -68,10 +68,17 @@ def load_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     Args:
         optimizer: optimizer of the same parameters in the same order and groups.
         saved: `state_dict()` of the saved optimizer, from any device.
+
+    Raises:
+        ConfigurationError: the saved optimizer has other groups or parameters.
     """
+    groups, saved_groups = optimizer.param_groups, saved["param_groups"]
+    if [len(group["params"]) for group in groups] != [len(g["params"]) for g in saved_groups]:
+        raise ConfigurationError("the saved optimizer has other groups of parameters")
+    _check_moments(optimizer, saved["state"])
     _load_moments(optimizer, saved["state"])
-    for group, before in zip(optimizer.param_groups, saved["param_groups"], strict=True):
-        if math.isclose(_initial_rate(group), _initial_rate(before), rel_tol=1e-6):
+    for group, before in zip(groups, saved_groups, strict=True):
+        if math.isclose(initial_rate(group), initial_rate(before), rel_tol=1e-6):
             rate, saved_rate = group["lr"], float(before["lr"])
             group["lr"] = rate.fill_(saved_rate) if isinstance(rate, Tensor) else saved_rate
 
@@ -94,6 +101,29 @@ def place_optimizer(optimizer: Optimizer, moved: Mapping[nn.Parameter, nn.Parame
     _load_moments(optimizer, state)
 
 
+def _check_moments(optimizer: Optimizer, state: Mapping[int, Any]) -> None:
+    """Refuse moments of another shape or dtype, with which a fused step corrupts the memory.
+
+    Raises:
+        ConfigurationError: a moment does not fit its parameter.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, moments in state.items():
+        if not 0 <= index < len(parameters):
+            raise ConfigurationError("the saved optimizer has another number of parameters")
+        parameter = parameters[index]
+        for name, moment in moments.items():
+            # The number of steps is the only scalar among them.
+            shape = torch.Size() if name == "step" else parameter.shape
+            if isinstance(moment, Tensor) and (
+                moment.shape != shape or not moment.is_floating_point()
+            ):
+                raise ConfigurationError(
+                    f"the saved optimizer does not fit the networks: {name} of parameter {index} "
+                    f"has shape {list(moment.shape)} and {moment.dtype}, not {list(shape)}"
+                )
+
+
 def _load_moments(optimizer: Optimizer, state: Mapping[int, Any]) -> None:
     """Load the state of each parameter; the groups stay unchanged."""
     groups = optimizer.state_dict()["param_groups"]
@@ -103,9 +133,11 @@ def _load_moments(optimizer: Optimizer, state: Mapping[int, Any]) -> None:
         group["lr"] = own["lr"]
 
 
-def _initial_rate(group: Mapping[str, Any]) -> float:
-    """Return the learning rate of a parameter group at the start of training."""
-    return float(group.get("initial_lr", group["lr"]))
+def initial_rate(group: dict[str, Any]) -> float:
+    """Return the learning rate of a parameter group at the start of training, and keep it there."""
+    if "initial_lr" not in group:
+        group["initial_lr"] = float(group["lr"])
+    return group["initial_lr"]
 
 
 def _kept_names(state: Mapping[str, Tensor]) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 from torchrl.data import Composite, Unbounded
@@ -258,3 +259,17 @@ def test_resumed_agent_learns_exactly_like_an_uninterrupted_one(case: Case) -> N
         torch.manual_seed(5)
         one.update(make_batch(one, seed=9))
     assert_equal(parameters(agent), parameters(other))
+
+
+@every_agent
+@pytest.mark.parametrize("moment", [torch.ones(1), torch.ones(0), torch.tensor(1)])
+def test_moments_that_do_not_fit_are_refused(case: Case, moment: Tensor) -> None:
+    """A fused step would write beyond them."""
+    agent, other = case.make(), case.make()
+    agent.update(make_batch(agent))
+    state = agent.training_state()
+    name, saved = next(iter(state["optimizers"].items()))
+    saved["state"][0]["exp_avg"] = moment
+    with pytest.raises(ConfigurationError, match="exp_avg of parameter 0 has shape"):
+        other.load_training_state(state)
+    assert not other.optimizers()[name].state_dict()["state"]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.fitting import enough_memory
 from torchrl_gpu.execution.gradients import Gradients
 from torchrl_gpu.execution.graphs import CapturedFunction
 from torchrl_gpu.execution.learner import Learner, LossFunction, Update
@@ -137,16 +138,12 @@ class Execution:
         """
         rows = observation.numel()
         casts = not self.precision.casts or rows >= _MIN_CAST_ROWS
-        try:
-            with self.precision.active() if casts else nullcontext():
-                return policy(observation)
-        except (RuntimeError, MemoryError) as error:
-            if not accelerator_of(self._device).is_out_of_memory(error):
-                raise
-            raise ConfigurationError(
-                f"{self._device}: the memory is insufficient for the actions of {rows} "
-                "environments or robots; a smaller env.num_envs needs less"
-            ) from error
+        work, advice = f"the actions of {rows} environments or robots", "a smaller env.num_envs"
+        with (
+            enough_memory(observation.device or self._device, work, advice),
+            self.precision.active() if casts else nullcontext(),
+        ):
+            return policy(observation)
 
     def update(self, learner: Learner, batch: TensorDictBase) -> Update:
         """Take one gradient step, see `gradient_step`.

@@ -1,8 +1,9 @@
-"""Computations over many rows, in parts if the memory is insufficient for all rows at once."""
+"""Computations that may not fit into memory: reported in one line, or done in parts."""
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -13,6 +14,28 @@ from torchrl_gpu.errors import ConfigurationError
 _logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+
+
+@contextmanager
+def enough_memory(device: torch.device, work: str, advice: str) -> Iterator[None]:
+    """Report in one line that the memory was insufficient for the work within the block.
+
+    Args:
+        device: device of the work.
+        work: name of the work, such as `the images of 256 transitions`.
+        advice: what needs less, such as `a smaller agent.batch_size`.
+
+    Raises:
+        ConfigurationError: the memory was insufficient.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not accelerator_of(device).is_out_of_memory(error):
+            raise
+        raise ConfigurationError(
+            f"{device}: the memory is insufficient for {work}; {advice} needs less"
+        ) from error
 
 
 class Fitting:

@@ -67,6 +67,7 @@ LossFunction: TypeAlias = Callable[[TensorDictBase], Losses]
 class Learner(Protocol):
     """What a gradient step needs of an agent; `agents.Agent` describes each attribute."""
 
+    device: torch.device
     processes: Processes
     max_gradient_norm: float | None
     phase: int

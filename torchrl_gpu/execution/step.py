@@ -6,6 +6,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
+from torchrl_gpu.execution.fitting import enough_memory
 from torchrl_gpu.execution.gradients import Gradients
 from torchrl_gpu.execution.learner import Learner, LossFunction, Update
 from torchrl_gpu.processes import Processes
@@ -31,7 +32,10 @@ def gradient_step(
     precision, processes = gradients.precision, learner.processes
     optimizers = list(learner.optimizers().values())
     learner.follow_rate_schedule()
-    losses = gradients.compute(loss, learner.prepare_batch(batch), optimizers)
+    work = f"the images of {len(batch)} transitions"
+    with enough_memory(learner.device, work, "a smaller agent.batch_size"):
+        batch = learner.prepare_batch(batch)
+    losses = gradients.compute(loss, batch, optimizers)
     _average_gradients(optimizers, processes)
     # After the reduction, so that an overflow in one process skips the step in all of them.
     precision.unscale(optimizers)

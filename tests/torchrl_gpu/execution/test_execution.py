@@ -120,30 +120,20 @@ def test_out_of_memory_halves_the_batch_and_not_the_update(
     assert f"parts of {BATCH // 8}" in caplog.text
 
 
-def test_images_that_do_not_fit_at_once_are_augmented_in_parts(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def beyond_memory(batch: TensorDictBase) -> TensorDictBase:
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+
+def test_images_beyond_the_memory_end_in_one_line() -> None:
     agent = Case(AGENTS[0], sorted(AGENTS[0].actions)[0]).make()
-    sizes: list[int] = []
-
-    def augment(part: TensorDictBase) -> TensorDictBase:
-        sizes.append(len(part))
-        if len(part) > BATCH // 2:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
-        return part
-
-    agent.augmentation = augment
     batch = make_batch(agent)
-    for _ in range(2):
-        torch.testing.assert_close(agent.prepare_batch(batch), batch)
-    assert sizes == [BATCH] + [BATCH // 2] * 4
-    assert "insufficient for the augmentation of" in caplog.text
+    agent.augmentation = beyond_memory
+    with pytest.raises(ConfigurationError, match=rf"images of {BATCH} transitions; a smaller"):
+        agent.update(batch)
 
 
 def test_too_many_environments_for_the_memory_end_in_one_line() -> None:
-    def act(observation: TensorDictBase) -> TensorDictBase:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
-
+    act = beyond_memory
     with pytest.raises(ConfigurationError, match=r"actions of 7 environments or robots; a smaller"):
         Execution().act(act, TensorDict({}, [7]))
 
