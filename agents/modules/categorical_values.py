@@ -61,7 +61,8 @@ class CategoricalValues(nn.Module):
         moved = (reward + discount * self.atoms).clamp(self.value_min, self.value_max)
         place = (moved - self.value_min) / self.spacing
         # m_l += p_j (u - b_j),  m_u += p_j (b_j - l),  with u = l + 1 also where b_j is whole
-        lower = place.floor().clamp(max=len(self.atoms) - 2)
+        # A NaN, which is no index, stays in `place` and reaches the loss.
+        lower = place.nan_to_num(0.0).floor().clamp(max=len(self.atoms) - 2)
         to_upper = probabilities * (place - lower)
         lower = lower.to(torch.int64).expand_as(probabilities)
         projected = torch.zeros_like(probabilities)

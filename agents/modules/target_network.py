@@ -13,11 +13,12 @@ from torchrl_gpu.devices.kinds import accelerator_of
 
 
 class TargetNetwork(nn.Module):
-    """A frozen copy of a network that follows the original; buffers are copied as they are.
+    """A frozen copy of a network that follows the original.
 
     It takes the inputs of the original. An off-policy agent updates those among its attributes
     after each gradient step. With `period=1` the copy follows by Polyak averaging at every update;
-    with a longer period and `rate=1.0` it becomes equal once per period.
+    with a longer period and `rate=1.0` it becomes equal once per period. Whenever it moves, its
+    buffers become those of the original.
 
     Args:
         online: network to follow.
@@ -53,9 +54,9 @@ class TargetNetwork(nn.Module):
             accelerator = accelerator_of(self.updates.device)
             self._lerp, self._reads_stall = accelerator.lerp, accelerator.reads_stall
         targets, originals = self._pairs
-        for target, original in self._buffers_to_copy:
-            target.copy_(original)
         if self.period == 1:
+            for target, original in self._buffers_to_copy:
+                target.copy_(original)
             if self._lerp:
                 torch._foreach_lerp_(targets, originals, self.rate)
             else:
@@ -66,12 +67,12 @@ class TargetNetwork(nn.Module):
         if not self._reads_stall and int(self.updates) % self.period:
             return
         # On the device, so that the update is the same sequence of operations at every step.
-        rate = torch.where(self.updates % self.period == 0, self.rate, 0.0)
-        for target, original in zip(targets, originals, strict=True):
-            if self._lerp:
-                target.lerp_(original, rate)
-            else:
-                target.mul_(1.0 - rate).addcmul_(original, rate)
+        is_due = self.updates % self.period == 0
+        for target, original in self._buffers_to_copy:
+            target.copy_(torch.where(is_due, original, target))
+        rate = torch.where(is_due, self.rate, 0.0)
+        torch._foreach_mul_(targets, 1.0 - rate)
+        torch._foreach_add_(targets, torch._foreach_mul(originals, rate))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TargetNetwork:
         """Drop the cached parameters, because a move to a device may replace them."""

@@ -330,3 +330,14 @@ def test_every_network_trains_its_own_vector_layer(case: Case) -> None:
     assert {name.split(".")[0] for name in layers} == networks
     for name in layers:
         assert not torch.equal(agent.state_dict()[name], before[name]), name
+
+
+@pytest.mark.parametrize("categorical", [False, True])
+@every_off_policy_agent
+def test_a_reward_that_is_not_a_number_reaches_the_loss(case: Case, categorical: bool) -> None:
+    """The trainer names it then; an index made of it would end the process on a GPU."""
+    settings: dict[str, Any] = {"critic": "categorical"} if categorical and case.agent_class is SAC else {}
+    agent = case.make(**settings)
+    batch = make_batch(agent)
+    batch["next", "reward"][3] = torch.nan
+    assert any(loss.isnan() for loss in losses_of(agent, batch).values())

@@ -46,10 +46,25 @@ def test_target_network_is_on_the_device_of_its_original(
 
 
 @pytest.mark.parametrize("period", [1, 2])
-def test_target_network_copies_the_statistics_of_a_batch_norm(period: int) -> None:
-    online = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+@pytest.mark.parametrize("device", ["cpu", "accelerator"])
+def test_target_network_copies_the_statistics_of_a_batch_norm_when_it_moves(
+    period: int, device: str, accelerator: torch.device
+) -> None:
+    place = accelerator if device == "accelerator" else CPU
+    online = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).to(place)
     target = TargetNetwork(online, 0.5, period)
-    online(5.0 + torch.randn(16, 3))
+    before = {name: buffer.clone() for name, buffer in online.named_buffers()}
+    online(5.0 + torch.randn(16, 3, device=place))
+    for number in range(1, period + 1):
+        target.update()
+        expected = dict(online.named_buffers()) if number == period else before
+        for name, buffer in expected.items():
+            assert torch.equal(target.network.get_buffer(name), buffer), name
+
+
+def test_target_network_does_nothing_between_its_moves_where_reads_are_cheap() -> None:
+    target = TargetNetwork(nn.Linear(3, 2), 1.0, period=3)
     target.update()
-    for name, buffer in online.named_buffers():
-        assert torch.equal(target.network.get_buffer(name), buffer), name
+    with torch.profiler.profile() as profile:
+        target.update()
+    assert not {event.key for event in profile.key_averages()} & {"aten::copy_", "aten::mul_"}
