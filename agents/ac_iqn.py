@@ -60,22 +60,22 @@ class ACIQN(DDPG):
             # y_j = r + gamma (1 - terminated) Z'_{tau_j}(s', mu'(s')),  tau_j ~ U(0, 1)
             next_fractions = draw_fractions((samples, self.target_fractions), 1.0, self.device)
             target_actor, target_critic = self.target_networks.network.children()
-            after_it = self.encode(target_critic, after)
-            next_action = target_actor(after_it)
-            next_quantiles = target_critic(after_it, next_action, next_fractions)
+            next_features = self.encode(target_critic, after)
+            next_action = target_actor(next_features)
+            next_quantiles = target_critic(next_features, next_action, next_fractions)
             targets = after.get("reward") + self.bootstrap_discount(batch) * next_quantiles
 
         # L = sum_i mean_j rho_{tau_i}(y_j - Z_{tau_i}(s, a)),  tau_i ~ U(0, 1)
         fractions = draw_fractions((samples, self.fractions), 1.0, self.device)
-        before = self.encode(self.critic, batch)
-        quantiles = self.critic(before, action, fractions)
+        features = self.encode(self.critic, batch)
+        quantiles = self.critic(features, action, fractions)
         critic_loss = quantile_huber_loss(quantiles, fractions, targets, self.kappa).mean()
 
         # J = E[1/N sum_k Z_{tau_k}(s, mu(s))],  tau_k ~ U(0, risk level)
         risk_fractions = draw_fractions((samples, self.fractions), self.risk_level, self.device)
-        before = detached(before)
-        raw_action = self.actor.raw(before)
-        actor_loss = -frozen(self.critic, before, raw_action.tanh(), risk_fractions).mean()
+        features = detached(features)
+        raw_action = self.actor.raw(features)
+        actor_loss = -frozen(self.critic, features, raw_action.tanh(), risk_fractions).mean()
         actor_loss = actor_loss + self.saturation_loss(raw_action)
 
         return Losses(

@@ -65,13 +65,13 @@ class DDPG(OffPolicyAgent):
         actor_encoder, critic_encoder = self.build_encoders()
         action_dim = self.action_spec.shape[-1]
         self.actor = DeterministicActor(actor_encoder, action_dim, self.hidden_sizes)
-        noise: Exploration = GaussianNoise(
-            LinearSchedule(self.noise_start, self.noise_end, self.noise_frames)
-        )
-        if self.noise_range is not None:
+        if self.noise_range is None:
+            schedule = LinearSchedule(self.noise_start, self.noise_end, self.noise_frames)
+            noise: Exploration = GaussianNoise(schedule)
+        else:
             noise = MixedNoise(*self.noise_range)
             unused = ("noise_start", "noise_end", "noise_frames")
-            self.warn_of_unused(*unused, where=f"noise_range={list(self.noise_range)}")
+            self.warn_of_unused(*unused, where=f"agent.noise_range={list(self.noise_range)}")
         self.policy = self.build_policy(self.actor, noise)
         self.critic = self.build_critic(critic_encoder, action_dim)
         # One copy of both: an encoder that they share is copied once.
@@ -96,19 +96,20 @@ class DDPG(OffPolicyAgent):
         with torch.no_grad():
             # y = r + gamma (1 - terminated) Q'(s', mu'(s')): a time limit does not terminate
             target_actor, target_critic = self.target_networks.network.children()
-            after_it = self.encode(target_critic, after)
-            next_value = target_critic(after_it, target_actor(after_it)).squeeze(0)
+            next_features = self.encode(target_critic, after)
+            next_action = target_actor(next_features)
+            next_value = target_critic(next_features, next_action).squeeze(0)
             target = after.get("reward") + self.bootstrap_discount(batch) * next_value
 
         # L = E[(Q(s, a) - y)^2]                                                   (eq. 4, 5)
-        before = self.encode(self.critic, batch)
-        value = self.critic(before, action).squeeze(0)
+        features = self.encode(self.critic, batch)
+        value = self.critic(features, action).squeeze(0)
         critic_loss = F.mse_loss(value, target)
 
         # J = E[Q(s, mu(s))], whose gradient is eq. 6
-        before = detached(before)
-        raw_action = self.actor.raw(before)
-        actor_loss = -frozen(self.critic, before, raw_action.tanh()).mean()
+        features = detached(features)
+        raw_action = self.actor.raw(features)
+        actor_loss = -frozen(self.critic, features, raw_action.tanh()).mean()
         actor_loss = actor_loss + self.saturation_loss(raw_action)
 
         return Losses(

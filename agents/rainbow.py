@@ -70,6 +70,13 @@ class Rainbow(ValueBasedAgent):
     adam_epsilon: hp.AdamEpsilon = 1e-5
     utd_ratio: hp.UTDRatio = 0.25
 
+    def __post_init__(self) -> None:
+        """Build the networks, the policy and the optimizer."""
+        super().__post_init__()
+        if not self.prioritized:
+            weights = ("weight_exponent_start", "weight_exponent_frames")
+            self.warn_of_unused("priority_exponent", *weights, where="agent.prioritized=false")
+
     def build_network(self, encoder: Encoder, num_actions: int) -> DistributionNetwork:
         """Return a new network of the return distributions of all actions."""
         return DistributionNetwork(
@@ -83,14 +90,11 @@ class Rainbow(ValueBasedAgent):
 
     def build_exploration(self, num_actions: int) -> Exploration | None:
         """Return epsilon-greedy exploration; None if noisy layers explore."""
-        if not self.prioritized:
-            weights = ("weight_exponent_start", "weight_exponent_frames")
-            self.warn_of_unused("priority_exponent", *weights, where="prioritized=false")
         if self.noisy:
             epsilon = ("epsilon_start", "epsilon_end", "epsilon_frames")
-            self.warn_of_unused(*epsilon, where="noisy=true")
+            self.warn_of_unused(*epsilon, where="agent.noisy=true")
             return None
-        self.warn_of_unused("noise", where="noisy=false")
+        self.warn_of_unused("noise", where="agent.noisy=false")
         return super().build_exploration(num_actions)
 
     @property

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from agents import hyperparameters as hp
 from agents.base import OffPolicyAgent
 from agents.modules.categorical_values import CategoricalValues
+from agents.modules.clipped_normal import LOG_STD_MAX, LOG_STD_MIN
 from agents.modules.encoders import Encodable, detached
 from agents.modules.networks import Critics, EncodedMLP, frozen
 from agents.modules.target_network import TargetNetwork
@@ -24,9 +25,6 @@ from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.adam import adam
 from torchrl_gpu.execution.learner import Losses
-
-# Bounds of the log standard deviation of actions before tanh.
-_LOG_STD_MIN, _LOG_STD_MAX = -5.0, 2.0
 
 
 class SAC(OffPolicyAgent):
@@ -75,20 +73,20 @@ class SAC(OffPolicyAgent):
         super().__post_init__()
         self._begin(update=0)
         action_dim = self.action_spec.shape[-1]
-        wished = self.target_entropy
-        self._target_entropy = -float(action_dim) if wished is None else wished
+        target_entropy = self.target_entropy
+        self._target_entropy = -float(action_dim) if target_entropy is None else target_entropy
 
         actor_encoder, critic_encoder = self.build_encoders()
         self.actor = TanhNormalActor(
             actor_encoder, 2 * action_dim, self.hidden_sizes, self.actor_layer_norm
         )
         self.policy = self.build_policy(self.actor)
-        self.twin_values = TwinValues(self.twins)
-        if self.critic == "mean":
-            self.warn_of_unused("value_min", "value_max", "atoms", where="critic=mean")
         if self.critic == "categorical":
             categories = CategoricalValues(self.value_min, self.value_max, self.atoms)
-            self.twin_values = TwinDistributions(self.twins, categories)
+            self.twin_values: TwinValues = TwinDistributions(self.twins, categories)
+        else:
+            self.twin_values = TwinValues(self.twins)
+            self.warn_of_unused("value_min", "value_max", "atoms", where="agent.critic=mean")
         self.critics = Critics(
             critic_encoder,
             action_dim,
@@ -127,8 +125,8 @@ class SAC(OffPolicyAgent):
             )
 
         # J_Q = sum_i E[(Q_i(s, a) - y)^2]                                         (eq. 5)
-        before = self.encode(self.critics, batch)
-        outputs = self.critics(before, action)
+        features = self.encode(self.critics, batch)
+        outputs = self.critics(features, action)
         terms = {"loss/critic": self.twin_values.loss(outputs, target)}
         metrics = {
             "sac/value": self.twin_values.values(outputs.detach()).mean(),
@@ -138,9 +136,9 @@ class SAC(OffPolicyAgent):
             return Losses(terms, metrics)
 
         # J_pi = E[alpha log pi(a|s) - min_i Q_i(s, a)],  a ~ pi(.|s)              (eq. 9)
-        before = detached(before)
-        new_action, log_prob = self.actor.sample(before)
-        new_value = self.twin_values.value(frozen(self.critics, before, new_action))
+        features = detached(features)
+        new_action, log_prob = self.actor.sample(features)
+        new_value = self.twin_values.value(frozen(self.critics, features, new_action))
         terms["loss/actor"] = (temperature * log_prob - new_value).mean()
 
         # J_alpha = E[-alpha (log pi(a|s) + target entropy)]                       (eq. 18)
@@ -177,7 +175,7 @@ class TanhNormalActor(EncodedMLP):
     def distribution(self, observation: Encodable) -> tuple[Tensor, Tensor]:
         """Return mean and log standard deviation before tanh, `[*B, action_dim]` each."""
         mean, log_std = self(observation).chunk(2, dim=-1)
-        return mean, log_std.clamp(_LOG_STD_MIN, _LOG_STD_MAX)
+        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return actions `[*B, action_dim]` in [-1, 1]."""

@@ -21,7 +21,12 @@ from torchrl_gpu.errors import ConfigurationError
 
 Augmentation = Callable[[TensorDictBase], TensorDictBase]
 
-_OF_PIXELS = ("convolutions", "channels", "pixel_features", "random_shift")
+# Settings of each kind of observation.
+_SETTINGS_OF = {
+    "vectors": ("vector_features",),
+    "pixels": ("convolutions", "channels", "pixel_features", "random_shift"),
+    "sets": ("set_features",),
+}
 
 
 class Encoder(nn.Module, ABC):
@@ -93,7 +98,7 @@ class EncoderFactory(CheckedFields, ABC):
         """
 
     def augmentation(self, observation_spec: Composite) -> Augmentation | None:
-        """Return the random augmentation of each batch before a gradient step; None for none.
+        """Return the random augmentation of what is learned from; None for none.
 
         Args:
             observation_spec: spec of the observations, batch size `[num_envs]`.
@@ -117,11 +122,12 @@ class ObservationEncoderFactory(EncoderFactory):
         set_features: width of the linear layer that all elements of a set share.
         shared: share one encoder between actor and critic; the critic's loss trains it, with PPO
             both losses do. Agents with a single network ignore it.
-        random_shift: longest random shift of the images in a gradient step, in pixels; 0 for none,
-            usually 4 for images of 84 x 84.
+        random_shift: longest random shift of the images that the agent learns from, in pixels; 0
+            for none, usually 4 for images of 84 x 84.
 
     Raises:
-        ConfigurationError: a setting is out of range, or one for pixels is given without pixels.
+        ConfigurationError: a setting is out of range, or the agent observes nothing of the kind
+            that it is for.
     """
 
     vector_features: Annotated[int, Field(ge=1)] | None = None
@@ -143,16 +149,18 @@ class ObservationEncoderFactory(EncoderFactory):
         leaves = dict(observation_spec.items(include_nested=True, leaves_only=True))
         if not leaves:
             raise ConfigurationError("observation_spec: an agent needs at least one observation")
-        if not any(_is_pixels(leaf) for leaf in leaves.values()):
-            for name in _OF_PIXELS:
+        masks = {mask_of(key) for key in leaves}
+        parts = {key: self._part(key, leaves) for key in leaves if key not in masks}
+        observed = {part.observes for part in parts.values()}
+        for kind, names in _SETTINGS_OF.items():
+            for name in names if kind not in observed else ():
                 if getattr(self, name) != getattr(ObservationEncoderFactory, name):
                     raise ConfigurationError(
                         f"agent.encoder.{name}={getattr(self, name)}: the agent observes no "
-                        "pixels; leave it out, or choose an environment or observation_keys with "
-                        "pixels"
+                        f"{kind}; leave it out, or choose an environment or observation_keys with "
+                        f"{kind}"
                     )
-        masks = {mask_of(key) for key in leaves}
-        return JoinedEncoder({key: self._part(key, leaves) for key in leaves if key not in masks})
+        return JoinedEncoder(parts)
 
     def augmentation(self, observation_spec: Composite) -> Augmentation | None:
         """Return the random shift of all pixels."""
@@ -164,15 +172,15 @@ class ObservationEncoderFactory(EncoderFactory):
         """Return the encoder of one observation."""
         leaf = leaves[key]
         shape = tuple(leaf.shape[1:])
-        if len(shape) == 1 and leaf.dtype.is_floating_point:
+        if len(shape) == 1 and leaf.dtype == torch.float32:
             return VectorEncoder(shape[0], self.vector_features)
         if _is_pixels(leaf):
             return PixelEncoder(shape, self.convolutions, self.channels, self.pixel_features)
-        if len(shape) == 2 and leaf.dtype.is_floating_point and mask_of(key) in leaves:
+        if len(shape) == 2 and leaf.dtype == torch.float32 and mask_of(key) in leaves:
             return SetEncoder(*shape, self.set_features)
         raise ConfigurationError(
             f"observation {key!r} of shape {shape} and type {leaf.dtype}: agents read vectors (D,) "
-            f"and sets (K, F) with {mask_of(key)!r} (K,) of floats, and pixels (C, H, W) of uint8 "
+            f"and sets (K, F) with {mask_of(key)!r} (K,) of float32, and pixels (C, H, W) of uint8 "
             f"with H and W at least {_MIN_PIXELS}"
         )
 
@@ -239,6 +247,8 @@ class VectorEncoder(nn.Sequential):
         features: width of the layer; None passes the vector unchanged.
     """
 
+    observes = "vectors"
+
     def __init__(self, inputs: int, features: int | None) -> None:
         super().__init__()
         self.width = inputs if features is None else features
@@ -256,6 +266,8 @@ class SetEncoder(nn.Module):
         inputs: number of values per element (F).
         features: width of the layer.
     """
+
+    observes = "sets"
 
     def __init__(self, elements: int, inputs: int, features: int) -> None:
         super().__init__()

@@ -42,6 +42,8 @@ class PixelEncoder(nn.Module):
         ConfigurationError: the images are too small for the convolutions.
     """
 
+    observes = "pixels"
+
     def __init__(
         self,
         shape: tuple[int, int, int],

@@ -156,21 +156,21 @@ def test_observations_with_the_name_of_another_entry_of_a_batch_are_refused(
 @pytest.mark.parametrize(
     ("agent_class", "settings", "line"),
     [
-        (SAC, {"atoms": 51}, "agent.atoms=51: without effect where agent.critic=mean"),
+        (SAC, {"atoms": 51}, "agent.atoms=51: no effect with agent.critic=mean"),
         (
             DDPG,
             {"noise_end": 0.0, "noise_range": [0.0, 0.4]},
-            "agent.noise_end=0.0: without effect where agent.noise_range=[0.0, 0.4]",
+            "agent.noise_end=0.0: no effect with agent.noise_range=[0.0, 0.4]",
         ),
         (
             Rainbow,
             {"epsilon_end": 0.2},
-            "agent.epsilon_end=0.2: without effect where agent.noisy=true",
+            "agent.epsilon_end=0.2: no effect with agent.noisy=true",
         ),
         (
             Rainbow,
             {"prioritized": False, "priority_exponent": 0.9},
-            "agent.priority_exponent=0.9: without effect where agent.prioritized=false",
+            "agent.priority_exponent=0.9: no effect with agent.prioritized=false",
         ),
     ],
 )

@@ -1,9 +1,9 @@
 """Specs of the observations and actions of an agent in an environment."""
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from tensordict import NestedKey
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec
@@ -110,7 +110,8 @@ def action_bounds(action_spec: TensorSpec) -> tuple[Tensor, Tensor]:
     space = action_spec.space
     low, high = (bound.reshape(-1, dimension)[0] for bound in (space.low, space.high))
     for number, (lowest, highest) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
-        if not -math.inf < lowest <= highest < math.inf:
+        # Policies compute in float32.
+        if not (lowest <= highest and highest - lowest <= torch.finfo(torch.float32).max):
             raise ConfigurationError(
                 f"action_spec: component {number} of the action ranges from {lowest:g} to "
                 f"{highest:g}; it needs finite bounds, the lower one first"
