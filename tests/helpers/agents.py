@@ -73,9 +73,11 @@ def build(
     device: torch.device = CPU,
     **settings: Any,
 ) -> Agent:
-    """Build an agent from specs; settings that its constructor does not have are ignored."""
+    """Build an agent from specs; settings that only other agents have are ignored."""
     constructor: Any = agent_class
     known = parameters_of(agent_class)
+    everywhere = set(known).union(*map(parameters_of, AGENTS))
+    assert settings.keys() <= everywhere, settings.keys() - everywhere
     fitting = {name: value for name, value in {**QUICK, **settings}.items() if name in known}
     agent: Agent = constructor(observation.to(device), action.to(device), device, **fitting)
     return agent

@@ -113,3 +113,24 @@ def test_without_a_compiler_losses_run_eagerly_after_one_line(
     ]
     found, expected = learn(QUICKEST, execution), learn(QUICKEST, Execution())
     torch.testing.assert_close(found, expected, rtol=0.0, atol=0.0)
+
+
+def test_a_loss_that_is_a_new_function_at_each_access_is_compiled_once() -> None:
+    agent = QUICKEST.make()
+    loss, compiled = agent.loss, []
+
+    class Wrapped(type(agent)):  # type: ignore[misc]
+        @property
+        def loss(self) -> Callable[..., Any]:
+            return lambda batch: loss(batch)
+
+    class Counting(Execution):
+        def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+            compiled.append(function)
+            return function
+
+    agent.__class__ = Wrapped
+    execution = Counting(compile="default")
+    for seed in range(3):
+        execution.update(agent, make_batch(agent, seed))
+    assert len(compiled) == 1

@@ -90,7 +90,7 @@ def test_a_captured_policy_acts_and_explores_like_an_eager_one(
     case: Case, accelerator: torch.device
 ) -> None:
     def acted(graphs: GraphMode, explores: bool) -> Tensor:
-        agent = case.make(initial_epsilon=0.5, epsilon_frames=10**6).to(accelerator)
+        agent = case.make(epsilon_start=0.5, epsilon_frames=10**6).to(accelerator)
         agent.policy.train(explores)
         execution = Execution(accelerator, graphs=graphs)
         torch.manual_seed(1)
