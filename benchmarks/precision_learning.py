@@ -87,14 +87,16 @@ def learn(
     *,
     task: Literal["pendulum", "fanuc", "marinenav"],
     agent: Literal["ac_iqn", "sac", "ddpg"] = "sac",
+    precision: Literal["fp32", "bf16", "both"] = "both",
     seeds: Count = 3,
     runs: Path = Path("runs/precision_learning"),
 ) -> int:
-    """Train in both precisions, and print scores and minutes of all seeds.
+    """Train in both precisions or in one, and print scores and minutes of all seeds.
 
     Args:
         task: task to learn: pendulum, fanuc or marinenav.
         agent: agent to train: sac, on marinenav also ac_iqn or ddpg (sac).
+        precision: precision to train in: fp32, bf16 or both (both).
         seeds: number of seeds, starting at 0, at least 1 (3).
         runs: folder of the runs (runs/precision_learning).
 
@@ -107,22 +109,25 @@ def learn(
         raise ConfigurationError(f"agent={agent}: not measured on {task}; choose one of: {known}")
     print_machine()
     common = (f"agent={agent}", *comparison.settings, "device=cpu", "threads=1", f"runs={runs}")
-    learned: dict[str, list[dict[str, float]]] = {"fp32": [], "bf16": []}
+    half = " ".join(comparison.half)
+    learned: dict[str, list[dict[str, float]]] = {
+        name: [] for name in ("fp32", "bf16") if precision in (name, "both")
+    }
     rows = []
     for seed in range(seeds):
-        for precision, figures in learned.items():
-            settings = comparison.half if precision == "bf16" else ()
+        for name, figures in learned.items():
+            settings = comparison.half if name == "bf16" else ()
             found = figures_of(carry_out(*common, *settings, f"seed={seed}"), comparison)
             figures.append(found)
-            rows.append(
-                [f"{precision}, seed {seed}", *(f"{value:.1f}" for value in found.values())]
-            )
-    for precision, figures in learned.items():
+            cells = [f"{name}, seed {seed}", *(f"{value:.1f}" for value in found.values())]
+            print(", ".join(cells), file=sys.stderr, flush=True)
+            rows.append(cells)
+    for name, figures in learned.items():
         columns = zip(*(each.values() for each in figures), strict=True)
-        rows.append([f"{precision}, mean (deviation)", *map(_spread, columns)])
+        rows.append([f"{name}, mean (deviation)", *map(_spread, columns)])
     unit = "success, %" if comparison.percent else "mean return"
-    print(f"{agent}, {task}, fp32 and {' '.join(comparison.half)}: {unit}, after frames")
-    print_table(["precision", *learned["fp32"][0]], rows)
+    print(f"{agent}, {task}: {unit}, after frames; bf16 is {half}")
+    print_table(["precision", *next(iter(learned.values()))[0]], rows)
     print_figures({f"{agent}_{task}": learned})
     return 0
 
