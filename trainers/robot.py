@@ -9,6 +9,7 @@ from typing import Any
 
 from envs.fanuc import inspection as fanuc
 from envs.lift_cube import inspection as lift_cube
+from torchrl_gpu.checkpoints.files import reason
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.composition import read_settings
 from trainers.command_line.settings import check
@@ -17,13 +18,13 @@ from trainers.components.choices import check_choices
 USAGE = """\
 Show whether an environment can simulate an arm, and how far the arm reaches.
 
-  torchrl-gpu robot arm.urdf                       for fanuc, settings as env.home=[0,1.57,0,-1.57]
+  torchrl-gpu robot arm.urdf                       for fanuc; add settings such as env.control_rate=30
   torchrl-gpu robot arm.xml                        for lift_cube: prints names of joints and links,
                                                    and the settings that the arm needs
   torchrl-gpu robot arm.urdf env=lift_cube ...     a URDF file for lift_cube
   torchrl-gpu robot experiment=PRESET              the arm of a preset
 
-The report has the limits of the joints, the home posture and its contacts, the share of the
+The report has the limits of the joints, the home posture and its gap to contact, the share of the
 positions that the arm reaches, and the command that trains it. All settings of env are those of
 `python -m trainers.run env=ENV --help`.
 
@@ -64,7 +65,10 @@ def examine(arguments: Sequence[str]) -> str:
     env = settings.config["choices"]["env"]
     if env not in _EXAMINERS:
         raise ConfigurationError(f"env={env}: choose one of: {', '.join(_EXAMINERS)}")
-    report, is_usable = _EXAMINERS[env][1](settings.env.arguments(), picture)
+    try:
+        report, is_usable = _EXAMINERS[env][1](settings.env.arguments(), picture)
+    except OSError as error:
+        raise ConfigurationError(f"picture={picture}: {reason(error)}") from error
     command = shlex.join(["python", "-m", "trainers.run", *typed])
     return f"{report}\n  train it   {command}" if is_usable else report
 

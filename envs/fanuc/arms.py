@@ -115,11 +115,7 @@ class Arms(ABC):
         return {name: getattr(self, name).clone() for name in SAVED}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from `state_dict()` of as many arms in the same simulator, bit for bit.
-
-        Raises:
-            ConfigurationError: the state belongs to another arm.
-        """
+        """Restore a state from `state_dict()` of as many equal arms in the same simulator."""
         for name in SAVED:
             setattr(self, name, state[name].to(self.device, copy=True))
 

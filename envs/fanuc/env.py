@@ -313,8 +313,12 @@ class FanucEnv(Environment):
                 metres.
 
         Raises:
-            ConfigurationError: a position is out of reach.
+            ConfigurationError: a position is out of reach, or the tensor has another shape.
         """
+        if position.shape not in ((3,), (self.num_envs, 3)):
+            raise ConfigurationError(
+                f"position: its shape is {list(position.shape)}; give [3] or [{self.num_envs}, 3]"
+            )
         position = position.to(self._shoulder).expand(self.num_envs, 3)
         reachable = self.is_reachable(position)
         if not reachable.all():
@@ -398,6 +402,7 @@ class FanucEnv(Environment):
         """Return the complete state of the environment as tensors and plain values."""
         return {
             "simulator": self.simulator,
+            "robot": self.robot.fingerprint,
             "arms": self._arms.state_dict(),
             "streams": self._streams,
             "curriculum": self._curriculum.state_dict(),
@@ -411,7 +416,8 @@ class FanucEnv(Environment):
                 same number of arms.
 
         Raises:
-            ConfigurationError: the state has another number of arms or is of another simulator.
+            ConfigurationError: the state has another number of arms, or is of another simulator or
+                another arm.
         """
         count = len(state_dict["arms"]["steps"])
         if count != self.num_envs:
@@ -422,6 +428,8 @@ class FanucEnv(Environment):
                 f"env.simulator={self.simulator}: the saved state is one of "
                 f"env.simulator={simulator}"
             )
+        if state_dict["robot"] != self.robot.fingerprint:
+            raise ConfigurationError(f"{self.robot.urdf}: the saved state is of another arm")
         self._arms.load_state_dict(state_dict["arms"])
         self._streams = state_dict["streams"].to(self.device)
         self._curriculum.load_state_dict(state_dict["curriculum"])

@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw
 from envs.fanuc.bullet import Client, pybullet
 from envs.fanuc.robot import Robot
 from envs.fanuc.simulation import add_marker, revolute_joints
+from torchrl_gpu.errors import ConfigurationError
 
 TRAIL_COLOR = (0.15, 0.45, 0.95, 1.0)
 RING_COLOR = (230, 26, 64)
@@ -39,6 +40,9 @@ class ArmRenderer:
         height: height of the images, in pixels.
         target_radius: radius of the sphere that marks the target, in metres; see `add_marker`.
         trail: maximum number of positions of the tool to draw beside the current one.
+
+    Raises:
+        ConfigurationError: PyBullet cannot load the URDF.
     """
 
     def __init__(
@@ -51,7 +55,12 @@ class ArmRenderer:
     ) -> None:
         self._width, self._height = width, height
         self._client = Client()
-        self._arm = self._client.loadURDF(robot.urdf, useFixedBase=True)
+        try:
+            self._arm = self._client.loadURDF(robot.urdf, useFixedBase=True)
+        except pybullet.error:
+            raise ConfigurationError(
+                f"{robot.urdf}: PyBullet cannot load this file; check that its meshes exist"
+            ) from None
         self._joints = revolute_joints(self._arm, self._client)
         slab = self._client.createVisualShape(
             pybullet.GEOM_BOX, halfExtents=FLOOR_HALF_EXTENTS, rgbaColor=FLOOR_COLOR

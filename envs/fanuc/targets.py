@@ -128,8 +128,8 @@ def home_of(robot: Robot, home: Sequence[float] | None = None) -> Sequence[float
             manipulable one of 1,000 random postures.
 
     Raises:
-        ConfigurationError: `home` does not fit the arm, or the arm touches itself or the floor in
-            all random postures.
+        ConfigurationError: `home` does not fit the joints of the arm or their limits, or the arm
+            touches itself or the floor in all random postures.
     """
     if home is None:
         return HOME if Path(robot.urdf).parent == ASSETS.resolve() else _most_manipulable(robot)
@@ -138,6 +138,13 @@ def home_of(robot: Robot, home: Sequence[float] | None = None) -> Sequence[float
             f"env.home={[*home]}: the arm has {robot.num_joints} joints; give as many angles, in "
             "rad"
         )
+    for number, angle in enumerate(home):
+        low, high = robot.lower[number], robot.upper[number]
+        if not low <= angle <= high:
+            raise ConfigurationError(
+                f"env.home={[*home]}: {angle:g} is beyond the limits of joint {number + 1}, "
+                f"{low:.4g} to {high:.4g} rad"
+            )
     return home
 
 

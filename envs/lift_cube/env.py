@@ -361,8 +361,10 @@ class LiftCubeEnv(Environment):
             state_dict: result of `state_dict()` of an environment with the same scene.
 
         Raises:
-            ConfigurationError: the state belongs to another scene.
+            ConfigurationError: the state belongs to another scene or task.
         """
+        if len(state_dict["term_sums"]) != len(TERMS[self.task]):
+            raise ConfigurationError(f"env.task={self.task}: the saved state is of another task")
         self.simulation.load_state_dict(state_dict["simulation"])
         self._scene = self.simulation.observe()
         for name in _SAVED:

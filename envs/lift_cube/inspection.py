@@ -41,6 +41,10 @@ def examine(settings: Mapping[str, Any], picture: Path | None) -> tuple[str, boo
     gs = start_genesis(_CPU)
     robot = add_arm(gs, gs.Scene(show_viewer=False), arm.file)
     joints = [joint for joint in robot.joints if joint.n_dofs == 1]
+    if len(joints) < 2 or joints[-1].link.parent_idx < 0:
+        raise ConfigurationError(
+            f"env.arm.file={arm.file}: a gripper at the end of a chain of joints is missing"
+        )
     links = ", ".join(link.name for link in robot.links)
     parts = f"{arm.file}: an arm for the environment lift_cube\n\n{_table(joints)}\n\n"
     parts += f"  links      {links}"

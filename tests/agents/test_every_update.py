@@ -336,7 +336,9 @@ def test_every_network_trains_its_own_vector_layer(case: Case) -> None:
 @every_off_policy_agent
 def test_a_reward_that_is_not_a_number_reaches_the_loss(case: Case, categorical: bool) -> None:
     """The trainer names it then; an index made of it would end the process on a GPU."""
-    settings: dict[str, Any] = {"critic": "categorical"} if categorical and case.agent_class is SAC else {}
+    settings: dict[str, Any] = (
+        {"critic": "categorical"} if categorical and case.agent_class is SAC else {}
+    )
     agent = case.make(**settings)
     batch = make_batch(agent)
     batch["next", "reward"][3] = torch.nan

@@ -13,6 +13,7 @@ from trainers.run import main
 LR_MATE = ASSETS / "lr_mate_200ic.urdf"
 JAW = "experiment=lift_cube_one_jaw"
 BROKEN = "broken.xml"
+JOINTLESS = "jointless.xml"
 
 
 def examine(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -78,7 +79,11 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
         ((str(LR_MATE), "env.tool=hand"), "has no env.tool=hand behind its last joint, but link_6"),
         ((str(LR_MATE), "env.home=[0,0]"), "env.home=[0.0, 0.0]: the arm has 6 joints"),
         ((str(LR_MATE), "env.home=[0,2.4,0,0,0,0]"), "has to be above 20 mm"),
+        ((str(LR_MATE), "env.home=[4,0,0,0,0,0]"), "4 is beyond the limits of joint 1, -2.967 to"),
+        ((str(LR_MATE), "env.home=[nan,0,0,0,0,0]"), "nan is beyond the limits of joint 1"),
         ((str(LR_MATE), "picture=arm.jpg"), "picture=arm.jpg: name a .png file"),
+        ((str(LR_MATE), "picture=/proc/none/arm.png"), "picture=/proc/none/arm.png: No such file"),
+        ((JOINTLESS,), "a gripper at the end of a chain of joints is missing"),
         ((BROKEN,), "env.arm.file=broken.xml: "),
         ((JAW, "env.arm.home=[0,0.35,0.191,-0.341,0]"), "the hand leans by 11 degrees"),
         ((JAW, "env.arm.home=[0.0,0.8,0.9,-1.7,0.0]"), "hand, jaw on the floor"),
@@ -93,9 +98,24 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(BROKEN).write_text("<mujoco>")
+    Path(JOINTLESS).write_text(
+        "<mujoco><worldbody><body name='a'><geom size='.1'/></body></worldbody></mujoco>"
+    )
     assert examine(monkeypatch, *arguments) == 2
     output = capfd.readouterr()
     assert not output.out
     assert output.err.startswith("error: ")
     assert line in output.err
     assert output.err.count("\n") == 1
+
+
+def test_a_mesh_that_does_not_exist_ends_in_one_line_after_those_of_pybullet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shape = '<capsule radius="0.1" length="0.1"/>'
+    file = tmp_path / "arm.urdf"
+    file.write_text(LR_MATE.read_text().replace(shape, '<mesh filename="none.stl"/>'))
+    assert examine(monkeypatch, str(file)) == 2
+    error = capfd.readouterr().err
+    assert error.endswith("PyBullet cannot load this file; check that its meshes exist\n")
+    assert "Traceback" not in error

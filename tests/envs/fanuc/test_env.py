@@ -206,6 +206,18 @@ def test_state_has_only_tensors_and_plain_values(make_env: MakeEnv) -> None:
     json.dumps(plain(make_env().state_dict()))
 
 
+def test_state_of_another_arm_raises_an_error(make_env: MakeEnv) -> None:
+    state = make_env(robot="lr_mate_200id").state_dict()
+    with pytest.raises(ConfigurationError, match=r"lr_mate_200ic\.urdf: .* is of another arm"):
+        make_env().load_state_dict(state)
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 3), (3, 4)])
+def test_targets_of_another_shape_raise_an_error(make_env: MakeEnv, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigurationError, match=r"give \[3\] or \[4, 3\]"):
+        make_env().set_target(torch.zeros(shape))
+
+
 def test_state_with_another_number_of_arms_raises_an_error(make_env: MakeEnv) -> None:
     with pytest.raises(ConfigurationError, match="num_envs=5: the saved state has 4 arms"):
         make_env(num_envs=5).load_state_dict(make_env().state_dict())

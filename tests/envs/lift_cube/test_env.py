@@ -197,6 +197,13 @@ def test_an_evaluation_in_between_leaves_the_terms_of_the_reward(lift: LiftCubeE
     assert lift.metrics() == expected
 
 
+def test_a_state_of_another_task_is_refused(lift: LiftCubeEnv) -> None:
+    state = lift.state_dict()
+    state["term_sums"] = state["term_sums"][:2]
+    with pytest.raises(ConfigurationError, match=r"env\.task=lift: .* of another task"):
+        lift.load_state_dict(state)
+
+
 def test_a_reset_heals_an_environment_after_an_action_that_is_no_number(lift: LiftCubeEnv) -> None:
     lift.set_mode("eval")
     actions = _random_actions(lift, 3)
