@@ -18,7 +18,7 @@ from trainers.components.choices import check_choices
 USAGE = """\
 Show whether an environment can simulate an arm, and how far the arm reaches.
 
-  torchrl-gpu robot arm.urdf                       for fanuc; add settings such as env.control_rate=30
+  torchrl-gpu robot arm.urdf                       for fanuc; add settings: env.control_rate=30
   torchrl-gpu robot arm.xml                        for lift_cube: prints names of joints and links,
                                                    and the settings that the arm needs
   torchrl-gpu robot arm.urdf env=lift_cube ...     a URDF file for lift_cube

@@ -83,10 +83,10 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
         ((str(LR_MATE), "env.home=[nan,0,0,0,0,0]"), "nan is beyond the limits of joint 1"),
         ((str(LR_MATE), "picture=arm.jpg"), "picture=arm.jpg: name a .png file"),
         ((str(LR_MATE), "picture=/proc/none/arm.png"), "picture=/proc/none/arm.png: No such file"),
-        ((JOINTLESS,), "a gripper at the end of a chain of joints is missing"),
         ((BROKEN,), "env.arm.file=broken.xml: "),
         ((JAW, "env.arm.home=[0,0.35,0.191,-0.341,0]"), "the hand leans by 11 degrees"),
         ((JAW, "env.arm.home=[0.0,0.8,0.9,-1.7,0.0]"), "hand, jaw on the floor"),
+        ((JOINTLESS,), "a gripper at the end of a chain of joints is missing"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_in_one_line(
