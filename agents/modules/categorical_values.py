@@ -61,10 +61,10 @@ class CategoricalValues(nn.Module):
         moved = (reward + discount * self.atoms).clamp(self.value_min, self.value_max)
         place = (moved - self.value_min) / self.spacing
         # m_l += p_j (u - b_j),  m_u += p_j (b_j - l),  with u = l + 1 also where b_j is whole
-        # A NaN, which is no index, stays in `place` and reaches the loss.
-        lower = place.nan_to_num(0.0).floor().clamp(max=len(self.atoms) - 2)
+        lower = place.floor().clamp(max=len(self.atoms) - 2)
         to_upper = probabilities * (place - lower)
-        lower = lower.to(torch.int64).expand_as(probabilities)
+        # A NaN reaches the loss by `to_upper`; as an index it would end the process on a GPU.
+        lower = lower.to(torch.int64).clamp(0, len(self.atoms) - 2).expand_as(probabilities)
         projected = torch.zeros_like(probabilities)
         projected.scatter_add_(-1, lower, probabilities - to_upper)
         return projected.scatter_add_(-1, lower + 1, to_upper)
