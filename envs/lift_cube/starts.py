@@ -65,6 +65,9 @@ class Starts:
     Attributes:
         workspace: lowest and highest x, y and z of the grip point `[2, 3]`, m.
         center: middle of the workspace, at the height of a resting cube of 3 cm `[3]`, m.
+
+    Raises:
+        ConfigurationError: a cube may lie out of reach.
     """
 
     def __init__(
@@ -87,6 +90,13 @@ class Starts:
         # All numbers are drawn at once, also those that this scene does not use: a seed gives the
         # same episodes with images and without them.
         x, y, _ = self.center.tolist()
+        widest = float((self.workspace[1] - self.workspace[0])[:2].min()) / 2
+        if cube_range > widest + _TOLERANCE:
+            raise ConfigurationError(
+                f"env.cube_range={cube_range:g}: cubes would lie beyond the workspace, where the "
+                f"gripper does not go; choose at most {widest:g}, or a wider "
+                "env.arm.workspace_low and workspace_high"
+            )
         limits = [
             *((angle - joint_noise, angle + joint_noise) for angle in arm.home),
             *((middle - cube_range, middle + cube_range) for middle in (x, y)),

@@ -26,7 +26,7 @@ TERMS: Final[dict[Task, dict[str, float]]] = {
     },
     "reach": {"reach": 2.0, "floor": -1.0},
 }
-# Maximum sum of the terms without success. It is subtracted, so that every step costs and no policy
+# Maximum sum of the terms. It is subtracted, so that every step costs and no policy
 # gains by delaying success.
 _MAX_TERMS: Final[dict[Task, float]] = {"lift": 5.25, "reach": 1.0}
 

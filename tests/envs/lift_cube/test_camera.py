@@ -170,7 +170,7 @@ def test_wrong_brightness_is_refused(brightness: tuple[float, float]) -> None:
 @pytest.fixture(scope="module")
 def stacked() -> Iterator[LiftCubeEnv]:
     """Two environments that observe stacks of three images of the collision bodies."""
-    camera = WristCamera(size=SIZE, geometry="collision", brightness=(0.5, 1.5))
+    camera = WristCamera(size=SIZE, geometry="collision", brightness=(0.5, 1.5), shift=0.01)
     env = LiftCubeEnv(num_envs=2, pixels=True, frame_stack=3, camera=camera, seed=5)
     yield env
     env.close()

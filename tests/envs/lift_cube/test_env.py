@@ -9,7 +9,7 @@ from torch import Tensor
 from torchrl.envs import check_env_specs
 
 from envs.lift_cube import LiftCubeEnv
-from envs.lift_cube.arm import PANDA
+from envs.lift_cube.arm import PANDA, Arm
 from envs.lift_cube.control import damping_matrix, joint_changes
 from envs.lift_cube.simulation import FRICTION, Simulation
 from envs.lift_cube.starts import Starts
@@ -241,9 +241,19 @@ def test_only_demonstrations_are_drawn(lift: LiftCubeEnv, index: int) -> None:
         lift.render(index)
 
 
-def test_cubes_out_of_reach_are_refused(lift: LiftCubeEnv) -> None:
+@pytest.mark.parametrize(
+    ("half_width", "reason"), [(0.2, "cubes would lie beyond the workspace"), (0.7, "the gripper")]
+)
+def test_cubes_out_of_reach_are_refused(
+    lift: LiftCubeEnv, half_width: float, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = torch.Generator().manual_seed(0)
-    with pytest.raises(ConfigurationError, match=r"^env\.cube_range=0\.6: the gripper gets no"):
+    arm = Arm(
+        workspace_low=(0.55 - half_width, -half_width, 0.01),
+        workspace_high=(0.55 + half_width, half_width, 0.4),
+    )
+    monkeypatch.setattr(lift.simulation, "arm", arm)
+    with pytest.raises(ConfigurationError, match=rf"^env\.cube_range=0\.6: {reason}"):
         Starts(
             lift.simulation,
             generator,
