@@ -53,7 +53,11 @@ class Judgement(NamedTuple):
 
 
 def effort_of(action: Any) -> Any:
-    """Return the mean squared actions `[N, 1]` of actions `[N, joints]`, arrays or tensors."""
+    """Return the mean squared actions `[N, 1]` of actions `[N, joints]`, arrays or tensors.
+
+    Actions beyond -1 and 1 count as these, as which they move the arm.
+    """
+    action = action.clip(-1.0, 1.0)
     return (action * action).mean(1, keepdims=True)
 
 

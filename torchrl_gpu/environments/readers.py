@@ -81,7 +81,11 @@ def _reader(
     if (is_mask or path[-1] in ("success", "active")) and dtype == torch.bool:
         flags = shape if is_mask else (prod(shape),)
         return Reader(path, batch, Categorical(2, (*batch, *flags), dtype=dtype, device=device))
-    has_channels_last = len(shape) == 3 and shape[2] < _MIN_PICTURE_SIZE <= min(shape[:2])
+    # Many channels, those of stacked frames, stand beside two equal sides.
+    has_channels_last = len(shape) == 3 and (
+        shape[2] < _MIN_PICTURE_SIZE <= min(shape[:2])
+        or shape[0] == shape[1] > shape[2] >= _MIN_PICTURE_SIZE
+    )
     is_picture = has_channels_last or (len(shape) == 3 and min(shape[1:]) >= _MIN_PICTURE_SIZE)
     if is_picture and (dtype == torch.uint8 or _is_of_unit_range(spec)):
         pixels = (*shape[2:], *shape[:2]) if has_channels_last else shape

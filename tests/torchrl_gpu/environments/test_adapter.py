@@ -315,14 +315,17 @@ class _Scene(Environment):
 
 
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
+@pytest.mark.parametrize("size", [(3, 16, 24), (12, 16, 16)])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_pictures_of_other_layouts_become_pixels(layout: str, dtype: torch.dtype) -> None:
-    shape = (16, 24, 3) if layout == "HWC" else (3, 16, 24)
+def test_pictures_of_other_layouts_become_pixels(
+    layout: str, size: tuple[int, int, int], dtype: torch.dtype
+) -> None:
+    shape = (*size[1:], size[0]) if layout == "HWC" else size
     high = 255 if dtype == torch.uint8 else 1.0
     scene = _Scene(Bounded(0, high, (2, *shape), dtype=dtype))
     env = AdaptedEnvironment(scene)
     spec = observation_spec(env)["picture"]
-    assert (spec.shape, spec.dtype) == ((2, 3, 16, 24), torch.uint8)
+    assert (spec.shape, spec.dtype) == ((2, *size), torch.uint8)
     scene.set_seed(0)
     torch.manual_seed(0)
     raw = scene.reset()["picture"]
