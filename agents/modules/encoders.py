@@ -98,7 +98,7 @@ class EncoderFactory(CheckedFields, ABC):
         """
 
     def augmentation(self, observation_spec: Composite) -> Augmentation | None:
-        """Return the random augmentation of what is learned from; None for none.
+        """Return the random augmentation of the batches to learn from; None for none.
 
         Args:
             observation_spec: spec of the observations, batch size `[num_envs]`.

@@ -12,6 +12,7 @@ from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
 
 POLICY = "policy."
+_MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")  # of Adam
 
 
 def networks_state(networks: nn.Module) -> dict[str, Tensor]:
@@ -112,9 +113,12 @@ def _check_moments(optimizer: Optimizer, state: Mapping[int, Any]) -> None:
         if not 0 <= index < len(parameters):
             raise ConfigurationError("the saved optimizer has another number of parameters")
         parameter = parameters[index]
-        for name, moment in moments.items():
-            # The number of steps is the only scalar among them.
-            shape = torch.Size() if name == "step" else parameter.shape
+        # Other optimizers of a user may have moments of other shapes under other names.
+        for name, shape in {
+            "step": torch.Size(),
+            **dict.fromkeys(_MOMENTS, parameter.shape),
+        }.items():
+            moment = moments.get(name)
             if isinstance(moment, Tensor) and (
                 moment.shape != shape or not moment.is_floating_point()
             ):

@@ -197,3 +197,14 @@ def test_groups_of_parameters_keep_the_ratio_of_their_learning_rates() -> None:
     agent.update(make_batch(agent))
     rates = [float(group["lr"]) for group in agent.optimizer.param_groups]
     assert rates == pytest.approx([0.75e-4, 0.75 * agent.learning_rate])
+
+
+def test_the_schedule_sets_the_rates_of_an_optimizer_of_the_user() -> None:
+    schedule: dict[str, Any] = {"learning_rate_end": 0.0, "learning_rate_frames": 100}
+    agent = build(DDPG, *small_specs("continuous"), **schedule)
+    agent.optimizer = torch.optim.SGD(agent.parameters(), lr=2.0 * agent.learning_rate)
+    for frames, share in ((25, 0.75), (50, 0.5)):
+        agent.policy.frames.fill_(frames)
+        agent.update(make_batch(agent))
+        (group,) = agent.optimizer.param_groups
+        assert group["lr"] == pytest.approx(2.0 * share * agent.learning_rate)
