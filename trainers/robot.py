@@ -68,7 +68,7 @@ def examine(arguments: Sequence[str]) -> str:
     try:
         report, is_usable = _EXAMINERS[env][1](settings.env.arguments(), picture)
     except OSError as error:
-        raise ConfigurationError(f"picture={picture}: {reason(error)}") from error
+        raise ConfigurationError(f"picture={picture or error.filename}: {reason(error)}") from error
     command = shlex.join(["python", "-m", "trainers.run", *typed])
     return f"{report}\n  train it   {command}" if is_usable else report
 
