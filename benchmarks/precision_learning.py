@@ -75,7 +75,7 @@ COMPARISONS: Final = {
         ),
     ),
     "marinenav": Comparison(
-        ("ac_iqn", "sac", "ddpg"),
+        ("ac_iqn", "sac", "ddpg", "ppo", "rainbow"),
         ("env=marinenav", "trainer.checkpoints_kept=1000", "trainer.save_replay=false"),
         half=("precision=bf16", "compile=default"),
         is_judged=True,
@@ -86,7 +86,7 @@ COMPARISONS: Final = {
 def learn(
     *,
     task: Literal["pendulum", "fanuc", "marinenav"],
-    agent: Literal["ac_iqn", "sac", "ddpg"] = "sac",
+    agent: Literal["ac_iqn", "sac", "ddpg", "ppo", "rainbow"] = "sac",
     precision: Literal["fp32", "bf16", "both"] = "both",
     seeds: Count = 3,
     runs: Path = Path("runs/precision_learning"),
@@ -95,7 +95,7 @@ def learn(
 
     Args:
         task: task to learn: pendulum, fanuc or marinenav.
-        agent: agent to train: sac, on marinenav also ac_iqn or ddpg (sac).
+        agent: agent to train: sac, on marinenav also ac_iqn, ddpg, ppo or rainbow (sac).
         precision: precision to train in: fp32, bf16 or both (both).
         seeds: number of seeds, starting at 0, at least 1 (3).
         runs: folder of the runs (runs/precision_learning).
