@@ -76,7 +76,13 @@ class ReplayExperience:
         return self.replay.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
-        """Restore the replay buffer; if it was not saved, `random_frames` new steps come first."""
+        """Restore the replay buffer; if it was not saved, `random_frames` new steps come first.
+
+        Args:
+            state: return value of `state_dict`.
+            stored: return value of `stored`, with tensors or as they are in a file, see
+                `torchrl_gpu.checkpoints.state_file.open_state`; None if it was not saved.
+        """
         if stored is not None:
             self.replay.load_state_dict(stored)
             # Updates of earlier frames stay as they were, even if the ratio is another one.

@@ -20,7 +20,7 @@ from agents.modules.training_state import networks_state, nonfinite
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
-from torchrl_gpu.checkpoints.state_file import load_state
+from torchrl_gpu.checkpoints.state_file import open_state
 from torchrl_gpu.devices.seeding import Stream, rng_state, set_rng_state, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import name_of
@@ -349,7 +349,7 @@ class TorchRLTrainer(CheckedFields):
         goes_on = self.collector.load_state_dict(state["collector"])
         stored = None
         if replay_path(checkpoint).exists():
-            stored = load_state(replay_path(checkpoint))
+            stored = open_state(replay_path(checkpoint))
         else:
             logger.info("no replay buffer beside %s: the policy fills a new one", checkpoint)
         self.experience.load_state_dict(state["experience"], stored)
