@@ -147,8 +147,8 @@ class ReplayBuffer(CheckedFields):
                 f"this buffer takes [{self.num_envs}] or [{self.num_envs}, time]"
             )
         for step in transition.unbind(1) if len(batch_size) == 2 else (transition,):
-            self._extend_by_step(step)
-        self._is_empty = False
+            if self._extend_by_step(step) is None:
+                self._is_empty = False
 
     def sample(self, batch_size: int) -> TensorDict:
         """Draw stored transitions uniformly, with replacement.
@@ -177,6 +177,16 @@ class ReplayBuffer(CheckedFields):
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Do nothing: this buffer samples uniformly. See `PrioritizedReplayBuffer`."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no transition can be sampled. Reads the device until one can, and never again.
+
+        The rows of the first steps may all be left out of the transitions (`active` is false, or
+        the stacks of frames are not complete).
+        """
+        self._is_empty = self._is_empty and len(self) == 0
+        return self._is_empty
 
     def __len__(self) -> int:
         """Return the number of transitions that can be sampled. Reads the device: slow."""
@@ -224,7 +234,7 @@ class ReplayBuffer(CheckedFields):
                 )
         for name, tensor in self._tensors.items():
             restore(tensor[: state[name].shape[0]], state[name])
-        self._is_empty = int(self._next_step) == 0
+        self._is_empty = True  # until `is_empty` has found a transition
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
         """Store one step, and return which rows are transitions, bool [num_envs]; None for all."""
@@ -331,7 +341,7 @@ class ReplayBuffer(CheckedFields):
         return unchecked(batch, place.shape)
 
     def _refuse_if_empty(self) -> None:
-        if self._is_empty:
+        if self.is_empty:
             raise RuntimeError("the replay buffer is empty: extend it before sampling")
 
 

@@ -74,12 +74,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         place = self._tree.draw(batch_size)
         leaf = self._tree.leaves.index_select(0, place)
         # w_i = (N P(i))^-beta / max_j w_j = (p_i / min_j p_j)^(-alpha beta)         (sec. 3.4)
-        is_listed = leaf > 0.0
-        weight = self.processes.minimum(leaf.masked_fill(~is_listed, torch.inf).min()) / leaf
+        weight = self.processes.minimum(leaf.min()) / leaf
         if self.weight_exponent is not None:
             weight = weight ** self.weight_exponent()
-        # Before the first transition, rows without one are drawn; they do not count.
-        weight = weight.masked_fill(~is_listed, 0.0)
         return self._transitions(place, {("weight",): weight.unsqueeze(1), ("place",): place})
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:

@@ -53,7 +53,12 @@ class ReplayExperience:
         self._frames += self._frames_per_step
 
     def batches(self) -> Iterator[TensorDictBase]:
-        """Yield as many random batches as the ratio of updates to frames demands."""
+        """Yield as many random batches as the ratio of updates to frames demands.
+
+        Batches that are due before the first transition follow after it.
+        """
+        if self._updates == self._updates_due() or self.agent.processes.any(self.replay.is_empty):
+            return
         while self._updates < self._updates_due():
             self._updates += 1
             yield self.replay.sample(self.agent.batch_size)
