@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pickle
+import stat
 import struct
 import subprocess
 import sys
@@ -431,6 +432,26 @@ def test_a_failing_write_leaves_the_old_file_intact(
         save_state(path, {"a": 2})
     assert load_state(path) == {"a": 1}
     assert names(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_cannot_sync_folders_is_written_to(
+    code: int, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+
+    def sync_files_only(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, "folder")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync_files_only)
+    if code == errno.EIO:
+        with pytest.raises(ConfigurationError, match=r"cannot write .*folder"):
+            save_state(path, {"a": 1})
+    else:
+        save_state(path, {"a": 1})
+    assert load_state(path) == {"a": 1}
 
 
 def test_a_missing_folder_is_created(tmp_path: Path) -> None:
