@@ -30,6 +30,7 @@ from torchrl_gpu.timers import Timers
 from trainers.components.pairing import overlap_of
 from trainers.evaluation.evaluation import BorrowingEvaluator, Evaluation, Evaluator
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
+from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite, without
 from trainers.profiling.profile import Profile
 from trainers.profiling.trace import Trace
 from trainers.runs.loggers import LoggerName, MetricLogger
@@ -41,7 +42,6 @@ from trainers.runs.policy_files import (
     load_checkpoint,
 )
 from trainers.training.experience import experience_of
-from trainers.training.nonfinite import FiniteWatch, OnNonfinite, without
 from trainers.training.progress import ProgressDisplay
 
 logger = logging.getLogger(__name__)
@@ -448,7 +448,7 @@ class TorchRLTrainer(CheckedFields):
             learned = f"agent: {name} is NaN or infinite after {self.updates:,} updates"
             kept = self.checkpoints.paths()
             last = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint"
-            raise ConfigurationError(f"{cause or learned}; {last}")
+            raise NonfiniteError(f"{cause or learned}; {last}")
 
     def _evaluate(self, display: ProgressDisplay) -> None:
         if self.evaluation_env is None:

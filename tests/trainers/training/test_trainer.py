@@ -330,11 +330,30 @@ def test_parameters_that_are_no_numbers_are_neither_saved_nor_loaded(tmp_path: P
         trainer.load(good, state)
 
 
-def test_an_evaluation_with_rewards_that_are_no_numbers_reports_none(tmp_path: Path) -> None:
-    env = FailingEnv("reward", torch.nan, heals=False)
+@pytest.mark.parametrize(("entry", "value"), [("reward", torch.nan), ("observation", torch.inf)])
+def test_an_evaluation_without_numbers_names_their_entry(entry: str, value: float) -> None:
+    env = FailingEnv(entry, value, heals=False)
     env.max_episode_steps = 8
-    with pytest.raises(ConfigurationError, match=r"^env: a reward in an evaluation was NaN"):
+    with pytest.raises(ConfigurationError) as error:
         evaluate(env, make_agent(env).policy, CPU, episodes=200)
+    where = "in step 40 of an evaluation, rows 3 of 16"
+    assert str(error.value) == f"env: {entry} was NaN or infinite {where}"
+
+
+def test_an_evaluation_of_a_network_without_numbers_names_the_action() -> None:
+    env = IdentityEnv(4)
+    agent = make_agent(env)
+    with torch.no_grad():
+        next(agent.policy.parameters()).fill_(torch.nan)
+    cause = r"^agent: action was NaN or infinite in step 1 of an evaluation, rows 0, 1, 2, 3 of 4$"
+    with pytest.raises(ConfigurationError, match=cause):
+        evaluate(env, agent.policy, CPU, episodes=8)
+
+
+def test_an_evaluation_whose_return_overflows_is_refused() -> None:
+    env = TransformedEnv(IdentityEnv(), RewardScaling(loc=0.0, scale=1e38))
+    with pytest.raises(ConfigurationError, match=r"^env: the mean episode/return of an evaluation"):
+        evaluate(env, make_agent(env).policy, CPU, episodes=16)
 
 
 def test_trainer_accepts_an_environment_with_torchrl_transforms(tmp_path: Path) -> None:
