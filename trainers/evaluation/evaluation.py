@@ -17,6 +17,7 @@ from torchrl.envs import EnvBase
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.bookkeeping import frozen_statistics
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
@@ -99,6 +100,10 @@ def evaluate(
     Each environment of the batch plays an equal share of the episodes; its further episodes do not
     count. Counting the first episodes to end would bias the means towards short episodes.
 
+    The return is the sum of the rewards as `env` returns them, after its transforms: leave out
+    those that change rewards, such as `RewardScaling`, for the return of the task itself. Running
+    statistics, such as those of `VecNormV2`, do not move.
+
     Args:
         env: batched environment in its evaluation mode; it is seeded and reset.
         policy: policy to evaluate, in eval mode; its previous mode is restored afterwards.
@@ -121,7 +126,7 @@ def evaluate(
     statistics = EpisodeStatistics(env.num_envs, device)
     watch: FiniteWatch | None = None
     step = done = 0
-    with _greedy(policy):
+    with frozen_statistics(env), _greedy(policy):
         while done < episodes:
             transition = collector.step(policy)
             after, due = transition["next"], quota > 0
