@@ -19,6 +19,7 @@ CARTPOLE = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"]
 QUICK = [
     *CARTPOLE,
     "trainer.total_frames=64",
+    "trainer.random_frames=32",
     "trainer.evaluation_interval=32",
     "trainer.evaluation_episodes=2",
     "trainer.checkpoint_interval=32",
@@ -64,6 +65,28 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     assert filmed.film.is_file()
 
 
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (
+            ["trainer.random_frames=1000", "trainer.total_frames=300"],
+            "trainer.total_frames=300: the run would end before its first update, which takes "
+            "1004 frames (trainer.random_frames=1000, agent.utd_ratio=0.25)",
+        ),
+        (
+            ["trainer.replay_capacity=100", "agent.batch_size=256"],
+            "trainer.replay_capacity=100: the replay is smaller than a batch, agent.batch_size=256",
+        ),
+    ],
+)
+def test_a_run_without_an_update_is_refused_before_anything_is_built(
+    settings: list[str], reason: str
+) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        settings_of(*CARTPOLE, *settings)
+    assert str(error.value) == reason
+
+
 def test_run_works_in_a_thread(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as pool:
         outcome = pool.submit(run, *QUICK, f"runs={tmp_path}").result()
@@ -99,13 +122,13 @@ def test_mistyped_choice_is_refused_without_torch() -> None:
 def test_values_have_the_types_that_were_typed() -> None:
     settings = settings_of(
         *("agent=sac", "env=fanuc", "device=cpu", "agent.hidden_sizes=[64,32]"),
-        *("agent.learning_rate=1e-4", "trainer.total_frames=1_000", "runs=my runs, (old)"),
+        *("agent.learning_rate=1e-4", "trainer.total_frames=10_000", "runs=my runs, (old)"),
         *("agent.learning_rate_end=0.0", "agent.learning_rate_frames=${trainer.total_frames}"),
         "observation_keys=[observation]",
     )
     assert settings.agent.settings["hidden_sizes"] == [64, 32]
     assert settings.agent.settings["learning_rate"] == 1e-4
-    assert settings.agent.settings["learning_rate_frames"] == 1_000
+    assert settings.agent.settings["learning_rate_frames"] == 10_000
     assert settings.config["agent"]["learning_rate_frames"] == "${trainer.total_frames}"
     assert settings.general.runs == Path("my runs, (old)")
     assert settings.config["observation_keys"] == ["observation"]

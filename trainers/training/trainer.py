@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,7 +42,7 @@ from trainers.runs.policy_files import (
     identity,
     load_checkpoint,
 )
-from trainers.training.experience import experience_of
+from trainers.training.experience import check_updates, experience_of
 from trainers.training.progress import ProgressDisplay
 
 logger = logging.getLogger(__name__)
@@ -106,8 +107,8 @@ class TorchRLTrainer(CheckedFields):
         tracer: the recorder of the trace; None without `trace`.
 
     Raises:
-        ConfigurationError: an argument is out of range, or `overlap` is true and agent or
-            environment cannot overlap.
+        ConfigurationError: an argument is out of range, the run would end before its first update,
+            or `overlap` is true and agent or environment cannot overlap.
     """
 
     env: EnvBase = field(kw_only=False)
@@ -145,6 +146,14 @@ class TorchRLTrainer(CheckedFields):
 
         self.num_envs = env.batch_size.numel()
         self.frames_per_step = self.num_envs * self.processes.count
+        check_updates(
+            type(agent),
+            partial(getattr, agent),
+            self.frames_per_step,
+            self.total_frames,
+            self.random_frames,
+            self.replay_capacity,
+        )
         self.experience = experience_of(
             agent,
             self.frames_per_step,

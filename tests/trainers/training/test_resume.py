@@ -65,7 +65,7 @@ def test_new_episodes_exclude_steps_before_the_resume(tmp_path: Path) -> None:
 
 
 def test_new_episodes_differ_from_the_first_episodes_of_the_run(tmp_path: Path) -> None:
-    first = make_trainer(tmp_path / "first", 4).collect()["observation"].clone()
+    first = make_trainer(tmp_path / "first", 4 * 8).collect()["observation"].clone()
     resumed = interrupted_and_loaded(tmp_path / "run").collect()["observation"]
     assert not torch.isclose(first, resumed).all(1).any()
 

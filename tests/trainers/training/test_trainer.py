@@ -186,7 +186,7 @@ def test_stop_request_saves_and_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -> None:
-    trainer = make_trainer(tmp_path, total_frames=160)
+    trainer = make_trainer(tmp_path, total_frames=176)
     trainer.train()
     latest = trainer.checkpoints.latest()
     assert latest is not None
@@ -415,3 +415,34 @@ def test_settings_out_of_range_are_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigurationError, match=setting):
         make_trainer(tmp_path, **{setting: value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (
+            {"total_frames": 300, "random_frames": 1000},
+            "trainer.total_frames=300: the run would end before its first update, which takes 1008 "
+            "frames (trainer.random_frames=1000, agent.utd_ratio=0.125)",
+        ),
+        (
+            {"replay_capacity": 60},
+            "trainer.replay_capacity=60: the replay is smaller than a batch, agent.batch_size=64",
+        ),
+    ],
+)
+def test_a_run_without_an_update_is_refused(
+    tmp_path: Path, settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        make_trainer(tmp_path, **settings)
+    assert str(error.value) == reason
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_ends_before_its_first_rollout_is_refused(tmp_path: Path) -> None:
+    env = IdentityEnv()
+    agent = build_for(env, PPO, rollout_length=8)
+    TorchRLTrainer(env, agent, tmp_path, total_frames=113).close()
+    with pytest.raises(ConfigurationError, match=r"takes 128 frames \(agent.rollout_length=8\)"):
+        TorchRLTrainer(env, agent, tmp_path, total_frames=112)
