@@ -1,5 +1,7 @@
 """Runs from Python, and sweeps."""
 
+import csv
+import json
 import logging
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints import state_file
 from torchrl_gpu.errors import ConfigurationError
@@ -54,7 +57,7 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     monkeypatch.setattr("trainers.runs.policy_files.load_state", load_state)
     resumed = run(f"checkpoint={outcome.folder}", "trainer.total_frames=96", "device=cpu", runs)
     assert resumed.folder == outcome.folder
-    assert list(resumed.evaluations) == [96]
+    assert list(resumed.evaluations) == [32, 64, 96]
     assert read == [outcome.newest, resumed.best], "each checkpoint is read once"
 
     evaluated = run("mode=eval", f"checkpoint={resumed.best}", "device=cpu", runs)
@@ -63,6 +66,33 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     filmed = run("mode=demo", f"checkpoint={resumed.best}", "demo.episodes=1", "device=cpu", runs)
     assert filmed.film is not None
     assert filmed.film.is_file()
+
+
+class GreedyEnv(IdentityEnv):
+    """Needs more memory for many environments than there is."""
+
+    def __init__(self, num_envs: int = 16, fits: int = 16) -> None:
+        if num_envs > fits:
+            raise MemoryError(f"{num_envs} environments")
+        super().__init__(num_envs)
+
+
+def test_a_closing_evaluation_that_fails_loses_nothing(tmp_path: Path) -> None:
+    arguments = [
+        *("agent=ppo", f"env._target_={__name__}.GreedyEnv", "device=cpu", f"runs={tmp_path}"),
+        *("agent.rollout_length=4", "trainer.total_frames=64", "trainer.evaluation_episodes=16"),
+        *("trainer.show_progress=false", "evaluation.episodes=20"),
+    ]
+    with pytest.raises(MemoryError):
+        run(*arguments)
+    (folder,) = tmp_path.glob("*/*/*")
+    outcome = run(f"checkpoint={folder}", "env.fits=20", "device=cpu", f"runs={tmp_path}")
+    assert outcome.folder == folder
+    assert list(outcome.evaluations) == [64]
+    summary = json.loads((folder / "summary.json").read_text(), parse_constant=pytest.fail)
+    assert summary["episodes"] == 20
+    with (folder / "metrics.csv").open() as file:
+        assert [row["frames"] for row in csv.DictReader(file)] == ["64"]
 
 
 @pytest.mark.parametrize(

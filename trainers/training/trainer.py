@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,7 +75,8 @@ class TorchRLTrainer(CheckedFields):
         evaluation_episodes: number of episodes of each evaluation during training.
         evaluate_untrained: also evaluate the policy before the first step, at 0 frames, so that a
             learning curve shows where learning begins.
-        checkpoint_interval: environment steps between two checkpoints.
+        checkpoint_interval: environment steps between two checkpoints. Every evaluation saves one
+            as well.
         checkpoints_kept: number of newest checkpoints to keep; the best checkpoint is always kept
             as well.
         save_replay: save the replay buffer beside the newest checkpoint, so that a resumed run
@@ -102,7 +103,8 @@ class TorchRLTrainer(CheckedFields):
         updates: gradient steps so far.
         stop_requested: set it to end the training after the current step.
         timers: timers around the parts of the training: profile and trace, if there are any.
-        evaluations: evaluations during the training so far, by number of frames.
+        evaluations: evaluations during the training so far, by number of frames; a resumed run
+            includes those before.
         profiler: time of each part so far; None without `profile`.
         tracer: the recorder of the trace; None without `trace`.
 
@@ -182,6 +184,10 @@ class TorchRLTrainer(CheckedFields):
         self.updates = 0
         self.stop_requested = False
         self.evaluations: dict[int, Evaluation] = {}
+        # Frames and number of evaluations of the newest checkpoint that this trainer wrote or read;
+        # frames of the newest replay among them.
+        self._saved: tuple[int, int] | None = None
+        self._stored: int | None = None
         self._started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
         self.profiler = Profile(self, [agent.device, env.device]) if self.profile else None
@@ -191,9 +197,10 @@ class TorchRLTrainer(CheckedFields):
         self.timers = self.collector.timers = Timers(*timers)
 
     def train(self) -> None:
-        """Train until `total_frames` or until `stop_requested` is set; evaluate and save.
+        """Train until `total_frames` or `stop_requested`; evaluate and save.
 
-        A further call continues the training.
+        A further call continues the training. An exception ends it with a checkpoint of the state
+        before, unless a number was NaN or infinite.
         """
         self.agent.policy.train()
         self._logged_at, self._logged_frames = time.perf_counter(), self.frames
@@ -202,29 +209,44 @@ class TorchRLTrainer(CheckedFields):
             ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display,
         ):
             self.execution.announce = lambda stage: display.update(self.frames, stage=stage)
-            if self.evaluate_untrained and self.frames == 0:
+            try:
+                self._train(display)
+            except NonfiniteError:  # the last good checkpoint stays the newest
+                raise
+            except Exception as error:
+                if not self._save_after_error() or not self.stop_requested:
+                    raise
+                # A signal to stop may have ended the workers of the environment as well.
+                logger.info("after the request to stop: %s: %s", type(error).__name__, error)
+
+    def _train(self, display: ProgressDisplay) -> None:
+        # What an interrupted run owes: the evaluation before the first step, or after the last one.
+        is_due = self.evaluate_untrained if self.frames == 0 else self._evaluates()
+        if is_due and self.frames not in self.evaluations:
+            self._evaluate(display)
+        while self.frames < self.total_frames and not self._stops():
+            self.timers.next_step()
+            if self.overlap:
+                # The environment simulates while the agent learns from the steps before.
+                self.collector.begin(self._policy())
+                self._learn()
+            transition = self.collect()
+            with self.timers("store"):
+                self.experience.store(transition)
+            if not self.overlap or self._pauses():
+                self._learn()
+            # First of all, because the disk may be full for the logs, or the memory insufficient
+            # for an evaluation.
+            if self._passed(self.checkpoint_interval):
+                self.save()
+            if self._passed(self.log_interval):
+                self._log(display)
+            if self._evaluates():
                 self._evaluate(display)
-            while self.frames < self.total_frames and not self._stops():
-                self.timers.next_step()
-                if self.overlap:
-                    # The environment simulates while the agent learns from the steps before.
-                    self.collector.begin(self._policy())
-                    self._learn()
-                transition = self.collect()
-                with self.timers("store"):
-                    self.experience.store(transition)
-                if not self.overlap or self._pauses():
-                    self._learn()
-                if self._passed(self.log_interval):
-                    self._log(display)
-                if self._passed(self.evaluation_interval):
-                    self._evaluate(display)
-                if self._passed(self.checkpoint_interval):
-                    self.save()
-                display.update(self.frames)
-            if self.frames not in self.evaluations and not self.stop_requested:
-                self._evaluate(display)
-            self.save()
+            display.update(self.frames)
+        if not self.stop_requested and self.frames not in self.evaluations:
+            self._evaluate(display)
+        self._save_if_changed()
 
     def close(self) -> None:
         """Write out buffered metrics and close the loggers."""
@@ -312,9 +334,30 @@ class TorchRLTrainer(CheckedFields):
             evaluation = self.evaluations.get(self.frames)
             score = None if evaluation is None else evaluation.score
             with self.timers("save"):
-                stored = self.experience.stored() if self.save_replay else None
+                # An evaluation changes nothing in the replay.
+                stores = self.save_replay and self._stored != self.frames
+                stored = self.experience.stored() if stores else None
                 self.checkpoints.save(self.frames, self._state(), stored, score)
+        self._stored = self.frames
+        self._saved = self.frames, len(self.evaluations)
         return path
+
+    def _save_if_changed(self) -> None:
+        """Write a checkpoint unless there is one of this state."""
+        if self._saved != (self.frames, len(self.evaluations)):
+            self.save()
+
+    def _save_after_error(self) -> bool:
+        """Save the state that an exception has left, and return whether it is saved."""
+        try:
+            self._save_if_changed()
+        except Exception as error:
+            logger.warning("an error ends the run at %d frames; not saved: %s", self.frames, error)
+            return False
+        if not self.stop_requested:
+            path = self.checkpoints.path(self.frames)
+            logger.warning("an error ends the run at %d frames; saved: %s", self.frames, path)
+        return True
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -328,6 +371,7 @@ class TorchRLTrainer(CheckedFields):
             "agent": self.agent.training_state(),
             "collector": self.collector.state_dict(),
             "episodes": self.episodes.state_dict(),
+            "evaluations": {frames: asdict(each) for frames, each in self.evaluations.items()},
             "random": rng_state(self.agent.device),
             "execution": self.execution.state_dict(),
         }
@@ -352,6 +396,8 @@ class TorchRLTrainer(CheckedFields):
         check_trainable(state, checkpoint)
         self.frames = state["frames"]
         self.updates = state["updates"]
+        evaluations = state.get("evaluations", {}).items()
+        self.evaluations = {frames: Evaluation(**each) for frames, each in evaluations}
         self._started = time.perf_counter() - state["seconds"]
         self.episodes.load_state_dict(state["episodes"])
         self.agent.load_training_state(state["agent"])
@@ -367,6 +413,10 @@ class TorchRLTrainer(CheckedFields):
         set_rng_state(state["random"], self.agent.device)
         if not goes_on:
             self._begin_new_episodes()
+        self._saved = self._stored = None
+        if checkpoint == self.checkpoints.path(self.frames):
+            self._saved = self.frames, len(self.evaluations)
+            self._stored = None if stored is None else self.frames
 
     def _policy(self) -> Policy:
         """Return the policy that acts in the next step."""
@@ -394,6 +444,10 @@ class TorchRLTrainer(CheckedFields):
         if stops:
             self.stop_requested = True
         return stops
+
+    def _evaluates(self) -> bool:
+        """Return whether an evaluation follows the last step."""
+        return self.evaluation_env is not None and self._passed(self.evaluation_interval)
 
     def _pauses(self) -> bool:
         """Return whether the loop logs, evaluates, saves or ends after the last step."""
@@ -439,11 +493,11 @@ class TorchRLTrainer(CheckedFields):
                 self._refuse_nonfinite(names)
             self._logged_at, self._logged_frames = now, self.frames
             self.metric_logger.log(self.frames, metrics)
-            display.update(
-                self.frames,
-                success=metrics.get("episode/success"),
-                mean_return=metrics.get("episode/return"),
-            )
+        display.update(
+            self.frames,
+            success=metrics.get("episode/success"),
+            mean_return=metrics.get("episode/return"),
+        )
 
     def _refuse_nonfinite(self, names: Iterable[str]) -> None:
         """Stop where a metric or a parameter, by name, or an entry of a step was not finite.
@@ -460,8 +514,10 @@ class TorchRLTrainer(CheckedFields):
             raise NonfiniteError(f"{cause or learned}; {last}")
 
     def _evaluate(self, display: ProgressDisplay) -> None:
+        """Evaluate between two checkpoints: without the evaluation and with it."""
         if self.evaluation_env is None:
             return
+        self._save_if_changed()
         episodes = self.evaluation_episodes
 
         def show(done: int) -> None:
@@ -476,12 +532,13 @@ class TorchRLTrainer(CheckedFields):
                 return
             finally:
                 display.update(self.frames, stage="")
-            self.evaluations[self.frames] = evaluation
+        self.evaluations[self.frames] = evaluation
+        self.save()
+        with self.timers("log"):
             seconds = time.perf_counter() - self._started
-            metrics = {"seconds": seconds, **evaluation.as_metrics()}
-            self.metric_logger.log(self.frames, metrics)
-            if self.processes.is_writer:
-                display.message(f"{self.frames:,} frames: {evaluation}")
+            self.metric_logger.log(self.frames, {"seconds": seconds, **evaluation.as_metrics()})
+        if self.processes.is_writer:
+            display.message(f"{self.frames:,} frames: {evaluation}")
 
     def _passed(self, interval: int) -> bool:
         """Return whether the last step reached or passed a multiple of `interval`."""
