@@ -42,6 +42,7 @@ from trainers.runs.policy_files import (
     identity,
     load_checkpoint,
 )
+from trainers.training.callbacks import Callback
 from trainers.training.experience import check_updates, experience_of
 from trainers.training.progress import ProgressDisplay
 
@@ -75,6 +76,9 @@ class TorchRLTrainer(CheckedFields):
         evaluation_episodes: number of episodes of each evaluation during training.
         evaluate_untrained: also evaluate the policy before the first step, at 0 frames, so that a
             learning curve shows where learning begins.
+        stop_at_score: score of an evaluation during the training that ends the training: success
+            rate 0 to 1, or mean return where the environment reports no success. None to train for
+            `total_frames`.
         checkpoint_interval: environment steps between two checkpoints. Every evaluation saves one
             as well.
         checkpoints_kept: number of newest checkpoints to keep; the best checkpoint is always kept
@@ -91,6 +95,7 @@ class TorchRLTrainer(CheckedFields):
             which the host reads from the device in every step. Actions, losses and parameters that
             are not finite always end the training.
         loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
+        callbacks: callbacks of logging, evaluation and saving, called in this order.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
             waits for the device at both ends of every part, which makes the training slower.
@@ -127,12 +132,14 @@ class TorchRLTrainer(CheckedFields):
     evaluation_interval: Annotated[int, Field(ge=1)] = 100_000
     evaluation_episodes: Annotated[int, Field(ge=1)] = 200
     evaluate_untrained: bool = False
+    stop_at_score: float | None = None
     checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000
     checkpoints_kept: Annotated[int, Field(ge=1)] = 3
     save_replay: bool = True
     overlap: bool | None = None
     on_nonfinite: OnNonfinite = "stop"
     loggers: Sequence[LoggerName] = ("csv", "tensorboard")
+    callbacks: Sequence[Callback] = ()
     show_progress: bool = True
     profile: bool = False
     trace: Annotated[int, Field(ge=0)] = 0
@@ -197,7 +204,7 @@ class TorchRLTrainer(CheckedFields):
         self.timers = self.collector.timers = Timers(*timers)
 
     def train(self) -> None:
-        """Train until `total_frames` or `stop_requested`; evaluate and save.
+        """Train until `total_frames`, `stop_at_score` or `stop_requested`; evaluate and save.
 
         A further call continues the training. An exception ends it with a checkpoint of the state
         before, unless a number was NaN or infinite.
@@ -224,7 +231,7 @@ class TorchRLTrainer(CheckedFields):
         is_due = self.evaluate_untrained if self.frames == 0 else self._evaluates()
         if is_due and self.frames not in self.evaluations:
             self._evaluate(display)
-        while self.frames < self.total_frames and not self._stops():
+        while self.frames < self.total_frames and not self._ends():
             self.timers.next_step()
             if self.overlap:
                 # The environment simulates while the agent learns from the steps before.
@@ -340,6 +347,8 @@ class TorchRLTrainer(CheckedFields):
                 self.checkpoints.save(self.frames, self._state(), stored, score)
         self._stored = self.frames
         self._saved = self.frames, len(self.evaluations)
+        for callback in self.callbacks if self.processes.is_writer else ():
+            callback.on_save(self, path)
         return path
 
     def _save_if_changed(self) -> None:
@@ -438,12 +447,15 @@ class TorchRLTrainer(CheckedFields):
             self.update_metrics.add(update.metrics)
             self.updates += 1
 
-    def _stops(self) -> bool:
-        """Return whether a process was asked to stop the training."""
-        stops = self.processes.any(self.stop_requested)
-        if stops:
+    def _ends(self) -> bool:
+        """Return whether a process was asked to stop the training, or reached `stop_at_score`."""
+        if self.processes.any(self.stop_requested):
             self.stop_requested = True
-        return stops
+            return True
+        if (score := self.stop_at_score) is None:
+            return False
+        reaches = any(evaluation.score >= score for evaluation in self.evaluations.values())
+        return self.processes.any(reaches)
 
     def _evaluates(self) -> bool:
         """Return whether an evaluation follows the last step."""
@@ -498,6 +510,8 @@ class TorchRLTrainer(CheckedFields):
             success=metrics.get("episode/success"),
             mean_return=metrics.get("episode/return"),
         )
+        for callback in self.callbacks:
+            callback.on_log(self, metrics)
 
     def _refuse_nonfinite(self, names: Iterable[str]) -> None:
         """Stop where a metric or a parameter, by name, or an entry of a step was not finite.
@@ -539,6 +553,8 @@ class TorchRLTrainer(CheckedFields):
             self.metric_logger.log(self.frames, {"seconds": seconds, **evaluation.as_metrics()})
         if self.processes.is_writer:
             display.message(f"{self.frames:,} frames: {evaluation}")
+        for callback in self.callbacks:
+            callback.on_evaluation(self, evaluation)
 
     def _passed(self, interval: int) -> bool:
         """Return whether the last step reached or passed a multiple of `interval`."""

@@ -2,7 +2,7 @@
 
 import csv
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.checkpoints.checkpoint import replay_path
 from torchrl_gpu.checkpoints.state_file import load_state
+from trainers import Callback
 from trainers.evaluation.evaluation import Evaluation, Evaluator
 from trainers.training.trainer import TorchRLTrainer
 
@@ -104,14 +105,26 @@ class BreakingEnv(IdentityEnv):
         return super()._step(tensordict)
 
 
+class BreakingCallback(Callback):
+    """Raises an exception at the first row of metrics."""
+
+    def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
+        """Fail."""
+        raise ZeroDivisionError("callback")
+
+
 @pytest.mark.parametrize(
     ("place", "steps"),
-    [("log", 6), ("step", 9), ("evaluation", 10), ("update", 5)],
+    [("log", 6), ("callback", 6), ("step", 9), ("evaluation", 10), ("update", 5)],
 )
 def test_an_exception_loses_no_step(
     place: str, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer = make(tmp_path, BreakingEnv(STEP) if place == "step" else None)
+    trainer = make(
+        tmp_path,
+        BreakingEnv(STEP) if place == "step" else None,
+        callbacks=[BreakingCallback()] if place == "callback" else [],
+    )
     fail = raising(ZeroDivisionError(place))
     if place == "log":
         trainer.metric_logger.log = fail  # type: ignore[method-assign]
@@ -204,3 +217,63 @@ def test_an_evaluation_at_a_checkpoint_does_not_write_the_replay_twice(tmp_path:
     assert latest is not None
     assert replay_path(latest).is_file()
     assert list(load_state(latest)["evaluations"]) == stored
+
+
+class Recorder(Callback):
+    """Records all calls, and stops the training at some frames."""
+
+    def __init__(self, stops_at: int | None = None) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.stops_at = stops_at
+
+    def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
+        """Record the call."""
+        assert "seconds" in metrics
+        self.calls.append(("log", trainer.frames))
+
+    def on_evaluation(self, trainer: TorchRLTrainer, evaluation: Evaluation) -> None:
+        """Record the call."""
+        assert trainer.evaluations[trainer.frames] == evaluation
+        self.calls.append(("evaluation", trainer.frames))
+        if trainer.frames == self.stops_at:
+            trainer.stop_requested = True
+
+    def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
+        """Record the call."""
+        assert path == trainer.checkpoints.latest()
+        self.calls.append(("save", trainer.frames))
+
+
+def test_callbacks_follow_rows_evaluations_and_checkpoints(tmp_path: Path) -> None:
+    first, second = Recorder(stops_at=20 * STEP), Recorder()
+    trainer = make(tmp_path, callbacks=[first, Callback(), second])
+    trainer.train()
+    assert first.calls == second.calls
+    assert [(name, frames // STEP) for name, frames in first.calls] == [
+        ("log", 6),
+        ("save", 10),
+        ("save", 10),
+        ("evaluation", 10),
+        ("log", 12),
+        ("save", 16),
+        ("log", 18),
+        ("save", 20),
+        ("save", 20),
+        ("evaluation", 20),
+    ]
+
+
+def test_a_run_ends_at_the_evaluation_that_reaches_the_score(tmp_path: Path) -> None:
+    trainer = make(tmp_path, stop_at_score=-1.5)
+    scores(trainer, -3.0, -1.0, -0.5)
+    trainer.train()
+    assert not trainer.stop_requested, "the run is complete"
+    assert trainer.frames == 20 * STEP
+    latest = trainer.checkpoints.latest()
+    assert latest == trainer.checkpoints.best() == trainer.checkpoints.path(20 * STEP)
+    again = resumed(tmp_path, stop_at_score=-1.5)
+    again.train()
+    assert again.frames == 20 * STEP
+    further = resumed(tmp_path, stop_at_score=0.5)  # of successes: these evaluations have them
+    further.train()
+    assert further.frames == 40 * STEP
