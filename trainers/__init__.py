@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trainers.runs.policy_files import TrainedPolicy as TrainedPolicy
     from trainers.runs.policy_files import load_policy as load_policy
     from trainers.runs.policy_files import save_policy as save_policy
+    from trainers.training.callbacks import Callback as Callback
     from trainers.training.trainer import TorchRLTrainer as TorchRLTrainer
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -286,14 +286,26 @@ def _command(*arguments: str) -> str:
 
 @contextmanager
 def _stop_on_signal(trainer: TorchRLTrainer) -> Iterator[None]:
-    """End training after the current step on Ctrl-C or SIGTERM, and at once on a second one."""
+    """End training after the current step on Ctrl-C, SIGTERM or SIGHUP.
+
+    A second Ctrl-C or SIGTERM ends it at once. A terminal that closes sends SIGHUP more than once;
+    `nohup` ignores it.
+    """
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
 
     def stop(number: int, frame: FrameType | None) -> None:
         trainer.stop_requested = True
-        signal.signal(number, previous[number])
+        again = previous[number]
+        if number == hangup:
+            again = signal.SIG_IGN
+        elif again == signal.SIG_IGN:  # as of Ctrl-C in a job of a script that ends with `&`
+            again = signal.SIG_DFL
+        signal.signal(number, again)
 
     is_main = threading.current_thread() is threading.main_thread()  # only it can handle signals
-    signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    signals: list[int] = [signal.SIGINT, signal.SIGTERM] if is_main else []
+    if is_main and hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
+        signals.append(hangup)
     previous = {number: signal.getsignal(number) for number in signals}
     for number in previous:
         signal.signal(number, stop)

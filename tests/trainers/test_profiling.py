@@ -139,7 +139,7 @@ def test_trace_names_the_parts_of_each_step(tmp_path: Path) -> None:
 def test_training_without_a_step_to_trace_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer = make_trainer(tmp_path, total_frames=80, trace=3)
+    trainer = make_trainer(tmp_path, total_frames=176, trace=3)
     with caplog.at_level(logging.WARNING):
         trainer.train()
     assert "no trace" in caplog.text

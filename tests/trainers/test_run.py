@@ -1,5 +1,7 @@
 """Runs from Python, and sweeps."""
 
+import csv
+import json
 import logging
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints import state_file
 from torchrl_gpu.errors import ConfigurationError
@@ -19,6 +22,7 @@ CARTPOLE = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"]
 QUICK = [
     *CARTPOLE,
     "trainer.total_frames=64",
+    "trainer.random_frames=32",
     "trainer.evaluation_interval=32",
     "trainer.evaluation_episodes=2",
     "trainer.checkpoint_interval=32",
@@ -53,7 +57,7 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     monkeypatch.setattr("trainers.runs.policy_files.load_state", load_state)
     resumed = run(f"checkpoint={outcome.folder}", "trainer.total_frames=96", "device=cpu", runs)
     assert resumed.folder == outcome.folder
-    assert list(resumed.evaluations) == [96]
+    assert list(resumed.evaluations) == [32, 64, 96]
     assert read == [outcome.newest, resumed.best], "each checkpoint is read once"
 
     evaluated = run("mode=eval", f"checkpoint={resumed.best}", "device=cpu", runs)
@@ -62,6 +66,55 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     filmed = run("mode=demo", f"checkpoint={resumed.best}", "demo.episodes=1", "device=cpu", runs)
     assert filmed.film is not None
     assert filmed.film.is_file()
+
+
+class GreedyEnv(IdentityEnv):
+    """Needs more memory for many environments than there is."""
+
+    def __init__(self, num_envs: int = 16, fits: int = 16) -> None:
+        if num_envs > fits:
+            raise MemoryError(f"{num_envs} environments")
+        super().__init__(num_envs)
+
+
+def test_a_closing_evaluation_that_fails_loses_nothing(tmp_path: Path) -> None:
+    arguments = [
+        *("agent=ppo", f"env._target_={__name__}.GreedyEnv", "device=cpu", f"runs={tmp_path}"),
+        *("agent.rollout_length=4", "trainer.total_frames=64", "trainer.evaluation_episodes=16"),
+        *("trainer.show_progress=false", "evaluation.episodes=20"),
+    ]
+    with pytest.raises(MemoryError):
+        run(*arguments)
+    (folder,) = tmp_path.glob("*/*/*")
+    outcome = run(f"checkpoint={folder}", "env.fits=20", "device=cpu", f"runs={tmp_path}")
+    assert outcome.folder == folder
+    assert list(outcome.evaluations) == [64]
+    summary = json.loads((folder / "summary.json").read_text(), parse_constant=pytest.fail)
+    assert summary["episodes"] == 20
+    with (folder / "metrics.csv").open() as file:
+        assert [row["frames"] for row in csv.DictReader(file)] == ["64"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (
+            ["trainer.random_frames=1000", "trainer.total_frames=300"],
+            "trainer.total_frames=300: the run would end before its first update, which takes "
+            "1004 frames (trainer.random_frames=1000, agent.utd_ratio=0.25)",
+        ),
+        (
+            ["trainer.replay_capacity=100", "agent.batch_size=256"],
+            "trainer.replay_capacity=100: the replay is smaller than a batch, agent.batch_size=256",
+        ),
+    ],
+)
+def test_a_run_without_an_update_is_refused_before_anything_is_built(
+    settings: list[str], reason: str
+) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        settings_of(*CARTPOLE, *settings)
+    assert str(error.value) == reason
 
 
 def test_run_works_in_a_thread(tmp_path: Path) -> None:
@@ -99,13 +152,13 @@ def test_mistyped_choice_is_refused_without_torch() -> None:
 def test_values_have_the_types_that_were_typed() -> None:
     settings = settings_of(
         *("agent=sac", "env=fanuc", "device=cpu", "agent.hidden_sizes=[64,32]"),
-        *("agent.learning_rate=1e-4", "trainer.total_frames=1_000", "runs=my runs, (old)"),
+        *("agent.learning_rate=1e-4", "trainer.total_frames=10_000", "runs=my runs, (old)"),
         *("agent.learning_rate_end=0.0", "agent.learning_rate_frames=${trainer.total_frames}"),
         "observation_keys=[observation]",
     )
     assert settings.agent.settings["hidden_sizes"] == [64, 32]
     assert settings.agent.settings["learning_rate"] == 1e-4
-    assert settings.agent.settings["learning_rate_frames"] == 1_000
+    assert settings.agent.settings["learning_rate_frames"] == 10_000
     assert settings.config["agent"]["learning_rate_frames"] == "${trainer.total_frames}"
     assert settings.general.runs == Path("my runs, (old)")
     assert settings.config["observation_keys"] == ["observation"]

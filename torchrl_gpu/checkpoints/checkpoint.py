@@ -41,7 +41,8 @@ class CheckpointFolder:
             state: state of the run, see `save_state`.
             replay_state: state of the replay buffer, see `save_state`; written before `state`, so
                 that an existing checkpoint is always complete.
-            score: score of the evaluation, higher is better; the latest of equal scores is best.
+            score: score of the evaluation, finite, higher is better; the latest of equal scores is
+                best.
 
         Returns:
             Path of the file with `state`.
@@ -90,9 +91,11 @@ class CheckpointFolder:
         """Return frames and score of the best checkpoint; the score is -inf if none is known."""
         try:
             record = json.loads((self.folder / "best.json").read_text(encoding="utf-8"))
-            return int(record["frames"]), float(record["score"])
-        except (OSError, ValueError, KeyError, TypeError):
+            frames, score = int(record["frames"]), float(record["score"])
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return 0, -math.inf
+        is_possible = 0 <= frames < 10**12 and math.isfinite(score)
+        return (frames, score) if is_possible else (0, -math.inf)
 
 
 def replay_path(checkpoint: Path) -> Path:

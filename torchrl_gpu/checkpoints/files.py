@@ -1,6 +1,7 @@
 """Files that are written whole, and paths that overwrite none."""
 
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -12,6 +13,10 @@ from torchrl_gpu.errors import ConfigurationError
 _log = logging.getLogger(__name__)
 
 PARTIAL_SUFFIX = ".partial"
+
+# Errors of file systems, such as some network drives, that cannot sync a folder. PostgreSQL ignores
+# the first two as well (`fsync_fname_ext`).
+_CANNOT_SYNC_FOLDERS = {errno.EBADF, errno.EINVAL, errno.ENOTSUP}
 
 
 @contextlib.contextmanager
@@ -62,6 +67,9 @@ def _sync_folder(folder: Path) -> None:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in _CANNOT_SYNC_FOLDERS:
+                raise
         finally:
             os.close(descriptor)
 

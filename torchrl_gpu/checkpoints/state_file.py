@@ -3,20 +3,22 @@
 Tensors are stored under their path in the state (`/agent/policy/0.weight`); all other values are
 JSON in the metadata of the file. Nothing is pickled, so loading a checkpoint executes no code. The
 files are plain safetensors (https://github.com/huggingface/safetensors), readable by any program.
-This module writes them itself, because the safetensors package needs all tensors in host memory at
-once, whereas a replay buffer on the device has to be written piece by piece.
+This module writes and reads them itself, because the safetensors package needs all tensors in host
+memory at once, whereas a replay buffer has to be written and read piece by piece.
 """
 
 import json
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import BufferedReader
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from torchrl_gpu.checkpoints.files import atomic_file, reason
 from torchrl_gpu.errors import ConfigurationError
@@ -39,6 +41,7 @@ _DTYPES = {
     torch.float32: "F32",
     torch.float64: "F64",
 }
+_DTYPE_OF = {name: dtype for dtype, name in _DTYPES.items()}
 _CHUNK_BYTES = 32 * 2**20
 _NO_CHECKSUM = "00000000"
 # The checksum is known only after the last tensor, so it is stored first, at a fixed offset.
@@ -77,6 +80,48 @@ def save_state(path: Path, state: Mapping[Any, Any]) -> None:
         file.write(f"{checksum:08x}".encode())
 
 
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a state file, read piece by piece into a tensor that exists already.
+
+    Attributes:
+        path: the file, which has to stay as it is until the tensor is read.
+        begin: position of its first byte in the file.
+        dtype: dtype of the tensor.
+        shape: shape of the tensor.
+    """
+
+    path: Path
+    begin: int
+    dtype: torch.dtype
+    shape: torch.Size
+
+    def copy_to(self, target: torch.Tensor) -> None:
+        """Copy the values to a contiguous tensor of the same dtype and shape, on any device.
+
+        Raises:
+            ConfigurationError: the file cannot be read, or has become shorter.
+        """
+        parts = target.view(-1).split(_CHUNK_BYTES // target.element_size())
+        piece = torch.empty(len(parts[0]), dtype=target.dtype)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.begin)
+                for part in parts:
+                    read = piece[: len(part)]
+                    _read_into(file, read)
+                    part.copy_(read)
+        except (OSError, ValueError) as error:
+            why = reason(error) if isinstance(error, OSError) else str(error)
+            raise ConfigurationError(f"cannot read checkpoint {self.path}: {why}") from error
+
+    def read(self) -> torch.Tensor:
+        """Return the values as a new tensor on the host."""
+        tensor = torch.empty(self.shape, dtype=self.dtype)
+        self.copy_to(tensor)
+        return tensor
+
+
 def load_state(path: Path) -> dict[Any, Any]:
     """Read a file that `save_state` wrote, without executing any code.
 
@@ -90,24 +135,39 @@ def load_state(path: Path) -> dict[Any, Any]:
         ConfigurationError: the file is missing, truncated, damaged, a pickle, not a checkpoint of
             this package, or in a newer format.
     """
+    state: dict[Any, Any] = _read_tensors(open_state(path))
+    return state
+
+
+def open_state(path: Path) -> dict[Any, Any]:
+    """Check a file that `save_state` wrote, and return its state without reading the tensors.
+
+    Args:
+        path: file to read.
+
+    Returns:
+        The state, with a `StoredTensor` in the place of each tensor.
+
+    Raises:
+        ConfigurationError: as for `load_state`.
+    """
     path = Path(path)
     if not path.is_file():
         raise ConfigurationError(f"checkpoint {path}: file not found")
     try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            metadata = file.metadata() or {}
-            _check_format(path, metadata)
-            if _checksum(path) != metadata["checksum"]:
-                raise ValueError("checksum")
-            # Tensors are copied, because Windows cannot replace or delete a mapped file.
-            return _decode(
-                json.loads(metadata["state"]), lambda name: file.get_tensor(name).clone()
-            )
+        metadata, tensors = _read_header(path)
+        _check_format(path, metadata)
+        if _checksum(path) != metadata["checksum"]:
+            raise ValueError("checksum")
+        state: dict[Any, Any] = _decode(json.loads(metadata["state"]), tensors)
+        return state
     except ConfigurationError:
         raise
     except OSError as error:
         raise ConfigurationError(f"cannot read checkpoint {path}: {reason(error)}") from error
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ConfigurationError(_why_unreadable(path)) from error
+    except RecursionError as error:
         raise ConfigurationError(_why_unreadable(path)) from error
 
 
@@ -139,20 +199,31 @@ def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
     )
 
 
-def _decode(node: Any, read: Callable[[str], torch.Tensor]) -> Any:
-    """Invert `_encode`; `read` returns the tensor of a name."""
+def _decode(node: Any, tensors: dict[str, StoredTensor]) -> Any:
+    """Invert `_encode`; a tensor is taken out of `tensors`, so that no file names it repeatedly."""
     if isinstance(node, list):
-        return [_decode(entry, read) for entry in node]
+        return [_decode(entry, tensors) for entry in node]
     if not isinstance(node, dict):
         return node
     ((kind, content),) = node.items()
     if kind == "tensor":
-        return read(content)
+        return tensors.pop(content)
     if kind == "tuple":
-        return tuple(_decode(entry, read) for entry in content)
+        return tuple(_decode(entry, tensors) for entry in content)
     if kind == "dict":
-        return {key: _decode(entry, read) for key, entry in content}
+        return {key: _decode(entry, tensors) for key, entry in content}
     raise ValueError(f"unknown kind {kind}")
+
+
+def _read_tensors(node: Any) -> Any:
+    """Return a state from `open_state` with its tensors."""
+    if isinstance(node, StoredTensor):
+        return node.read()
+    if isinstance(node, dict):
+        return {key: _read_tensors(entry) for key, entry in node.items()}
+    if isinstance(node, list | tuple):
+        return type(node)(map(_read_tensors, node))
+    return node
 
 
 def _header(tree: Any, tensors: Mapping[str, torch.Tensor]) -> bytes:
@@ -182,6 +253,48 @@ def _chunks(tensor: torch.Tensor) -> Iterator[memoryview]:
             # A single element counts as contiguous with any stride, but `view` needs 1.
             host = part.cpu().as_strided(part.shape, (1,))
             yield memoryview(host.view(torch.uint8).numpy())
+
+
+def _read_header(path: Path) -> tuple[dict[str, str], dict[str, StoredTensor]]:
+    """Return the metadata and the tensors of a file, all of which lie within it.
+
+    Raises:
+        Exception: the file is not in this format.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8).ljust(8))
+        start = 8 + length
+        if start > size:
+            raise ValueError("header")
+        entries = json.loads(file.read(length))
+    metadata = entries.pop("__metadata__", {})
+    tensors, stored = {}, 0
+    for name, entry in entries.items():
+        dtype, shape = _DTYPE_OF[entry["dtype"]], torch.Size(entry["shape"])
+        begin, end = (start + int(offset) for offset in entry["data_offsets"])
+        bytes_needed = prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or end - begin != bytes_needed or not start <= begin <= end:
+            raise ValueError("tensor")
+        stored += bytes_needed
+        tensors[name] = StoredTensor(path, begin, dtype, shape)
+    if start + stored != size:  # cut off, or tensors that overlap and would exceed the memory
+        raise ValueError("size")
+    return metadata, tensors
+
+
+def _read_into(file: BufferedReader, tensor: torch.Tensor) -> None:
+    """Fill a contiguous tensor `[N]` on the host from a file.
+
+    Raises:
+        ValueError: the file ends before.
+    """
+    rest = tensor.view(torch.uint8).numpy().data
+    while rest:
+        count = file.readinto(rest)
+        if not count:
+            raise ValueError("the file ends too early")
+        rest = rest[count:]
 
 
 def _checksum(path: Path) -> str:

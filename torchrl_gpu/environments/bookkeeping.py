@@ -1,6 +1,7 @@
 """Transforms around an environment, and the observation keys that only do bookkeeping."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from tensordict import NestedKey
 from torchrl.data import Composite
@@ -18,7 +19,7 @@ from torchrl.envs import (
     TransformedEnv,
 )
 
-from torchrl_gpu.environments.environment import base_of
+from torchrl_gpu.environments.environment import EnvironmentView, base_of
 
 Path = tuple[str, ...]
 
@@ -71,6 +72,25 @@ def transforms_of(env: EnvBase) -> Iterator[Transform]:
             pending += reversed(list(transform))
         else:
             yield transform
+
+
+@contextmanager
+def frozen_statistics(env: EnvBase) -> Iterator[None]:
+    """Keep the running statistics of all transforms (`VecNormV2`) as they are within the block."""
+    moving: list[Transform] = []
+    while isinstance(env, TransformedEnv | EnvironmentView):
+        if isinstance(env, EnvironmentView):
+            env = env.env
+            continue
+        moving += [each for each in transforms_of(env) if getattr(each, "frozen", None) is False]
+        env = base_of(env)
+    for transform in moving:
+        transform.freeze()
+    try:
+        yield
+    finally:
+        for transform in moving:
+            transform.unfreeze()
 
 
 def path_of(key: NestedKey) -> Path:

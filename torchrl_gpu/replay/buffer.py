@@ -15,7 +15,7 @@ from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.n_step import look_ahead
 from torchrl_gpu.replay.stacks import FrameStacks
-from torchrl_gpu.replay.storage import Key, StorageSpec, unchecked
+from torchrl_gpu.replay.storage import Key, Saved, StorageSpec, restore, unchecked
 
 # Random integers stay below 2**31, the largest range that all backends' generators cover.
 _DRAW_RANGE = 2**31 - 1
@@ -147,8 +147,8 @@ class ReplayBuffer(CheckedFields):
                 f"this buffer takes [{self.num_envs}] or [{self.num_envs}, time]"
             )
         for step in transition.unbind(1) if len(batch_size) == 2 else (transition,):
-            self._extend_by_step(step)
-        self._is_empty = False
+            if self._extend_by_step(step) is None:
+                self._is_empty = False
 
     def sample(self, batch_size: int) -> TensorDict:
         """Draw stored transitions uniformly, with replacement.
@@ -178,6 +178,16 @@ class ReplayBuffer(CheckedFields):
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Do nothing: this buffer samples uniformly. See `PrioritizedReplayBuffer`."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no transition can be sampled. Reads the device until one can, and never again.
+
+        The rows of the first steps may all be left out of the transitions (`active` is false, or
+        the stacks of frames are not complete).
+        """
+        self._is_empty = self._is_empty and len(self) == 0
+        return self._is_empty
+
     def __len__(self) -> int:
         """Return the number of transitions that can be sampled. Reads the device: slow."""
         return int(self._stored_transitions()[1])
@@ -197,26 +207,34 @@ class ReplayBuffer(CheckedFields):
             for name, tensor in self._tensors.items()
         }
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor | Saved]) -> None:
         """Restore a state, which then gives the same samples.
 
         Args:
-            state: return value of `state_dict`, on any device.
+            state: return value of `state_dict`, on any device or in a file.
 
         Raises:
-            ConfigurationError: the state was saved with another capacity or other specs.
+            ConfigurationError: the state was saved with another capacity or other specs; the buffer
+                stays as it was.
         """
         for name in sorted(self._tensors.keys() | state.keys()):
             saved, own = (_describe(tensors.get(name)) for tensors in (state, self._tensors))
             if saved != own:
                 raise ConfigurationError(f"the saved replay has {name}: {saved}; this one: {own}")
-        if int(state["capacity"]) != self.capacity:
+        capacity = torch.zeros(1, dtype=torch.int64)
+        restore(capacity, state["capacity"])
+        if int(capacity) != self.capacity:
             raise ConfigurationError(
-                f"the saved replay has capacity={int(state['capacity'])}, this one {self.capacity}"
+                f"the saved replay has capacity={int(capacity)}, this one {self.capacity}"
             )
         for name, tensor in self._tensors.items():
-            tensor[: len(state[name])].copy_(state[name])
-        self._is_empty = int(self._next_step) == 0
+            if state[name].shape[0] > len(tensor):
+                raise ConfigurationError(
+                    f"the saved replay has {state[name].shape[0]} {name}, this one {len(tensor)}"
+                )
+        for name, tensor in self._tensors.items():
+            restore(tensor[: state[name].shape[0]], state[name])
+        self._is_empty = True  # until `is_empty` has found a transition
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
         """Store one step, and return which rows are transitions, bool [num_envs]; None for all."""
@@ -323,10 +341,13 @@ class ReplayBuffer(CheckedFields):
         return unchecked(batch, place.shape)
 
     def _refuse_if_empty(self) -> None:
-        if self._is_empty:
+        if self.is_empty:
             raise RuntimeError("the replay buffer is empty: extend it before sampling")
 
 
-def _describe(tensor: Tensor | None) -> str:
+def _describe(tensor: Tensor | Saved | None) -> str:
     """Return dtype and shape of the entries of a tensor that is filled in the first dimension."""
-    return "missing" if tensor is None else f"{tensor.dtype} {list(tensor.shape[1:])}"
+    if tensor is None:
+        return "missing"
+    entries = list(tensor.shape[1:]) if tensor.shape else "without rows"
+    return f"{tensor.dtype} {entries}"

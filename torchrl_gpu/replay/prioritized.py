@@ -3,7 +3,7 @@
 Source: Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
-from torchrl_gpu.replay.storage import StorageSpec
+from torchrl_gpu.replay.storage import Saved, StorageSpec
 from torchrl_gpu.replay.sum_tree import SumTree
 
 # Added to every priority, so that every transition can still be sampled.
@@ -74,12 +74,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         place = self._tree.draw(batch_size)
         leaf = self._tree.leaves.index_select(0, place)
         # w_i = (N P(i))^-beta / max_j w_j = (p_i / min_j p_j)^(-alpha beta)         (sec. 3.4)
-        is_listed = leaf > 0.0
-        weight = self.processes.minimum(leaf.masked_fill(~is_listed, torch.inf).min()) / leaf
+        weight = self.processes.minimum(leaf.min()) / leaf
         if self.weight_exponent is not None:
             weight = weight ** self.weight_exponent()
-        # Before the first transition, rows without one are drawn; they do not count.
-        weight = weight.masked_fill(~is_listed, 0.0)
         return self._transitions(place, {("weight",): weight.unsqueeze(1), ("place",): place})
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
@@ -105,7 +102,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         leaf = torch.where(is_stored, priority**self.priority_exponent, 0.0)
         self._tree.update(place, leaf)
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor | Saved]) -> None:
         """Restore a state; see `ReplayBuffer.load_state_dict`."""
         super().load_state_dict(state)
         self._tree.rebuild()

@@ -1,12 +1,15 @@
 """Rollout buffer of an on-policy agent, on the agent's device."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
 from torchrl.data import Composite
 
 from torchrl_gpu.devices.memory import check_memory
+from torchrl_gpu.replay.storage import Key, Saved, restore
 
 # Keys of a transition besides observations; `active` is optional.
 _KEPT = ("action", "active")
@@ -88,9 +91,29 @@ class RolloutBuffer:
         return {} if self._steps is None else self.rollout().to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from `state_dict` of a buffer of the same length."""
-        self._next = 0
-        if state:
-            steps = TensorDict(state, batch_size=state["action"].shape[:2]).to(self.device)
-            for step in steps.unbind(0):
-                self.extend(step)
+        """Restore a state from `state_dict`, with tensors on any device or in a file.
+
+        Steps that exceed the length of this buffer are those of another setting: the rollout then
+        begins anew.
+        """
+        self.clear()
+        saved = dict(_leaves(state))
+        if not saved or (steps := saved["action",].shape[0]) > self.length:
+            return
+        batch_size = [self.length, *saved["action",].shape[1:2]]
+        self._steps = TensorDict({}, batch_size=batch_size, device=self.device)
+        for key, source in saved.items():
+            shape = (self.length, *source.shape[1:])
+            target = torch.zeros(shape, dtype=source.dtype, device=self.device)
+            restore(target[:steps], source)
+            self._steps.set(key, target)
+        self._next = steps
+
+
+def _leaves(state: Mapping[str, Any], path: Key = ()) -> Iterator[tuple[Key, Tensor | Saved]]:
+    """Yield all tensors of a nested state with their keys."""
+    for name, entry in state.items():
+        if isinstance(entry, Mapping):
+            yield from _leaves(entry, (*path, name))
+        else:
+            yield (*path, name), entry

@@ -25,6 +25,7 @@ from trainers.components.pairing import capabilities_of, overlap_of
 from trainers.evaluation.evaluation import Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.policy_files import check_trainable, load_checkpoint
+from trainers.training.experience import check_updates
 from trainers.training.trainer import TorchRLTrainer
 
 # Sections of the configuration whose schema is a function.
@@ -134,6 +135,15 @@ def _check(typed: Mapping[str, Any]) -> Settings:
         overlap_of(True, agent, env.target.__name__, env_can=env_can)
     execution = EAGER
     if general.mode == "train":
+        trainer = components["trainer"].settings
+        check_updates(
+            components["agent"].target,
+            components["agent"].settings.__getitem__,
+            components["env"].settings.get("num_envs") or 1,
+            trainer["total_frames"],
+            trainer["random_frames"],
+            trainer["replay_capacity"],
+        )
         execution = Execution(device, general.precision, general.compile, general.graphs)
     parts: dict[str, Any] = {**components, **sections}
     return Settings(

@@ -28,7 +28,9 @@ TARGET = "_target_"
 PROVIDED = {
     "agent": ("observation_spec", "action_spec", "device"),
     "env": ("mode", "device", "seed"),
-    "trainer": ("env", "agent", "folder", "evaluation_env", "config", "seed", "execution"),
+    "trainer": (
+        *("env", "agent", "folder", "evaluation_env", "config", "seed", "execution", "callbacks"),
+    ),
     "evaluation": ("env", "limit"),
     "demo": ("env", "policy", "device", "seed", "folder"),
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -16,11 +17,13 @@ from torchrl.envs import EnvBase
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.bookkeeping import frozen_statistics
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.intervals import wilson_interval
 from trainers.metrics import EpisodeStatistics, read
+from trainers.nonfinite import FiniteWatch, NonfiniteError
 
 # Reading the count of finished episodes back from the device stalls the pipeline.
 _STEPS_BETWEEN_READS = 10
@@ -97,6 +100,10 @@ def evaluate(
     Each environment of the batch plays an equal share of the episodes; its further episodes do not
     count. Counting the first episodes to end would bias the means towards short episodes.
 
+    The return is the sum of the rewards as `env` returns them, after its transforms: leave out
+    those that change rewards, such as `RewardScaling`, for the return of the task itself. Running
+    statistics, such as those of `VecNormV2`, do not move.
+
     Args:
         env: batched environment in its evaluation mode; it is seeded and reset.
         policy: policy to evaluate, in eval mode; its previous mode is restored afterwards.
@@ -108,7 +115,8 @@ def evaluate(
         execution: executes the policy steps.
 
     Raises:
-        ConfigurationError: no episode ends within 100,000 steps, or a reward is NaN or infinite.
+        ConfigurationError: no episode ends within 100,000 steps; or an observation, an action, a
+            reward or a mean is NaN or infinite.
     """
     env = as_environment(env)
     env.set_seed(seed)
@@ -116,20 +124,27 @@ def evaluate(
     quota = torch.full((env.num_envs,), episodes // env.num_envs, device=device)
     quota[: episodes % env.num_envs] += 1
     statistics = EpisodeStatistics(env.num_envs, device)
-    was_training = policy.training
-    policy.eval()
+    watch: FiniteWatch | None = None
     step = done = 0
-    try:
+    with frozen_statistics(env), _greedy(policy):
         while done < episodes:
             transition = collector.step(policy)
             after, due = transition["next"], quota > 0
             # The robots of one environment share its return.
             reward = after[collector.robots.reward_key].reshape(env.num_envs, -1).mean(1)
             statistics.update(transition, reward, due)
+            robots = collector.robots.transition(transition)
+            rows = robots.numel()
+            if watch is None:
+                watch = FiniteWatch(policy.in_keys, rows, device)
+            watch.update(robots, due.repeat_interleave(rows // env.num_envs))
             quota -= (after["done"].reshape(env.num_envs) & due).to(quota.dtype)
             step += 1
             if step % _STEPS_BETWEEN_READS == 0:
-                done = episodes - int(quota.sum())
+                left, is_finite = torch.stack((quota.sum(), watch.is_finite())).tolist()
+                if not is_finite:
+                    raise NonfiniteError(watch.cause(step, " of an evaluation"))
+                done = episodes - left
                 if progress is not None:
                     progress(done)
             if done == 0 and step >= _MAX_STEPS:
@@ -137,15 +152,22 @@ def evaluate(
                     f"env: no episode ended within {_MAX_STEPS:,} steps of an evaluation; the "
                     "environment needs a time limit, for instance TorchRL's StepCounter"
                 )
+    means = read(statistics.take())
+    for name, mean in means.items():
+        if not math.isfinite(mean):
+            raise NonfiniteError(f"env: the mean {name} of an evaluation is NaN or infinite")
+    return Evaluation.of(episodes, means)
+
+
+@contextmanager
+def _greedy(policy: TensorDictModuleBase) -> Iterator[None]:
+    """Let a policy act greedily within the block."""
+    was_training = policy.training
+    policy.eval()
+    try:
+        yield
     finally:
         policy.train(was_training)
-    result = Evaluation.of(episodes, read(statistics.take()))
-    if not math.isfinite(result.mean_return):
-        raise ConfigurationError(
-            "env: a reward in an evaluation was NaN or infinite; look for the cause in the "
-            "environment, or in an action of the policy that is not finite"
-        )
-    return result
 
 
 class Evaluator:

@@ -5,7 +5,7 @@ update after it.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -53,7 +53,12 @@ class ReplayExperience:
         self._frames += self._frames_per_step
 
     def batches(self) -> Iterator[TensorDictBase]:
-        """Yield as many random batches as the ratio of updates to frames demands."""
+        """Yield as many random batches as the ratio of updates to frames demands.
+
+        Batches that are due before the first transition follow after it.
+        """
+        if self._updates == self._updates_due() or self.agent.processes.any(self.replay.is_empty):
+            return
         while self._updates < self._updates_due():
             self._updates += 1
             yield self.replay.sample(self.agent.batch_size)
@@ -76,7 +81,13 @@ class ReplayExperience:
         return self.replay.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
-        """Restore the replay buffer; if it was not saved, `random_frames` new steps come first."""
+        """Restore the replay buffer; if it was not saved, `random_frames` new steps come first.
+
+        Args:
+            state: return value of `state_dict`.
+            stored: return value of `stored`, with tensors or as they are in a file, see
+                `torchrl_gpu.checkpoints.state_file.open_state`; None if it was not saved.
+        """
         if stored is not None:
             self.replay.load_state_dict(stored)
             # Updates of earlier frames stay as they were, even if the ratio is another one.
@@ -152,6 +163,48 @@ class RolloutExperience:
 
 
 Experience = ReplayExperience | RolloutExperience
+
+
+def check_updates(
+    agent: type[Agent],
+    setting: Callable[[str], Any],
+    frames_per_step: int,
+    total_frames: int,
+    random_frames: int,
+    capacity: int,
+) -> None:
+    """Refuse a run that would end before its first update.
+
+    Args:
+        agent: class of the agent.
+        setting: function that returns a setting of the agent by its name.
+        frames_per_step: number of environment steps in a batched step of all processes.
+        total_frames: setting of the trainer, as are the following two.
+        random_frames: number of environment steps before the first update of an off-policy agent.
+        capacity: maximum number of observations in its replay buffer.
+
+    Raises:
+        ConfigurationError: the frames do not suffice, or a batch is larger than the replay buffer.
+    """
+    if issubclass(agent, OnPolicyAgent):
+        steps = setting("rollout_length")
+        first, why = steps * frames_per_step, f"agent.rollout_length={steps}"
+    elif issubclass(agent, OffPolicyAgent):
+        batch_size, ratio = setting("batch_size"), setting("utd_ratio")
+        if batch_size > capacity:
+            raise ConfigurationError(
+                f"trainer.replay_capacity={capacity}: the replay is smaller than a batch, "
+                f"agent.batch_size={batch_size}"
+            )
+        first = random_frames + math.ceil(1 / ratio)
+        why = f"trainer.random_frames={random_frames}, agent.utd_ratio={ratio:g}"
+    else:
+        return
+    if math.ceil(total_frames / frames_per_step) * frames_per_step < first:
+        raise ConfigurationError(
+            f"trainer.total_frames={total_frames}: the run would end before its first update, "
+            f"which takes {first} frames ({why})"
+        )
 
 
 def experience_of(

@@ -4,7 +4,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ from agents.modules.training_state import networks_state, nonfinite
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
-from torchrl_gpu.checkpoints.state_file import load_state
+from torchrl_gpu.checkpoints.state_file import open_state
 from torchrl_gpu.devices.seeding import Stream, rng_state, set_rng_state, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import name_of
@@ -30,6 +31,7 @@ from torchrl_gpu.timers import Timers
 from trainers.components.pairing import overlap_of
 from trainers.evaluation.evaluation import BorrowingEvaluator, Evaluation, Evaluator
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
+from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite, without
 from trainers.profiling.profile import Profile
 from trainers.profiling.trace import Trace
 from trainers.runs.loggers import LoggerName, MetricLogger
@@ -40,8 +42,8 @@ from trainers.runs.policy_files import (
     identity,
     load_checkpoint,
 )
-from trainers.training.experience import experience_of
-from trainers.training.nonfinite import FiniteWatch, OnNonfinite, without
+from trainers.training.callbacks import Callback
+from trainers.training.experience import check_updates, experience_of
 from trainers.training.progress import ProgressDisplay
 
 logger = logging.getLogger(__name__)
@@ -74,7 +76,11 @@ class TorchRLTrainer(CheckedFields):
         evaluation_episodes: number of episodes of each evaluation during training.
         evaluate_untrained: also evaluate the policy before the first step, at 0 frames, so that a
             learning curve shows where learning begins.
-        checkpoint_interval: environment steps between two checkpoints.
+        stop_at_score: score of an evaluation during the training that ends the training: success
+            rate 0 to 1, or mean return where the environment reports no success. None to train for
+            `total_frames`.
+        checkpoint_interval: environment steps between two checkpoints. Every evaluation saves one
+            as well.
         checkpoints_kept: number of newest checkpoints to keep; the best checkpoint is always kept
             as well.
         save_replay: save the replay buffer beside the newest checkpoint, so that a resumed run
@@ -89,6 +95,7 @@ class TorchRLTrainer(CheckedFields):
             which the host reads from the device in every step. Actions, losses and parameters that
             are not finite always end the training.
         loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
+        callbacks: callbacks of logging, evaluation and saving, called in this order.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
             waits for the device at both ends of every part, which makes the training slower.
@@ -101,13 +108,14 @@ class TorchRLTrainer(CheckedFields):
         updates: gradient steps so far.
         stop_requested: set it to end the training after the current step.
         timers: timers around the parts of the training: profile and trace, if there are any.
-        evaluations: evaluations during the training so far, by number of frames.
+        evaluations: evaluations during the training so far, by number of frames; a resumed run
+            includes those before.
         profiler: time of each part so far; None without `profile`.
         tracer: the recorder of the trace; None without `trace`.
 
     Raises:
-        ConfigurationError: an argument is out of range, or `overlap` is true and agent or
-            environment cannot overlap.
+        ConfigurationError: an argument is out of range, the run would end before its first update,
+            or `overlap` is true and agent or environment cannot overlap.
     """
 
     env: EnvBase = field(kw_only=False)
@@ -124,12 +132,14 @@ class TorchRLTrainer(CheckedFields):
     evaluation_interval: Annotated[int, Field(ge=1)] = 100_000
     evaluation_episodes: Annotated[int, Field(ge=1)] = 200
     evaluate_untrained: bool = False
+    stop_at_score: float | None = None
     checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000
     checkpoints_kept: Annotated[int, Field(ge=1)] = 3
     save_replay: bool = True
     overlap: bool | None = None
     on_nonfinite: OnNonfinite = "stop"
     loggers: Sequence[LoggerName] = ("csv", "tensorboard")
+    callbacks: Sequence[Callback] = ()
     show_progress: bool = True
     profile: bool = False
     trace: Annotated[int, Field(ge=0)] = 0
@@ -145,6 +155,14 @@ class TorchRLTrainer(CheckedFields):
 
         self.num_envs = env.batch_size.numel()
         self.frames_per_step = self.num_envs * self.processes.count
+        check_updates(
+            type(agent),
+            partial(getattr, agent),
+            self.frames_per_step,
+            self.total_frames,
+            self.random_frames,
+            self.replay_capacity,
+        )
         self.experience = experience_of(
             agent,
             self.frames_per_step,
@@ -173,6 +191,10 @@ class TorchRLTrainer(CheckedFields):
         self.updates = 0
         self.stop_requested = False
         self.evaluations: dict[int, Evaluation] = {}
+        # Frames and number of evaluations of the newest checkpoint that this trainer wrote or read;
+        # frames of the newest replay among them.
+        self._saved: tuple[int, int] | None = None
+        self._stored: int | None = None
         self._started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
         self.profiler = Profile(self, [agent.device, env.device]) if self.profile else None
@@ -182,9 +204,10 @@ class TorchRLTrainer(CheckedFields):
         self.timers = self.collector.timers = Timers(*timers)
 
     def train(self) -> None:
-        """Train until `total_frames` or until `stop_requested` is set; evaluate and save.
+        """Train until `total_frames`, `stop_at_score` or `stop_requested`; evaluate and save.
 
-        A further call continues the training.
+        A further call continues the training. An exception ends it with a checkpoint of the state
+        before, unless a number was NaN or infinite.
         """
         self.agent.policy.train()
         self._logged_at, self._logged_frames = time.perf_counter(), self.frames
@@ -193,29 +216,44 @@ class TorchRLTrainer(CheckedFields):
             ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display,
         ):
             self.execution.announce = lambda stage: display.update(self.frames, stage=stage)
-            if self.evaluate_untrained and self.frames == 0:
+            try:
+                self._train(display)
+            except NonfiniteError:  # the last good checkpoint stays the newest
+                raise
+            except Exception as error:
+                if not self._save_after_error() or not self.stop_requested:
+                    raise
+                # A signal to stop may have ended the workers of the environment as well.
+                logger.info("after the request to stop: %s: %s", type(error).__name__, error)
+
+    def _train(self, display: ProgressDisplay) -> None:
+        # What an interrupted run owes: the evaluation before the first step, or after the last one.
+        is_due = self.evaluate_untrained if self.frames == 0 else self._evaluates()
+        if is_due and self.frames not in self.evaluations:
+            self._evaluate(display)
+        while self.frames < self.total_frames and not self._ends():
+            self.timers.next_step()
+            if self.overlap:
+                # The environment simulates while the agent learns from the steps before.
+                self.collector.begin(self._policy())
+                self._learn()
+            transition = self.collect()
+            with self.timers("store"):
+                self.experience.store(transition)
+            if not self.overlap or self._pauses():
+                self._learn()
+            # First of all, because the disk may be full for the logs, or the memory insufficient
+            # for an evaluation.
+            if self._passed(self.checkpoint_interval):
+                self.save()
+            if self._passed(self.log_interval):
+                self._log(display)
+            if self._evaluates():
                 self._evaluate(display)
-            while self.frames < self.total_frames and not self._stops():
-                self.timers.next_step()
-                if self.overlap:
-                    # The environment simulates while the agent learns from the steps before.
-                    self.collector.begin(self._policy())
-                    self._learn()
-                transition = self.collect()
-                with self.timers("store"):
-                    self.experience.store(transition)
-                if not self.overlap or self._pauses():
-                    self._learn()
-                if self._passed(self.log_interval):
-                    self._log(display)
-                if self._passed(self.evaluation_interval):
-                    self._evaluate(display)
-                if self._passed(self.checkpoint_interval):
-                    self.save()
-                display.update(self.frames)
-            if self.frames not in self.evaluations and not self.stop_requested:
-                self._evaluate(display)
-            self.save()
+            display.update(self.frames)
+        if not self.stop_requested and self.frames not in self.evaluations:
+            self._evaluate(display)
+        self._save_if_changed()
 
     def close(self) -> None:
         """Write out buffered metrics and close the loggers."""
@@ -303,9 +341,32 @@ class TorchRLTrainer(CheckedFields):
             evaluation = self.evaluations.get(self.frames)
             score = None if evaluation is None else evaluation.score
             with self.timers("save"):
-                stored = self.experience.stored() if self.save_replay else None
+                # An evaluation changes nothing in the replay.
+                stores = self.save_replay and self._stored != self.frames
+                stored = self.experience.stored() if stores else None
                 self.checkpoints.save(self.frames, self._state(), stored, score)
+        self._stored = self.frames
+        self._saved = self.frames, len(self.evaluations)
+        for callback in self.callbacks if self.processes.is_writer else ():
+            callback.on_save(self, path)
         return path
+
+    def _save_if_changed(self) -> None:
+        """Write a checkpoint unless there is one of this state."""
+        if self._saved != (self.frames, len(self.evaluations)):
+            self.save()
+
+    def _save_after_error(self) -> bool:
+        """Save the state that an exception has left, and return whether it is saved."""
+        try:
+            self._save_if_changed()
+        except Exception as error:
+            logger.warning("an error ends the run at %d frames; not saved: %s", self.frames, error)
+            return False
+        if not self.stop_requested:
+            path = self.checkpoints.path(self.frames)
+            logger.warning("an error ends the run at %d frames; saved: %s", self.frames, path)
+        return True
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -319,6 +380,7 @@ class TorchRLTrainer(CheckedFields):
             "agent": self.agent.training_state(),
             "collector": self.collector.state_dict(),
             "episodes": self.episodes.state_dict(),
+            "evaluations": {frames: asdict(each) for frames, each in self.evaluations.items()},
             "random": rng_state(self.agent.device),
             "execution": self.execution.state_dict(),
         }
@@ -343,13 +405,15 @@ class TorchRLTrainer(CheckedFields):
         check_trainable(state, checkpoint)
         self.frames = state["frames"]
         self.updates = state["updates"]
+        evaluations = state.get("evaluations", {}).items()
+        self.evaluations = {frames: Evaluation(**each) for frames, each in evaluations}
         self._started = time.perf_counter() - state["seconds"]
         self.episodes.load_state_dict(state["episodes"])
         self.agent.load_training_state(state["agent"])
         goes_on = self.collector.load_state_dict(state["collector"])
         stored = None
         if replay_path(checkpoint).exists():
-            stored = load_state(replay_path(checkpoint))
+            stored = open_state(replay_path(checkpoint))
         else:
             logger.info("no replay buffer beside %s: the policy fills a new one", checkpoint)
         self.experience.load_state_dict(state["experience"], stored)
@@ -358,6 +422,10 @@ class TorchRLTrainer(CheckedFields):
         set_rng_state(state["random"], self.agent.device)
         if not goes_on:
             self._begin_new_episodes()
+        self._saved = self._stored = None
+        if checkpoint == self.checkpoints.path(self.frames):
+            self._saved = self.frames, len(self.evaluations)
+            self._stored = None if stored is None else self.frames
 
     def _policy(self) -> Policy:
         """Return the policy that acts in the next step."""
@@ -379,12 +447,19 @@ class TorchRLTrainer(CheckedFields):
             self.update_metrics.add(update.metrics)
             self.updates += 1
 
-    def _stops(self) -> bool:
-        """Return whether a process was asked to stop the training."""
-        stops = self.processes.any(self.stop_requested)
-        if stops:
+    def _ends(self) -> bool:
+        """Return whether a process was asked to stop the training, or reached `stop_at_score`."""
+        if self.processes.any(self.stop_requested):
             self.stop_requested = True
-        return stops
+            return True
+        if (score := self.stop_at_score) is None:
+            return False
+        reaches = any(evaluation.score >= score for evaluation in self.evaluations.values())
+        return self.processes.any(reaches)
+
+    def _evaluates(self) -> bool:
+        """Return whether an evaluation follows the last step."""
+        return self.evaluation_env is not None and self._passed(self.evaluation_interval)
 
     def _pauses(self) -> bool:
         """Return whether the loop logs, evaluates, saves or ends after the last step."""
@@ -430,11 +505,13 @@ class TorchRLTrainer(CheckedFields):
                 self._refuse_nonfinite(names)
             self._logged_at, self._logged_frames = now, self.frames
             self.metric_logger.log(self.frames, metrics)
-            display.update(
-                self.frames,
-                success=metrics.get("episode/success"),
-                mean_return=metrics.get("episode/return"),
-            )
+        display.update(
+            self.frames,
+            success=metrics.get("episode/success"),
+            mean_return=metrics.get("episode/return"),
+        )
+        for callback in self.callbacks:
+            callback.on_log(self, metrics)
 
     def _refuse_nonfinite(self, names: Iterable[str]) -> None:
         """Stop where a metric or a parameter, by name, or an entry of a step was not finite.
@@ -448,11 +525,13 @@ class TorchRLTrainer(CheckedFields):
             learned = f"agent: {name} is NaN or infinite after {self.updates:,} updates"
             kept = self.checkpoints.paths()
             last = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint"
-            raise ConfigurationError(f"{cause or learned}; {last}")
+            raise NonfiniteError(f"{cause or learned}; {last}")
 
     def _evaluate(self, display: ProgressDisplay) -> None:
+        """Evaluate between two checkpoints: without the evaluation and with it."""
         if self.evaluation_env is None:
             return
+        self._save_if_changed()
         episodes = self.evaluation_episodes
 
         def show(done: int) -> None:
@@ -467,12 +546,15 @@ class TorchRLTrainer(CheckedFields):
                 return
             finally:
                 display.update(self.frames, stage="")
-            self.evaluations[self.frames] = evaluation
+        self.evaluations[self.frames] = evaluation
+        self.save()
+        with self.timers("log"):
             seconds = time.perf_counter() - self._started
-            metrics = {"seconds": seconds, **evaluation.as_metrics()}
-            self.metric_logger.log(self.frames, metrics)
-            if self.processes.is_writer:
-                display.message(f"{self.frames:,} frames: {evaluation}")
+            self.metric_logger.log(self.frames, {"seconds": seconds, **evaluation.as_metrics()})
+        if self.processes.is_writer:
+            display.message(f"{self.frames:,} frames: {evaluation}")
+        for callback in self.callbacks:
+            callback.on_evaluation(self, evaluation)
 
     def _passed(self, interval: int) -> bool:
         """Return whether the last step reached or passed a multiple of `interval`."""

@@ -114,7 +114,14 @@ def test_a_new_checkpoint_is_kept_even_if_others_have_more_frames(tmp_path: Path
     assert folder.latest() == tmp_path / "frames_000000000300.safetensors"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"frames": "x", "score": 1}', "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", '{"frames": "x", "score": 1}', "\x00", "[" * 100_000),
+        *('{"frames": 1e300, "score": 1}', '{"frames": Infinity, "score": 1}'),
+        '{"frames": 50, "score": Infinity}',
+    ],
+)
 def test_a_damaged_best_json_is_ignored(tmp_path: Path, text: str) -> None:
     folder = CheckpointFolder(tmp_path)
     (tmp_path / "best.json").write_text(text)

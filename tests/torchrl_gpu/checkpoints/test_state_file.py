@@ -4,11 +4,14 @@ import json
 import math
 import os
 import pickle
+import stat
 import struct
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +20,7 @@ import torch
 
 from tests.helpers.files import files_limited_to, names, one_line
 from torchrl_gpu.checkpoints.files import atomic_file
-from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from torchrl_gpu.checkpoints.state_file import _checksum, load_state, open_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 
 pytestmark = pytest.mark.directml
@@ -235,7 +238,71 @@ print(peak() - before)
     path.unlink()
 
 
+def test_a_tensor_is_read_piece_by_piece_into_another(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchrl_gpu.checkpoints.state_file._CHUNK_BYTES", 40)
+    save_state(path, {"a": TENSORS, "b": [1]})
+    state = open_state(path)
+    assert state["b"] == [1]
+    for name, tensor in TENSORS.items():
+        stored = state["a"][name]
+        assert (stored.dtype, stored.shape) == (tensor.dtype, tensor.shape)
+        target = torch.zeros_like(tensor, memory_format=torch.contiguous_format)
+        stored.copy_to(target)
+        expected = tensor.detach().contiguous()
+        assert torch.equal(target.view(-1).view(torch.uint8), expected.view(-1).view(torch.uint8))
+
+
+def test_a_file_that_changes_before_a_tensor_is_read_is_refused(path: Path) -> None:
+    save_state(path, {"a": torch.arange(100.0)})
+    stored = open_state(path)["a"]
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ConfigurationError, match="ends too early"):
+        stored.read()
+    path.unlink()
+    with pytest.raises(ConfigurationError, match="No such file"):
+        stored.read()
+
+
 # Unusable files
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header, tree: tree["dict"].append(["again", {"tensor": "/a"}]),
+        lambda header, tree: header.update({"/b": header["/a"]}),
+        lambda header, tree: header["/a"].update(data_offsets=[-32, 0]),
+        lambda header, tree: header["/a"].update(data_offsets=[0, 1e400]),
+        lambda header, tree: header["/a"].update(shape=[-2, -4]),
+        lambda header, tree: header["/a"].update(shape=[2**70]),
+        lambda header, tree: header["/a"].update(dtype=[]),
+        lambda header, tree: header["__metadata__"].update(version="two"),
+        lambda header, tree: header.update(__metadata__=[]),
+    ],
+)
+def test_a_header_that_names_other_bytes_is_rejected(
+    change: Callable[[dict[str, Any], dict[str, Any]], None], path: Path
+) -> None:
+    save_state(path, {"a": torch.arange(8.0)})
+    whole = path.read_bytes()
+    start = 8 + struct.unpack("<Q", whole[:8])[0]
+    header = json.loads(whole[8:start])
+    tree = json.loads(header["__metadata__"]["state"])
+    header["__metadata__"]["state"] = ""
+    change(header, tree)
+    if isinstance(header["__metadata__"], dict):
+        header["__metadata__"]["state"] = json.dumps(tree)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + whole[start:])
+    if isinstance(header["__metadata__"], dict):  # with the checksum that the file ought to have
+        header["__metadata__"]["checksum"] = _checksum(path)
+        text = json.dumps(header, separators=(",", ":")).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + whole[start:])
+    with pytest.raises(ConfigurationError, match="truncated or damaged") as caught:
+        load_state(path)
+    one_line(caught)
 
 
 def test_a_missing_file_and_a_folder_are_rejected(tmp_path: Path) -> None:
@@ -365,6 +432,26 @@ def test_a_failing_write_leaves_the_old_file_intact(
         save_state(path, {"a": 2})
     assert load_state(path) == {"a": 1}
     assert names(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_cannot_sync_folders_is_written_to(
+    code: int, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+
+    def sync_files_only(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, "folder")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync_files_only)
+    if code == errno.EIO:
+        with pytest.raises(ConfigurationError, match=r"cannot write .*folder"):
+            save_state(path, {"a": 1})
+    else:
+        save_state(path, {"a": 1})
+    assert load_state(path) == {"a": 1}
 
 
 def test_a_missing_folder_is_created(tmp_path: Path) -> None:

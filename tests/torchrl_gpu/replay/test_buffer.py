@@ -261,6 +261,21 @@ def test_sampling_from_an_empty_buffer_and_a_wrong_batch_size_raise_errors() -> 
         buffer.extend(Stream(vector_spec(5), 0.0).step())
 
 
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_rows_that_are_no_transitions_are_never_sampled(n_step: int) -> None:
+    stream = Stream(vector_spec(4), done_probability=0.0)
+    buffer = ReplayBuffer(40, vector_spec(4), action_spec(4), CPU, n_step=n_step)
+    active = torch.zeros(4, 1, dtype=torch.bool)
+    buffer.extend(stream.step().set("active", active))
+    assert buffer.is_empty
+    with pytest.raises(RuntimeError, match="empty"):
+        buffer.sample(8)
+    active[2] = True
+    buffer.extend(stream.step().set("active", active))
+    assert not buffer.is_empty
+    assert numbers(buffer.sample(8)).tolist() == [6] * 8
+
+
 @pytest.mark.parametrize("steps", [3, 100])
 def test_a_restored_buffer_samples_and_extends_alike(steps: int) -> None:
     torch.manual_seed(0)

@@ -185,10 +185,11 @@ def test_an_exponent_out_of_range_is_rejected() -> None:
         make(priority_exponent=1.5)
 
 
-def test_weights_are_finite_where_no_row_is_a_transition() -> None:
+def test_rows_that_are_no_transitions_are_not_sampled() -> None:
     replay = make()
     replay.extend(step(0).set("active", torch.zeros(NUM_ENVS, 1, dtype=torch.bool)))
-    assert replay.sample(4)["weight"].eq(0.0).all()
+    with pytest.raises(RuntimeError, match="empty"):
+        replay.sample(4)
 
 
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])

@@ -2,9 +2,12 @@ import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
+from torchrl.envs import TransformedEnv, VecNormV2
 
 from tests.helpers.environments import IdentityEnv
+from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.specs import observation_spec
 from trainers.evaluation.evaluation import evaluate
 
@@ -73,6 +76,29 @@ def test_environment_without_success_is_scored_by_its_return() -> None:
     assert result.success is None
     assert result.score == result.mean_return < 0.0
     assert set(result.as_metrics()) == {"evaluation/return", "evaluation/length"}
+
+
+@pytest.mark.filterwarnings("ignore:Support of VecNormV2")
+def test_statistics_of_transforms_stay_as_they_are_and_scale_the_return() -> None:
+    env = TransformedEnv(IdentityEnv(4), VecNormV2(in_keys=["reward"], decay=1.0))
+    env.rollout(30, break_when_any_done=False)
+
+    def statistics() -> list[torch.Tensor]:
+        state = env.transform.state_dict()["_extra_state"]
+        return [state[f"{name}.-|-.reward"].clone() for name in ("loc", "var", "count")]
+
+    mean, square, count = statistics()
+    policy = policy_for(IdentityEnv(4), error=0.3)
+    result = evaluate(as_environment(env), policy, CPU, episodes=4)
+    assert all(map(torch.equal, statistics(), (mean, square, count)))
+
+    collector = BatchCollector(IdentityEnv(4), CPU, policy.in_keys)
+    collector.env.set_seed(0)
+    rewards = torch.stack([collector.step(policy.eval())["next", "reward"] for _ in range(8)])
+    scaled = (rewards - mean) / (square - mean.square()).sqrt()
+    assert result.mean_return == pytest.approx(scaled.sum(0).mean().item(), rel=1e-3)
+    env.rollout(2)
+    assert statistics()[-1] == count + 2, "they move again in training"
 
 
 def test_surplus_episode_does_not_affect_the_means() -> None:

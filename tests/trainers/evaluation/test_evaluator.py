@@ -231,6 +231,7 @@ def test_progress_of_every_evaluation_is_displayed(
         "env._target_=tests.helpers.environments.IdentityEnv",
         "device=cpu",
         "trainer.total_frames=160",
+        "trainer.random_frames=0",
         "trainer.evaluation_episodes=600",
         "evaluation.episodes=700",
         "evaluation.num_envs=50",

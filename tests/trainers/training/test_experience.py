@@ -64,6 +64,23 @@ def test_half_precision_finds_the_policy_that_acted_unchanged() -> None:
     assert execution.update(agent, batches[0]).metrics["ppo/kl"].abs() < 1e-7
 
 
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_updates_that_are_due_wait_for_the_first_transition(n_step: int) -> None:
+    agent = make(Rainbow, "discrete", batch_size=8, utd_ratio=0.25, n_step=n_step)
+    experience = experience_of(agent, ENVS, 100, random_frames=0)
+    for _ in range(2):
+        rows = torch.zeros(ENVS, 1, dtype=torch.bool)
+        experience.store(transition(agent).set("active", rows))
+        assert not list(experience.batches())
+    last = transition(agent)
+    rows[1] = True
+    experience.store(last.set("active", rows))
+    batches = list(experience.batches())
+    assert len(batches) == 3
+    for batch in batches:
+        assert torch.equal(batch["observation"], last["observation"][1].expand(8, -1))
+
+
 def test_priorities_reach_the_replay_buffer_after_each_update() -> None:
     agent = make(Rainbow, "discrete", batch_size=64, utd_ratio=0.5, n_step=1)
     experience: Any = experience_of(agent, ENVS, 100, 0)

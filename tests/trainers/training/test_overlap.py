@@ -81,7 +81,7 @@ def test_updates_run_during_steps_and_are_as_many_as_without_overlap(tmp_path: P
     # Two updates before each of the two pauses have no step to wait for.
     assert updating.count(0) == 4
     halfway, end = (FRAMES // 2 - RANDOM) // 8, (FRAMES - RANDOM) // 8
-    assert pausing == 3 * [(0, halfway)] + 3 * [(0, end)] + [(0, end)]
+    assert pausing == 4 * [(0, halfway)] + 4 * [(0, end)]
     experience: Any = trainer.experience
     assert len(experience.replay) == FRAMES
 

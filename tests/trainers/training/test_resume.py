@@ -1,15 +1,20 @@
 """Resuming a run, also in an environment whose state cannot be saved."""
 
 import csv
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict, TensorDictBase
+from torchrl.data import Unbounded
 
 from agents import PPO, SAC
 from envs.gym import GymnasiumEnv
 from tests.helpers.agents import build_for
+from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
@@ -18,6 +23,7 @@ from trainers.metrics import read
 from trainers.runs.policy_files import LAYOUT, load_checkpoint
 from trainers.training.trainer import TorchRLTrainer
 
+ROOT = Path(__file__).parents[3]
 EPISODE = 12
 
 
@@ -59,7 +65,7 @@ def test_new_episodes_exclude_steps_before_the_resume(tmp_path: Path) -> None:
 
 
 def test_new_episodes_differ_from_the_first_episodes_of_the_run(tmp_path: Path) -> None:
-    first = make_trainer(tmp_path / "first", 4).collect()["observation"].clone()
+    first = make_trainer(tmp_path / "first", 4 * 8).collect()["observation"].clone()
     resumed = interrupted_and_loaded(tmp_path / "run").collect()["observation"]
     assert not torch.isclose(first, resumed).all(1).any()
 
@@ -90,6 +96,64 @@ def test_reward_normalizer_resets_its_returns(tmp_path: Path) -> None:
     assert resumed.agent.reward_normalizer is not None
     assert (resumed.agent.reward_normalizer.discounted == 0.0).all()
     assert resumed.agent.reward_normalizer.moments.count > 0
+
+
+class WideEnv(IdentityEnv):
+    """Observes many more numbers than matter."""
+
+    def __init__(self) -> None:
+        super().__init__(16)
+        wide = Unbounded((16, 10_000))
+        self.observation_spec["observation"] = wide
+
+    def _widened(self, tensordict: TensorDict) -> TensorDict:
+        narrow = tensordict["observation"]
+        return tensordict.set("observation", narrow.repeat(1, 5_000))
+
+    def _reset(self, tensordict: TensorDictBase | None, **_: object) -> TensorDict:
+        return self._widened(super()._reset(tensordict))
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        return self._widened(super()._step(tensordict))
+
+
+def wide_trainer(folder: Path) -> TorchRLTrainer:
+    """Return a trainer whose replay takes 100 MB."""
+    env = WideEnv()
+    agent = build_for(env, SAC, hidden_sizes=[4], batch_size=16)
+    settings: dict[str, Any] = {"loggers": [], "show_progress": False}
+    return TorchRLTrainer(
+        env,
+        agent,
+        folder,
+        random_frames=2_480,
+        replay_capacity=2_600,
+        total_frames=2_560,
+        **settings,
+    )
+
+
+def test_resuming_reads_the_replay_without_a_second_copy(tmp_path: Path) -> None:
+    if not Path("/proc/self/status").exists():
+        pytest.skip("needs /proc to read the peak of the memory")
+    wide_trainer(tmp_path).train()
+    code = """
+import pathlib, re, sys
+from tests.trainers.training.test_resume import wide_trainer
+
+def peak():
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\\s+(\\d+)", status)[1]) / 1024
+
+trainer = wide_trainer(pathlib.Path(sys.argv[1]))
+before = peak()
+trainer.load(trainer.checkpoints.latest())
+assert len(trainer.experience.replay) > 2_000
+print(peak() - before)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert float(result.stdout) < 1.1 * 99 + 40  # MiB: the replay of 99, and a piece of 32
 
 
 def test_no_transition_connects_an_old_and_a_new_episode(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_training_selection_and_result_share_no_episodes(
         f"seed={seed}",
         "device=cpu",
         "trainer.total_frames=1600",
-        "trainer.random_frames=1600",
+        "trainer.random_frames=1592",
         "trainer.evaluation_interval=800",
         "trainer.evaluation_episodes=24",
         "evaluation.episodes=24",

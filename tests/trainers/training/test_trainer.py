@@ -186,7 +186,7 @@ def test_stop_request_saves_and_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -> None:
-    trainer = make_trainer(tmp_path, total_frames=160)
+    trainer = make_trainer(tmp_path, total_frames=176)
     trainer.train()
     latest = trainer.checkpoints.latest()
     assert latest is not None
@@ -330,11 +330,30 @@ def test_parameters_that_are_no_numbers_are_neither_saved_nor_loaded(tmp_path: P
         trainer.load(good, state)
 
 
-def test_an_evaluation_with_rewards_that_are_no_numbers_reports_none(tmp_path: Path) -> None:
-    env = FailingEnv("reward", torch.nan, heals=False)
+@pytest.mark.parametrize(("entry", "value"), [("reward", torch.nan), ("observation", torch.inf)])
+def test_an_evaluation_without_numbers_names_their_entry(entry: str, value: float) -> None:
+    env = FailingEnv(entry, value, heals=False)
     env.max_episode_steps = 8
-    with pytest.raises(ConfigurationError, match=r"^env: a reward in an evaluation was NaN"):
+    with pytest.raises(ConfigurationError) as error:
         evaluate(env, make_agent(env).policy, CPU, episodes=200)
+    where = "in step 40 of an evaluation, rows 3 of 16"
+    assert str(error.value) == f"env: {entry} was NaN or infinite {where}"
+
+
+def test_an_evaluation_of_a_network_without_numbers_names_the_action() -> None:
+    env = IdentityEnv(4)
+    agent = make_agent(env)
+    with torch.no_grad():
+        next(agent.policy.parameters()).fill_(torch.nan)
+    cause = r"^agent: action was NaN or infinite in step 1 of an evaluation, rows 0, 1, 2, 3 of 4$"
+    with pytest.raises(ConfigurationError, match=cause):
+        evaluate(env, agent.policy, CPU, episodes=8)
+
+
+def test_an_evaluation_whose_return_overflows_is_refused() -> None:
+    env = TransformedEnv(IdentityEnv(), RewardScaling(loc=0.0, scale=1e38))
+    with pytest.raises(ConfigurationError, match=r"^env: the mean episode/return of an evaluation"):
+        evaluate(env, make_agent(env).policy, CPU, episodes=16)
 
 
 def test_trainer_accepts_an_environment_with_torchrl_transforms(tmp_path: Path) -> None:
@@ -396,3 +415,34 @@ def test_settings_out_of_range_are_refused_by_name(
 ) -> None:
     with pytest.raises(ConfigurationError, match=setting):
         make_trainer(tmp_path, **{setting: value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (
+            {"total_frames": 300, "random_frames": 1000},
+            "trainer.total_frames=300: the run would end before its first update, which takes 1008 "
+            "frames (trainer.random_frames=1000, agent.utd_ratio=0.125)",
+        ),
+        (
+            {"replay_capacity": 60},
+            "trainer.replay_capacity=60: the replay is smaller than a batch, agent.batch_size=64",
+        ),
+    ],
+)
+def test_a_run_without_an_update_is_refused(
+    tmp_path: Path, settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        make_trainer(tmp_path, **settings)
+    assert str(error.value) == reason
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_ends_before_its_first_rollout_is_refused(tmp_path: Path) -> None:
+    env = IdentityEnv()
+    agent = build_for(env, PPO, rollout_length=8)
+    TorchRLTrainer(env, agent, tmp_path, total_frames=113).close()
+    with pytest.raises(ConfigurationError, match=r"takes 128 frames \(agent.rollout_length=8\)"):
+        TorchRLTrainer(env, agent, tmp_path, total_frames=112)

@@ -1,4 +1,4 @@
-"""NaN and infinity in a training: which part brought them, in which entry, step and rows."""
+"""NaN and infinity in the steps of a run: who brought them, in which entry, step and rows."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -7,9 +7,15 @@ import torch
 from tensordict import NestedKey, TensorDictBase, unravel_key
 from torch import Tensor
 
+from torchrl_gpu.errors import ConfigurationError
+
 OnNonfinite = Literal["stop", "restart"]
 
 _LISTED = 8  # rows that an error names
+
+
+class NonfiniteError(ConfigurationError):
+    """A number of a run is NaN or infinite."""
 
 
 class FiniteWatch:
@@ -39,11 +45,12 @@ class FiniteWatch:
         self._finite_steps = torch.zeros(shape, dtype=torch.int64, device=device)
         self._steps = 0
 
-    def update(self, transition: TensorDictBase) -> Tensor:
+    def update(self, transition: TensorDictBase, counted: Tensor | None = None) -> Tensor:
         """Watch one step.
 
         Args:
             transition: step `[R]` in TorchRL's layout.
+            counted: rows to watch, bool `[R]`; None for all.
 
         Returns:
             Whether an observation or the reward of the row is NaN or infinite, bool `[R]`.
@@ -54,6 +61,8 @@ class FiniteWatch:
             if value.is_floating_point():
                 torch.sum(value.flatten(1), 1, dtype=torch.float32, out=total)
         is_finite = self._sums.isfinite()
+        if counted is not None:
+            is_finite |= ~counted
         self._is_finite &= is_finite
         self._finite_steps += self._is_finite
         self._steps += 1
@@ -69,11 +78,12 @@ class FiniteWatch:
         """Return whether all numbers of all steps were finite, a bool `[]`."""
         return self._is_finite.all()
 
-    def cause(self, step: int) -> str | None:
+    def cause(self, step: int, where: str = "") -> str | None:
         """Return the first entry that was not finite; reads the device.
 
         Args:
             step: number of the newest step, from 1.
+            where: text after the number of the step.
 
         Returns:
             Environment or agent, with entry, step and rows; None if all numbers were finite.
@@ -92,7 +102,7 @@ class FiniteWatch:
         listed = ", ".join(map(str, rows[:_LISTED])) + (", ..." if len(rows) > _LISTED else "")
         return (
             f"{'agent' if key == 'action' else 'env'}: {name} was NaN or infinite in step "
-            f"{step - self._steps + first + 1:,}, rows {listed} of {self.rows}"
+            f"{step - self._steps + first + 1:,}{where}, rows {listed} of {self.rows}"
         )
 
     def _shows(self, key: NestedKey, rows: list[int]) -> bool:

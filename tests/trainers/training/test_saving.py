@@ -1,0 +1,279 @@
+"""When a run saves: nothing is lost by whatever may fail, and the best policy is kept."""
+
+import csv
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from agents import SAC
+from tests.helpers.agents import assert_equal, build_for, parameters
+from tests.helpers.environments import IdentityEnv
+from torchrl_gpu.checkpoints.checkpoint import replay_path
+from torchrl_gpu.checkpoints.state_file import load_state
+from trainers import Callback
+from trainers.evaluation.evaluation import Evaluation, Evaluator
+from trainers.training.trainer import TorchRLTrainer
+
+STEP = 16
+
+
+def make(folder: Path, env: IdentityEnv | None = None, **settings: Any) -> TorchRLTrainer:
+    """Return a trainer whose evaluations, checkpoints and rows fall on different steps."""
+    torch.manual_seed(0)
+    env = env or IdentityEnv(STEP)
+    defaults: dict[str, Any] = {
+        "evaluation_env": IdentityEnv(STEP),
+        "total_frames": 40 * STEP,
+        "random_frames": 4 * STEP,
+        "replay_capacity": 2000,
+        "log_interval": 6 * STEP,
+        "evaluation_interval": 10 * STEP,
+        "evaluation_episodes": STEP,
+        "checkpoint_interval": 16 * STEP,
+        "loggers": ["csv"],
+        "show_progress": False,
+    }
+    return TorchRLTrainer(env, build_for(env, SAC), folder, **{**defaults, **settings})
+
+
+def resumed(folder: Path, **settings: Any) -> TorchRLTrainer:
+    """Return a trainer that has loaded the newest checkpoint of a run."""
+    trainer = make(folder, **settings)
+    latest = trainer.checkpoints.latest()
+    assert latest is not None
+    trainer.load(latest)
+    return trainer
+
+
+def evaluated_frames(folder: Path) -> list[int]:
+    """Return the frames of all evaluations in the log."""
+    with (folder / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [int(row["frames"]) for row in rows if row.get("evaluation/return")]
+
+
+def scores(trainer: TorchRLTrainer, *values: float) -> None:
+    """Let the evaluations of a trainer have these scores, one after the other."""
+    left = iter(values)
+    trainer.evaluate = lambda *_: Evaluation(STEP, next(left), 8.0)  # type: ignore[method-assign]
+
+
+def test_the_best_of_all_evaluations_is_kept_with_its_policy(tmp_path: Path) -> None:
+    trainer = make(tmp_path, checkpoints_kept=1)
+    scores(trainer, -3.0, -1.0, -2.0, -4.0)
+    policies: dict[int, dict[str, torch.Tensor]] = {}
+    record = trainer.evaluate
+
+    def evaluate(*arguments: Any) -> Evaluation:
+        policies[trainer.frames] = parameters(trainer.agent)
+        return record(*arguments)
+
+    trainer.evaluate = evaluate  # type: ignore[assignment]
+    trainer.train()
+    best = trainer.checkpoints.best()
+    assert best == trainer.checkpoints.path(20 * STEP)
+    networks = load_state(best)["agent"]["networks"]
+    assert_equal(networks, {name: policies[20 * STEP][name] for name in networks})
+    assert [path.stem for path in trainer.checkpoints.paths()] == [
+        f"frames_{steps * STEP:012d}" for steps in (20, 40)
+    ]
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    """Return a function that raises an exception."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+class BreakingEnv(IdentityEnv):
+    """Raises an exception in its tenth step."""
+
+    count = 0
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        self.count += 1
+        if self.count == 10:
+            raise ZeroDivisionError("simulator")
+        return super()._step(tensordict)
+
+
+class BreakingCallback(Callback):
+    """Raises an exception at the first row of metrics."""
+
+    def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
+        """Fail."""
+        raise ZeroDivisionError("callback")
+
+
+@pytest.mark.parametrize(
+    ("place", "steps"),
+    [("log", 6), ("callback", 6), ("step", 9), ("evaluation", 10), ("update", 5)],
+)
+def test_an_exception_loses_no_step(
+    place: str, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = make(
+        tmp_path,
+        BreakingEnv(STEP) if place == "step" else None,
+        callbacks=[BreakingCallback()] if place == "callback" else [],
+    )
+    fail = raising(ZeroDivisionError(place))
+    if place == "log":
+        trainer.metric_logger.log = fail  # type: ignore[method-assign]
+    elif place == "evaluation":
+        trainer.evaluation_env = Evaluator(fail)
+    elif place == "update":
+        trainer.execution.update = fail  # type: ignore[method-assign]
+    with caplog.at_level(logging.WARNING), pytest.raises(ZeroDivisionError):
+        trainer.train()
+    trainer.close()
+    saved = trainer.checkpoints.path(steps * STEP)
+    assert trainer.checkpoints.latest() == saved
+    assert replay_path(saved).is_file()
+    if place != "evaluation":  # it is saved before it begins
+        assert f"an error ends the run at {steps * STEP} frames; saved: {saved}" in caplog.text
+    again = resumed(tmp_path)
+    again.train()
+    assert again.updates == (40 * STEP - 4 * STEP) // 8 - (place == "update")
+    assert list(again.evaluations) == [160, 320, 480, 640]
+
+
+def test_an_exception_after_a_request_to_stop_ends_the_run_as_requested(tmp_path: Path) -> None:
+    """A signal to the group of processes also ends the workers of an environment."""
+    trainer = make(tmp_path)
+    collect = trainer.collect
+
+    def collect_and_break() -> TensorDictBase:
+        if trainer.frames == 7 * STEP:
+            trainer.stop_requested = True
+            raise EOFError
+        return collect()
+
+    trainer.collect = collect_and_break  # type: ignore[method-assign]
+    trainer.train()
+    assert trainer.checkpoints.latest() == trainer.checkpoints.path(7 * STEP)
+
+
+def test_an_interrupted_evaluation_is_made_when_the_run_resumes(tmp_path: Path) -> None:
+    whole = make(tmp_path / "whole")
+    whole.train()
+    whole.close()
+    for interrupted in (10 * STEP, 40 * STEP):
+        folder = tmp_path / str(interrupted)
+        trainer = make(folder)
+        evaluate = trainer.evaluate
+
+        def stop(*arguments: Any, at: int = interrupted) -> Evaluation:
+            trainer.stop_requested = trainer.frames == at  # noqa: B023
+            return evaluate(*arguments)  # noqa: B023
+
+        trainer.evaluate = stop  # type: ignore[assignment]
+        trainer.train()
+        trainer.close()
+        assert trainer.frames == interrupted
+        assert interrupted not in trainer.evaluations
+        again = resumed(folder)
+        again.train()
+        again.close()
+        assert again.evaluations == whole.evaluations
+        assert evaluated_frames(folder) == [160, 320, 480, 640]
+
+
+def test_a_finished_run_is_neither_evaluated_nor_saved_again(tmp_path: Path) -> None:
+    trainer = make(tmp_path)
+    trainer.train()
+    trainer.close()
+    latest = trainer.checkpoints.latest()
+    assert latest is not None
+    written = latest.stat().st_mtime_ns
+    again = resumed(tmp_path)
+    again.train()
+    again.close()
+    assert evaluated_frames(tmp_path) == [160, 320, 480, 640]
+    assert latest.stat().st_mtime_ns == written
+
+
+def test_an_evaluation_at_a_checkpoint_does_not_write_the_replay_twice(tmp_path: Path) -> None:
+    trainer = make(tmp_path, checkpoint_interval=10 * STEP)
+    stored: list[int] = []
+    read = trainer.experience.stored
+
+    def record() -> dict[str, Any]:
+        stored.append(trainer.frames)
+        return read()
+
+    trainer.experience.stored = record  # type: ignore[method-assign]
+    trainer.train()
+    assert stored == [160, 320, 480, 640]
+    latest = trainer.checkpoints.latest()
+    assert latest is not None
+    assert replay_path(latest).is_file()
+    assert list(load_state(latest)["evaluations"]) == stored
+
+
+class Recorder(Callback):
+    """Records all calls, and stops the training at some frames."""
+
+    def __init__(self, stops_at: int | None = None) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.stops_at = stops_at
+
+    def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
+        """Record the call."""
+        assert "seconds" in metrics
+        self.calls.append(("log", trainer.frames))
+
+    def on_evaluation(self, trainer: TorchRLTrainer, evaluation: Evaluation) -> None:
+        """Record the call."""
+        assert trainer.evaluations[trainer.frames] == evaluation
+        self.calls.append(("evaluation", trainer.frames))
+        if trainer.frames == self.stops_at:
+            trainer.stop_requested = True
+
+    def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
+        """Record the call."""
+        assert path == trainer.checkpoints.latest()
+        self.calls.append(("save", trainer.frames))
+
+
+def test_callbacks_follow_rows_evaluations_and_checkpoints(tmp_path: Path) -> None:
+    first, second = Recorder(stops_at=20 * STEP), Recorder()
+    trainer = make(tmp_path, callbacks=[first, Callback(), second])
+    trainer.train()
+    assert first.calls == second.calls
+    assert [(name, frames // STEP) for name, frames in first.calls] == [
+        ("log", 6),
+        ("save", 10),
+        ("save", 10),
+        ("evaluation", 10),
+        ("log", 12),
+        ("save", 16),
+        ("log", 18),
+        ("save", 20),
+        ("save", 20),
+        ("evaluation", 20),
+    ]
+
+
+def test_a_run_ends_at_the_evaluation_that_reaches_the_score(tmp_path: Path) -> None:
+    trainer = make(tmp_path, stop_at_score=-1.5)
+    scores(trainer, -3.0, -1.0, -0.5)
+    trainer.train()
+    assert not trainer.stop_requested, "the run is complete"
+    assert trainer.frames == 20 * STEP
+    latest = trainer.checkpoints.latest()
+    assert latest == trainer.checkpoints.best() == trainer.checkpoints.path(20 * STEP)
+    again = resumed(tmp_path, stop_at_score=-1.5)
+    again.train()
+    assert again.frames == 20 * STEP
+    further = resumed(tmp_path, stop_at_score=0.5)  # of successes: these evaluations have them
+    further.train()
+    assert further.frames == 40 * STEP

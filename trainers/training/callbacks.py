@@ -1,0 +1,44 @@
+"""Callbacks of a training: your own code after each row of metrics, evaluation and checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainers.evaluation.evaluation import Evaluation
+    from trainers.training.trainer import TorchRLTrainer
+
+
+class Callback:
+    """Base class of callbacks; override the methods that you need.
+
+    All of them run between two steps, with the training up to date: `trainer.frames`, `.agent`,
+    `.env`. `trainer.stop_requested = True` ends the training before the next step.
+    """
+
+    def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
+        """Run after a row of metrics of the training is logged.
+
+        Args:
+            trainer: the trainer.
+            metrics: values by name, see docs/metrics.md.
+        """
+
+    def on_evaluation(self, trainer: TorchRLTrainer, evaluation: Evaluation) -> None:
+        """Run after an evaluation during the training, which is logged and saved.
+
+        Args:
+            trainer: the trainer.
+            evaluation: result of the evaluation.
+        """
+
+    def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
+        """Run after a checkpoint is written, in the process that writes.
+
+        Args:
+            trainer: the trainer.
+            path: path of the checkpoint. It may be written again after the evaluation at the same
+                number of frames, which it then includes.
+        """
