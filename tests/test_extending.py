@@ -61,7 +61,7 @@ def test_command_of_the_page_trains_the_users_agent_in_the_users_environment(
     assert float(success[1]) > 90.0
     (folder,) = (home / "runs" / "Glide" / "TD3").iterdir()
     monkeypatch.syspath_prepend(home)
-    again = ("mode=eval", f"checkpoint={folder}", "evaluation.episodes=64")
+    again = ("mode=eval", f"checkpoint={folder}", "evaluation.episodes=64", "trust=my_robots")
     assert call(monkeypatch, home, *again) == 0
 
 

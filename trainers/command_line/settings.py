@@ -1,6 +1,6 @@
 """Settings of the program, checked before anything is built."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from trainers.command_line.sizes import resolve_sizes, take_automatic
 from trainers.components.choices import GROUPS, choices_of
 from trainers.components.component import PROVIDED, TARGET, Component, read_component
 from trainers.components.pairing import capabilities_of, overlap_of
+from trainers.components.trust import check_trusted, named
 from trainers.evaluation.evaluation import Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.policy_files import check_trainable, load_checkpoint
@@ -107,7 +108,7 @@ def _check(typed: Mapping[str, Any]) -> Settings:
         state = load_checkpoint(found)
         if general.mode == "train":
             check_trainable(state, found)
-        config = _as_trained(config, choices, state, found, typed)
+        config = _as_trained(config, choices, state, found, typed, general.trust)
         general = _general(config)
     for group in ("agent", "env"):
         if OmegaConf.select(config, f"{group}.{TARGET}") is None:
@@ -190,11 +191,16 @@ def _as_trained(
     state: Mapping[str, Any],
     path: Path,
     typed: Mapping[str, Any],
+    trust: Sequence[str],
 ) -> DictConfig:
     """Return the configuration with the settings of the run that wrote the checkpoint.
 
     A class of the user's own replaces that of the run, whose settings it may not have. The choices
     of agent and environment become those of the run, in place.
+
+    Raises:
+        ConfigurationError: the checkpoint belongs to other choices, or names code that the user
+            neither typed nor trusts.
     """
     trained = state.get("config") or {}
     for group in ("agent", "env"):
@@ -211,4 +217,8 @@ def _as_trained(
         section, _, last = name.rpartition(".")
         if last == TARGET and OmegaConf.select(saved, name) not in (None, value):
             OmegaConf.update(saved, section, {}, merge=False)
-    return joined(config, saved, typed=typed)
+    known: Any = OmegaConf.to_container(config)
+    config = joined(config, saved, typed=typed)
+    merged: Any = OmegaConf.to_container(config)
+    check_trusted(path, merged, trust, known=[name for _, name in named(known)])
+    return config

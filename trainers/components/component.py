@@ -35,8 +35,8 @@ PROVIDED = {
 
 _KINDS: dict[str, tuple[type, ...]] = {"agent": (Agent, UntrainedAgent), "env": (EnvBase,)}
 
-# An interpolation of a setting that is saved in the same checkpoint.
-_FOLLOWS = re.compile(r"\$\{(agent|env|trainer)\.")
+# An interpolation of a setting that is saved in the same checkpoint: `${trainer.total_frames}`.
+FOLLOWS = re.compile(r"\$\{((?:agent|env|trainer)(?:\.[A-Za-z_]\w*)+)\}")
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,9 @@ class Component:
         """Return the settings as plain values, from which `read_component` restores the component.
 
         Args:
-            unresolved: configuration section of the component. Its interpolations, such as
-                `${trainer.total_frames}`, are kept, so that they follow later changes.
+            unresolved: configuration section of the component. Settings that follow a number of
+                another one, such as `${trainer.total_frames}`, are kept so, and therefore follow
+                later changes.
         """
         config: dict[str, Any] = {TARGET: self.path}
         for name, value in self.settings.items():
@@ -84,7 +85,8 @@ class Component:
             if isinstance(value, Component):
                 config[name] = value.config(before if isinstance(before, Mapping) else {})
             else:
-                follows = isinstance(before, str) and _FOLLOWS.match(before)
+                is_number = isinstance(value, int | float)
+                follows = is_number and isinstance(before, str) and FOLLOWS.fullmatch(before)
                 config[name] = before if follows else value
         return config
 
