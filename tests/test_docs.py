@@ -53,7 +53,7 @@ def checkable(arguments: list[str]) -> bool:
     """Whether a command has no placeholders and no checkpoint of the reader's own."""
     checkpoints = [a.partition("=")[2] for a in arguments if a.startswith("checkpoint=")]
     return not any(PLACEHOLDER.search(argument) for argument in arguments) and all(
-        (REPOSITORY / path).exists() for path in checkpoints
+        path.startswith("pretrained:") or (REPOSITORY / path).exists() for path in checkpoints
     )
 
 

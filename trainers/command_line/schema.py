@@ -34,7 +34,8 @@ class GeneralSettings(CheckedFields):
         graphs: off, or on to replay policies and updates as captured graphs, for which the host
             queues one piece of work instead of one for each kernel; for cuda, rocm and xpu.
         observation_keys: observations that the agent receives, as in [observation]; None for all.
-        checkpoint: run folder or checkpoint file to resume, evaluate or film.
+        checkpoint: run folder or checkpoint file to resume, evaluate or film; pretrained:NAME, as
+            in pretrained:fanuc/sac, for a policy of the library.
         trust: your packages whose classes a checkpoint may name, as in my_robots or
             [my_robots,my_envs]; importing them runs their code.
         runs: folder of all runs; each run writes to runs/<env>/<agent>/<time>.

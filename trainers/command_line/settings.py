@@ -11,7 +11,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import check_settings, parameters_of, suggest
-from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.memory import memory_limit
 from torchrl_gpu.errors import ConfigurationError
@@ -26,6 +25,7 @@ from trainers.components.trust import check_trusted, named
 from trainers.evaluation.evaluation import Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.policy_files import check_trainable, load_checkpoint
+from trainers.runs.pretrained import find_policy
 from trainers.training.trainer import TorchRLTrainer
 
 # Sections of the configuration whose schema is a function.
@@ -104,7 +104,7 @@ def _check(typed: Mapping[str, Any]) -> Settings:
     bytes_limit = None if limit is None else memory_limit(limit, device)
     found = state = None
     if general.checkpoint is not None:
-        found = find_checkpoint(general.checkpoint, best=general.mode != "train")
+        found = find_policy(general.checkpoint, best=general.mode != "train")
         state = load_checkpoint(found)
         if general.mode == "train":
             check_trainable(state, found)

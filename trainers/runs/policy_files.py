@@ -13,13 +13,13 @@ from agents.base import Agent
 from agents.modules.training_state import POLICY, load_networks
 from torchrl_gpu.acting.interface import GivenObservation, PolicyInterface
 from torchrl_gpu.acting.policy import Observations
-from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.component import read_component
 from trainers.components.trust import check_plain, check_trusted, resolved
+from trainers.runs.pretrained import find_policy
 
 LAYOUT = 6
 logger = logging.getLogger(__name__)
@@ -180,7 +180,8 @@ def load_policy(
     what they return.
 
     Args:
-        path: path of a checkpoint or policy file; or of a run folder, for its best checkpoint.
+        path: path of a checkpoint or policy file; of a run folder, for its best checkpoint; or
+            `pretrained:NAME`, as in `pretrained:fanuc/sac`, for a policy of the library.
         device: device of the policy, or its name as `resolve_device` takes it.
         trust: name of your package whose classes the file may name, or several; they are imported,
             which runs their code.
@@ -190,7 +191,7 @@ def load_policy(
             the settings of the agent, or names a class that is neither part of this library nor
             trusted; or the device is not available.
     """
-    path = find_checkpoint(path, best=True)
+    path = find_policy(path, best=True)
     state = load_checkpoint(path)
     if "agent" not in state["config"]:
         raise ConfigurationError(
