@@ -113,7 +113,8 @@ def _check(typed: Mapping[str, Any]) -> Settings:
     for group in ("agent", "env"):
         if OmegaConf.select(config, f"{group}.{TARGET}") is None:
             known = ", ".join(choices_of(group))
-            raise ConfigurationError(f"{group}= is missing; choose one of: {known}")
+            lacks = "" if found is None else f", because {found} does not name it"
+            raise ConfigurationError(f"{group}= is missing{lacks}; choose one of: {known}")
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     unresolved: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     sections = {
@@ -204,10 +205,14 @@ def _as_trained(
     """
     trained = state.get("config") or {}
     for group in ("agent", "env"):
+        if group not in trained.keys() | trained.get("choices", {}).keys():
+            continue  # a script has built it
         choice = trained.get("choices", {}).get(group)
         if choices[group] not in (None, choice):
+            choice = choice or trained[group].get(TARGET)
             raise ConfigurationError(
-                f"{group}={choices[group]}: {path} was trained with {group}={choice}"
+                f"{group}={choices[group]}: {path} was trained with {group}={choice}; leave out "
+                f"{group}="
             )
         if f"{group}.{TARGET}" not in typed:
             choices[group] = choice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +89,46 @@ class Component:
                 follows = is_number and isinstance(before, str) and FOLLOWS.fullmatch(before)
                 config[name] = before if follows else value
         return config
+
+
+def record(**built: CheckedFields) -> dict[str, Any]:
+    """Return class and settings of built components as plain values, for `read_component`.
+
+    Args:
+        built: components by group.
+
+    Returns:
+        The sections by group, without components that can be built in their own script alone: those
+        of a class that cannot be imported, or with settings that are not plain values.
+    """
+    sections = {}
+    for group, component in built.items():
+        try:
+            sections[group] = _section_of(component, PROVIDED[group])
+        except (AttributeError, TypeError):
+            continue
+    return sections
+
+
+def _section_of(component: CheckedFields, provided: Sequence[str] = ()) -> dict[str, Any]:
+    target = type(component)
+    if target.__module__ == "__main__" or not target.__qualname__.isidentifier():
+        raise TypeError(f"{target} cannot be imported")
+    section: dict[str, Any] = {TARGET: f"{target.__module__}.{target.__qualname__}"}
+    names = [name for name in parameters_of(target) if name not in provided]
+    return section | {name: _plain(getattr(component, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, CheckedFields):
+        return _section_of(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a {type(value).__name__} is not a plain value")
 
 
 def read_component(group: str, section: Any, kind: type | None = None) -> Component:
