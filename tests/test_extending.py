@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agents import OffPolicyAgent
 from tests.helpers.program import call
 
 REPOSITORY = Path(__file__).parent.parent
@@ -63,6 +64,18 @@ def test_command_of_the_page_trains_the_users_agent_in_the_users_environment(
     monkeypatch.syspath_prepend(home)
     again = ("mode=eval", f"checkpoint={folder}", "evaluation.episodes=64", "trust=my_robots")
     assert call(monkeypatch, home, *again) == 0
+
+
+def test_the_agent_of_the_page_is_built_without_an_environment(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(home)
+    section = PAGE.partition("## An algorithm in a unit test")[2]
+    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert found is not None
+    names: dict[str, Any] = {}
+    exec(compile(found[1], "script", "exec", dont_inherit=True), names)
+    assert isinstance(names["agent"], OffPolicyAgent)
 
 
 FOURIER = "agent.encoder._target_=my_robots.vision.Fourier"

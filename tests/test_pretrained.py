@@ -1,8 +1,5 @@
-import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -24,24 +21,6 @@ def test_shipped_policy_succeeds_more_often_than_sailing_straight(name: str) -> 
     skilled = evaluate(policy, scenarios=scenarios, device=CPU)
     straight = evaluate(StraightToGoal(), scenarios=scenarios, device=CPU)
     assert skilled.overall.success.mean > straight.overall.success.mean + 0.3
-
-
-def test_the_policy_of_the_page_acts_without_an_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    root = Path(__file__).parents[1]
-    monkeypatch.chdir(root)
-    section = (root / "docs" / "scripts.md").read_text().partition("## A trained policy")[2]
-    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert code is not None
-    names: dict[str, Any] = {
-        "observation": np.zeros(7),
-        "objects": np.zeros((5, 5)),
-        "mask": np.zeros(5, dtype=bool),
-    }
-    exec(code[1], names)
-    assert names["action"].shape == (2,)
-    assert np.abs(names["action"]).max() <= 1.0
 
 
 def test_a_shipped_policy_is_found_by_its_name_from_anywhere(
