@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from agents import OffPolicyAgent
 from tests.helpers.program import call
@@ -76,6 +78,16 @@ def test_the_agent_of_the_page_is_built_without_an_environment(
     names: dict[str, Any] = {}
     exec(compile(found[1], "script", "exec", dont_inherit=True), names)
     assert isinstance(names["agent"], OffPolicyAgent)
+
+
+def test_the_environment_of_the_page_is_filmed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = re.findall(r"^python -m trainers.run (mode=demo agent=.*)", PAGE, re.MULTILINE)
+    monkeypatch.syspath_prepend(home)
+    assert call(monkeypatch, home, *found.split(), "demo.episodes=1", "demo.video=gif") == 0
+    (film,) = (home / "runs" / "Glide" / "random" / "videos").glob("*.gif")
+    pixels = np.asarray(Image.open(film).convert("RGB")).reshape(-1, 3).astype(int)
+    for colour in ([0, 160, 0], [200, 0, 0]):  # origin and puck
+        assert (abs(pixels - colour).max(1) < 30).sum() > 20
 
 
 FOURIER = "agent.encoder._target_=my_robots.vision.Fourier"
