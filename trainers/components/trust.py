@@ -15,6 +15,11 @@ _LIBRARY = {"agent": "agents", "env": "envs", "trainer": "trainers"}
 # Settings that follow one another end after as many steps, so that a circle is noticed.
 _MAX_STEPS = 10
 
+# OmegaConf fails on sections that are nested a hundred times.
+_MAX_DEPTH = 20
+
+_CONTAINERS = Mapping | list | tuple
+
 
 def check_plain(path: Path, config: Any) -> None:
     """Refuse a configuration of a file that is more than sections of plain values.
@@ -29,15 +34,19 @@ def check_plain(path: Path, config: Any) -> None:
     Raises:
         ConfigurationError: the configuration is damaged, or contains such an interpolation.
     """
-    sections = {} if not isinstance(config, Mapping) else {g: config.get(g, {}) for g in GROUPS}
-    if not all(isinstance(section, Mapping) for section in [config, *sections.values()]):
-        raise ConfigurationError(f"checkpoint={path}: its configuration is damaged")
-    for name, choice in _leaves(config.get("choices")):
+    damaged = ConfigurationError(f"checkpoint={path}: its configuration is damaged")
+    if not isinstance(config, Mapping):
+        raise damaged
+    if not all(isinstance(config.get(name, {}), Mapping) for name in (*GROUPS, "choices")):
+        raise damaged
+    for name, choice in config.get("choices", {}).items():
         # The folder of the run is named after them.
-        if choice and (Path(str(choice)).is_absolute() or ".." in Path(str(choice)).parts):
+        if not isinstance(choice, str) or Path(choice).is_absolute() or ".." in Path(choice).parts:
             raise ConfigurationError(f"checkpoint={path}: choices.{name}={choice} is not a name")
     for name, value in _leaves(config):
-        if value is not None and not isinstance(value, bool | int | float | str):
+        if name.count(".") > _MAX_DEPTH:
+            raise damaged
+        if not (value is None or isinstance(value, bool | int | float | str | _CONTAINERS)):
             raise ConfigurationError(f"checkpoint={path}: its setting {name} is not a plain value")
         if isinstance(value, str) and "${" in value and followed(value, config) is None:
             raise ConfigurationError(
@@ -124,7 +133,7 @@ def _foreign(
     return {
         setting: name
         for setting, name in named(config)
-        if not (_is_trusted(setting, name, trust) or name in typed)
+        if not (isinstance(name, str) and (name in typed or _is_trusted(setting, name, trust)))
     }
 
 
@@ -134,25 +143,20 @@ def _trusting(names: Iterable[Any]) -> str:
     return f"trust={packages[0]}" if len(packages) == 1 else f"trust=[{','.join(packages)}]"
 
 
-def _is_trusted(setting: str, name: Any, trust: Sequence[str]) -> bool:
-    if not isinstance(name, str):
-        return False
+def _is_trusted(setting: str, name: str, trust: Sequence[str]) -> bool:
     package = name.partition(":")[0]
     own = () if ":" in name else (_LIBRARY[setting.partition(".")[0]],)
     return any(f"{package}.".startswith(f"{trusted}.") for trusted in (*own, *trust))
 
 
 def _leaves(config: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the value of everything in a configuration but mappings."""
+    """Yield the dotted name and the value of everything in a configuration, empty sections too."""
     pending = [("", config)]  # a stack, because a file may nest deeply
     while pending:
         name, value = pending.pop()
-        if isinstance(value, Mapping):
-            inner: Iterable[tuple[Any, Any]] = value.items()
-        elif isinstance(value, list | tuple):
-            inner = enumerate(value)
-        else:
+        if not (isinstance(value, _CONTAINERS) and value):
             yield name, value
             continue
+        inner = value.items() if isinstance(value, Mapping) else enumerate(value)
         found = [(f"{name}.{key}" if name else str(key), each) for key, each in inner]
         pending += reversed(found)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from tests.helpers.program import call
@@ -101,6 +102,7 @@ CLASSES: dict[str, Hostile] = {
     "environment": (("env", "_target_"), "this.World"),
     "trainer": (("trainer", "_target_"), "my_robots.Trainer"),
     "encoder": (("agent", "encoder", "_target_"), "my_robots.Seen"),
+    "no name": (("env", "_target_"), {}),
     "Gymnasium id": (("env", "name"), "this:CartPole-v1"),
 }
 VALUES: dict[str, Hostile] = {
@@ -140,7 +142,7 @@ def test_a_file_imports_no_class_that_the_user_does_not_trust(
         with pytest.raises(ConfigurationError) as refused:
             WAYS[way](file, tmp_path)
         assert f"it names {'.'.join(place)}={name}" in str(refused.value)
-        assert str(refused.value).endswith(f"add trust={re.split('[.:]', name)[0]}")
+        assert str(refused.value).endswith(f"add trust={re.split('[.:]', str(name))[0]}")
     else:  # a policy acts without its environment
         WAYS[way](file, tmp_path)
     assert seen == []
@@ -158,6 +160,30 @@ def test_a_file_resolves_nothing(
     assert "\n" not in str(refused.value)
     assert SECRET not in str(refused.value)
     assert seen == []
+
+
+DEEP: Any = {}
+for _ in range(100):
+    DEEP = {"a": DEEP}
+
+
+@pytest.mark.parametrize(
+    ("hostile", "said"),
+    [
+        ((("agent",), ["agents.SAC"]), "its configuration is damaged"),
+        ((("choices",), "sac"), "its configuration is damaged"),
+        ((("env", "options"), DEEP), "its configuration is damaged"),
+        ((("choices", "agent"), 3), "choices.agent=3 is not a name"),
+        ((("agent", "gamma"), torch.ones(())), "its setting agent.gamma is not a plain value"),
+    ],
+)
+def test_a_damaged_configuration_is_refused_in_one_line(
+    hostile: Hostile, said: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    file = spoilt(checkpoint, tmp_path, hostile)
+    for way in WAYS.values():
+        with pytest.raises(ConfigurationError, match=rf"{said}$"):
+            way(file, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere", "/elsewhere"])
