@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def checkable(arguments: list[str]) -> bool:
     """Whether a command has no placeholders and no checkpoint of the reader's own."""
     checkpoints = [a.partition("=")[2] for a in arguments if a.startswith("checkpoint=")]
     return not any(PLACEHOLDER.search(argument) for argument in arguments) and all(
-        (REPOSITORY / path).exists() for path in checkpoints
+        path.startswith("pretrained:") or (REPOSITORY / path).exists() for path in checkpoints
     )
 
 
@@ -109,6 +110,41 @@ def test_every_command_passes_the_checks_of_the_program(
     settings = settings_of(*first_run(arguments))
     typed = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     assert settings.general.mode == typed.get("mode", "train")
+
+
+def scripts() -> Iterator[Any]:
+    """Yield each Python block of docs/scripts.md, named after its heading."""
+    page = (REPOSITORY / "docs" / "scripts.md").read_text()
+    for section in re.split(r"^## ", page, flags=re.MULTILINE):
+        for code in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
+            yield pytest.param(code, id=section.partition("\n")[0])
+
+
+# Sizes of the scripts, and those with which they take a second.
+SHORTER = {
+    '"trainer.total_frames=20000"': '"experiment=null", "trainer.total_frames=40", '
+    '"trainer.random_frames=20", "trainer.evaluation_episodes=2", "evaluation.episodes=2", '
+    '"env.num_envs=2", "env.max_episode_steps=5", "device=cpu"',
+    "total_frames=200_000": "total_frames=40, random_frames=20, evaluation_episodes=2",
+    "total_frames=100_000": "total_frames=40, random_frames=20",
+    "FanucEnv(": "FanucEnv(max_episode_steps=5, ",
+    'mode="eval")': 'mode="eval", num_envs=2)',
+    "range(10_000)": "range(5)",
+    "num_envs=64": "num_envs=4",
+    "num_envs=32": "num_envs=2",
+}
+
+
+@pytest.mark.parametrize("code", scripts())
+def test_every_script_runs_as_it_stands(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    modules = re.findall(r"^from ((?:agents|envs|trainers|torchrl_gpu)\S*)", code, re.MULTILINE)
+    assert {*modules} <= {"agents", "envs", "trainers", "trainers.run", "torchrl_gpu"}
+    for long, short in SHORTER.items():
+        code = code.replace(long, short)
+    exec(compile(code, "script", "exec", dont_inherit=True), {"__name__": "__main__"})
 
 
 def test_the_commands_of_the_docs_are_found() -> None:

@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from agents import OffPolicyAgent
 from tests.helpers.program import call
 
 REPOSITORY = Path(__file__).parent.parent
@@ -61,8 +64,30 @@ def test_command_of_the_page_trains_the_users_agent_in_the_users_environment(
     assert float(success[1]) > 90.0
     (folder,) = (home / "runs" / "Glide" / "TD3").iterdir()
     monkeypatch.syspath_prepend(home)
-    again = ("mode=eval", f"checkpoint={folder}", "evaluation.episodes=64")
+    again = ("mode=eval", f"checkpoint={folder}", "evaluation.episodes=64", "trust=my_robots")
     assert call(monkeypatch, home, *again) == 0
+
+
+def test_the_agent_of_the_page_is_built_without_an_environment(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(home)
+    section = PAGE.partition("## An algorithm in a unit test")[2]
+    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert found is not None
+    names: dict[str, Any] = {}
+    exec(compile(found[1], "script", "exec", dont_inherit=True), names)
+    assert isinstance(names["agent"], OffPolicyAgent)
+
+
+def test_the_environment_of_the_page_is_filmed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = re.findall(r"^python -m trainers.run (mode=demo agent=.*)", PAGE, re.MULTILINE)
+    monkeypatch.syspath_prepend(home)
+    assert call(monkeypatch, home, *found.split(), "demo.episodes=1", "demo.video=gif") == 0
+    (film,) = (home / "runs" / "Glide" / "random" / "videos").glob("*.gif")
+    pixels = np.asarray(Image.open(film).convert("RGB")).reshape(-1, 3).astype(int)
+    for colour in ([0, 160, 0], [200, 0, 0]):  # origin and puck
+        assert (abs(pixels - colour).max(1) < 30).sum() > 20
 
 
 FOURIER = "agent.encoder._target_=my_robots.vision.Fourier"

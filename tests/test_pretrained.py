@@ -1,8 +1,5 @@
-import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,6 +7,7 @@ from envs.marinenav.baselines import StraightToGoal
 from envs.marinenav.curriculum import PAPER_STAGES
 from envs.marinenav.evaluation import evaluate
 from envs.marinenav.scenario import draw_scenarios
+from tests.helpers.program import call
 from trainers.runs.policy_files import load_policy
 
 CPU = torch.device("cpu")
@@ -25,19 +23,14 @@ def test_shipped_policy_succeeds_more_often_than_sailing_straight(name: str) -> 
     assert skilled.overall.success.mean > straight.overall.success.mean + 0.3
 
 
-def test_the_policy_of_the_page_acts_without_an_environment(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_shipped_policy_is_found_by_its_name_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    root = Path(__file__).parents[1]
-    monkeypatch.chdir(root)
-    section = (root / "docs" / "scripts.md").read_text().partition("## A trained policy")[2]
-    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert code is not None
-    names: dict[str, Any] = {
-        "observation": np.zeros(7),
-        "objects": np.zeros((5, 5)),
-        "mask": np.zeros(5, dtype=bool),
-    }
-    exec(code[1], names)
-    assert names["action"].shape == (2,)
-    assert np.abs(names["action"]).max() <= 1.0
+    short = ("mode=eval", "evaluation.episodes=2", "env.max_episode_steps=2")
+    assert call(monkeypatch, tmp_path, *short, "checkpoint=pretrained:marinenav/sac") == 0
+    assert list(tmp_path.glob("runs/marinenav/sac/sac/evaluations/*.json"))
+    assert load_policy("pretrained:marinenav/dqn").interface.action_table is not None
+    assert call(monkeypatch, tmp_path, *short, "checkpoint=pretrained:marinenav/td3") == 2
+    (line,) = capfd.readouterr().err.strip().splitlines()[-1:]
+    assert line.startswith("error: checkpoint=pretrained:marinenav/td3: choose one of: fanuc/sac, ")
+    assert line.endswith(", pong/rainbow")

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from torchrl_gpu.devices.device import resolve_device as resolve_device
     from torchrl_gpu.environments.action_table import with_action_table as with_action_table
     from torchrl_gpu.environments.adapter import as_environment as as_environment
+    from torchrl_gpu.environments.capabilities import Capabilities as Capabilities
     from torchrl_gpu.environments.environment import Environment as Environment
     from torchrl_gpu.environments.robots import SharedPolicy as SharedPolicy
     from torchrl_gpu.environments.specs import action_spec as action_spec
     from torchrl_gpu.environments.specs import observation_spec as observation_spec
     from torchrl_gpu.errors import ConfigurationError as ConfigurationError
+    from torchrl_gpu.execution.adam import adam as adam
     from torchrl_gpu.execution.execution import Execution as Execution
     from torchrl_gpu.redirect.block import redirect_cuda as redirect_cuda
     from torchrl_gpu.replay.buffer import ReplayBuffer as ReplayBuffer

@@ -34,6 +34,7 @@ from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.command_line.schema import Mode
 from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of, pair
+from trainers.components.trust import trust_arguments
 from trainers.evaluation.evaluation import Evaluation, Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.folders import check_writable, results_folder, run_folder
@@ -115,7 +116,7 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
         if trainer.stop_requested:
             raise KeyboardInterrupt(
                 f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
-                f"  {_command(f'checkpoint={folder}')}"
+                f"  {_command(settings, f'checkpoint={folder}')}"
             )
         best = trainer.checkpoints.best() or trainer.save()
         restore_policy(best, agent)
@@ -125,7 +126,7 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n"
-                f"  {_command('mode=eval', f'checkpoint={folder}')}"
+                f"  {_command(settings, 'mode=eval', f'checkpoint={folder}')}"
             ) from None
     seconds = time.perf_counter() - started
     summary = {
@@ -141,7 +142,8 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
     lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
     lines += [f"  result       {result}", f"  checkpoint   {best}"]
     if env.capabilities.can_render:
-        lines.append(f"  watch it     {_command('mode=demo', f'checkpoint={folder}')}")
+        demo = _command(settings, "mode=demo", f"checkpoint={folder}")
+        lines.append(f"  watch it     {demo}")
     if "tensorboard" in settings.trainer.settings["loggers"]:
         lines.append(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
     lines.append(f"  copies       {transfers_line(trainer.collector)}")
@@ -280,8 +282,9 @@ def _title(settings: Settings) -> str:
     return str(settings.checkpoint or f"agent={choices['agent']} env={choices['env']}")
 
 
-def _command(*arguments: str) -> str:
-    return f"python -m trainers.run {shlex.join(arguments)}"
+def _command(settings: Settings, *arguments: str) -> str:
+    trust = trust_arguments(settings.config)
+    return f"python -m trainers.run {shlex.join([*arguments, *trust])}"
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from torchrl.envs import EnvBase
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.robots import Robots
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution, Policy
 from torchrl_gpu.timers import NO_TIMERS, Timers
 
@@ -177,13 +178,22 @@ class BatchCollector:
         Returns:
             True if the saved episodes continue. False if `restart` or the next step will start new
             episodes; the caller then discards its statistics of the old episodes, such as returns.
+
+        Raises:
+            ConfigurationError: the state belongs to another environment.
         """
         self._put(None)
         if not state:
             return False
         # The state lacks the batch sizes of nested TensorDicts; the root of a reset has them.
         root = self.env.reset()
-        self.env.load_state_dict(state["world"])
+        try:
+            self.env.load_state_dict(state["world"])
+        except KeyError as error:
+            raise ConfigurationError(
+                "the saved state belongs to another environment, or to one with other transforms; "
+                "resume the run in the script that built it"
+            ) from error
         if not self.env.capabilities.has_state:
             return False
         saved = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)

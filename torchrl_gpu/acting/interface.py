@@ -195,7 +195,7 @@ def _state_of(leaf: TensorSpec) -> dict[str, Any]:
 
 def _spec_of(state: Mapping[str, Any]) -> TensorSpec:
     """Return the spec, batch size `[1]`, of a leaf whose `_state_of` is given."""
-    shape, dtype = (1, *state["shape"]), getattr(torch, state["dtype"])
+    shape, dtype = (1, *state["shape"]), vars(torch)[state["dtype"]]  # `getattr` could import
     if "low" in state:
         low, high = (state[side].expand(shape) for side in ("low", "high"))
         return Bounded(low, high, shape, dtype=dtype)

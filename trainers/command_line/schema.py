@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.execution.execution import CompileMode, GraphMode
@@ -34,7 +34,10 @@ class GeneralSettings(CheckedFields):
         graphs: off, or on to replay policies and updates as captured graphs, for which the host
             queues one piece of work instead of one for each kernel; for cuda, rocm and xpu.
         observation_keys: observations that the agent receives, as in [observation]; None for all.
-        checkpoint: run folder or checkpoint file to resume, evaluate or film.
+        checkpoint: run folder or checkpoint file to resume, evaluate or film; pretrained:NAME, as
+            in pretrained:fanuc/sac, for a policy of the library.
+        trust: your packages whose classes a checkpoint may name, as in my_robots or
+            [my_robots,my_envs]; importing them runs their code.
         runs: folder of all runs; each run writes to runs/<env>/<agent>/<time>.
 
     Raises:
@@ -60,6 +63,10 @@ class GeneralSettings(CheckedFields):
     graphs: Annotated[GraphMode, _SAVED] = "off"
     observation_keys: Annotated[Annotated[list[str], Field(min_length=1)] | None, _SAVED] = None
     checkpoint: Path | None = None
+    trust: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")], ...],
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    ] = ()
     runs: Path = Path("runs")
 
     @classmethod

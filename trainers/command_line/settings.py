@@ -1,6 +1,6 @@
 """Settings of the program, checked before anything is built."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import check_settings, parameters_of, suggest
-from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.memory import memory_limit
 from torchrl_gpu.errors import ConfigurationError
@@ -22,9 +21,11 @@ from trainers.command_line.sizes import resolve_sizes, take_automatic
 from trainers.components.choices import GROUPS, choices_of
 from trainers.components.component import PROVIDED, TARGET, Component, read_component
 from trainers.components.pairing import capabilities_of, overlap_of
+from trainers.components.trust import check_trusted, named
 from trainers.evaluation.evaluation import Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.policy_files import check_trainable, load_checkpoint
+from trainers.runs.pretrained import find_policy
 from trainers.training.experience import check_updates
 from trainers.training.trainer import TorchRLTrainer
 
@@ -104,16 +105,17 @@ def _check(typed: Mapping[str, Any]) -> Settings:
     bytes_limit = None if limit is None else memory_limit(limit, device)
     found = state = None
     if general.checkpoint is not None:
-        found = find_checkpoint(general.checkpoint, best=general.mode != "train")
+        found = find_policy(general.checkpoint, best=general.mode != "train")
         state = load_checkpoint(found)
         if general.mode == "train":
             check_trainable(state, found)
-        config = _as_trained(config, choices, state, found, typed)
+        config = _as_trained(config, choices, state, found, typed, general.trust)
         general = _general(config)
     for group in ("agent", "env"):
         if OmegaConf.select(config, f"{group}.{TARGET}") is None:
             known = ", ".join(choices_of(group))
-            raise ConfigurationError(f"{group}= is missing; choose one of: {known}")
+            lacks = "" if found is None else f", because {found} does not name it"
+            raise ConfigurationError(f"{group}= is missing{lacks}; choose one of: {known}")
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     unresolved: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     sections = {
@@ -200,18 +202,27 @@ def _as_trained(
     state: Mapping[str, Any],
     path: Path,
     typed: Mapping[str, Any],
+    trust: Sequence[str],
 ) -> DictConfig:
     """Return the configuration with the settings of the run that wrote the checkpoint.
 
     A class of the user's own replaces that of the run, whose settings it may not have. The choices
     of agent and environment become those of the run, in place.
+
+    Raises:
+        ConfigurationError: the checkpoint belongs to other choices, or names code that the user
+            neither typed nor trusts.
     """
     trained = state.get("config") or {}
     for group in ("agent", "env"):
+        if group not in trained.keys() | trained.get("choices", {}).keys():
+            continue  # a script has built it
         choice = trained.get("choices", {}).get(group)
         if choices[group] not in (None, choice):
+            choice = choice or trained[group].get(TARGET)
             raise ConfigurationError(
-                f"{group}={choices[group]}: {path} was trained with {group}={choice}"
+                f"{group}={choices[group]}: {path} was trained with {group}={choice}; leave out "
+                f"{group}="
             )
         if f"{group}.{TARGET}" not in typed:
             choices[group] = choice
@@ -221,4 +232,8 @@ def _as_trained(
         section, _, last = name.rpartition(".")
         if last == TARGET and OmegaConf.select(saved, name) not in (None, value):
             OmegaConf.update(saved, section, {}, merge=False)
-    return joined(config, saved, typed=typed)
+    known: Any = OmegaConf.to_container(config)
+    config = joined(config, saved, typed=typed)
+    merged: Any = OmegaConf.to_container(config)
+    check_trusted(path, merged, trust, known=[name for _, name in named(known)])
+    return config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +37,8 @@ PROVIDED = {
 
 _KINDS: dict[str, tuple[type, ...]] = {"agent": (Agent, UntrainedAgent), "env": (EnvBase,)}
 
-# An interpolation of a setting that is saved in the same checkpoint.
-_FOLLOWS = re.compile(r"\$\{(agent|env|trainer)\.")
+# An interpolation of a setting that is saved in the same checkpoint: `${trainer.total_frames}`.
+FOLLOWS = re.compile(r"\$\{((?:agent|env|trainer)(?:\.[A-Za-z_]\w*)+)\}")
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,9 @@ class Component:
         """Return the settings as plain values, from which `read_component` restores the component.
 
         Args:
-            unresolved: configuration section of the component. Its interpolations, such as
-                `${trainer.total_frames}`, are kept, so that they follow later changes.
+            unresolved: configuration section of the component. Settings that follow a number of
+                another one, such as `${trainer.total_frames}`, are kept so, and therefore follow
+                later changes.
         """
         config: dict[str, Any] = {TARGET: self.path}
         for name, value in self.settings.items():
@@ -86,9 +87,50 @@ class Component:
             if isinstance(value, Component):
                 config[name] = value.config(before if isinstance(before, Mapping) else {})
             else:
-                follows = isinstance(before, str) and _FOLLOWS.match(before)
+                is_number = isinstance(value, int | float)
+                follows = is_number and isinstance(before, str) and FOLLOWS.fullmatch(before)
                 config[name] = before if follows else value
         return config
+
+
+def record(**built: CheckedFields) -> dict[str, Any]:
+    """Return class and settings of built components as plain values, for `read_component`.
+
+    Args:
+        built: components by group.
+
+    Returns:
+        The sections by group, without components that can be built in their own script alone: those
+        of a class that cannot be imported, or with settings that are not plain values.
+    """
+    sections = {}
+    for group, component in built.items():
+        try:
+            sections[group] = _section_of(component, PROVIDED[group])
+        except (AttributeError, TypeError):
+            continue
+    return sections
+
+
+def _section_of(component: CheckedFields, provided: Sequence[str] = ()) -> dict[str, Any]:
+    target = type(component)
+    if target.__module__ == "__main__" or not target.__qualname__.isidentifier():
+        raise TypeError(f"{target} cannot be imported")
+    section: dict[str, Any] = {TARGET: f"{target.__module__}.{target.__qualname__}"}
+    names = [name for name in parameters_of(target) if name not in provided]
+    return section | {name: _plain(getattr(component, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, CheckedFields):
+        return _section_of(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a {type(value).__name__} is not a plain value")
 
 
 def read_component(group: str, section: Any, kind: type | None = None) -> Component:
@@ -128,7 +170,7 @@ def find_class(group: str, path: Any, kind: type | None = None) -> type:
         raise ConfigurationError(f"{group}._target_={path}: write package.Class")
     try:
         target = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{group}._target_={path}: {error}") from None
     kinds = _KINDS[group] if kind is None else (kind,)
     if not (isinstance(target, type) and issubclass(target, kinds)):

@@ -1,25 +1,25 @@
 """Checkpoints and policy files: layout and identity, and policies that act from a file alone."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from agents.base import Agent
 from agents.modules.training_state import POLICY, load_networks
 from torchrl_gpu.acting.interface import GivenObservation, PolicyInterface
 from torchrl_gpu.acting.policy import Observations
-from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.component import read_component
+from trainers.components.trust import check_plain, check_trusted, resolved
+from trainers.runs.pretrained import find_policy
 
 LAYOUT = 6
 logger = logging.getLogger(__name__)
@@ -29,7 +29,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint or a policy file.
 
     Raises:
-        ConfigurationError: the file cannot be read, see `load_state`, or has another layout.
+        ConfigurationError: the file cannot be read, see `load_state`, has another layout, or its
+            settings are not plain values, see `check_plain`.
     """
     state = load_state(path)
     if state.get("layout") != LAYOUT:
@@ -37,6 +38,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             f"checkpoint={path}: another version of this library wrote it, in layout "
             f"{state.get('layout')}; this version reads layout {LAYOUT}"
         )
+    check_plain(path, state.setdefault("config", {}))
     return state
 
 
@@ -169,30 +171,37 @@ class TrainedPolicy(nn.Module):
         return action.cpu().numpy()
 
 
-def load_policy(path: Path | str, device: torch.device | str = "cpu") -> TrainedPolicy:
+def load_policy(
+    path: Path | str, device: torch.device | str = "cpu", trust: Sequence[str] = ()
+) -> TrainedPolicy:
     """Load a policy to act with, from a checkpoint or a policy file alone.
 
-    No environment is built. The module of the agent's class is imported. Transforms of the
-    environment are not in the file: the policy reads what they return.
+    No environment is built. Transforms of the environment are not in the file: the policy reads
+    what they return.
 
     Args:
-        path: path of a checkpoint or policy file; or of a run folder, for its best checkpoint.
+        path: path of a checkpoint or policy file; of a run folder, for its best checkpoint; or
+            `pretrained:NAME`, as in `pretrained:fanuc/sac`, for a policy of the library.
         device: device of the policy, or its name as `resolve_device` takes it.
+        trust: name of your package whose classes the file may name, or several; they are imported,
+            which runs their code.
 
     Raises:
-        ConfigurationError: the file cannot be read, belongs to another version of its agent, or
-            lacks the settings of the agent; or the device is not available.
+        ConfigurationError: the file cannot be read, belongs to another version of its agent, lacks
+            the settings of the agent, or names a class that is neither part of this library nor
+            trusted; or the device is not available.
     """
-    path = find_checkpoint(path, best=True)
+    path = find_policy(path, best=True)
     state = load_checkpoint(path)
     if "agent" not in state["config"]:
         raise ConfigurationError(
             f"checkpoint={path}: it lacks the settings of the agent; pass them to the trainer: "
             'TorchRLTrainer(..., config={"agent": {"_target_": "package.Class", ...}})'
         )
+    section = state["config"]["agent"]
+    check_trusted(path, {"agent": section}, [trust] if isinstance(trust, str) else trust)
+    component = read_component("agent", resolved(section, state["config"]))
     interface = PolicyInterface.from_state(state["interface"])
-    config: Any = OmegaConf.to_container(OmegaConf.create(state["config"]), resolve=True)
-    component = read_component("agent", config["agent"])
     place = resolve_device(device) if isinstance(device, str) else device
     agent: Agent = component.build(
         interface.observation_spec.to(place), interface.action_spec.to(place), place

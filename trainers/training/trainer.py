@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
+from omegaconf import OmegaConf
 from pydantic import Field
 from tensordict import TensorDictBase
 from torch import Tensor
@@ -21,6 +22,7 @@ from agents.modules.training_state import networks_state, nonfinite
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
+from torchrl_gpu.checkpoints.files import write_text
 from torchrl_gpu.checkpoints.state_file import open_state
 from torchrl_gpu.devices.seeding import Stream, rng_state, set_rng_state, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
@@ -28,6 +30,7 @@ from torchrl_gpu.environments.environment import name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution, Policy
 from torchrl_gpu.timers import Timers
+from trainers.components.component import record
 from trainers.components.pairing import overlap_of
 from trainers.evaluation.evaluation import BorrowingEvaluator, Evaluation, Evaluator
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
@@ -63,7 +66,8 @@ class TorchRLTrainer(CheckedFields):
         evaluation_env: environment in its evaluation mode, or an `Evaluator`, which builds one on
             demand. With None, evaluations use `env` if it can switch its mode
             (`Capabilities.can_switch_mode`); otherwise there are no evaluations.
-        config: configuration of the run, saved in every checkpoint (JSON values).
+        config: configuration of the run, saved in every checkpoint (JSON values). The trainer adds
+            class and settings of agent and trainer.
         execution: executes policy steps and gradient steps, eagerly by default.
         seed: seed of the run; it determines the episodes of the evaluations.
         total_frames: number of environment steps to train for.
@@ -145,6 +149,8 @@ class TorchRLTrainer(CheckedFields):
     trace: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
+        recorded = record(agent=self.agent, trainer=self)
+        self.config = {"seed": self.seed, **recorded, **self.config}
         self.env = env = as_environment(self.env)
         agent, folder = self.agent, self.folder
         self.overlap = overlap_of(
@@ -209,6 +215,10 @@ class TorchRLTrainer(CheckedFields):
         A further call continues the training. An exception ends it with a checkpoint of the state
         before, unless a number was NaN or infinite.
         """
+        # A checkpoint belongs to the run whose folder has this file; the program writes more to it.
+        path = self.folder / "config.yaml"
+        if self.processes.is_writer and not path.exists():
+            write_text(path, OmegaConf.to_yaml(self.config))
         self.agent.policy.train()
         self._logged_at, self._logged_frames = time.perf_counter(), self.frames
         with (

@@ -126,6 +126,7 @@ def test_error_names_a_missing_package_for_rendering(
         ({"name": "CartPol-v1"}, "name=CartPol-v1: .*did you mean CartPole-v1"),
         ({"name": "LunarLander-v2"}, "did you mean LunarLander-v3"),
         ({"name": "no_such_package:Thing-v0"}, "no_such_package cannot be imported"),
+        ({"name": ".package:Thing-v0"}, ".package cannot be imported"),
         ({"name": "CartPole-v1", "num_envs": 0}, "num_envs=0"),
         ({"name": "CartPole-v1", "options": {"gravitas": 1}}, "argument 'gravitas'"),
         ({"name": "CartPole-v1", "options": {"render_mode": "human"}}, "options.render_mode: "),

@@ -30,6 +30,7 @@ def test_evaluation_environment_is_in_its_evaluation_mode() -> None:
         ("nowhere.Agent", "No module named"),
         ("agents.Nobody", "Nobody"),
         ("Agent", "_target_=Agent: write package.Class"),
+        (".agents.SAC", "_target_=.agents.SAC: the 'package' argument is required"),
         ("agents.UntrainedAgent", "abstract; it does not define choose"),
         ("pathlib.Path", "subclass of agents.base.Agent"),
     ],

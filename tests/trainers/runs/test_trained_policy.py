@@ -265,7 +265,10 @@ def test_actions_that_a_transform_changes_have_no_range() -> None:
 
 
 def test_a_checkpoint_without_the_settings_of_its_agent_is_refused(tmp_path: Path) -> None:
-    agent = build(SAC, *small_specs("continuous"))
+    class Own(SAC):
+        """An agent of a class that no other program can import."""
+
+    agent = build(Own, *small_specs("continuous"))
     with closing(IdentityEnv(num_envs=2)) as env:
         trainer = TorchRLTrainer(env, agent, tmp_path)
         checkpoint = trainer.save()

@@ -62,5 +62,5 @@ def test_training_selection_and_result_share_no_episodes(
     assert sum(map(len, uses)) == len(set.union(*uses))
     (folder,) = (tmp_path / "runs").glob("*/*/*")
     arguments = ["mode=eval", f"checkpoint={folder}", "evaluation.episodes=24"]
-    assert call(monkeypatch, tmp_path, *arguments) == 0
+    assert call(monkeypatch, tmp_path, *arguments, "trust=tests") == 0
     assert len(RecordedGym.first_observations) == 3, "mode=eval repeats the closing evaluation"

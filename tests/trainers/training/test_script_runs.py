@@ -1,0 +1,104 @@
+"""Runs of a trainer that a script builds, on the command line."""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+from torchrl.envs import RewardScaling, TransformedEnv
+
+from agents import DQN, SAC
+from agents.modules.encoders import ObservationEncoderFactory
+from envs.fanuc import FanucEnv
+from envs.gym import GymnasiumEnv
+from tests.helpers.agents import build_for
+from tests.helpers.program import call
+from tests.helpers.training import train_briefly
+from torchrl_gpu.checkpoints.state_file import load_state
+from trainers import load_policy
+
+ENV = ["env=gym", "env.name=CartPole-v1", "env.num_envs=2", "device=cpu"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run whose agent has settings other than the defaults."""
+    path = tmp_path_factory.mktemp("mine")
+    with closing(GymnasiumEnv(name="CartPole-v1", num_envs=2)) as env:
+        encoder = ObservationEncoderFactory(vector_features=6)
+        agent = build_for(env, DQN, hidden_sizes=[7], encoder=encoder, gamma=0.9)
+        train_briefly(env, agent, path, total_frames=64, random_frames=32).close()
+    return path
+
+
+def test_agent_and_trainer_are_recorded(folder: Path) -> None:
+    state = load_state(folder / "checkpoints" / "frames_000000000064.safetensors")
+    agent, trainer = state["config"]["agent"], state["config"]["trainer"]
+    assert agent["_target_"] == "agents.dqn.DQN"
+    assert (agent["hidden_sizes"], agent["gamma"]) == ([7], 0.9)
+    assert agent["encoder"]["vector_features"] == 6
+    assert (trainer["random_frames"], trainer["loggers"]) == (32, ["csv"])
+    assert "vector_features: 6" in (folder / "config.yaml").read_text()
+    observation = torch.zeros(4)
+    assert torch.as_tensor(load_policy(folder).predict(observation)).shape == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [
+        ("mode=eval evaluation.episodes=2", "evaluations/*.json"),
+        ("mode=demo demo.episodes=1", "videos/*.mp4"),
+        ("trainer.total_frames=96 evaluation.episodes=2", "checkpoints/*096.safetensors"),
+    ],
+)
+def test_a_run_of_a_script_is_evaluated_filmed_and_resumed(
+    arguments: str, written: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = [*shlex.split(arguments), f"checkpoint={folder}"]
+    assert call(monkeypatch, tmp_path, *typed, *ENV) == 0
+    assert len(list(folder.glob(written))) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "env= is missing, because {file} does not name it; choose one of: fanuc, gym, "),
+        ([*ENV, "agent=ppo"], "{file} was trained with agent=agents.dqn.DQN; leave out agent="),
+        (["env=fanuc", "device=cpu"], "it belongs to another environment"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line(
+    arguments: list[str],
+    said: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    file = folder / "checkpoints" / "frames_000000000064.safetensors"
+    assert call(monkeypatch, tmp_path, "mode=eval", f"checkpoint={file}", *arguments) == 2
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert said.format(file=file) in line
+
+
+@pytest.fixture
+def arms() -> Iterator[FanucEnv]:
+    with closing(FanucEnv(num_envs=2, num_workers=1)) as env:
+        yield env
+
+
+def test_a_run_with_transforms_resumes_in_its_script_alone(
+    arms: FanucEnv,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    env = TransformedEnv(arms, RewardScaling(loc=0.0, scale=0.5))
+    train_briefly(env, build_for(env, SAC), tmp_path / "mine", total_frames=4, random_frames=4)
+    arguments = ("env=fanuc", "env.num_envs=2", "env.num_workers=1", "device=cpu")
+    assert call(monkeypatch, tmp_path, f"checkpoint={tmp_path / 'mine'}", *arguments) == 2
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert line.endswith("transforms; resume the run in the script that built it")

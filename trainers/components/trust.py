@@ -1,0 +1,162 @@
+"""What the configuration of a file may contain: plain values, and names of trusted classes."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torchrl_gpu.errors import ConfigurationError
+from trainers.components.choices import GROUPS
+from trainers.components.component import FOLLOWS, TARGET
+
+# Packages of this library with the classes of each group, those of their components included.
+_LIBRARY = {"agent": "agents", "env": "envs", "trainer": "trainers"}
+
+# Settings that follow one another end after as many steps, so that a circle is noticed.
+_MAX_STEPS = 10
+
+# OmegaConf fails on sections that are nested a hundred times.
+_MAX_DEPTH = 20
+
+_CONTAINERS = Mapping | list | tuple
+
+
+def check_plain(path: Path, config: Any) -> None:
+    """Refuse a configuration of a file that is more than sections of plain values.
+
+    A setting may follow a number of another one, as in `${trainer.total_frames}`. Every other
+    interpolation is refused, because OmegaConf could run a resolver or read the environment.
+
+    Args:
+        path: file of the configuration.
+        config: content of the file, nothing of it resolved.
+
+    Raises:
+        ConfigurationError: the configuration is damaged, or contains such an interpolation.
+    """
+    damaged = ConfigurationError(f"checkpoint={path}: its configuration is damaged")
+    if not isinstance(config, Mapping):
+        raise damaged
+    if not all(isinstance(config.get(name, {}), Mapping) for name in (*GROUPS, "choices")):
+        raise damaged
+    for name, choice in config.get("choices", {}).items():
+        # The folder of the run is named after them.
+        if not isinstance(choice, str) or Path(choice).is_absolute() or ".." in Path(choice).parts:
+            raise ConfigurationError(f"checkpoint={path}: choices.{name}={choice} is not a name")
+    for name, value in _leaves(config):
+        if name.count(".") > _MAX_DEPTH:
+            raise damaged
+        if not (value is None or isinstance(value, bool | int | float | str | _CONTAINERS)):
+            raise ConfigurationError(f"checkpoint={path}: its setting {name} is not a plain value")
+        if isinstance(value, str) and "${" in value and followed(value, config) is None:
+            raise ConfigurationError(
+                f"checkpoint={path}: its setting {name}={value[:80]} is not a plain value; nothing "
+                "in a file is resolved"
+            )
+
+
+def followed(value: str, config: Mapping[str, Any]) -> float | None:
+    """Return the number that a setting follows, as in `${trainer.total_frames}`.
+
+    Args:
+        value: value of the setting.
+        config: configuration with all sections, as `check_plain` takes it.
+
+    Returns:
+        None if it follows no number of this configuration.
+    """
+    found: Any = value
+    for _ in range(_MAX_STEPS):
+        reference = FOLLOWS.fullmatch(found) if isinstance(found, str) else None
+        if reference is None:
+            break
+        found = config
+        for name in reference[1].split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, int | float) else None
+
+
+def resolved(value: Any, config: Mapping[str, Any]) -> Any:
+    """Return a value of a configuration, in which numbers replace the settings that follow them."""
+    if isinstance(value, Mapping):
+        return {name: resolved(each, config) for name, each in value.items()}
+    number = followed(value, config) if isinstance(value, str) else None
+    return value if number is None else number
+
+
+def check_trusted(
+    path: Path, config: Mapping[str, Any], trust: Sequence[str], known: Iterable[str] = ()
+) -> None:
+    """Refuse a configuration that names code which the user does not trust; nothing is imported.
+
+    Args:
+        path: file of the configuration.
+        config: sections of agent, environment and trainer, or some of them.
+        trust: packages of the user, whose classes may be imported.
+        known: names that the user typed.
+
+    Raises:
+        ConfigurationError: a class, or the module of a Gymnasium environment, belongs neither to
+            this library nor to these packages; the message says how to trust it.
+    """
+    foreign = _foreign(config, trust, known)
+    if foreign:
+        setting, name = next(iter(foreign.items()))
+        raise ConfigurationError(
+            f"checkpoint={path}: it names {setting}={name}, which is not part of this library; "
+            f"if you trust that code, add {_trusting(foreign.values())}"
+        )
+
+
+def trust_arguments(config: Mapping[str, Any]) -> list[str]:
+    """Return the arguments with which a command loads a configuration that the user typed."""
+    foreign = _foreign(config)
+    return [_trusting(foreign.values())] if foreign else []
+
+
+def named(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield each setting that names code, and its value.
+
+    It is a class, or a Gymnasium environment behind its module, as in `env.name=module:Name-v0`.
+    """
+    for setting, value in _leaves({group: config.get(group) for group in GROUPS}):
+        is_class = TARGET in setting.split(".")
+        if is_class or (setting == "env.name" and ":" in str(value)):
+            yield setting, value
+
+
+def _foreign(
+    config: Mapping[str, Any], trust: Sequence[str] = (), known: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the settings that name code outside of the library and the trusted packages."""
+    typed = set(known)
+    return {
+        setting: name
+        for setting, name in named(config)
+        if not (isinstance(name, str) and (name in typed or _is_trusted(setting, name, trust)))
+    }
+
+
+def _trusting(names: Iterable[Any]) -> str:
+    """Return the setting that trusts the packages of names."""
+    packages = sorted({re.split(r"[.:]", str(name))[0] for name in names})
+    return f"trust={packages[0]}" if len(packages) == 1 else f"trust=[{','.join(packages)}]"
+
+
+def _is_trusted(setting: str, name: str, trust: Sequence[str]) -> bool:
+    package = name.partition(":")[0]
+    own = () if ":" in name else (_LIBRARY[setting.partition(".")[0]],)
+    return any(f"{package}.".startswith(f"{trusted}.") for trusted in (*own, *trust))
+
+
+def _leaves(config: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of everything in a configuration, empty sections too."""
+    pending = [("", config)]  # a stack, because a file may nest deeply
+    while pending:
+        name, value = pending.pop()
+        if not (isinstance(value, _CONTAINERS) and value):
+            yield name, value
+            continue
+        inner = value.items() if isinstance(value, Mapping) else enumerate(value)
+        found = [(f"{name}.{key}" if name else str(key), each) for key, each in inner]
+        pending += reversed(found)
