@@ -70,8 +70,9 @@ class FanucEnv(Environment):
 
     Args:
         robot: model of the arm, `lr_mate_200ic` or `lr_mate_200id`.
-        urdf: path of the URDF of another arm with 4 to 8 revolute joints in a serial chain; None
-            for the arm of `robot`.
+        urdf: path of the URDF of another arm with 4 to 8 revolute joints in a serial chain; one
+            that does not exist is looked up among the files that come with PyBullet. None for the
+            arm of `robot`.
         tool: link whose frame reaches the targets, fixed to the last joint's link; None for that
             link itself, the flange.
         home: joint angles near which episodes start, rad; None for the posture of the LR Mate, and

@@ -3,7 +3,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pybullet_data
 import pytest
 import torch
 from tensordict import TensorDict
@@ -390,8 +389,7 @@ def test_a_window_can_be_declined(make_env: MakeEnv, monkeypatch: pytest.MonkeyP
 
 
 def test_an_arm_of_seven_joints(make_env: MakeEnv) -> None:
-    urdf = str(Path(pybullet_data.getDataPath()) / "kuka_iiwa" / "model.urdf")
-    env = make_env(urdf=urdf)
+    env = make_env(urdf="kuka_iiwa/model.urdf")
     check_env_specs(env)
     assert env.action_spec.shape == (4, 7)
     assert env.observation_spec["observation"].shape == (4, 40)

@@ -2,7 +2,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pybullet_data
 import pytest
 
 from envs.fanuc.robot import ASSETS, load_robot
@@ -92,9 +91,8 @@ def test_a_tool_reaches_in_place_of_the_flange(mounted: str) -> None:
         load_robot(urdf=mounted, tool="hand")
 
 
-def test_an_arm_of_seven_joints() -> None:
-    urdf = Path(pybullet_data.getDataPath()) / "kuka_iiwa" / "model.urdf"
-    robot = load_robot(urdf=str(urdf))
+def test_an_arm_of_seven_joints_comes_with_pybullet() -> None:
+    robot = load_robot(urdf="kuka_iiwa/model.urdf")
     assert robot.num_joints == 7
     assert robot.pose_map().shape == (15, 112)
 
