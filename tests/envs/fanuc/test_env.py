@@ -36,7 +36,7 @@ def _put_targets(env: FanucEnv, arms: list[int], offset: float = 0.0) -> None:
     """Move the targets of some arms to their flanges, raised by `offset` metres."""
     state = env.state_dict()
     lift = torch.tensor([0.0, 0.0, offset])
-    state["arms"]["target"][arms] += (env.flange + lift - env.target)[arms]
+    state["arms"]["target"][arms] += (env.tool_position + lift - env.target)[arms]
     state["arms"]["distance"][arms] = offset
     env.load_state_dict(state)
 
@@ -111,10 +111,10 @@ def test_reward_is_the_documented_sum(make_env: MakeEnv) -> None:
     env = make_env()
     tensordict = env.reset()
     _put_targets(env, [0])
-    before = (env.target - env.flange).norm(dim=-1, keepdim=True)
+    before = (env.target - env.tool_position).norm(dim=-1, keepdim=True)
     action = 0.02 * _random_actions(1, 4)[0]
     after = _act(env, action, tensordict)
-    progress = before - (env.target - env.flange).norm(dim=-1, keepdim=True)
+    progress = before - (env.target - env.tool_position).norm(dim=-1, keepdim=True)
     expected = PROGRESS_REWARD * progress - STEP_COST + SUCCESS_REWARD * after["success"]
     expected -= ACTION_COST * action.square().mean(-1, keepdim=True)
     assert after["success"].sum() == 1
@@ -288,7 +288,7 @@ def test_properties_have_physical_units(make_env: MakeEnv) -> None:
     env = make_env()
     tensordict = env.reset()
     _act(env, torch.full((4, 6), 0.2), tensordict)
-    distance = (env.target - env.flange).norm(dim=-1)
+    distance = (env.target - env.tool_position).norm(dim=-1)
     near = env.observe()["observation"][:, 34]
     torch.testing.assert_close((-distance / 0.05).exp(), near, atol=1e-5, rtol=1e-4)
     assert env.joint_velocities.shape == env.joint_positions.shape == (4, 6)
@@ -350,7 +350,7 @@ def test_a_target_of_the_user_is_checked_and_used(make_env: MakeEnv) -> None:
     wanted = torch.tensor([[0.4, 0.1, 0.5], [0.4, -0.2, 0.6], [0.3, 0.3, 0.4], [0.5, 0.0, 0.5]])
     env.set_target(wanted)
     torch.testing.assert_close(env.target, wanted)
-    distance = (env.flange - wanted).norm(dim=1)
+    distance = (env.tool_position - wanted).norm(dim=1)
     torch.testing.assert_close(env.observe()["observation"][:, 34], (-distance / 0.05).exp())
     wanted[2] = torch.tensor([0.0, 0.0, 2.0])
     assert env.is_reachable(wanted).tolist() == [True, True, False, True]
