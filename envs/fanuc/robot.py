@@ -191,6 +191,8 @@ class _InvalidDescriptionError(Exception):
 
 
 def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: float) -> Robot:
+    if root.tag == "mujoco":
+        raise _InvalidDescriptionError("is MJCF; fanuc reads URDF alone, env=lift_cube reads both")
     if root.tag != "robot":
         raise _InvalidDescriptionError(f"is not a URDF: its root is <{root.tag}>, not <robot>")
     joints = _serial_chain(root)

@@ -2,13 +2,14 @@
 
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
-from PIL import Image
+from numpy.typing import NDArray
 from torch import Tensor
 
+from envs.examination import Examination
 from envs.genesis import start_genesis
 from envs.lift_cube.arm import PANDA, Arm
 from envs.lift_cube.env import REACH_TOLERANCE, LiftCubeEnv
@@ -23,16 +24,14 @@ _CLOSING_STEPS, _LIFTING_STEPS, _RISE = 25, 50, 0.1  # of a trial; m
 _GAIN: Final = 100.0  # where the file has none
 
 
-def examine(settings: Mapping[str, Any], picture: Path | None) -> tuple[str, bool]:
-    """Return a report on an arm, and write a picture of it.
+def examine(settings: Mapping[str, Any]) -> Examination:
+    """Return a report on an arm and a picture of it.
+
+    The report on an arm without a description has the names of its joints and links, and a draft of
+    the description.
 
     Args:
         settings: arguments of `LiftCubeEnv`.
-        picture: path of the picture, a PNG file; None to name it after the robot.
-
-    Returns:
-        Report, and whether the arm can be trained. The report on an arm without a description has
-        the names of its joints and links, and a draft of the description.
 
     Raises:
         ConfigurationError: the environment cannot simulate the arm; the message says why.
@@ -46,14 +45,13 @@ def examine(settings: Mapping[str, Any], picture: Path | None) -> tuple[str, boo
             f"env.arm.file={arm.file}: a gripper at the end of a chain of joints is missing"
         )
     links = ", ".join(link.name for link in robot.links)
-    parts = f"{arm.file}: an arm for the environment lift_cube\n\n{_table(joints)}\n\n"
-    parts += f"  links      {links}"
+    parts = f"{_table(joints)}\n\n  links      {links}"
     if arm.joints == PANDA.joints and PANDA.joints[0] not in {joint.name for joint in joints}:
-        return f"{parts}\n\n{_draft(arm.file, joints)}", False
+        return Examination(arm.file, f"{parts}\n\n{_draft(arm.file, joints)}", None)
     env = LiftCubeEnv(**{**settings, "num_envs": _TRIALS}, mode="demo", device="cpu")
     try:
-        abilities = _abilities(env, picture or Path(Path(arm.file).stem + ".png"))
-        return f"{parts}\n{abilities}", True
+        abilities, picture = _abilities(env)
+        return Examination(arm.file, f"{parts}\n{abilities}", picture)
     finally:
         env.close()
 
@@ -114,7 +112,8 @@ def _typed(value: Any) -> str:
     return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 
-def _abilities(env: LiftCubeEnv, picture: Path) -> str:
+def _abilities(env: LiftCubeEnv) -> tuple[str, NDArray[np.uint8]]:
+    """Return what the arm can do, as text and as a picture."""
     arm = env.simulation.arm
     everywhere = torch.ones(_TRIALS, dtype=torch.bool)
     aside = torch.tensor([0.0, 0.0, 1.0]).expand(_TRIALS, 3) + env.grip
@@ -131,18 +130,17 @@ def _abilities(env: LiftCubeEnv, picture: Path) -> str:
     reached = env.is_reachable(points)
     lifted = int(_trial(env).sum())
     env.simulation.place(everywhere, home, aside, torch.zeros(_TRIALS))
-    _draw(env, points[reached], picture)
     lean = env.simulation.lean()
-    return "\n".join(
+    report = "\n".join(
         (
             f"  home       grip point at ({where}) m, pointing down to {lean:.1f} degrees",
             f"  reachable  {100 * reached.float().mean():.0f} % of the workspace, to "
             f"{1000 * REACH_TOLERANCE:.0f} mm and pointing down",
             f"  trial      lifts {lifted} of {_TRIALS} cubes: the gripper closes around a cube, "
             "and rises",
-            f"  picture    {picture}: the home posture and reachable positions",
         )
     )
+    return report, _draw(env, points[reached])
 
 
 def _on_the_floor(env: LiftCubeEnv) -> list[str]:
@@ -171,9 +169,9 @@ def _trial(env: LiftCubeEnv) -> Tensor:
     return scene.touches.all(1) & (scene.cube[:, 2] - cube[:, 2] > _RISE / 2)
 
 
-def _draw(env: LiftCubeEnv, points: Tensor, picture: Path) -> None:
+def _draw(env: LiftCubeEnv, points: Tensor) -> NDArray[np.uint8]:
     simulation = env.simulation
     assert simulation.cameras is not None
     simulation.scene.draw_debug_spheres(points.numpy(), radius=0.006, color=(0.1, 0.4, 0.9, 1.0))
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(simulation.cameras.overview_image(0).numpy()).save(picture)
+    frame: NDArray[np.uint8] = simulation.cameras.overview_image(0).numpy()
+    return frame

@@ -8,7 +8,7 @@ from PIL import Image
 
 from envs.fanuc.robot import ASSETS
 from envs.lift_cube.simulation import ASSETS as JAW_ASSETS
-from trainers.run import main
+from trainers.run import main, settings_of
 
 LR_MATE = ASSETS / "lr_mate_200ic.urdf"
 JAW = "experiment=lift_cube_one_jaw"
@@ -38,6 +38,23 @@ def test_an_arm_is_described_and_drawn(
         f"python -m trainers.run agent=sac env=fanuc env.urdf={LR_MATE} "
         "'env.home=[0,0,0,0,-1.57,0]'"
     )
+
+
+def test_a_file_is_found_anywhere_and_its_command_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("a=1, 'b' (c)") / "${d}.urdf"
+    file.parent.mkdir()
+    file.write_bytes(LR_MATE.read_bytes())
+    Path("${d}.png").write_text("kept")
+    assert examine(monkeypatch, "env.home=[0,0,0,0,-1.57,0]", str(file)) == 0
+    report = capfd.readouterr().out
+    assert report.startswith(f"{file}: an arm for the environment fanuc\n")
+    assert "  picture    ${d}_2.png" in report
+    assert Path("${d}.png").read_text() == "kept"
+    command = shlex.split(report.splitlines()[-1].removeprefix("  train it   "))
+    assert settings_of(*command[3:]).env.arguments()["urdf"] == str(file)
 
 
 def test_an_arm_of_lift_cube_is_tried_and_drawn(
@@ -82,7 +99,11 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
         ((str(LR_MATE), "env.home=[4,0,0,0,0,0]"), "4 is beyond the limits of joint 1, -2.967 to"),
         ((str(LR_MATE), "env.home=[nan,0,0,0,0,0]"), "nan is beyond the limits of joint 1"),
         ((str(LR_MATE), "picture=arm.jpg"), "picture=arm.jpg: name a .png file"),
-        ((str(LR_MATE), "picture=/proc/none/arm.png"), "picture=/proc/none/arm.png: No such file"),
+        ((str(LR_MATE), "picture=/proc/none/arm.png"), "picture=/proc/none/arm.png: this folder"),
+        ((str(LR_MATE), str(LR_MATE)), "name one robot file"),
+        (("experiment=fanuc/sac",), "write env=fanuc agent=sac, which select this preset"),
+        ((BROKEN, "env=fanuc"), "broken.xml: is not XML"),
+        ((JOINTLESS, "env=fanuc"), "is MJCF; fanuc reads URDF alone, env=lift_cube reads both"),
         ((BROKEN,), "env.arm.file=broken.xml: "),
         ((JAW, "env.arm.home=[0,0.35,0.191,-0.341,0]"), "the hand leans by 11 degrees"),
         ((JAW, "env.arm.home=[0.0,0.8,0.9,-1.7,0.0]"), "hand, jaw on the floor"),

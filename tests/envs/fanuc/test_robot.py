@@ -112,6 +112,7 @@ def _edited(text: str) -> str:
     [
         ("not XML at all", "is not XML"),
         ("<html></html>", "is not a URDF"),
+        ("<mujoco/>", "is MJCF; fanuc reads URDF alone, env=lift_cube reads both"),
         ('<robot name="r"><link name="a"/></robot>', "4 to 8 revolute joints.*none"),
         (_edited('type="revolute" => type="prismatic"'), r"joint_1 \(prismatic\)"),
         (_edited('<parent link="link_5"/> => <parent link="link_4"/>'), "one behind the other"),
