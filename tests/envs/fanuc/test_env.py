@@ -398,6 +398,44 @@ def test_an_arm_of_seven_joints(make_env: MakeEnv) -> None:
     assert sorted(link.values()) == list(range(8))
 
 
+def _chain(joints: int) -> str:
+    """Return the URDF of a chain of capsules, 20 cm from joint to joint; every second one bends."""
+    body = (
+        '<collision><origin xyz="0 0 0.1"/><geometry><capsule radius="0.03" length="0.1"/>'
+        "</geometry></collision><inertial><mass value='0.1'/><inertia ixx='1e-3' iyy='1e-3' "
+        "izz='1e-3' ixy='0' ixz='0' iyz='0'/></inertial>"
+    )
+    links = [f"<link name='link_{number}'>{body}</link>" for number in range(joints + 1)]
+    limit = "<limit lower='-2.2' upper='2.2' velocity='3' effort='200'/>"
+    axes = [f"0 {number % 2} {1 - number % 2}" for number in range(joints)]
+    parts = [
+        f"<joint name='joint_{number}' type='revolute'><origin xyz='0 0 0.2'/>"
+        f"<parent link='link_{number}'/><child link='link_{number + 1}'/>"
+        f"<axis xyz='{axis}'/>{limit}</joint>"
+        for number, axis in enumerate(axes)
+    ]
+    return f"<robot name='chain'>{''.join(links + parts)}</robot>"
+
+
+@pytest.mark.parametrize("joints", [4, 8])
+def test_the_smallest_and_the_largest_number_of_joints(
+    make_env: MakeEnv, tmp_path: Path, joints: int
+) -> None:
+    file = tmp_path / "chain.urdf"
+    file.write_text(_chain(joints))
+    env = make_env(urdf=str(file), mode="eval")
+    check_env_specs(env)
+    assert env.observation_spec["observation"].shape == (4, 4 * joints + 12)
+    assert env.discrete_actions.shape == (2 * joints + 1, joints)
+    assert env.is_reachable(env.target).all()
+    action = torch.eye(4, joints)
+    start = env.reset()
+    before = env.joint_positions
+    _act(env, action, start)
+    moved = env.joint_positions - before
+    torch.testing.assert_close(moved.float(), action * 3 / 60, atol=0.02, rtol=0)
+
+
 def test_any_number_of_arms(make_env: MakeEnv) -> None:
     env = make_env(num_envs=11, num_workers=3)
     assert env.rollout(2).shape == (11, 2)
