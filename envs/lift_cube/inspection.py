@@ -1,6 +1,6 @@
 """Examination of an arm for the environment `lift_cube`: parts, reach, a trial and a picture."""
 
-import shlex
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from envs.examination import Examination
 from envs.genesis import start_genesis
 from envs.lift_cube.arm import PANDA, Arm
+from envs.lift_cube.draft import draft, unit
 from envs.lift_cube.env import REACH_TOLERANCE, LiftCubeEnv
 from envs.lift_cube.simulation import add_arm
 from torchrl_gpu.errors import ConfigurationError
@@ -21,7 +22,8 @@ _CPU: Final = torch.device("cpu")
 _TRIALS: Final = 16
 _GRID: Final = (9, 9, 5)  # positions along x, y and z of the workspace
 _CLOSING_STEPS, _LIFTING_STEPS, _RISE = 25, 50, 0.1  # of a trial; m
-_GAIN: Final = 100.0  # where the file has none
+
+_log = logging.getLogger(__name__)
 
 
 def examine(settings: Mapping[str, Any]) -> Examination:
@@ -37,17 +39,16 @@ def examine(settings: Mapping[str, Any]) -> Examination:
         ConfigurationError: the environment cannot simulate the arm; the message says why.
     """
     arm: Arm = settings["arm"]
+    _log.info("Genesis reads the arm and compiles its kernels; this can take a minute")
     gs = start_genesis(_CPU)
     robot = add_arm(gs, gs.Scene(show_viewer=False), arm.file)
     joints = [joint for joint in robot.joints if joint.n_dofs == 1]
-    if len(joints) < 2 or joints[-1].link.parent_idx < 0:
-        raise ConfigurationError(
-            f"env.arm.file={arm.file}: a gripper at the end of a chain of joints is missing"
-        )
     links = ", ".join(link.name for link in robot.links)
     parts = f"{_table(joints)}\n\n  links      {links}"
-    if arm.joints == PANDA.joints and PANDA.joints[0] not in {joint.name for joint in joints}:
-        return Examination(arm.file, f"{parts}\n\n{_draft(arm.file, joints)}", None)
+    described = {*arm.joints, *arm.fingers}
+    is_default = described == {*PANDA.joints, *PANDA.fingers}
+    if is_default and not described <= {joint.name for joint in joints}:
+        return Examination(arm.file, f"{parts}\n\n{draft(arm.file, robot)}", None)
     env = LiftCubeEnv(**{**settings, "num_envs": _TRIALS}, mode="demo", device="cpu")
     try:
         abilities, picture = _abilities(env)
@@ -59,57 +60,9 @@ def examine(settings: Mapping[str, Any]) -> Examination:
 def _table(joints: list[Any]) -> str:
     rows = []
     for joint in joints:
-        (low, high), unit = joint.desc.dofs_limit[0], _unit(joint)
-        rows.append([f"  {joint.name}", f"{low:.2f}", f"{high:.2f}", unit, joint.link.name])
+        low, high = (f"{limit:.2f}" for limit in joint.desc.dofs_limit[0])
+        rows.append([f"  {joint.name}", low, high, unit(joint), joint.link.name])
     return table(["  joint", "lower", "upper", "unit", "moves link"], rows)
-
-
-def _unit(joint: Any) -> str:
-    return "m" if joint.type.name == "PRISMATIC" else "rad"
-
-
-def _draft(file: str, joints: list[Any]) -> str:
-    """Return the command that describes the arm as far as the file tells.
-
-    The last joint moves the finger of the gripper, together with those that move other links of the
-    same hand.
-    """
-    hand = joints[-1].link.parent_idx
-    fingers = [joint for joint in joints if joint.link.parent_idx == hand]
-    arm = [joint for joint in joints if joint not in fingers]
-    hand_name = next(link.name for link in joints[0].entity.links if link.idx == hand)
-    pads = [hand_name, *(joint.link.name for joint in fingers)][-2:]
-    descriptions = [joint.desc for joint in (*arm, *fingers)]
-    gains = [float(d.dofs_act_gain[0]) for d in descriptions]
-    gains = [gain if gain > 1 else _GAIN for gain in gains]
-    forces = [float(d.dofs_force_range[0, 1]) for d in descriptions]
-    limits = [d.dofs_limit[0] for d in descriptions]
-    values: dict[str, Any] = {
-        "joints": [joint.name for joint in arm],
-        "fingers": [joint.name for joint in fingers],
-        "hand": hand_name,
-        "pads": pads,
-        "home": [round(float(min(max(0.0, low), high)), 3) for low, high in limits[: len(arm)]],
-        "open_position": [round(float(high), 3) for _, high in limits[len(arm) :]],
-        "closed_position": [round(float(low), 3) for low, _ in limits[len(arm) :]],
-        "stiffness": gains,
-        "damping": [gain / 10 for gain in gains],
-        "max_force": [force if force < float("inf") else _GAIN for force in forces],
-        "grip_point": list(PANDA.grip_point),
-        "workspace_low": list(PANDA.workspace_low),
-        "workspace_high": list(PANDA.workspace_high),
-    }
-    arguments = [f"env.arm.{name}={_typed(value)}" for name, value in values.items()]
-    typed = " \\\n  ".join(shlex.quote(argument) for argument in arguments)
-    return (
-        "lift_cube needs a description of this arm. The names are guesses from the file. Correct "
-        "them,\nchoose home with the hand pointing down at a cube, and the workspace around it:\n\n"
-        f"torchrl-gpu robot {shlex.quote(file)} env=lift_cube \\\n  {typed}"
-    )
-
-
-def _typed(value: Any) -> str:
-    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 
 def _abilities(env: LiftCubeEnv) -> tuple[str, NDArray[np.uint8]]:
