@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
+from envs.examination import Examination
 from envs.fanuc import inspection as fanuc
 from envs.lift_cube import inspection as lift_cube
-from torchrl_gpu.checkpoints.files import reason
+from torchrl_gpu.checkpoints.files import atomic_file, unused
 from torchrl_gpu.errors import ConfigurationError
-from trainers.command_line.composition import read_settings
+from trainers.command_line.composition import compose, read_settings
 from trainers.command_line.settings import check
 from trainers.components.choices import check_choices
 
@@ -28,13 +33,15 @@ The report has the limits of the joints, the home posture and its gap to contact
 positions that the arm reaches, and the command that trains it. All settings of env are those of
 `python -m trainers.run env=ENV --help`.
 
-  picture   picture of the arm and of positions that it reaches, a PNG file (default: named after
-            the robot file, in the working directory)\
+  picture   picture of the arm and of positions that it reaches, a PNG file (default: a new file
+            named after the robot file, in the working directory)\
 """
 
-# By environment: setting of the robot file, and function that returns the report and whether the
-# arm can be trained.
-_EXAMINERS: dict[str, tuple[str, Callable[[Mapping[str, Any], Path | None], tuple[str, bool]]]] = {
+# By suffix of a robot file: the environment that it is for, unless `env=` says another.
+_ENVIRONMENTS = {".urdf": "fanuc", ".xml": "lift_cube"}
+
+# By environment: setting of the robot file, and function that examines the arm.
+_EXAMINERS: dict[str, tuple[str, Callable[[Mapping[str, Any]], Examination]]] = {
     "fanuc": ("env.urdf", fanuc.examine),
     "lift_cube": ("env.arm.file", lift_cube.examine),
 }
@@ -44,44 +51,74 @@ def examine(arguments: Sequence[str]) -> str:
     """Return the report on an arm, and draw it.
 
     Args:
-        arguments: path of the robot file, and settings as typed.
+        arguments: path of the robot file, and settings as typed, in any order.
 
     Raises:
         ConfigurationError: a setting is wrong, or the environment cannot simulate the arm.
     """
-    typed = [argument for argument in arguments if not argument.startswith("picture=")]
-    picture = next((Path(a.removeprefix("picture=")) for a in arguments if a not in typed), None)
-    if picture is not None and picture.suffix != ".png":
-        raise ConfigurationError(f"picture={picture}: name a .png file")
-    if typed and "=" not in typed[0]:
-        typed = _with_file(Path(typed[0]), typed[1:])
-    names = {argument.partition("=")[0] for argument in typed}
-    if not names & {"env", "experiment"}:
-        raise ConfigurationError("a robot file is missing: torchrl-gpu robot arm.urdf")
-    if not names & {"agent", "experiment"}:
-        typed = ["agent=sac", *typed]
+    files = [argument for argument in arguments if _is_file(argument)]
+    pictures = [a.removeprefix("picture=") for a in arguments if a.startswith("picture=")]
+    typed = [a for a in arguments if a not in files and not a.startswith("picture=")]
+    if len(files) > 1:
+        raise ConfigurationError(f"{' '.join(files)}: name one robot file")
+    if pictures and not pictures[-1].endswith(".png"):
+        raise ConfigurationError(f"picture={pictures[-1]}: name a .png file")
+    if pictures and not Path(pictures[-1]).parent.is_dir():
+        raise ConfigurationError(f"picture={pictures[-1]}: this folder does not exist")
+    env, typed = _completed(typed, *map(Path, files))
+    settings = check(read_settings(typed)).env.arguments()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    examination = _EXAMINERS[env][1](settings)
+    report = f"{examination.file}: an arm for the environment {env}\n\n{examination.report}"
+    if examination.picture is None:
+        return report
+    picture = Path(pictures[-1]) if pictures else unused(Path(Path(examination.file).stem + ".png"))
+    with atomic_file(picture) as file:
+        Image.fromarray(examination.picture).save(file, "png")
+    return (
+        f"{report}\n  picture    {picture}: the home posture and reachable positions"
+        f"\n  train it   {shlex.join(['python', '-m', 'trainers.run', *typed])}"
+    )
+
+
+def _is_file(argument: str) -> bool:
+    """Return whether an argument is a path; one of a robot file may look like a setting."""
+    path = Path(argument)
+    return "=" not in argument or (path.suffix in _ENVIRONMENTS and path.is_file())
+
+
+def _completed(typed: Sequence[str], file: Path | None = None) -> tuple[str, list[str]]:
+    """Return the environment, and the settings with agent, environment and robot file."""
     check_choices(typed)
-    settings = check(read_settings(typed))
-    env = settings.config["choices"]["env"]
+    _, choices = compose(read_settings(typed))
+    agent, env = choices["agent"], choices["env"]
+    folder, _, name = (choices["experiment"] or "").rpartition("/")
+    if folder in _EXAMINERS and not (agent and env):
+        raise ConfigurationError(
+            f"experiment={folder}/{name}: write env={folder} agent={name}, which select this preset"
+        )
+    selected = [] if agent else ["agent=sac"]
+    if file is not None:
+        if not file.exists():
+            raise ConfigurationError(f"{file}: this file does not exist")
+        if file.suffix not in _ENVIRONMENTS:
+            raise ConfigurationError(f"{file}: name a .urdf file, or a .xml file of MuJoCo")
+        if env is None:
+            env = _ENVIRONMENTS[file.suffix]
+            selected.append(f"env={env}")
+    if env is None:
+        raise ConfigurationError("a robot file is missing: torchrl-gpu robot arm.urdf")
     if env not in _EXAMINERS:
         raise ConfigurationError(f"env={env}: choose one of: {', '.join(_EXAMINERS)}")
-    try:
-        report, is_usable = _EXAMINERS[env][1](settings.env.arguments(), picture)
-    except OSError as error:
-        raise ConfigurationError(f"picture={picture or error.filename}: {reason(error)}") from error
-    command = shlex.join(["python", "-m", "trainers.run", *typed])
-    return f"{report}\n  train it   {command}" if is_usable else report
+    if file is not None:
+        selected.append(f"{_EXAMINERS[env][0]}={_as_value(file)}")
+    return env, [*selected, *typed]
 
 
-def _with_file(file: Path, others: Sequence[str]) -> list[str]:
-    """Return settings that name the robot file and its environment."""
-    if not file.is_file():
-        raise ConfigurationError(f"{file}: this file does not exist")
-    if file.suffix not in (".urdf", ".xml"):
-        raise ConfigurationError(f"{file}: name a .urdf file, or a .xml file of MuJoCo")
-    typed = dict(argument.partition("=")[::2] for argument in others)
-    env = typed.get("env", "fanuc" if file.suffix == ".urdf" else "lift_cube")
-    if env not in _EXAMINERS:
-        raise ConfigurationError(f"env={env}: choose one of: {', '.join(_EXAMINERS)}")
-    selected = [] if "env" in typed else [f"env={env}"]
-    return [*selected, f"{_EXAMINERS[env][0]}={file}", *others]
+def _as_value(path: Path) -> str:
+    """Return a path as the value of a setting: quoted, where Hydra would read more than a path."""
+    text = str(path)
+    if re.fullmatch(r"[\w./-]+", text, re.ASCII):
+        return text
+    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return "'" + re.sub(r"(\\*)'", r"\1\1\\'", text) + "'"

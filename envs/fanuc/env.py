@@ -70,8 +70,9 @@ class FanucEnv(Environment):
 
     Args:
         robot: model of the arm, `lr_mate_200ic` or `lr_mate_200id`.
-        urdf: path of the URDF of another arm with 4 to 8 revolute joints in a serial chain; None
-            for the arm of `robot`.
+        urdf: path of the URDF of another arm with 4 to 8 revolute joints in a serial chain; one
+            that does not exist is looked up among the files that come with PyBullet. None for the
+            arm of `robot`.
         tool: link whose frame reaches the targets, fixed to the last joint's link; None for that
             link itself, the flange.
         home: joint angles near which episodes start, rad; None for the posture of the LR Mate, and
@@ -354,11 +355,8 @@ class FanucEnv(Environment):
         return self._arms.state[:, 1].clone()
 
     @property
-    def flange(self) -> Tensor:
-        """Positions of the tools, by default the flanges, `[num_envs, 3]`, float32.
-
-        They are in the arms' base frames, in metres.
-        """
+    def tool_position(self) -> Tensor:
+        """Tool positions in the arms' base frames `[num_envs, 3]`, float32, metres."""
         return self._geometry.position(self.joint_positions)
 
     @property
@@ -384,7 +382,7 @@ class FanucEnv(Environment):
         if now <= self._last_rendered or index != self._last_rendered[0]:
             self._trail.clear()
         self._last_rendered = now
-        self._trail.append(self.flange[index].tolist())
+        self._trail.append(self.tool_position[index].tolist())
         joints, target = self._arms.state[index, 0].tolist(), self.target[index].tolist()
         return torch.from_numpy(self._renderer.frame(joints, target, self._trail))
 

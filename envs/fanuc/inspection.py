@@ -1,12 +1,13 @@
 """Examination of a robot file for the environment `fanuc`: limits, contact, reach and a picture."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from PIL import Image
+from numpy.typing import NDArray
 
+from envs.examination import Examination
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.reach import TOLERANCE, Reach
 from envs.fanuc.render import ArmRenderer
@@ -20,12 +21,11 @@ _SHOWN = 250  # reachable ones of them in the picture
 _PER_GRADE = 500  # targets from which inverse kinematics starts
 
 
-def examine(settings: Mapping[str, Any], picture: Path | None) -> tuple[str, bool]:
-    """Return a report on an arm and whether it can be trained, and write a picture of it.
+def examine(settings: Mapping[str, Any]) -> Examination:
+    """Return a report on an arm and a picture of it.
 
     Args:
         settings: arguments of `FanucEnv`.
-        picture: path of the picture, a PNG file; None to name it after the robot.
 
     Raises:
         ConfigurationError: the environment cannot simulate the arm; the message says why.
@@ -42,14 +42,10 @@ def examine(settings: Mapping[str, Any], picture: Path | None) -> tuple[str, boo
     postures = sample_targets(robot, 0, _PER_GRADE, posture)
     points = _points(robot)
     reached = Reach(robot, postures.joints).is_reachable(points)
-    picture = picture or Path(Path(robot.urdf).stem + ".png")
-    _draw(robot, posture, points[reached], picture)
     angles = ",".join(f"{angle:.2f}" for angle in posture)
     radius = settings["bar_radius"]
     report = "\n".join(
         (
-            f"{settings['urdf'] or robot.urdf}: an arm for the environment fanuc",
-            "",
             _joints(robot),
             "",
             f"  reach      {robot.reach:.2f} m from joint 1 to the tool, outstretched",
@@ -58,10 +54,10 @@ def examine(settings: Mapping[str, Any], picture: Path | None) -> tuple[str, boo
             f"within the reach, to {1000 * TOLERANCE:.0f} mm and without contact",
             f"  bodies     {len(robot.capsules)} capsules; one of {1000 * radius:.0f} mm stands "
             "for each mesh or box (env.bar_radius)",
-            f"  picture    {picture}: the home posture and reachable positions",
         )
     )
-    return report, True
+    picture = _draw(robot, posture, points[reached])
+    return Examination(settings["urdf"] or robot.urdf, report, picture)
 
 
 def _joints(robot: Robot) -> str:
@@ -86,11 +82,10 @@ def _points(robot: Robot) -> torch.Tensor:
     return within[:_POINTS]
 
 
-def _draw(robot: Robot, posture: Sequence[float], points: torch.Tensor, picture: Path) -> None:
+def _draw(robot: Robot, posture: Sequence[float], points: torch.Tensor) -> NDArray[np.uint8]:
     shown = points[:_SHOWN].tolist()
     renderer = ArmRenderer(robot, trail=_SHOWN)
     tool = ArmGeometry(robot).position(torch.tensor(posture)).tolist()
     frame = renderer.frame([*posture], tool, shown)
     renderer.close()
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(frame).save(picture)
+    return frame

@@ -11,12 +11,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import pybullet_data
 from numpy.typing import NDArray
 
 from torchrl_gpu.errors import ConfigurationError
 
 MIN_JOINTS, MAX_JOINTS = 4, 8
 ASSETS = Path(__file__).parent / "assets"
+_SUPPLIED = Path(pybullet_data.getDataPath())
 
 # Default radius [m] of the capsules that replace meshes and boxes, about that of the LR Mate's
 # forearm.
@@ -158,7 +160,8 @@ def load_robot(
 
     Args:
         name: name of an arm in this package; ignored if `urdf` is given.
-        urdf: path of a URDF; None for the arm `name`.
+        urdf: path of a URDF; one that does not exist is looked up among the files that come with
+            PyBullet. None for the arm `name`.
         tool: link whose frame reaches the targets, fixed to the last body; None for the child link
             of the last joint.
         bar_radius: radius of the capsules that replace collision bodies other than capsules,
@@ -170,6 +173,8 @@ def load_robot(
     """
     path = Path(urdf) if urdf is not None else ASSETS / f"{name}.urdf"
     setting = f"env.urdf={path}"
+    if not path.exists() and (supplied := _SUPPLIED / path).exists():
+        path = supplied
     try:
         return _parse(ElementTree.parse(path).getroot(), path, tool, bar_radius)
     except OSError as error:
@@ -186,6 +191,8 @@ class _InvalidDescriptionError(Exception):
 
 
 def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: float) -> Robot:
+    if root.tag == "mujoco":
+        raise _InvalidDescriptionError("is MJCF; fanuc reads URDF alone, env=lift_cube reads both")
     if root.tag != "robot":
         raise _InvalidDescriptionError(f"is not a URDF: its root is <{root.tag}>, not <robot>")
     joints = _serial_chain(root)

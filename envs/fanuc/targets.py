@@ -129,7 +129,7 @@ def home_of(robot: Robot, home: Sequence[float] | None = None) -> Sequence[float
 
     Raises:
         ConfigurationError: `home` does not fit the joints of the arm or their limits, or the arm
-            touches itself or the floor in all random postures.
+            is too near itself or the floor in all random postures.
     """
     if home is None:
         return HOME if Path(robot.urdf).parent == ASSETS.resolve() else _most_manipulable(robot)
@@ -149,11 +149,11 @@ def home_of(robot: Robot, home: Sequence[float] | None = None) -> Sequence[float
 
 
 def _most_manipulable(robot: Robot) -> list[float]:
-    """Return the most manipulable one of 1,000 random postures without contact.
+    """Return the most manipulable one of 1,000 random postures with twice the minimum clearance.
 
     Manipulability is the product of the singular values of the tool's Jacobian (Yoshikawa,
-    "Manipulability of robotic mechanisms", IJRR 1985). Joint 1 is in the middle of its range, the
-    other joints are in the middle halves of theirs, and the tool is ahead of joint 1.
+    "Manipulability of robotic mechanisms", IJRR 1985). Joint 1 is in the middle of its range, and
+    the other joints are in the middle halves of theirs.
     """
     geometry = ArmGeometry(robot)
     lower, upper = (torch.tensor(x, dtype=torch.float32) for x in (robot.lower, robot.upper))
@@ -164,13 +164,15 @@ def _most_manipulable(robot: Robot) -> list[float]:
     joints = (lower + upper) / 2 + (upper - lower) * HOME_SHARE * (noise - 0.5)
     jacobian = geometry.jacobian(joints)
     manipulability = torch.linalg.det(jacobian @ jacobian.mT)
-    free = geometry.clearance(joints) > 2 * MIN_CLEARANCE
-    if not free.any():
+    gaps, smallest = geometry.clearance(joints), 2 * MIN_CLEARANCE
+    if not (gaps > smallest).any():
         raise ConfigurationError(
-            f"env.urdf={robot.urdf}: the arm touches itself or the floor in 1,000 random postures "
-            "around the middles of its joint ranges; set env.home to joint angles without contact"
+            f"env.urdf={robot.urdf}: in 1,000 random postures around the middles of the joint "
+            f"ranges, the gap of the arm to itself or the floor is {1000 * gaps.max():.0f} mm at "
+            f"most, and has to be above {1000 * smallest:.0f} mm; lower env.bar_radius, the radius "
+            "of the capsules that stand for meshes and boxes, or set env.home"
         )
-    return joints[manipulability.where(free, -1.0).argmax()].tolist()
+    return joints[manipulability.where(gaps > smallest, -1.0).argmax()].tolist()
 
 
 def sample_targets(

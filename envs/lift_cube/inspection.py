@@ -1,16 +1,18 @@
 """Examination of an arm for the environment `lift_cube`: parts, reach, a trial and a picture."""
 
-import shlex
+import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
-from PIL import Image
+from numpy.typing import NDArray
 from torch import Tensor
 
+from envs.examination import Examination
 from envs.genesis import start_genesis
 from envs.lift_cube.arm import PANDA, Arm
+from envs.lift_cube.draft import draft, unit
 from envs.lift_cube.env import REACH_TOLERANCE, LiftCubeEnv
 from envs.lift_cube.simulation import add_arm
 from torchrl_gpu.errors import ConfigurationError
@@ -20,40 +22,37 @@ _CPU: Final = torch.device("cpu")
 _TRIALS: Final = 16
 _GRID: Final = (9, 9, 5)  # positions along x, y and z of the workspace
 _CLOSING_STEPS, _LIFTING_STEPS, _RISE = 25, 50, 0.1  # of a trial; m
-_GAIN: Final = 100.0  # where the file has none
+
+_log = logging.getLogger(__name__)
 
 
-def examine(settings: Mapping[str, Any], picture: Path | None) -> tuple[str, bool]:
-    """Return a report on an arm, and write a picture of it.
+def examine(settings: Mapping[str, Any]) -> Examination:
+    """Return a report on an arm and a picture of it.
+
+    The report on an arm without a description has the names of its joints and links, and a draft of
+    the description.
 
     Args:
         settings: arguments of `LiftCubeEnv`.
-        picture: path of the picture, a PNG file; None to name it after the robot.
-
-    Returns:
-        Report, and whether the arm can be trained. The report on an arm without a description has
-        the names of its joints and links, and a draft of the description.
 
     Raises:
         ConfigurationError: the environment cannot simulate the arm; the message says why.
     """
     arm: Arm = settings["arm"]
+    _log.info("Genesis reads the arm and compiles its kernels; this can take a minute")
     gs = start_genesis(_CPU)
     robot = add_arm(gs, gs.Scene(show_viewer=False), arm.file)
     joints = [joint for joint in robot.joints if joint.n_dofs == 1]
-    if len(joints) < 2 or joints[-1].link.parent_idx < 0:
-        raise ConfigurationError(
-            f"env.arm.file={arm.file}: a gripper at the end of a chain of joints is missing"
-        )
     links = ", ".join(link.name for link in robot.links)
-    parts = f"{arm.file}: an arm for the environment lift_cube\n\n{_table(joints)}\n\n"
-    parts += f"  links      {links}"
-    if arm.joints == PANDA.joints and PANDA.joints[0] not in {joint.name for joint in joints}:
-        return f"{parts}\n\n{_draft(arm.file, joints)}", False
+    parts = f"{_table(joints)}\n\n  links      {links}"
+    described = {*arm.joints, *arm.fingers}
+    is_default = described == {*PANDA.joints, *PANDA.fingers}
+    if is_default and not described <= {joint.name for joint in joints}:
+        return Examination(arm.file, f"{parts}\n\n{draft(arm.file, robot)}", None)
     env = LiftCubeEnv(**{**settings, "num_envs": _TRIALS}, mode="demo", device="cpu")
     try:
-        abilities = _abilities(env, picture or Path(Path(arm.file).stem + ".png"))
-        return f"{parts}\n{abilities}", True
+        abilities, picture = _abilities(env)
+        return Examination(arm.file, f"{parts}\n{abilities}", picture)
     finally:
         env.close()
 
@@ -61,60 +60,13 @@ def examine(settings: Mapping[str, Any], picture: Path | None) -> tuple[str, boo
 def _table(joints: list[Any]) -> str:
     rows = []
     for joint in joints:
-        (low, high), unit = joint.desc.dofs_limit[0], _unit(joint)
-        rows.append([f"  {joint.name}", f"{low:.2f}", f"{high:.2f}", unit, joint.link.name])
+        low, high = (f"{limit:.2f}" for limit in joint.desc.dofs_limit[0])
+        rows.append([f"  {joint.name}", low, high, unit(joint), joint.link.name])
     return table(["  joint", "lower", "upper", "unit", "moves link"], rows)
 
 
-def _unit(joint: Any) -> str:
-    return "m" if joint.type.name == "PRISMATIC" else "rad"
-
-
-def _draft(file: str, joints: list[Any]) -> str:
-    """Return the command that describes the arm as far as the file tells.
-
-    The last joint moves the finger of the gripper, together with those that move other links of the
-    same hand.
-    """
-    hand = joints[-1].link.parent_idx
-    fingers = [joint for joint in joints if joint.link.parent_idx == hand]
-    arm = [joint for joint in joints if joint not in fingers]
-    hand_name = next(link.name for link in joints[0].entity.links if link.idx == hand)
-    pads = [hand_name, *(joint.link.name for joint in fingers)][-2:]
-    descriptions = [joint.desc for joint in (*arm, *fingers)]
-    gains = [float(d.dofs_act_gain[0]) for d in descriptions]
-    gains = [gain if gain > 1 else _GAIN for gain in gains]
-    forces = [float(d.dofs_force_range[0, 1]) for d in descriptions]
-    limits = [d.dofs_limit[0] for d in descriptions]
-    values: dict[str, Any] = {
-        "joints": [joint.name for joint in arm],
-        "fingers": [joint.name for joint in fingers],
-        "hand": hand_name,
-        "pads": pads,
-        "home": [round(float(min(max(0.0, low), high)), 3) for low, high in limits[: len(arm)]],
-        "open_position": [round(float(high), 3) for _, high in limits[len(arm) :]],
-        "closed_position": [round(float(low), 3) for low, _ in limits[len(arm) :]],
-        "stiffness": gains,
-        "damping": [gain / 10 for gain in gains],
-        "max_force": [force if force < float("inf") else _GAIN for force in forces],
-        "grip_point": list(PANDA.grip_point),
-        "workspace_low": list(PANDA.workspace_low),
-        "workspace_high": list(PANDA.workspace_high),
-    }
-    arguments = [f"env.arm.{name}={_typed(value)}" for name, value in values.items()]
-    typed = " \\\n  ".join(shlex.quote(argument) for argument in arguments)
-    return (
-        "lift_cube needs a description of this arm. The names are guesses from the file. Correct "
-        "them,\nchoose home with the hand pointing down at a cube, and the workspace around it:\n\n"
-        f"torchrl-gpu robot {shlex.quote(file)} env=lift_cube \\\n  {typed}"
-    )
-
-
-def _typed(value: Any) -> str:
-    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
-
-
-def _abilities(env: LiftCubeEnv, picture: Path) -> str:
+def _abilities(env: LiftCubeEnv) -> tuple[str, NDArray[np.uint8]]:
+    """Return what the arm can do, as text and as a picture."""
     arm = env.simulation.arm
     everywhere = torch.ones(_TRIALS, dtype=torch.bool)
     aside = torch.tensor([0.0, 0.0, 1.0]).expand(_TRIALS, 3) + env.grip
@@ -131,18 +83,17 @@ def _abilities(env: LiftCubeEnv, picture: Path) -> str:
     reached = env.is_reachable(points)
     lifted = int(_trial(env).sum())
     env.simulation.place(everywhere, home, aside, torch.zeros(_TRIALS))
-    _draw(env, points[reached], picture)
     lean = env.simulation.lean()
-    return "\n".join(
+    report = "\n".join(
         (
             f"  home       grip point at ({where}) m, pointing down to {lean:.1f} degrees",
             f"  reachable  {100 * reached.float().mean():.0f} % of the workspace, to "
             f"{1000 * REACH_TOLERANCE:.0f} mm and pointing down",
             f"  trial      lifts {lifted} of {_TRIALS} cubes: the gripper closes around a cube, "
             "and rises",
-            f"  picture    {picture}: the home posture and reachable positions",
         )
     )
+    return report, _draw(env, points[reached])
 
 
 def _on_the_floor(env: LiftCubeEnv) -> list[str]:
@@ -171,9 +122,9 @@ def _trial(env: LiftCubeEnv) -> Tensor:
     return scene.touches.all(1) & (scene.cube[:, 2] - cube[:, 2] > _RISE / 2)
 
 
-def _draw(env: LiftCubeEnv, points: Tensor, picture: Path) -> None:
+def _draw(env: LiftCubeEnv, points: Tensor) -> NDArray[np.uint8]:
     simulation = env.simulation
     assert simulation.cameras is not None
     simulation.scene.draw_debug_spheres(points.numpy(), radius=0.006, color=(0.1, 0.4, 0.9, 1.0))
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(simulation.cameras.overview_image(0).numpy()).save(picture)
+    frame: NDArray[np.uint8] = simulation.cameras.overview_image(0).numpy()
+    return frame

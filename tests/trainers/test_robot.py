@@ -8,7 +8,7 @@ from PIL import Image
 
 from envs.fanuc.robot import ASSETS
 from envs.lift_cube.simulation import ASSETS as JAW_ASSETS
-from trainers.run import main
+from trainers.run import main, settings_of
 
 LR_MATE = ASSETS / "lr_mate_200ic.urdf"
 JAW = "experiment=lift_cube_one_jaw"
@@ -40,11 +40,33 @@ def test_an_arm_is_described_and_drawn(
     )
 
 
-def test_an_arm_of_lift_cube_is_tried_and_drawn(
+def test_a_file_is_found_anywhere_and_its_command_can_be_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("a=1, 'b' (c)") / "${d}.urdf"
+    file.parent.mkdir()
+    file.write_bytes(LR_MATE.read_bytes())
+    Path("${d}.png").write_text("kept")
+    assert examine(monkeypatch, "env.home=[0,0,0,0,-1.57,0]", str(file)) == 0
+    report = capfd.readouterr().out
+    assert report.startswith(f"{file}: an arm for the environment fanuc\n")
+    assert "  picture    ${d}_2.png" in report
+    assert Path("${d}.png").read_text() == "kept"
+    command = shlex.split(report.splitlines()[-1].removeprefix("  train it   "))
+    assert settings_of(*command[3:]).env.arguments()["urdf"] == str(file)
+
+
+def test_an_arm_of_lift_cube_is_tried_and_drawn(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     picture = tmp_path / "arm.png"
-    assert examine(monkeypatch, JAW, f"picture={picture}") == 0
+    with caplog.at_level("INFO"):
+        assert examine(monkeypatch, JAW, f"picture={picture}") == 0
+    assert "this can take a minute" in caplog.text
     report = capfd.readouterr().out
     assert "  reachable  100 % of the workspace" in report
     assert "  trial      lifts 16 of 16 cubes" in report
@@ -64,8 +86,14 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
     command = shlex.split(report[report.index("torchrl-gpu robot") :].replace("\\\n", ""))
     assert "env.arm.joints=[pan,shoulder,elbow,pitch,roll]" in command
     assert "env.arm.pads=[hand,jaw]" in command
-    down = [argument for argument in command[2:] if "home" not in argument]
-    assert examine(monkeypatch, *down, "env.arm.home=[0,0,0,0,0]", "env.cube_range=0.02") == 2
+    assert examine(monkeypatch, *command[2:]) == 2
+    assert "error: env.arm.home=???" in capfd.readouterr().err
+    known = [argument for argument in command[2:] if not argument.endswith("=???")]
+    measured = (
+        *("env.arm.home=[0,0,0,0,0]", "env.arm.grip_point=[0,0,0.085]", "env.cube_range=0.02"),
+        *("env.arm.workspace_low=[0.35,-0.25,0.01]", "env.arm.workspace_high=[0.75,0.25,0.4]"),
+    )
+    assert examine(monkeypatch, *known, *measured) == 2
     assert "env.cube_range=0.02: the gripper gets no nearer" in capfd.readouterr().err
 
 
@@ -82,11 +110,15 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
         ((str(LR_MATE), "env.home=[4,0,0,0,0,0]"), "4 is beyond the limits of joint 1, -2.967 to"),
         ((str(LR_MATE), "env.home=[nan,0,0,0,0,0]"), "nan is beyond the limits of joint 1"),
         ((str(LR_MATE), "picture=arm.jpg"), "picture=arm.jpg: name a .png file"),
-        ((str(LR_MATE), "picture=/proc/none/arm.png"), "picture=/proc/none/arm.png: No such file"),
+        ((str(LR_MATE), "picture=/proc/none/arm.png"), "picture=/proc/none/arm.png: this folder"),
+        ((str(LR_MATE), str(LR_MATE)), "name one robot file"),
+        (("experiment=fanuc/sac",), "write env=fanuc agent=sac, which select this preset"),
+        ((BROKEN, "env=fanuc"), "broken.xml: is not XML"),
+        ((JOINTLESS, "env=fanuc"), "is MJCF; fanuc reads URDF alone, env=lift_cube reads both"),
         ((BROKEN,), "env.arm.file=broken.xml: "),
         ((JAW, "env.arm.home=[0,0.35,0.191,-0.341,0]"), "the hand leans by 11 degrees"),
         ((JAW, "env.arm.home=[0.0,0.8,0.9,-1.7,0.0]"), "hand, jaw on the floor"),
-        ((JOINTLESS,), "a gripper at the end of a chain of joints is missing"),
+        ((JOINTLESS,), "no arm with a gripper: it needs 3 or more joints"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_in_one_line(
@@ -104,9 +136,10 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(
     assert examine(monkeypatch, *arguments) == 2
     output = capfd.readouterr()
     assert not output.out
-    assert output.err.startswith("error: ")
-    assert line in output.err
-    assert output.err.count("\n") == 1
+    *before, error = output.err.splitlines()
+    assert error.startswith("error: ")
+    assert line in error
+    assert all("shell" in other for other in before)  # Genesis says which it runs in
 
 
 def test_a_mesh_that_does_not_exist_ends_in_one_line_after_those_of_pybullet(

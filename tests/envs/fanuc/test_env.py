@@ -3,7 +3,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pybullet_data
 import pytest
 import torch
 from tensordict import TensorDict
@@ -37,7 +36,7 @@ def _put_targets(env: FanucEnv, arms: list[int], offset: float = 0.0) -> None:
     """Move the targets of some arms to their flanges, raised by `offset` metres."""
     state = env.state_dict()
     lift = torch.tensor([0.0, 0.0, offset])
-    state["arms"]["target"][arms] += (env.flange + lift - env.target)[arms]
+    state["arms"]["target"][arms] += (env.tool_position + lift - env.target)[arms]
     state["arms"]["distance"][arms] = offset
     env.load_state_dict(state)
 
@@ -112,10 +111,10 @@ def test_reward_is_the_documented_sum(make_env: MakeEnv) -> None:
     env = make_env()
     tensordict = env.reset()
     _put_targets(env, [0])
-    before = (env.target - env.flange).norm(dim=-1, keepdim=True)
+    before = (env.target - env.tool_position).norm(dim=-1, keepdim=True)
     action = 0.02 * _random_actions(1, 4)[0]
     after = _act(env, action, tensordict)
-    progress = before - (env.target - env.flange).norm(dim=-1, keepdim=True)
+    progress = before - (env.target - env.tool_position).norm(dim=-1, keepdim=True)
     expected = PROGRESS_REWARD * progress - STEP_COST + SUCCESS_REWARD * after["success"]
     expected -= ACTION_COST * action.square().mean(-1, keepdim=True)
     assert after["success"].sum() == 1
@@ -289,7 +288,7 @@ def test_properties_have_physical_units(make_env: MakeEnv) -> None:
     env = make_env()
     tensordict = env.reset()
     _act(env, torch.full((4, 6), 0.2), tensordict)
-    distance = (env.target - env.flange).norm(dim=-1)
+    distance = (env.target - env.tool_position).norm(dim=-1)
     near = env.observe()["observation"][:, 34]
     torch.testing.assert_close((-distance / 0.05).exp(), near, atol=1e-5, rtol=1e-4)
     assert env.joint_velocities.shape == env.joint_positions.shape == (4, 6)
@@ -351,7 +350,7 @@ def test_a_target_of_the_user_is_checked_and_used(make_env: MakeEnv) -> None:
     wanted = torch.tensor([[0.4, 0.1, 0.5], [0.4, -0.2, 0.6], [0.3, 0.3, 0.4], [0.5, 0.0, 0.5]])
     env.set_target(wanted)
     torch.testing.assert_close(env.target, wanted)
-    distance = (env.flange - wanted).norm(dim=1)
+    distance = (env.tool_position - wanted).norm(dim=1)
     torch.testing.assert_close(env.observe()["observation"][:, 34], (-distance / 0.05).exp())
     wanted[2] = torch.tensor([0.0, 0.0, 2.0])
     assert env.is_reachable(wanted).tolist() == [True, True, False, True]
@@ -390,14 +389,51 @@ def test_a_window_can_be_declined(make_env: MakeEnv, monkeypatch: pytest.MonkeyP
 
 
 def test_an_arm_of_seven_joints(make_env: MakeEnv) -> None:
-    urdf = str(Path(pybullet_data.getDataPath()) / "kuka_iiwa" / "model.urdf")
-    env = make_env(urdf=urdf)
+    env = make_env(urdf="kuka_iiwa/model.urdf")
     check_env_specs(env)
     assert env.action_spec.shape == (4, 7)
     assert env.observation_spec["observation"].shape == (4, 40)
     assert env.discrete_actions.shape == (15, 7)
     link = env.robot.bodies
     assert sorted(link.values()) == list(range(8))
+
+
+def _chain(joints: int) -> str:
+    """Return the URDF of a chain of capsules, 20 cm from joint to joint; every second one bends."""
+    body = (
+        '<collision><origin xyz="0 0 0.1"/><geometry><capsule radius="0.03" length="0.1"/>'
+        "</geometry></collision><inertial><mass value='0.1'/><inertia ixx='1e-3' iyy='1e-3' "
+        "izz='1e-3' ixy='0' ixz='0' iyz='0'/></inertial>"
+    )
+    links = [f"<link name='link_{number}'>{body}</link>" for number in range(joints + 1)]
+    limit = "<limit lower='-2.2' upper='2.2' velocity='3' effort='200'/>"
+    axes = [f"0 {number % 2} {1 - number % 2}" for number in range(joints)]
+    parts = [
+        f"<joint name='joint_{number}' type='revolute'><origin xyz='0 0 0.2'/>"
+        f"<parent link='link_{number}'/><child link='link_{number + 1}'/>"
+        f"<axis xyz='{axis}'/>{limit}</joint>"
+        for number, axis in enumerate(axes)
+    ]
+    return f"<robot name='chain'>{''.join(links + parts)}</robot>"
+
+
+@pytest.mark.parametrize("joints", [4, 8])
+def test_the_smallest_and_the_largest_number_of_joints(
+    make_env: MakeEnv, tmp_path: Path, joints: int
+) -> None:
+    file = tmp_path / "chain.urdf"
+    file.write_text(_chain(joints))
+    env = make_env(urdf=str(file), mode="eval")
+    check_env_specs(env)
+    assert env.observation_spec["observation"].shape == (4, 4 * joints + 12)
+    assert env.discrete_actions.shape == (2 * joints + 1, joints)
+    assert env.is_reachable(env.target).all()
+    action = torch.eye(4, joints)
+    start = env.reset()
+    before = env.joint_positions
+    _act(env, action, start)
+    moved = env.joint_positions - before
+    torch.testing.assert_close(moved.float(), action * 3 / 60, atol=0.02, rtol=0)
 
 
 def test_any_number_of_arms(make_env: MakeEnv) -> None:

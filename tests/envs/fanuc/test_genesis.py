@@ -54,7 +54,7 @@ def test_flange_agrees_in_both_simulators_within_a_tenth_of_a_millimetre(
         )[4]
         in_bullet = torch.tensor(flange)
         torch.testing.assert_close(in_genesis[row], in_bullet, atol=1e-4, rtol=0)
-        torch.testing.assert_close(genesis.flange[row], in_bullet, atol=1e-4, rtol=0)
+        torch.testing.assert_close(genesis.tool_position[row], in_bullet, atol=1e-4, rtol=0)
     group.close()
     genesis.reset()
 

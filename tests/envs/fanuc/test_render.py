@@ -54,7 +54,7 @@ def test_caption_is_the_distance_and_whether_the_target_is_reached(
     env = make_env(num_envs=2, success_radius=success_radius)
     env.reset()
     for arm in range(2):
-        distance = 1000 * float((env.flange[arm] - env.target[arm]).norm())
+        distance = 1000 * float((env.tool_position[arm] - env.target[arm]).norm())
         assert env.caption(arm) == f"distance {distance:.0f} mm{reached}"
         assert env.measurements(arm) == {"distance [mm]": pytest.approx(distance, rel=1e-3)}
 

@@ -2,7 +2,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pybullet_data
 import pytest
 
 from envs.fanuc.robot import ASSETS, load_robot
@@ -92,9 +91,8 @@ def test_a_tool_reaches_in_place_of_the_flange(mounted: str) -> None:
         load_robot(urdf=mounted, tool="hand")
 
 
-def test_an_arm_of_seven_joints() -> None:
-    urdf = Path(pybullet_data.getDataPath()) / "kuka_iiwa" / "model.urdf"
-    robot = load_robot(urdf=str(urdf))
+def test_an_arm_of_seven_joints_comes_with_pybullet() -> None:
+    robot = load_robot(urdf="kuka_iiwa/model.urdf")
     assert robot.num_joints == 7
     assert robot.pose_map().shape == (15, 112)
 
@@ -114,6 +112,7 @@ def _edited(text: str) -> str:
     [
         ("not XML at all", "is not XML"),
         ("<html></html>", "is not a URDF"),
+        ("<mujoco/>", "is MJCF; fanuc reads URDF alone, env=lift_cube reads both"),
         ('<robot name="r"><link name="a"/></robot>', "4 to 8 revolute joints.*none"),
         (_edited('type="revolute" => type="prismatic"'), r"joint_1 \(prismatic\)"),
         (_edited('<parent link="link_5"/> => <parent link="link_4"/>'), "one behind the other"),

@@ -13,8 +13,10 @@ from envs.fanuc.targets import (
     MIN_CLEARANCE,
     START_NOISE,
     ReachableTargets,
+    home_of,
     load_targets,
 )
+from torchrl_gpu.errors import ConfigurationError
 
 PER_GRADE = 500
 
@@ -92,3 +94,11 @@ def test_cache_that_cannot_be_written_is_skipped(
     monkeypatch.setenv("TORCHRL_GPU_CACHE", str(tmp_path / "file"))
     assert len(load_targets(load_robot(), per_grade=PER_GRADE).starts) == PER_GRADE
     assert "not kept" in caplog.text
+
+
+def test_thick_bars_without_a_free_posture_are_named_with_their_gap() -> None:
+    with pytest.raises(ConfigurationError, match=r"is 23 mm at most.*lower env\.bar_radius"):
+        home_of(load_robot(urdf="xarm/xarm6_robot.urdf"))
+    robot = load_robot(urdf="xarm/xarm6_robot.urdf", bar_radius=0.04)
+    home = torch.tensor([home_of(robot)])
+    assert ArmGeometry(robot).clearance(home) > 2 * MIN_CLEARANCE
