@@ -83,9 +83,12 @@ def run_mode(settings: Settings) -> RunOutcome:
 
 def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
     """Train from scratch or resume; evaluate the best checkpoint and write a summary."""
+    with run_folder(settings.folder, settings.checkpoint) as folder:
+        return _train_in(folder, settings, processes)
+
+
+def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutcome:
     started = time.perf_counter()
-    folder = run_folder(settings.folder, settings.checkpoint)
-    check_writable(folder)
     seed_everything(settings.general.seed, processes.rank)
     with (
         closing(_build_env(settings, "train", rank=processes.rank)) as env,
