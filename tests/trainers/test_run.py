@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     threads = torch.get_num_threads()
     outcome = run(*QUICK, runs, f"threads={threads + 1}")
     assert torch.get_num_threads() == threads, "the threads of the caller"
-    assert outcome.folder.parent == tmp_path / "gym" / "dqn"
+    assert outcome.folder.parent == tmp_path / "gym" / "CartPole-v1" / "dqn"
     assert list(outcome.evaluations) == [32, 64]
     assert outcome.newest == outcome.folder / "checkpoints" / "frames_000000000064.safetensors"
     assert outcome.best is not None
@@ -82,6 +83,22 @@ def test_general_setting_follows_that_of_a_section() -> None:
     assert settings.general.threads == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("CartPole-v1", "gym/CartPole-v1"),
+        ("package.envs:Arm-v0", "gym/Arm-v0"),
+        ("ALE/Pong-v5", "gym/ALE/Pong-v5"),
+        ("/../my arm 2*", "gym/my_arm_2_"),
+        ("../..", "gym"),
+    ],
+)
+def test_folder_of_runs_names_the_environment(name: str, folder: str) -> None:
+    settings = settings_of(*CARTPOLE, "runs=mine")
+    settings = replace(settings, env=settings.env.replaced(name=name))
+    assert settings.folder == Path("mine", folder, "dqn")
+
+
 @pytest.mark.parametrize("function", [run, settings_of])
 def test_bad_settings_are_raised(function: object) -> None:
     with pytest.raises(ConfigurationError, match=r"^unknown agent sacc; choose one of: ac_iqn"):
@@ -123,7 +140,7 @@ def test_failed_run_of_a_sweep_does_not_end_the_others(
     assert [line.partition("agent.gamma=1.7: input")[0] for line in refused] == [
         f"error: run {2 * seed} of 6: seed={seed} agent.gamma=1.7: " for seed in (1, 2, 3)
     ]
-    runs = list((tmp_path / "runs" / "gym" / "dqn").iterdir())
+    runs = list((tmp_path / "runs" / "gym" / "CartPole-v1" / "dqn").iterdir())
     seeds = {OmegaConf.select(OmegaConf.load(run / "config.yaml"), "seed") for run in runs}
     assert seeds == {1, 2, 3}
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]

@@ -150,7 +150,7 @@ def test_evaluations_of_several_seeds_write_a_file_each(
 ) -> None:
     arguments = ["mode=eval", "agent=random", "env=gym", "env.name=CartPole-v1", "-m"]
     assert program(*arguments, "seed=1,2,3", "evaluation.episodes=1") == 0
-    files = tmp_path.glob("runs/gym/random/evaluations/*.json")
+    files = tmp_path.glob("runs/gym/CartPole-v1/random/evaluations/*.json")
     assert sorted(json.loads(file.read_text())["seed"] for file in files) == [1, 2, 3]
 
 
@@ -162,7 +162,7 @@ def test_agent_is_named_by_its_class_as_well(
     named = f"agent._target_=agents.{target.__name__}"
     arguments = ["mode=eval", named, "env=gym", "env.name=CartPole-v1", "evaluation.episodes=2"]
     assert program(*arguments) == 0
-    assert names(tmp_path / "runs" / "gym") == [target.__name__]
+    assert names(tmp_path / "runs" / "gym" / "CartPole-v1") == [target.__name__]
 
 
 REPOSITORY = Path(__file__).parents[2]

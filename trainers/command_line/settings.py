@@ -1,5 +1,6 @@
 """Settings of the program, checked before anything is built."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,8 +77,14 @@ class Settings:
     @property
     def folder(self) -> Path:
         """Folder of all runs of this agent in this environment."""
-        choices = self.config["choices"]
-        return self.general.runs / choices["env"] / choices["agent"]
+        return self.general.runs / self.env_name / self.config["choices"]["agent"]
+
+    @property
+    def env_name(self) -> str:
+        """Name of the environment; one of many has its own `name` too, as in gym/CartPole-v1."""
+        names = str(self.env.settings.get("name", "")).rpartition(":")[2].split("/")
+        safe = [re.sub(r"[^\w.-]+", "_", name) for name in names if name.strip(".")]
+        return "/".join([self.config["choices"]["env"], *safe])
 
 
 def check(typed: Mapping[str, Any]) -> Settings:
