@@ -4,6 +4,7 @@ import json
 import logging
 import shlex
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,13 +15,13 @@ from textwrap import indent
 from types import FrameType
 from typing import Any
 
-from omegaconf import OmegaConf
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.arguments import AS_TYPED
 from torchrl_gpu.checkpoints.files import unused, write_text
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
@@ -31,7 +32,7 @@ from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
-from trainers.command_line.schema import Mode
+from trainers.command_line.schema import GeneralSettings, Mode
 from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of, pair
 from trainers.evaluation.evaluation import Evaluation, Evaluator
@@ -112,13 +113,13 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
             "%s on %s, into %s", type(agent).__name__, describe_device(settings.device), folder
         )
         if processes.is_writer:
-            write_text(folder / "config.yaml", OmegaConf.to_yaml(settings.config))
+            write_text(folder / "config.yaml", settings.of_run())
         with _stop_on_signal(trainer):
             trainer.train()
         if trainer.stop_requested:
             raise KeyboardInterrupt(
                 f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
-                f"  {_command(f'checkpoint={folder}')}"
+                f"  {_command(settings, f'checkpoint={folder}')}"
             )
         best = trainer.checkpoints.best() or trainer.save()
         restore_policy(best, agent)
@@ -128,10 +129,13 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n"
-                f"  {_command('mode=eval', f'checkpoint={folder}')}"
+                f"  {_command(settings, 'mode=eval', f'checkpoint={folder}')}"
             ) from None
     seconds = time.perf_counter() - started
     summary = {
+        "agent": settings.config["choices"]["agent"],
+        "env": settings.env_name,
+        "seed": settings.general.seed,
         "frames": trainer.frames,
         "seconds": seconds,
         **asdict(result),
@@ -144,7 +148,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
     lines += [f"  result       {result}", f"  checkpoint   {best}"]
     if env.capabilities.can_render:
-        lines.append(f"  watch it     {_command('mode=demo', f'checkpoint={folder}')}")
+        lines.append(f"  watch it     {_command(settings, 'mode=demo', f'checkpoint={folder}')}")
     if "tensorboard" in settings.trainer.settings["loggers"]:
         lines.append(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
     lines.append(f"  copies       {transfers_line(trainer.collector)}")
@@ -283,8 +287,17 @@ def _title(settings: Settings) -> str:
     return str(settings.checkpoint or f"agent={choices['agent']} env={choices['env']}")
 
 
-def _command(*arguments: str) -> str:
-    return f"python -m trainers.run {shlex.join(arguments)}"
+def _command(settings: Settings, *arguments: str) -> str:
+    """Return a command as it is typed, with the settings for the machine that differ."""
+    defaults = GeneralSettings().of_machine()
+    kept = [
+        f"{name}={AS_TYPED.get(str(value), value)}"
+        for name, value in settings.general.of_machine().items()
+        if value != defaults[name]
+    ]
+    script = "torchrl-gpu"
+    program = script if Path(sys.argv[0]).stem == script else "python -m trainers.run"
+    return f"{program} {shlex.join([*arguments, *kept])}"
 
 
 @contextmanager

@@ -1,20 +1,26 @@
 """Runs from Python, and sweeps."""
 
+import json
 import logging
+import shlex
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import torch
 from omegaconf import OmegaConf
+from tensordict import TensorDictBase
 
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints import state_file
 from torchrl_gpu.errors import ConfigurationError
-from trainers.run import run, settings_of
+from trainers.run import main, run, settings_of
+from trainers.training.trainer import TorchRLTrainer
 
 CARTPOLE = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"]
 QUICK = [
@@ -63,6 +69,42 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     filmed = run("mode=demo", f"checkpoint={resumed.best}", "demo.episodes=1", "device=cpu", runs)
     assert filmed.film is not None
     assert filmed.film.is_file()
+
+
+@pytest.mark.parametrize(
+    ("script", "program"),
+    [("/usr/bin/torchrl-gpu", "torchrl-gpu"), ("/trainers/run.py", "python -m trainers.run")],
+)
+def test_command_to_resume_keeps_device_and_limits(
+    script: str,
+    program: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    collect = TorchRLTrainer.collect
+
+    def interrupt(trainer: TorchRLTrainer) -> TensorDictBase:
+        signal.raise_signal(signal.SIGINT)
+        return collect(trainer)
+
+    machine = ["device=cpu", "device_memory_limit=0.9", "threads=2"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [script, *QUICK, *machine])
+    with monkeypatch.context() as patched:
+        patched.setattr(TorchRLTrainer, "collect", interrupt)
+        assert main() == 130
+    command = capsys.readouterr().out.splitlines()[-1]
+    (folder,) = Path("runs/gym/CartPole-v1/dqn").iterdir()
+    assert command == f"  {program} checkpoint={folder} {' '.join(machine)}"
+    arguments = shlex.split(command.removeprefix(f"  {program} "))
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    made = OmegaConf.load(folder / "config.yaml")
+    assert (made.device, made.device_memory_limit, made.threads) == ("cpu", 0.9, 2)
+    assert made.versions.torch == torch.__version__
+    assert made.versions["torchrl-gpu"] == version("torchrl-gpu")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["agent"], summary["env"], summary["seed"]) == ("dqn", "gym/CartPole-v1", 0)
 
 
 def test_run_works_in_a_thread(tmp_path: Path) -> None:

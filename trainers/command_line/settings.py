@@ -26,6 +26,7 @@ from trainers.components.pairing import capabilities_of, overlap_of
 from trainers.evaluation.evaluation import Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.policy_files import check_trainable, load_checkpoint
+from trainers.runs.versions import versions
 from trainers.training.trainer import TorchRLTrainer
 
 # Sections of the configuration whose schema is a function.
@@ -73,6 +74,11 @@ class Settings:
         general = {n: str(v) if isinstance(v, Path) else v for n, v in vars(self.general).items()}
         preset = {"experiment": self.experiment}
         return OmegaConf.to_yaml({**general, **preset, **self.config, "demo": self.demo})
+
+    def of_run(self) -> str:
+        """Return what a run was made with as the text of a YAML file: settings and versions."""
+        machine = {**self.general.of_machine(), "device": str(self.device)}
+        return OmegaConf.to_yaml({**self.config, **machine, "versions": versions()})
 
     @property
     def folder(self) -> Path:
