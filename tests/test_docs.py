@@ -10,6 +10,7 @@ import pytest
 
 from envs.lift_cube.task import TERMS
 from tests.helpers.agents import Case, every_agent, make_batch
+from trainers.command_line.composition import runs_of
 from trainers.command_line.help import help_text
 from trainers.run import settings_of
 
@@ -74,8 +75,7 @@ def first_run(arguments: list[str]) -> list[str]:
     """Return the arguments of the first run of a command that starts several."""
     if "-m" not in arguments:
         return arguments
-    single = [argument for argument in arguments if argument != "-m"]
-    return [re.sub(r"=(\w+),[\w,]+$", r"=\1", argument) for argument in single]
+    return runs_of([argument for argument in arguments if argument != "-m"])[0].settings
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -84,7 +84,7 @@ def run_mode(settings: Settings) -> RunOutcome:
 
 def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
     """Train from scratch or resume; evaluate the best checkpoint and write a summary."""
-    with run_folder(settings.folder, settings.checkpoint) as folder:
+    with run_folder(settings.folder, settings.checkpoint, settings.in_place) as folder:
         return _train_in(folder, settings, processes)
 
 

@@ -134,30 +134,49 @@ def _examine_robot(arguments: list[str]) -> int:
 
 
 def _sweep(arguments: list[str]) -> int:
-    """Run every combination of values, all checked first; a run that fails does not end others."""
+    """Run every combination of values, all checked first; a run that fails does not end others.
+
+    At the end comes a table of all runs.
+    """
+    from torchrl_gpu.tables import table
     from trainers.command_line.composition import runs_of
     from trainers.modes import run_mode
 
-    code, checked = 0, {}
-    for title, settings in runs_of(arguments):
+    code = 0
+    runs = runs_of(arguments)
+    checked = {}
+    ends = {each.title: ["not finished", ""] for each in runs}  # result and folder
+    for each in runs:
         try:
             # Each run reads its checkpoint when it begins: all of them together may be large.
-            checked[title] = replace(settings_of(*settings), state=None)
+            settings = replace(settings_of(*each.settings), state=None)
+            checked[each.title] = replace(settings, in_place=len(runs) == 1)
         except ConfigurationError as error:
-            code = _refuse(f"{title}: {error}")
+            code = _refuse(f"{each.title}: {error}")
+            ends[each.title][0] = "refused"
         except Exception:
+            print(each.title, flush=True)
+            traceback.print_exc()
+            code = _FAILED
+            ends[each.title][0] = "failed"
+    try:
+        for title, ready in checked.items():
             print(title, flush=True)
-            traceback.print_exc()
-            code = _FAILED
-    for title, ready in checked.items():
-        print(title, flush=True)
-        try:
-            print(run_mode(ready).report)
-        except ConfigurationError as error:
-            code = _refuse(f"{title}: {error}")
-        except Exception:
-            traceback.print_exc()
-            code = _FAILED
+            try:
+                outcome = run_mode(ready)
+                print(outcome.report)
+                ends[title] = [str(outcome.evaluation), str(outcome.folder)]
+            except ConfigurationError as error:
+                code = _refuse(f"{title}: {error}")
+                ends[title][0] = "refused"
+            except Exception:
+                traceback.print_exc()
+                code = _FAILED
+                ends[title][0] = "failed"
+    finally:  # also after Ctrl-C
+        header = [*runs[0].varied, "result", "folder"]
+        rows = [[*each.varied.values(), *ends[each.title]] for each in runs]
+        print(f"\n{table(header, rows, left=len(header))}")
     return code
 
 

@@ -1,7 +1,9 @@
 """Runs from Python, and sweeps."""
 
+import csv
 import json
 import logging
+import re
 import shlex
 import signal
 import subprocess
@@ -18,8 +20,10 @@ from tensordict import TensorDictBase
 
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints import state_file
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.errors import ConfigurationError
 from trainers.run import main, run, settings_of
+from trainers.runs.policy_files import load_checkpoint
 from trainers.training.trainer import TorchRLTrainer
 
 CARTPOLE = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"]
@@ -186,6 +190,29 @@ def test_failed_run_of_a_sweep_does_not_end_the_others(
     seeds = {OmegaConf.select(OmegaConf.load(run / "config.yaml"), "seed") for run in runs}
     assert seeds == {1, 2, 3}
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    header, _, *rows = (re.split("  +", line) for line in output.splitlines()[-8:])
+    assert header == ["seed", "agent.gamma", "result", "folder"]
+    assert [row[:2] for row in rows] == [[str(n), g] for n in (1, 2, 3) for g in ("0.9", "1.7")]
+    assert [row[2:] for row in rows[1::2]] == [["refused"]] * 3
+    assert {row[3] for row in rows[::2]} == {str(run.relative_to(tmp_path)) for run in runs}
+    assert all(re.fullmatch(r"return \S+, \S+ steps, 2 episodes", row[2]) for row in rows[::2])
+
+
+def test_runs_of_a_sweep_all_begin_with_the_same_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = run(*QUICK, f"runs={tmp_path / 'runs'}").folder
+    before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
+    arguments = [f"checkpoint={begun}", "trainer.total_frames=96", "device=cpu"]
+    assert call(monkeypatch, tmp_path, *arguments, "agent.learning_rate=1e-4,1e-2", "-m") == 0
+    assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
+    rates = []
+    for folder in set(begun.parent.iterdir()) - {begun}:
+        with (folder / "metrics.csv").open() as file:
+            assert [row["frames"] for row in csv.DictReader(file)] == ["96"]
+        state = load_checkpoint(find_checkpoint(folder))
+        rates.append(state["config"]["agent"]["learning_rate"])
+    assert sorted(rates) == [1e-4, 1e-2]
 
 
 def test_unexpected_error_while_a_sweep_is_checked_does_not_end_the_others(

@@ -53,6 +53,8 @@ class Settings:
         demo: arguments of `film`.
         experiment: name of the preset; None without one.
         config: all settings that are saved with a run, as plain values.
+        in_place: whether the newest checkpoint of a run resumes in the folder of the run; False for
+            a new folder, as in a sweep, all runs of which begin with the same checkpoint.
     """
 
     general: GeneralSettings
@@ -68,6 +70,7 @@ class Settings:
     demo: dict[str, Any]
     experiment: str | None
     config: dict[str, Any]
+    in_place: bool = True
 
     def as_yaml(self) -> str:
         """Return all settings as the text of a YAML file."""

@@ -18,7 +18,7 @@ _LOCK = ".lock"
 
 
 @contextmanager
-def run_folder(runs: Path, checkpoint: Path | None) -> Iterator[Path]:
+def run_folder(runs: Path, checkpoint: Path | None, in_place: bool = True) -> Iterator[Path]:
     """Hold the folder of a run; no other call of this function can hold it during the block.
 
     It is the run folder of `checkpoint` if that is the newest checkpoint there. Otherwise it is a
@@ -27,11 +27,12 @@ def run_folder(runs: Path, checkpoint: Path | None) -> Iterator[Path]:
     Args:
         runs: folder of all runs of the agent in the environment.
         checkpoint: checkpoint to resume; None for a run from scratch.
+        in_place: False for a new folder in any case.
 
     Raises:
         ConfigurationError: the folder is in use or cannot be written to.
     """
-    run = None if checkpoint is None else _run_of(checkpoint)
+    run = _run_of(checkpoint) if checkpoint is not None and in_place else None
     if run is not None and _is_newest(checkpoint):
         check_writable(run)
         with _locked(run):
