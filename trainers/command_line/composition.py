@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from torchrl_gpu.errors import ConfigurationError, one_line
 from trainers.command_line.schema import GeneralSettings
-from trainers.components.choices import GROUPS, SEARCH_PATH, choices_of, folders_of
+from trainers.components.choices import CONFIGS, GROUPS, SEARCH_PATH, choices_of, folders_of
 
 # Hydra composes by one object of the process, which a single thread can use at a time.
 _one_thread = threading.Lock()
@@ -175,7 +175,7 @@ def _parsed(argument: str, parser: OverridesParser) -> Override:
 @contextmanager
 def _hydra_ready() -> Iterator[GlobalHydra]:
     """Let the block use Hydra with our configuration files, while other threads wait."""
-    with _one_thread, hydra.initialize_config_module("configs", version_base="1.3"):
+    with _one_thread, hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         try:
             yield GlobalHydra.instance()
         except HydraException as error:
