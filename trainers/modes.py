@@ -94,24 +94,10 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     with (
         closing(_build_env(settings, "train", rank=processes.rank)) as env,
         closing(_evaluator(settings)) as evaluator,
+        closing(_build_trainer(settings, env, evaluator, folder, processes)) as trainer,
     ):
-        agent = _build_agent(settings, env)
-        assert isinstance(agent, Agent)
-        agent.join(processes)
-        trainer: TorchRLTrainer = settings.trainer.build(
-            env,
-            agent,
-            folder,
-            evaluation_env=evaluator,
-            config=settings.config,
-            execution=settings.execution,
-            seed=settings.general.seed,
-        )
-        if settings.checkpoint is not None:
-            trainer.load(settings.checkpoint, settings.state)
-        logger.info(
-            "%s on %s, into %s", type(agent).__name__, describe_device(settings.device), folder
-        )
+        name = type(trainer.agent).__name__
+        logger.info("%s on %s, into %s", name, describe_device(settings.device), folder)
         if processes.is_writer:
             write_text(folder / "config.yaml", settings.of_run())
         with _stop_on_signal(trainer):
@@ -122,7 +108,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
                 f"  {_command(settings, f'checkpoint={folder}')}"
             )
         best = trainer.checkpoints.best() or trainer.save()
-        restore_policy(best, agent)
+        restore_policy(best, trainer.agent)
         try:
             with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
                 result = trainer.evaluate(evaluator.episodes, progress=display.update)
@@ -270,6 +256,27 @@ def _evaluator(settings: Settings) -> Evaluator:
 def _build_agent(settings: Settings, env: EnvBase) -> Agent | UntrainedAgent:
     observations = observation_spec(env, settings.general.observation_keys)
     return settings.agent.build(observations, action_spec(env), settings.device)
+
+
+def _build_trainer(
+    settings: Settings, env: EnvBase, evaluator: Evaluator, folder: Path, processes: Processes
+) -> TorchRLTrainer:
+    """Build agent and trainer; load the checkpoint to resume."""
+    agent = _build_agent(settings, env)
+    assert isinstance(agent, Agent)
+    agent.join(processes)
+    trainer: TorchRLTrainer = settings.trainer.build(
+        env,
+        agent,
+        folder,
+        evaluation_env=evaluator,
+        config=settings.config,
+        execution=settings.execution,
+        seed=settings.general.seed,
+    )
+    if settings.checkpoint is not None:
+        trainer.load(settings.checkpoint, settings.state)
+    return trainer
 
 
 def _policy(settings: Settings, env: EnvBase) -> TensorDictModuleBase:

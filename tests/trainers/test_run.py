@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
@@ -42,6 +43,7 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
 ) -> None:
     runs = f"runs={tmp_path}"
     threads = torch.get_num_threads()
+    running = set(threading.enumerate())
     outcome = run(*QUICK, runs, f"threads={threads + 1}")
     assert torch.get_num_threads() == threads, "the threads of the caller"
     assert outcome.folder.parent == tmp_path / "gym" / "CartPole-v1" / "dqn"
@@ -52,6 +54,8 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     assert outcome.evaluation.episodes == 2
     assert outcome.seconds > 0.0
     assert "checkpoint   " in outcome.report
+    begun = set(threading.enumerate()) - running
+    assert "_AsyncWriterThread" not in {type(thread).__name__ for thread in begun}, "open log"
     assert capsys.readouterr().out == ""
 
     read: list[Path] = []
