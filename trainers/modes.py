@@ -84,7 +84,8 @@ def run_mode(settings: Settings) -> RunOutcome:
 
 def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
     """Train from scratch or resume; evaluate the best checkpoint and write a summary."""
-    with run_folder(settings.folder, settings.checkpoint, settings.in_place) as folder:
+    resumed = settings.checkpoint if settings.in_place else None
+    with run_folder(settings.folder, resumed) as folder:
         return _train_in(folder, settings, processes)
 
 

@@ -176,7 +176,7 @@ def _sweep(arguments: list[str]) -> int:
         try:
             # Each run reads its checkpoint when it begins: all of them together may be large.
             settings = replace(settings_of(*each.settings), state=None)
-            checked[each.title] = replace(settings, in_place=len(runs) == 1)
+            checked[each.title] = replace(settings, in_place=settings.in_place and len(runs) == 1)
         except ConfigurationError as error:
             code = _refuse(f"{each.title}: {error}")
             ends[each.title][0] = "refused"

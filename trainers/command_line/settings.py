@@ -25,6 +25,7 @@ from trainers.components.component import PROVIDED, TARGET, Component, read_comp
 from trainers.components.pairing import capabilities_of, overlap_of
 from trainers.evaluation.evaluation import Evaluator
 from trainers.evaluation.film import film
+from trainers.runs.folders import goes_on
 from trainers.runs.policy_files import check_trainable, load_checkpoint
 from trainers.runs.versions import versions
 from trainers.training.trainer import TorchRLTrainer
@@ -53,8 +54,8 @@ class Settings:
         demo: arguments of `film`.
         experiment: name of the preset; None without one.
         config: all settings that are saved with a run, as plain values.
-        in_place: whether the newest checkpoint of a run resumes in the folder of the run; False for
-            a new folder, as in a sweep, all runs of which begin with the same checkpoint.
+        in_place: whether training goes on in the run folder of the checkpoint; otherwise it has a
+            new folder, as in a sweep, all runs of which begin with the same checkpoint.
     """
 
     general: GeneralSettings
@@ -70,7 +71,7 @@ class Settings:
     demo: dict[str, Any]
     experiment: str | None
     config: dict[str, Any]
-    in_place: bool = True
+    in_place: bool
 
     def as_yaml(self) -> str:
         """Return all settings as the text of a YAML file."""
@@ -118,8 +119,10 @@ def _check(typed: Mapping[str, Any]) -> Settings:
     limit = general.device_memory_limit
     bytes_limit = None if limit is None else memory_limit(limit, device)
     found = state = None
+    in_place = False
     if general.checkpoint is not None:
         found = find_checkpoint(general.checkpoint, best=general.mode != "train")
+        in_place = goes_on(found)
         state = load_checkpoint(found)
         if general.mode == "train":
             check_trainable(state, found)
@@ -160,6 +163,7 @@ def _check(typed: Mapping[str, Any]) -> Settings:
         checkpoint=found,
         state=state,
         experiment=choices["experiment"],
+        in_place=in_place,
         config={
             "choices": names,
             **general.saved(),

@@ -17,23 +17,29 @@ from torchrl_gpu.errors import ConfigurationError
 _LOCK = ".lock"
 
 
+def goes_on(checkpoint: Path) -> bool:
+    """Return whether a checkpoint is the newest one of its run, so that the run can go on.
+
+    A file that was copied out of its run, or an older one, begins a run of its own.
+    """
+    return _run_of(checkpoint) is not None and _is_newest(checkpoint)
+
+
 @contextmanager
-def run_folder(runs: Path, checkpoint: Path | None, in_place: bool = True) -> Iterator[Path]:
+def run_folder(runs: Path, checkpoint: Path | None) -> Iterator[Path]:
     """Hold the folder of a run; no other call of this function can hold it during the block.
 
-    It is the run folder of `checkpoint` if that is the newest checkpoint there. Otherwise it is a
-    new folder, which is deleted again if nothing was written to it.
+    A new folder is deleted again if nothing was written to it.
 
     Args:
-        runs: folder of all runs of the agent in the environment.
-        checkpoint: checkpoint to resume; None for a run from scratch.
-        in_place: False for a new folder in any case.
+        runs: folder of all runs of the agent in the environment, for a new folder.
+        checkpoint: checkpoint of the run that goes on, see `goes_on`; None for a new folder.
 
     Raises:
         ConfigurationError: the folder is in use or cannot be written to.
     """
-    run = _run_of(checkpoint) if checkpoint is not None and in_place else None
-    if run is not None and _is_newest(checkpoint):
+    if checkpoint is not None:
+        run = checkpoint.parent.parent
         check_writable(run)
         with _locked(run):
             if not _is_newest(checkpoint):  # it was, until the lock was free
@@ -96,8 +102,8 @@ def _run_of(checkpoint: Path) -> Path | None:
     return run if is_in_run else None
 
 
-def _is_newest(checkpoint: Path | None) -> bool:
-    return checkpoint is not None and checkpoint == CheckpointFolder(checkpoint.parent).latest()
+def _is_newest(checkpoint: Path) -> bool:
+    return checkpoint == CheckpointFolder(checkpoint.parent).latest()
 
 
 def _new_folder(runs: Path) -> Path:

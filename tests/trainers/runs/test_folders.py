@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers.files import names
 from torchrl_gpu.errors import ConfigurationError
-from trainers.runs.folders import results_folder, run_folder
+from trainers.runs.folders import goes_on, results_folder, run_folder
 
 
 def checkpoint_in(folder: Path, frames: int = 100) -> Path:
@@ -98,25 +98,28 @@ def test_killed_process_leaves_its_run_free(tmp_path: Path) -> None:
         os.kill(worker, signal.SIGKILL)
 
 
-def test_older_checkpoint_resumes_in_a_new_folder(tmp_path: Path) -> None:
+def test_only_the_newest_checkpoint_goes_on_in_its_run(tmp_path: Path) -> None:
     older = checkpoint_in(tmp_path / "run", frames=50)
-    checkpoint_in(tmp_path / "run")
-    assert enter(tmp_path / "runs", older).parent == tmp_path / "runs"
+    assert goes_on(older)
+    newest = checkpoint_in(tmp_path / "run")
+    assert not goes_on(older)
+    assert goes_on(newest)
+    assert enter(tmp_path / "runs", newest) == tmp_path / "run"
 
 
 def test_copied_checkpoint_writes_nothing_around_it(tmp_path: Path) -> None:
     copied = tmp_path / "kept" / "best" / "frames_000000000100.safetensors"
     copied.parent.mkdir(parents=True)
     shutil.copy(checkpoint_in(tmp_path / "run"), copied)
-    assert enter(tmp_path / "runs", copied).parent == tmp_path / "runs"
+    assert not goes_on(copied)
     assert results_folder(tmp_path / "runs", copied) == tmp_path / "runs" / copied.stem
-    assert names(tmp_path / "kept") == ["best"]
 
 
-def test_copied_run_resumes_in_the_copy(tmp_path: Path) -> None:
+def test_copied_run_goes_on_in_the_copy(tmp_path: Path) -> None:
     checkpoint_in(tmp_path / "run")
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     copied = checkpoint_in(tmp_path / "copy")
+    assert goes_on(copied)
     assert enter(tmp_path / "runs", copied) == tmp_path / "copy"
     assert results_folder(tmp_path / "runs", copied) == tmp_path / "copy"
 
