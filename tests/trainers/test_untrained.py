@@ -80,7 +80,7 @@ def evaluate(
     """Call mode=eval in a new folder and return the content of the file that it wrote."""
     folder.mkdir()
     assert call(monkeypatch, folder, "mode=eval", f"agent={agent}", "device=cpu", *arguments) == 0
-    (written,) = folder.glob(f"runs/*/{agent}/evaluations/*.json")
+    (written,) = folder.glob(f"runs/**/{agent}/evaluations/*.json")
     content: dict[str, Any] = json.loads(written.read_text())
     return content
 
@@ -119,7 +119,7 @@ def test_demo_films_every_environment_that_can_draw(
     assert program("mode=demo", *arguments) == 0
     title, *_, path = capfd.readouterr().out.splitlines()
     assert title.startswith(f"Filmed agent={agent} env=")
-    (film,) = tmp_path.glob(f"runs/*/{agent}/videos/*.mp4")
+    (film,) = tmp_path.glob(f"runs/**/{agent}/videos/*.mp4")
     assert tmp_path / path.strip() == film
     assert film.stat().st_size > 500
     assert names(tmp_path) == ["runs"]
