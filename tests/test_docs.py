@@ -11,6 +11,7 @@ import pytest
 
 from envs.lift_cube.task import TERMS
 from tests.helpers.agents import Case, every_agent, make_batch
+from trainers.command_line.composition import runs_of
 from trainers.command_line.help import help_text
 from trainers.run import settings_of
 
@@ -75,8 +76,7 @@ def first_run(arguments: list[str]) -> list[str]:
     """Return the arguments of the first run of a command that starts several."""
     if "-m" not in arguments:
         return arguments
-    single = [argument for argument in arguments if argument != "-m"]
-    return [re.sub(r"=(\w+),[\w,]+$", r"=\1", argument) for argument in single]
+    return runs_of([argument for argument in arguments if argument != "-m"])[0].settings
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -127,6 +127,7 @@ SHORTER = {
     '"env.num_envs=2", "env.max_episode_steps=5", "device=cpu"',
     "total_frames=200_000": "total_frames=40, random_frames=20, evaluation_episodes=2",
     "total_frames=100_000": "total_frames=40, random_frames=20",
+    "total_frames=50_000": "total_frames=40, random_frames=20, evaluation_episodes=2",
     "FanucEnv(": "FanucEnv(max_episode_steps=5, ",
     'mode="eval")': 'mode="eval", num_envs=2)',
     "range(10_000)": "range(5)",

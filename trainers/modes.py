@@ -4,6 +4,7 @@ import json
 import logging
 import shlex
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,13 +15,13 @@ from textwrap import indent
 from types import FrameType
 from typing import Any
 
-from omegaconf import OmegaConf
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.arguments import AS_TYPED
 from torchrl_gpu.checkpoints.files import unused, write_text
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
@@ -31,7 +32,7 @@ from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
-from trainers.command_line.schema import Mode
+from trainers.command_line.schema import GeneralSettings, Mode
 from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of, pair
 from trainers.components.trust import trust_arguments
@@ -84,33 +85,23 @@ def run_mode(settings: Settings) -> RunOutcome:
 
 def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
     """Train from scratch or resume; evaluate the best checkpoint and write a summary."""
+    resumed = settings.checkpoint if settings.in_place else None
+    with run_folder(settings.folder, resumed) as folder:
+        return _train_in(folder, settings, processes)
+
+
+def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutcome:
     started = time.perf_counter()
-    folder = run_folder(settings.folder, settings.checkpoint)
-    check_writable(folder)
     seed_everything(settings.general.seed, processes.rank)
     with (
         closing(_build_env(settings, "train", rank=processes.rank)) as env,
         closing(_evaluator(settings)) as evaluator,
+        closing(_build_trainer(settings, env, evaluator, folder, processes)) as trainer,
     ):
-        agent = _build_agent(settings, env)
-        assert isinstance(agent, Agent)
-        agent.join(processes)
-        trainer: TorchRLTrainer = settings.trainer.build(
-            env,
-            agent,
-            folder,
-            evaluation_env=evaluator,
-            config=settings.config,
-            execution=settings.execution,
-            seed=settings.general.seed,
-        )
-        if settings.checkpoint is not None:
-            trainer.load(settings.checkpoint, settings.state)
-        logger.info(
-            "%s on %s, into %s", type(agent).__name__, describe_device(settings.device), folder
-        )
+        name = type(trainer.agent).__name__
+        logger.info("%s on %s, into %s", name, describe_device(settings.device), folder)
         if processes.is_writer:
-            write_text(folder / "config.yaml", OmegaConf.to_yaml(settings.config))
+            write_text(folder / "config.yaml", settings.of_run())
         with _stop_on_signal(trainer):
             trainer.train()
         if trainer.stop_requested:
@@ -119,7 +110,7 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
                 f"  {_command(settings, f'checkpoint={folder}')}"
             )
         best = trainer.checkpoints.best() or trainer.save()
-        restore_policy(best, agent)
+        restore_policy(best, trainer.agent)
         try:
             with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
                 result = trainer.evaluate(evaluator.episodes, progress=display.update)
@@ -130,6 +121,9 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
             ) from None
     seconds = time.perf_counter() - started
     summary = {
+        "agent": settings.config["choices"]["agent"],
+        "env": settings.env_name,
+        "seed": settings.general.seed,
         "frames": trainer.frames,
         "seconds": seconds,
         **asdict(result),
@@ -142,8 +136,7 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
     lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
     lines += [f"  result       {result}", f"  checkpoint   {best}"]
     if env.capabilities.can_render:
-        demo = _command(settings, "mode=demo", f"checkpoint={folder}")
-        lines.append(f"  watch it     {demo}")
+        lines.append(f"  watch it     {_command(settings, 'mode=demo', f'checkpoint={folder}')}")
     if "tensorboard" in settings.trainer.settings["loggers"]:
         lines.append(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
     lines.append(f"  copies       {transfers_line(trainer.collector)}")
@@ -267,6 +260,27 @@ def _build_agent(settings: Settings, env: EnvBase) -> Agent | UntrainedAgent:
     return settings.agent.build(observations, action_spec(env), settings.device)
 
 
+def _build_trainer(
+    settings: Settings, env: EnvBase, evaluator: Evaluator, folder: Path, processes: Processes
+) -> TorchRLTrainer:
+    """Build agent and trainer; load the checkpoint to resume."""
+    agent = _build_agent(settings, env)
+    assert isinstance(agent, Agent)
+    agent.join(processes)
+    trainer: TorchRLTrainer = settings.trainer.build(
+        env,
+        agent,
+        folder,
+        evaluation_env=evaluator,
+        config=settings.config,
+        execution=settings.execution,
+        seed=settings.general.seed,
+    )
+    if settings.checkpoint is not None:
+        trainer.load(settings.checkpoint, settings.state)
+    return trainer
+
+
 def _policy(settings: Settings, env: EnvBase) -> TensorDictModuleBase:
     """Build the policy of the agent; load the checkpoint if the agent learns."""
     agent = _build_agent(settings, env)
@@ -283,8 +297,16 @@ def _title(settings: Settings) -> str:
 
 
 def _command(settings: Settings, *arguments: str) -> str:
-    trust = trust_arguments(settings.config)
-    return f"python -m trainers.run {shlex.join([*arguments, *trust])}"
+    """Return a command as it is typed, with the settings for the machine that differ."""
+    defaults = GeneralSettings().of_machine()
+    kept = [
+        f"{name}={AS_TYPED.get(str(value), value)}"
+        for name, value in settings.general.of_machine().items()
+        if value != defaults[name]
+    ]
+    script = "torchrl-gpu"
+    program = script if Path(sys.argv[0]).stem == script else "python -m trainers.run"
+    return f"{program} {shlex.join([*arguments, *trust_arguments(settings.config), *kept])}"
 
 
 @contextmanager

@@ -11,10 +11,12 @@ use, so that the mistyped name of an agent or an environment is refused at once.
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import sys
 import traceback
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from torchrl_gpu.errors import ConfigurationError
@@ -38,6 +40,7 @@ def settings_of(*arguments: str) -> Settings:
         ConfigurationError: a setting is unknown, missing or out of range, or mode, agent and
             checkpoint do not fit together.
     """
+    _import_own_packages()
     check_choices(arguments)
     from trainers.command_line.composition import read_settings
     from trainers.command_line.settings import check
@@ -70,6 +73,8 @@ def main() -> int:
     It is 0 after success, 2 after bad input, 130 after Ctrl-C; a sweep ends with the code of the
     last run that failed, 1 after an unexpected error.
     """
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.append(folder)  # classes of the user's own, for the console script too
     command, arguments = next(iter(sys.argv[1:]), ""), sys.argv[2:]
     if command == "doctor":
         from torchrl_gpu.commands import call_with_arguments
@@ -81,6 +86,7 @@ def main() -> int:
 
         return redirect.start(arguments)
     try:
+        _import_own_packages()
         if command == "robot":
             return _examine_robot(arguments)
         return _start(sys.argv[1:])
@@ -90,6 +96,26 @@ def main() -> int:
         if message := str(stop):
             print(message)
         return _INTERRUPTED
+
+
+def _import_own_packages() -> None:
+    """Import our packages, whatever folders of their names the working directory holds.
+
+    Raises:
+        ConfigurationError: such a folder has been imported already.
+    """
+    root = str(Path(__file__).parents[1])
+    sys.path.insert(0, root)
+    try:
+        packages = [importlib.import_module(name) for name in ("agents", "envs")]
+    finally:
+        sys.path.remove(root)
+    for package in packages:
+        found = next(iter(getattr(package, "__path__", ())), None) or package.__file__
+        if Path(str(found)).resolve().parent != Path(root).resolve():
+            raise ConfigurationError(
+                f"{found}: it has the name of a package of torchrl-gpu; give it another name"
+            )
 
 
 class _FlagParser(argparse.ArgumentParser):
@@ -134,30 +160,49 @@ def _examine_robot(arguments: list[str]) -> int:
 
 
 def _sweep(arguments: list[str]) -> int:
-    """Run every combination of values, all checked first; a run that fails does not end others."""
+    """Run every combination of values, all checked first; a run that fails does not end others.
+
+    At the end comes a table of all runs.
+    """
+    from torchrl_gpu.tables import table
     from trainers.command_line.composition import runs_of
     from trainers.modes import run_mode
 
-    code, checked = 0, {}
-    for title, settings in runs_of(arguments):
+    code = 0
+    runs = runs_of(arguments)
+    checked = {}
+    ends = {each.title: ["not finished", ""] for each in runs}  # result and folder
+    for each in runs:
         try:
             # Each run reads its checkpoint when it begins: all of them together may be large.
-            checked[title] = replace(settings_of(*settings), state=None)
+            settings = replace(settings_of(*each.settings), state=None)
+            checked[each.title] = replace(settings, in_place=settings.in_place and len(runs) == 1)
         except ConfigurationError as error:
-            code = _refuse(f"{title}: {error}")
+            code = _refuse(f"{each.title}: {error}")
+            ends[each.title][0] = "refused"
         except Exception:
+            print(each.title, flush=True)
+            traceback.print_exc()
+            code = _FAILED
+            ends[each.title][0] = "failed"
+    try:
+        for title, ready in checked.items():
             print(title, flush=True)
-            traceback.print_exc()
-            code = _FAILED
-    for title, ready in checked.items():
-        print(title, flush=True)
-        try:
-            print(run_mode(ready).report)
-        except ConfigurationError as error:
-            code = _refuse(f"{title}: {error}")
-        except Exception:
-            traceback.print_exc()
-            code = _FAILED
+            try:
+                outcome = run_mode(ready)
+                print(outcome.report)
+                ends[title] = [str(outcome.evaluation), str(outcome.folder)]
+            except ConfigurationError as error:
+                code = _refuse(f"{title}: {error}")
+                ends[title][0] = "refused"
+            except Exception:
+                traceback.print_exc()
+                code = _FAILED
+                ends[title][0] = "failed"
+    finally:  # also after Ctrl-C
+        header = [*runs[0].varied, "result", "folder"]
+        rows = [[*each.varied.values(), *ends[each.title]] for each in runs]
+        print(f"\n{table(header, rows, left=len(header))}")
     return code
 
 

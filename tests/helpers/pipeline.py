@@ -64,7 +64,7 @@ def live(
     choices = ("experiment=null", f"agent={agent}", *env)
     speed = ["graphs=on"] if accelerator_of(device).graphs else []
     run(*choices, *small, *_TRAINER, *speed, f"trainer.total_frames={_FRAMES}")
-    (made,) = folder.glob("runs/*/*/*/")
+    (made,) = (path.parent for path in folder.glob("runs/**/config.yaml"))
     before = _networks(made)
     run(f"checkpoint={made}", f"trainer.total_frames={_ALL_FRAMES}")
     after = _networks(made)

@@ -19,6 +19,7 @@ def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
     """Run the command line program in `folder`, and return its exit code."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["trainers.run", *arguments])
+    monkeypatch.setattr(sys, "path", list(sys.path))
     try:
         return run.main()
     except SystemExit as end:

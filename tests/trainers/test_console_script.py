@@ -1,11 +1,16 @@
 """The console script `torchrl-gpu`, as pip installs it."""
 
+import os
 import re
+import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+from tests.helpers.program import call
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -29,6 +34,49 @@ def test_the_script_returns_the_exit_code_of_the_program(
     found = re.search(r'^torchrl-gpu = "(.+)"$', PROJECT.read_text(), re.MULTILINE)
     assert found is not None
     monkeypatch.setattr(sys, "argv", ["torchrl-gpu", *arguments])
+    monkeypatch.setattr(sys, "path", list(sys.path))
     main = EntryPoint("torchrl-gpu", found[1], "console_scripts").load()
     assert main() == code
     assert output in "".join(capsys.readouterr())
+
+
+SCRIPT = "import sys\nfrom trainers.run import main\nsys.exit(main())\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "folders"),
+    [
+        (["bin/torchrl-gpu"], ["agents", "configs", "envs", "trainers"]),
+        (["-m", "trainers.run"], ["agents", "configs", "envs"]),  # Python finds trainers first
+    ],
+)
+def test_working_directory_has_classes_and_folders_with_the_names_of_our_packages(
+    start: list[str], folders: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "torchrl-gpu").write_text(SCRIPT)
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").touch()
+    (tmp_path / "my_robots.py").write_text("from agents import SAC\nclass Mine(SAC): ...\n")
+    arguments = ["agent._target_=my_robots.Mine", "env=marinenav", "device=cpu", "--cfg", "job"]
+    done = subprocess.run(
+        [sys.executable, *start, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(PROJECT.parent)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "_target_: my_robots.Mine" in done.stdout
+
+
+def test_imported_package_with_the_name_of_ours_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ModuleType("envs")
+    own.__path__ = [str(tmp_path / "envs")]
+    monkeypatch.setitem(sys.modules, "envs", own)
+    assert call(monkeypatch, tmp_path, "agent=sac", "env=fanuc", "--cfg", "job") == 2
+    error = f"error: {tmp_path / 'envs'}: it has the name of a package of torchrl-gpu; "
+    assert capsys.readouterr().err.startswith(error)

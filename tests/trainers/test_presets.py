@@ -103,7 +103,7 @@ def test_each_run_of_a_sweep_has_its_own_preset(
     short = ["device=cpu", "trainer.total_frames=16", "trainer.random_frames=8"]
     short += ["trainer.replay_capacity=1000", "trainer.evaluation_episodes=1"]
     assert call(monkeypatch, tmp_path, *arguments, "-m", *short, "evaluation.episodes=1") == 0
-    runs = [OmegaConf.load(path) for path in tmp_path.glob("runs/*/*/*/config.yaml")]
+    runs = [OmegaConf.load(path) for path in tmp_path.glob("runs/**/config.yaml")]
     assert {OmegaConf.select(run, setting) for run in runs} == values
 
 

@@ -3,20 +3,30 @@
 import csv
 import json
 import logging
+import re
+import shlex
+import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import torch
 from omegaconf import OmegaConf
+from tensordict import TensorDictBase
 
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints import state_file
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.errors import ConfigurationError
-from trainers.run import run, settings_of
+from trainers.run import main, run, settings_of
+from trainers.runs.policy_files import load_checkpoint
+from trainers.training.trainer import TorchRLTrainer
 
 CARTPOLE = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"]
 QUICK = [
@@ -35,9 +45,10 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
 ) -> None:
     runs = f"runs={tmp_path}"
     threads = torch.get_num_threads()
+    running = set(threading.enumerate())
     outcome = run(*QUICK, runs, f"threads={threads + 1}")
     assert torch.get_num_threads() == threads, "the threads of the caller"
-    assert outcome.folder.parent == tmp_path / "gym" / "dqn"
+    assert outcome.folder.parent == tmp_path / "gym" / "CartPole-v1" / "dqn"
     assert list(outcome.evaluations) == [32, 64]
     assert outcome.newest == outcome.folder / "checkpoints" / "frames_000000000064.safetensors"
     assert outcome.best is not None
@@ -45,6 +56,8 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     assert outcome.evaluation.episodes == 2
     assert outcome.seconds > 0.0
     assert "checkpoint   " in outcome.report
+    begun = set(threading.enumerate()) - running
+    assert "_AsyncWriterThread" not in {type(thread).__name__ for thread in begun}, "open log"
     assert capsys.readouterr().out == ""
 
     read: list[Path] = []
@@ -117,6 +130,42 @@ def test_a_run_without_an_update_is_refused_before_anything_is_built(
     assert str(error.value) == reason
 
 
+@pytest.mark.parametrize(
+    ("script", "program"),
+    [("/usr/bin/torchrl-gpu", "torchrl-gpu"), ("/trainers/run.py", "python -m trainers.run")],
+)
+def test_command_to_resume_keeps_device_and_limits(
+    script: str,
+    program: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    collect = TorchRLTrainer.collect
+
+    def interrupt(trainer: TorchRLTrainer) -> TensorDictBase:
+        signal.raise_signal(signal.SIGINT)
+        return collect(trainer)
+
+    machine = ["device=cpu", "device_memory_limit=0.9", "threads=2"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [script, *QUICK, *machine])
+    with monkeypatch.context() as patched:
+        patched.setattr(TorchRLTrainer, "collect", interrupt)
+        assert main() == 130
+    command = capsys.readouterr().out.splitlines()[-1]
+    (folder,) = Path("runs/gym/CartPole-v1/dqn").iterdir()
+    assert command == f"  {program} checkpoint={folder} {' '.join(machine)}"
+    arguments = shlex.split(command.removeprefix(f"  {program} "))
+    assert call(monkeypatch, tmp_path, *arguments) == 0
+    made = OmegaConf.load(folder / "config.yaml")
+    assert (made.device, made.device_memory_limit, made.threads) == ("cpu", 0.9, 2)
+    assert made.versions.torch == torch.__version__
+    assert made.versions["torchrl-gpu"] == version("torchrl-gpu")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["agent"], summary["env"], summary["seed"]) == ("dqn", "gym/CartPole-v1", 0)
+
+
 def test_run_works_in_a_thread(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as pool:
         outcome = pool.submit(run, *QUICK, f"runs={tmp_path}").result()
@@ -133,6 +182,22 @@ def test_settings_are_read_in_several_threads_at_once() -> None:
 def test_general_setting_follows_that_of_a_section() -> None:
     settings = settings_of(*CARTPOLE, "threads=${env.num_envs}", "env.num_envs=2")
     assert settings.general.threads == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("CartPole-v1", "gym/CartPole-v1"),
+        ("package.envs:Arm-v0", "gym/Arm-v0"),
+        ("ALE/Pong-v5", "gym/ALE/Pong-v5"),
+        ("/../my arm 2*", "gym/my_arm_2_"),
+        ("../..", "gym"),
+    ],
+)
+def test_folder_of_runs_names_the_environment(name: str, folder: str) -> None:
+    settings = settings_of(*CARTPOLE, "runs=mine")
+    settings = replace(settings, env=settings.env.replaced(name=name))
+    assert settings.folder == Path("mine", folder, "dqn")
 
 
 @pytest.mark.parametrize("function", [run, settings_of])
@@ -176,10 +241,33 @@ def test_failed_run_of_a_sweep_does_not_end_the_others(
     assert [line.partition("agent.gamma=1.7: input")[0] for line in refused] == [
         f"error: run {2 * seed} of 6: seed={seed} agent.gamma=1.7: " for seed in (1, 2, 3)
     ]
-    runs = list((tmp_path / "runs" / "gym" / "dqn").iterdir())
+    runs = list((tmp_path / "runs" / "gym" / "CartPole-v1" / "dqn").iterdir())
     seeds = {OmegaConf.select(OmegaConf.load(run / "config.yaml"), "seed") for run in runs}
     assert seeds == {1, 2, 3}
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    header, _, *rows = (re.split("  +", line) for line in output.splitlines()[-8:])
+    assert header == ["seed", "agent.gamma", "result", "folder"]
+    assert [row[:2] for row in rows] == [[str(n), g] for n in (1, 2, 3) for g in ("0.9", "1.7")]
+    assert [row[2:] for row in rows[1::2]] == [["refused"]] * 3
+    assert {row[3] for row in rows[::2]} == {str(run.relative_to(tmp_path)) for run in runs}
+    assert all(re.fullmatch(r"return \S+, \S+ steps, 2 episodes", row[2]) for row in rows[::2])
+
+
+def test_runs_of_a_sweep_all_begin_with_the_same_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = run(*QUICK, f"runs={tmp_path / 'runs'}").folder
+    before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
+    arguments = [f"checkpoint={begun}", "trainer.total_frames=96", "device=cpu"]
+    assert call(monkeypatch, tmp_path, *arguments, "agent.learning_rate=1e-4,1e-2", "-m") == 0
+    assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
+    rates = []
+    for folder in set(begun.parent.iterdir()) - {begun}:
+        with (folder / "metrics.csv").open() as file:
+            assert [row["frames"] for row in csv.DictReader(file)] == ["96"]
+        state = load_checkpoint(find_checkpoint(folder))
+        rates.append(state["config"]["agent"]["learning_rate"])
+    assert sorted(rates) == [1e-4, 1e-2]
 
 
 def test_unexpected_error_while_a_sweep_is_checked_does_not_end_the_others(

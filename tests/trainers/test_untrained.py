@@ -80,7 +80,7 @@ def evaluate(
     """Call mode=eval in a new folder and return the content of the file that it wrote."""
     folder.mkdir()
     assert call(monkeypatch, folder, "mode=eval", f"agent={agent}", "device=cpu", *arguments) == 0
-    (written,) = folder.glob(f"runs/*/{agent}/evaluations/*.json")
+    (written,) = folder.glob(f"runs/**/{agent}/evaluations/*.json")
     content: dict[str, Any] = json.loads(written.read_text())
     return content
 
@@ -119,7 +119,7 @@ def test_demo_films_every_environment_that_can_draw(
     assert program("mode=demo", *arguments) == 0
     title, *_, path = capfd.readouterr().out.splitlines()
     assert title.startswith(f"Filmed agent={agent} env=")
-    (film,) = tmp_path.glob(f"runs/*/{agent}/videos/*.mp4")
+    (film,) = tmp_path.glob(f"runs/**/{agent}/videos/*.mp4")
     assert tmp_path / path.strip() == film
     assert film.stat().st_size > 500
     assert names(tmp_path) == ["runs"]
@@ -150,7 +150,7 @@ def test_evaluations_of_several_seeds_write_a_file_each(
 ) -> None:
     arguments = ["mode=eval", "agent=random", "env=gym", "env.name=CartPole-v1", "-m"]
     assert program(*arguments, "seed=1,2,3", "evaluation.episodes=1") == 0
-    files = tmp_path.glob("runs/gym/random/evaluations/*.json")
+    files = tmp_path.glob("runs/gym/CartPole-v1/random/evaluations/*.json")
     assert sorted(json.loads(file.read_text())["seed"] for file in files) == [1, 2, 3]
 
 
@@ -162,7 +162,7 @@ def test_agent_is_named_by_its_class_as_well(
     named = f"agent._target_=agents.{target.__name__}"
     arguments = ["mode=eval", named, "env=gym", "env.name=CartPole-v1", "evaluation.episodes=2"]
     assert program(*arguments) == 0
-    assert names(tmp_path / "runs" / "gym") == [target.__name__]
+    assert names(tmp_path / "runs" / "gym" / "CartPole-v1") == [target.__name__]
 
 
 REPOSITORY = Path(__file__).parents[2]

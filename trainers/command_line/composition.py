@@ -4,6 +4,7 @@ import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import hydra
@@ -15,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from torchrl_gpu.errors import ConfigurationError, one_line
 from trainers.command_line.schema import GeneralSettings
-from trainers.components.choices import GROUPS, SEARCH_PATH, choices_of, folders_of
+from trainers.components.choices import CONFIGS, GROUPS, SEARCH_PATH, choices_of, folders_of
 
 # Hydra composes by one object of the process, which a single thread can use at a time.
 _one_thread = threading.Lock()
@@ -49,15 +50,27 @@ def read_settings(arguments: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def runs_of(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Return the title and the settings of each run of a sweep.
+@dataclass(frozen=True)
+class SweepRun:
+    """One run of a sweep.
+
+    Attributes:
+        title: number of the run and the settings that differ, as in `run 2 of 3: seed=2`.
+        settings: all settings of the run as typed.
+        varied: the settings that differ between the runs, by name.
+    """
+
+    title: str
+    settings: list[str]
+    varied: dict[str, str]
+
+
+def runs_of(arguments: Sequence[str]) -> list[SweepRun]:
+    """Return the runs of a sweep.
 
     Args:
         arguments: settings as typed; those with several values, as in `seed=1,2`,
             `seed=range(1,4)` or `agent=glob(*)`, are combined with each other.
-
-    Returns:
-        The title names the values that differ, as in `run 2 of 3: seed=2`.
 
     Raises:
         ConfigurationError: an argument cannot be read, or its values cannot be listed.
@@ -79,8 +92,9 @@ def runs_of(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
     runs = []
     for number, settings in enumerate(combinations, start=1):
         varied = [s for s, values in zip(settings, options, strict=True) if len(values) > 1]
-        title = f"run {number} of {len(combinations)}: {' '.join(varied)}"
-        runs.append((title, settings))
+        count = f"run {number} of {len(combinations)}"
+        title = f"{count}: {' '.join(varied)}" if varied else count
+        runs.append(SweepRun(title, settings, dict(s.split("=", 1) for s in varied)))
     return runs
 
 
@@ -161,7 +175,7 @@ def _parsed(argument: str, parser: OverridesParser) -> Override:
 @contextmanager
 def _hydra_ready() -> Iterator[GlobalHydra]:
     """Let the block use Hydra with our configuration files, while other threads wait."""
-    with _one_thread, hydra.initialize_config_module("configs", version_base="1.3"):
+    with _one_thread, hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         try:
             yield GlobalHydra.instance()
         except HydraException as error:

@@ -75,6 +75,11 @@ class GeneralSettings(CheckedFields):
         hints = get_type_hints(cls)
         return [name for name, hint in hints.items() if Path in (hint, *get_args(hint))]
 
+    def of_machine(self) -> dict[str, Any]:
+        """Return the settings for the machine, which are not saved with a run, by name."""
+        apart = {*self.saved(), *self.paths(), "mode", "trust"}
+        return {name: value for name, value in vars(self).items() if name not in apart}
+
     def saved(self) -> dict[str, Any]:
         """Return the settings that are saved with a run, by name."""
         hints = get_type_hints(type(self), include_extras=True)

@@ -1,5 +1,6 @@
 """Settings of the program, checked before anything is built."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,10 @@ from trainers.components.pairing import capabilities_of, overlap_of
 from trainers.components.trust import check_trusted, named
 from trainers.evaluation.evaluation import Evaluator
 from trainers.evaluation.film import film
+from trainers.runs.folders import goes_on
 from trainers.runs.policy_files import check_trainable, load_checkpoint
 from trainers.runs.pretrained import find_policy
+from trainers.runs.versions import versions
 from trainers.training.experience import check_updates
 from trainers.training.trainer import TorchRLTrainer
 
@@ -53,6 +56,8 @@ class Settings:
         demo: arguments of `film`.
         experiment: name of the preset; None without one.
         config: all settings that are saved with a run, as plain values.
+        in_place: whether training goes on in the run folder of the checkpoint; otherwise it has a
+            new folder, as in a sweep, all runs of which begin with the same checkpoint.
     """
 
     general: GeneralSettings
@@ -68,6 +73,7 @@ class Settings:
     demo: dict[str, Any]
     experiment: str | None
     config: dict[str, Any]
+    in_place: bool
 
     def as_yaml(self) -> str:
         """Return all settings as the text of a YAML file."""
@@ -75,11 +81,22 @@ class Settings:
         preset = {"experiment": self.experiment}
         return OmegaConf.to_yaml({**general, **preset, **self.config, "demo": self.demo})
 
+    def of_run(self) -> str:
+        """Return what a run was made with as the text of a YAML file: settings and versions."""
+        machine = {**self.general.of_machine(), "device": str(self.device)}
+        return OmegaConf.to_yaml({**self.config, **machine, "versions": versions()})
+
     @property
     def folder(self) -> Path:
         """Folder of all runs of this agent in this environment."""
-        choices = self.config["choices"]
-        return self.general.runs / choices["env"] / choices["agent"]
+        return self.general.runs / self.env_name / self.config["choices"]["agent"]
+
+    @property
+    def env_name(self) -> str:
+        """Name of the environment; one of many has its own `name` too, as in gym/CartPole-v1."""
+        names = str(self.env.settings.get("name", "")).rpartition(":")[2].split("/")
+        safe = [re.sub(r"[^\w.-]+", "_", name) for name in names if name.strip(".")]
+        return "/".join([self.config["choices"]["env"], *safe])
 
 
 def check(typed: Mapping[str, Any]) -> Settings:
@@ -104,8 +121,10 @@ def _check(typed: Mapping[str, Any]) -> Settings:
     limit = general.device_memory_limit
     bytes_limit = None if limit is None else memory_limit(limit, device)
     found = state = None
+    in_place = False
     if general.checkpoint is not None:
         found = find_policy(general.checkpoint, best=general.mode != "train")
+        in_place = goes_on(found)
         state = load_checkpoint(found)
         if general.mode == "train":
             check_trainable(state, found)
@@ -156,6 +175,7 @@ def _check(typed: Mapping[str, Any]) -> Settings:
         checkpoint=found,
         state=state,
         experiment=choices["experiment"],
+        in_place=in_place,
         config={
             "choices": names,
             **general.saved(),

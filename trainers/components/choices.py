@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import configs
 from torchrl_gpu.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -18,7 +17,8 @@ GROUPS = ("agent", "env", "trainer")
 # The setting of Hydra that names folders of the user with further choices and presets.
 SEARCH_PATH = "hydra.searchpath"
 
-_CONFIGS = Path(configs.__file__).parent
+# Found by location, because a folder of the user may have the name of the package.
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def choices_of(group: str, *folders: Path) -> list[str]:
@@ -31,7 +31,7 @@ def choices_of(group: str, *folders: Path) -> list[str]:
         group: name of the group, as in `agent`.
         folders: configuration folders of the user, searched besides our own.
     """
-    groups = [folder / group for folder in (_CONFIGS, *folders)]
+    groups = [folder / group for folder in (CONFIGS, *folders)]
     files = [(g, file) for g in groups for file in g.rglob("[!_]*.yaml")]
     return sorted({file.relative_to(g).with_suffix("").as_posix() for g, file in files})
 
@@ -95,5 +95,5 @@ def class_of(group: str, choice: str) -> type:
     from hydra.utils import get_class
     from omegaconf import OmegaConf
 
-    section = OmegaConf.load(_CONFIGS / group / f"{choice}.yaml")
+    section = OmegaConf.load(CONFIGS / group / f"{choice}.yaml")
     return get_class(OmegaConf.select(section, "_target_"))

@@ -1,27 +1,66 @@
-"""Output folders of the program, and checks that they are writable."""
+"""Folders of the program: that of a run, which one process holds at a time, and that of results."""
 
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-from torchrl_gpu.checkpoints.files import unused
+from torchrl_gpu.checkpoints.files import reason
 from torchrl_gpu.errors import ConfigurationError
 
+# The operating system holds the lock on this file, so that it ends with its process.
+_LOCK = ".lock"
 
-def run_folder(runs: Path, checkpoint: Path | None) -> Path:
-    """Return the folder of a run.
 
-    It is the folder of `checkpoint` if that is the newest checkpoint there, otherwise a new one.
+def goes_on(checkpoint: Path) -> bool:
+    """Return whether a checkpoint is the newest one of its run, so that the run can go on.
+
+    A file that was copied out of its run, or an older one, begins a run of its own.
+    """
+    return _run_of(checkpoint) is not None and _is_newest(checkpoint)
+
+
+@contextmanager
+def run_folder(runs: Path, checkpoint: Path | None) -> Iterator[Path]:
+    """Hold the folder of a run; no other call of this function can hold it during the block.
+
+    A new folder is deleted again if nothing was written to it.
 
     Args:
-        runs: folder of all runs of the agent in the environment.
-        checkpoint: checkpoint to resume; None for a run from scratch.
+        runs: folder of all runs of the agent in the environment, for a new folder.
+        checkpoint: checkpoint of the run that goes on, see `goes_on`; None for a new folder.
+
+    Raises:
+        ConfigurationError: the folder is in use or cannot be written to.
     """
-    if checkpoint is not None and checkpoint == CheckpointFolder(checkpoint.parent).latest():
-        return checkpoint.parent.parent
-    return unused(runs / time.strftime("%Y%m%d_%H%M%S"))
+    if checkpoint is not None:
+        run = checkpoint.parent.parent
+        check_writable(run)
+        with _locked(run):
+            if not _is_newest(checkpoint):  # it was, until the lock was free
+                raise ConfigurationError(
+                    f"checkpoint={checkpoint}: another process has gone on with the run; "
+                    "repeat the command"
+                )
+            yield run
+        return
+    check_writable(runs)
+    missing = [folder for folder in (runs, *runs.parents) if not folder.exists()]
+    new = _new_folder(runs)
+    try:
+        with _locked(new):
+            yield new
+    finally:
+        with suppress(OSError):  # up to the first folder that another run writes to
+            if {path.name for path in new.iterdir()} <= {_LOCK}:
+                (new / _LOCK).unlink(missing_ok=True)
+                for folder in (new, *missing):
+                    folder.rmdir()
 
 
 def results_folder(runs: Path, checkpoint: Path | None) -> Path:
@@ -36,11 +75,10 @@ def results_folder(runs: Path, checkpoint: Path | None) -> Path:
     """
     if checkpoint is None:
         return runs
-    run = checkpoint.parent.parent
-    is_in_run = checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file()
-    if is_in_run and os.access(run, os.W_OK):
+    run = _run_of(checkpoint)
+    if run is not None and os.access(run, os.W_OK):
         return run
-    return runs / (run.name if is_in_run else checkpoint.stem)
+    return runs / (checkpoint.stem if run is None else run.name)
 
 
 def check_writable(folder: Path) -> None:
@@ -55,3 +93,46 @@ def check_writable(folder: Path) -> None:
             file.write(bytes(2**20))
     except OSError as error:
         raise ConfigurationError(f"cannot write to {existing}: {error.strerror}") from None
+
+
+def _run_of(checkpoint: Path) -> Path | None:
+    """Return the run folder of a checkpoint; None for a file that was copied out of its run."""
+    run = checkpoint.parent.parent
+    is_in_run = checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file()
+    return run if is_in_run else None
+
+
+def _is_newest(checkpoint: Path) -> bool:
+    return checkpoint == CheckpointFolder(checkpoint.parent).latest()
+
+
+def _new_folder(runs: Path) -> Path:
+    """Make a folder named after the time, with a number where another run has begun at once."""
+    now = time.strftime("%Y%m%d_%H%M%S")
+    folder, number = runs / now, 1
+    while True:
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            number += 1
+            folder = runs / f"{now}_{number}"
+        except OSError as error:
+            raise ConfigurationError(f"cannot create {folder}: {reason(error)}") from None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        lock = FileLock(folder / _LOCK)
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise ConfigurationError(
+            f"checkpoint={folder}: in use by another run; wait until it has ended"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(f"cannot lock {folder}: {reason(error)}") from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -3,10 +3,12 @@
 import csv
 import importlib.util
 import io
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from omegaconf import OmegaConf
 from torch.utils.tensorboard import SummaryWriter
 from torchrl.record.loggers.wandb import WandbLogger
 
@@ -22,7 +24,9 @@ class MetricLogger:
 
     Args:
         folder: run folder; it is created if necessary, and existing logs in it are continued.
-        sinks: any of `csv` (`metrics.csv`), `tensorboard` (event files) and `wandb`.
+        sinks: any of `csv` (`metrics.csv`), `tensorboard` (event files) and `wandb`, in the project
+            that the environment variable WANDB_PROJECT names, `torchrl-gpu` by default.
+        settings: settings of the run (JSON values), for TensorBoard and W&B.
 
     Raises:
         ConfigurationError: the folder cannot be created, its `metrics.csv` is that of another
@@ -30,7 +34,12 @@ class MetricLogger:
     """
 
     @checked
-    def __init__(self, folder: Path, sinks: Sequence[LoggerName] = ("csv", "tensorboard")) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        sinks: Sequence[LoggerName] = ("csv", "tensorboard"),
+        settings: dict[str, Any] | None = None,
+    ) -> None:
         if "wandb" in sinks and importlib.util.find_spec("wandb") is None:
             raise ConfigurationError('wandb is not installed; run pip install "torchrl-gpu[wandb]"')
         try:
@@ -38,7 +47,7 @@ class MetricLogger:
         except OSError as error:
             raise ConfigurationError(f"cannot create {folder}: {reason(error)}") from error
         self._folder = folder
-        self._sinks = [_SINKS[name](folder) for name in dict.fromkeys(sinks)]
+        self._sinks = [_SINKS[name](folder, settings or {}) for name in dict.fromkeys(sinks)]
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
         """Log one row of metrics.
@@ -77,7 +86,7 @@ class MetricLogger:
 class _CsvSink:
     """Keeps no file open, so that other programs can replace, move and read it at any time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._path = folder / "metrics.csv"
         self._columns = ["frames"]
         if self._path.exists():
@@ -131,14 +140,16 @@ class _CsvSink:
 
 
 class _TensorBoardSink:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._folder = folder
+        self._settings = f"```yaml\n{OmegaConf.to_yaml(settings)}```"  # Markdown
         self._purge_step: int | None = None
         self._writer: SummaryWriter | None = None
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
         if self._writer is None:
             self._writer = SummaryWriter(str(self._folder), purge_step=self._purge_step)
+            self._writer.add_text("settings", self._settings, frames)
         for name, value in metrics.items():
             self._writer.add_scalar(name, float(value), frames)
         self._writer.flush()
@@ -155,9 +166,13 @@ class _TensorBoardSink:
 
 
 class _WandbSink:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._logger = WandbLogger(
-            exp_name=folder.name, project="torchrl-gpu", save_dir=folder, log_env_packages=False
+            exp_name=folder.name,
+            project=os.environ.get("WANDB_PROJECT", "torchrl-gpu"),
+            save_dir=folder,
+            config=settings,
+            log_env_packages=False,
         )
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:

@@ -191,7 +191,8 @@ class TorchRLTrainer(CheckedFields):
         self._restarts = torch.zeros((), device=agent.device)  # since the last row of metrics
         self.update_metrics = MetricAccumulator()
         self.checkpoints = CheckpointFolder(folder / "checkpoints", keep=self.checkpoints_kept)
-        self.metric_logger = MetricLogger(folder, self.loggers if self.processes.is_writer else ())
+        sinks = self.loggers if self.processes.is_writer else ()
+        self.metric_logger = MetricLogger(folder, sinks, self.config)
 
         self.frames = 0
         self.updates = 0

@@ -241,7 +241,7 @@ def test_progress_of_every_evaluation_is_displayed(
     assert "evaluating 300/600 episodes" in output.err
     assert "  episodes 350/700 " in output.err
     assert "mode=demo" not in output.out, "this environment cannot render"
-    (summary,) = tmp_path.glob("runs/*/*/*/summary.json")
+    (summary,) = tmp_path.glob("runs/**/summary.json")
     assert json.loads(summary.read_text())["episodes"] == 700
 
 

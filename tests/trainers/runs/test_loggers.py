@@ -5,7 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from torchrl_gpu.errors import ConfigurationError
 from trainers.runs.loggers import MetricLogger
@@ -126,7 +128,11 @@ def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
     return [(event.step, event.value) for event in events.Scalars(name)]
 
 
-def test_tensorboard_hides_rows_after_the_resumed_frame(tmp_path: Path) -> None:
+def test_tensorboard_hides_rows_after_the_resumed_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Files of one second are read in the order of their numbers as text.
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
     logger = MetricLogger(tmp_path, ["tensorboard"])
     for frames in (100, 200, 300):
         logger.log(frames, {"loss/critic": frames / 100})
@@ -156,13 +162,36 @@ def test_error_about_a_missing_sink_names_the_extra(
     assert not (tmp_path / "run").exists()
 
 
-def test_wandb_receives_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    logger = MetricLogger(tmp_path, ["wandb"])
-    logger.log(100, {"loss/critic": 1.0})
+SETTINGS = {"seed": 3, "agent": {"_target_": "agents.DQN", "frames": "${trainer.total_frames}"}}
+
+
+def test_tensorboard_receives_the_settings(tmp_path: Path) -> None:
+    logger = MetricLogger(tmp_path, ["tensorboard"], SETTINGS)
+    logger.log(100, {"a": 1})
     logger.close()
-    assert list(tmp_path.glob("wandb/offline-run-*"))
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    (event,) = events.Tensors("settings/text_summary")
+    text = event.tensor_proto.string_val[0].decode()
+    assert OmegaConf.create(text.removeprefix("```yaml").removesuffix("```")) == SETTINGS
+
+
+def test_wandb_receives_metrics_and_settings_of_each_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    for run, project in (("one", None), ("two", "mine")):
+        if project:
+            monkeypatch.setenv("WANDB_PROJECT", project)
+        logger = MetricLogger(tmp_path / run, ["wandb"], SETTINGS)
+        logger.log(100, {"loss/critic": 1.0})
+        assert wandb.run.project == (project or "torchrl-gpu")
+        assert wandb.run.name == run
+        assert dict(wandb.run.config) == SETTINGS
+        logger.close()
+        assert wandb.run is None
+        assert len(list((tmp_path / run).glob("wandb/offline-run-*"))) == 1
 
 
 def test_unknown_sink_is_refused(tmp_path: Path) -> None:

@@ -183,14 +183,14 @@ def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as monkeypatch:
         arguments = ["agent=ppo", "env=gym", "env.name=Pendulum-v1", *SHORT]
         assert call(monkeypatch, home, *arguments, "trainer.total_frames=256") == 0
-    (folder,) = (home / "runs" / "gym" / "ppo").iterdir()
+    (folder,) = (home / "runs" / "gym" / "Pendulum-v1" / "ppo").iterdir()
     return folder
 
 
 def test_longer_run_decays_its_learning_rate_over_all_frames(
     pendulum: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = pendulum.parents[3]
+    home = pendulum.parents[4]
     checkpoint = f"checkpoint={pendulum.relative_to(home)}"
     assert call(monkeypatch, home, checkpoint, "trainer.total_frames=512") == 0
     with (pendulum / "metrics.csv").open() as file:
@@ -207,7 +207,7 @@ def test_longer_run_decays_its_learning_rate_over_all_frames(
 def test_policy_acts_in_any_number_of_environments(
     pendulum: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = pendulum.parents[3]
+    home = pendulum.parents[4]
     arguments = [f"mode={mode}", f"checkpoint={pendulum.relative_to(home)}", "demo.episodes=1"]
     arguments += ["evaluation.num_envs=3", "env.options.max_episode_steps=5"]
     assert call(monkeypatch, home, *arguments) == 0

@@ -60,7 +60,7 @@ def test_training_selection_and_result_share_no_episodes(
     assert len(uses) == 3
     assert all(len(begun) >= 24 for begun in uses)
     assert sum(map(len, uses)) == len(set.union(*uses))
-    (folder,) = (tmp_path / "runs").glob("*/*/*")
+    (folder,) = (path.parent for path in tmp_path.glob("runs/**/config.yaml"))
     arguments = ["mode=eval", f"checkpoint={folder}", "evaluation.episodes=24"]
     assert call(monkeypatch, tmp_path, *arguments, "trust=tests") == 0
     assert len(RecordedGym.first_observations) == 3, "mode=eval repeats the closing evaluation"
