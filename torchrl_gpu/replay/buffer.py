@@ -88,7 +88,7 @@ class ReplayBuffer(CheckedFields):
             lambda capacity: self.bytes_needed(capacity, spec),
             capacity,
             device,
-            setting="capacity",
+            setting="trainer.replay_capacity",
             purpose="the replay",
             minimum=spec.min_capacity,
         )
@@ -210,9 +210,10 @@ class ReplayBuffer(CheckedFields):
             saved, own = (_describe(tensors.get(name)) for tensors in (state, self._tensors))
             if saved != own:
                 raise ConfigurationError(f"the saved replay has {name}: {saved}; this one: {own}")
-        if int(state["capacity"]) != self.capacity:
+        saved_capacity = int(state["capacity"])
+        if saved_capacity != self.capacity:
             raise ConfigurationError(
-                f"the saved replay has capacity={int(state['capacity'])}, this one {self.capacity}"
+                f"trainer.replay_capacity={self.capacity}: the saved replay has {saved_capacity}"
             )
         for name, tensor in self._tensors.items():
             tensor[: len(state[name])].copy_(state[name])

@@ -127,15 +127,21 @@ def test_error_names_a_missing_package_for_rendering(
         ({"name": "LunarLander-v2"}, "did you mean LunarLander-v3"),
         ({"name": "no_such_package:Thing-v0"}, "no_such_package cannot be imported"),
         ({"name": "CartPole-v1", "num_envs": 0}, "num_envs=0"),
-        ({"name": "CartPole-v1", "options": {"gravitas": 1}}, "argument 'gravitas'"),
-        ({"name": "CartPole-v1", "options": {"render_mode": "human"}}, "options.render_mode: "),
+        (
+            {"name": "CartPole-v1", "options": {"gravitas": 1}},
+            r"^env\.name=CartPole-v1: .*argument 'gravitas'",
+        ),
+        (
+            {"name": "CartPole-v1", "options": {"render_mode": "human"}},
+            r"^env\.options\.render_mode: ",
+        ),
         (
             {"name": "Pendulum-v1", "vectorization": "vector_entry_point"},
             "use sync or async",
         ),
         (
             {"name": f"{MODULE}:VectorOnly-v0"},
-            "vectorization=sync: VectorOnly-v0 supports vector_entry_point only",
+            r"^env\.vectorization=sync: VectorOnly-v0 supports vector_entry_point only",
         ),
         (
             {
@@ -151,7 +157,7 @@ def test_error_names_a_missing_package_for_rendering(
                 "vectorization": "vector_entry_point",
                 "options": {"autoreset": None},
             },
-            "use vectorization=sync or async",
+            r"use env\.vectorization=sync or async",
         ),
         ({"name": f"{MODULE}:Undrawable-v0", "mode": "demo"}, r"cannot render.*\(ansi\)"),
         ({"name": f"{MODULE}:TupleAnswer-v0"}, "name=.*observations of a Tuple space"),
