@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.tables import table
 
@@ -43,7 +43,7 @@ def require(*packages: str) -> None:
 def machine() -> str:
     """Return a description of the machine."""
     return (
-        f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, "
+        f"{num_cores()} cores, {platform.processor() or platform.machine()}, "
         f"Python {platform.python_version()}, torch {torch.__version__}"
     )
 

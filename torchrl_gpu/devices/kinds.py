@@ -6,7 +6,6 @@ class; no other module checks `device.type`.
 
 import contextlib
 import importlib
-import os
 import sys
 from collections.abc import Mapping
 from typing import ClassVar, Final
@@ -15,7 +14,9 @@ import psutil
 import torch
 
 from torchrl_gpu.devices.accelerator import Accelerator, Presence
+from torchrl_gpu.devices.containers import memory_limit
 from torchrl_gpu.devices.directml import probe_directml
+from torchrl_gpu.devices.host import num_cores
 
 # Reason for no device of a kind that this build of torch supports.
 NO_GPU: Final = "no GPU or no driver"
@@ -57,17 +58,19 @@ class Cpu(Accelerator):
     @property
     def name(self) -> str:
         """Name with the number of cores."""
-        return f"cpu, {os.cpu_count()} cores"
+        return f"cpu, {num_cores()} cores"
 
     @property
     def total_memory(self) -> int:
-        """Total memory of the machine in bytes."""
-        return int(psutil.virtual_memory().total)
+        """Total memory of the machine, or of the container, in bytes."""
+        total, limit = int(psutil.virtual_memory().total), memory_limit()
+        return total if limit is None else min(total, limit.total)
 
     @property
     def free_memory(self) -> int:
         """Memory in bytes that processes can allocate without swapping."""
-        return int(psutil.virtual_memory().available)
+        free, limit = int(psutil.virtual_memory().available), memory_limit()
+        return free if limit is None else min(free, limit.free)
 
     @property
     def used_memory(self) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from torchrl_gpu.devices import kinds
 from torchrl_gpu.devices.accelerator import Accelerator
+from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.devices.kinds import NO_GPU, accelerator_of
 from torchrl_gpu.doctor.hardware import Card, cards, operating_system
 
@@ -89,7 +90,9 @@ def find() -> Findings:
 
 def _system() -> dict[str, str]:
     versions = {"python": platform.python_version(), "platform": platform.platform()}
-    versions["cores"] = f"{os.cpu_count()}; torch uses {torch.get_num_threads()} thread(s)"
+    versions["cores"] = (
+        f"{num_cores()} of {os.cpu_count()}; torch uses {torch.get_num_threads()} thread(s)"
+    )
     versions["torch"] = f"{torch.__version__}, built for {_build()}"
     for name in ("torchrl", "tensordict"):
         versions[name] = importlib.metadata.version(name)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from agents.base import OnPolicyAgent
-from torchrl_gpu.devices.host import usable_cores
+from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.devices.memory import free_memory, human_bytes
 from torchrl_gpu.errors import ConfigurationError
@@ -96,7 +96,7 @@ def _num_envs(
     if simulator is None:
         return number, f"{default}, which does not depend on the machine"
     if per_core is not None:
-        cores = len(usable_cores())
+        cores = num_cores()
         number, reason = cores * per_core, f"{cores} cores, {per_core} for each"
     elif accelerator_of(simulator).kind == "cpu":
         reason = f"{default}, which simulates them together on the CPU"

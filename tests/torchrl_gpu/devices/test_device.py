@@ -1,5 +1,4 @@
 import logging
-import os
 import re
 
 import pytest
@@ -8,6 +7,7 @@ import torch
 from torchrl_gpu.devices import kinds
 from torchrl_gpu.devices.accelerator import Accelerator, Presence
 from torchrl_gpu.devices.device import describe_device, resolve_device
+from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError
 
 HAS_NO_ACCELERATOR = not (
@@ -18,7 +18,7 @@ HAS_NO_ACCELERATOR = not (
 def test_cpu() -> None:
     assert resolve_device("cpu") == torch.device("cpu")
     description = describe_device(torch.device("cpu"))
-    assert re.fullmatch(rf"cpu, {os.cpu_count()} cores, \d+ GiB", description)
+    assert re.fullmatch(rf"cpu, {num_cores()} cores, \d+ GiB", description)
 
 
 def test_auto_returns_a_working_device() -> None:
