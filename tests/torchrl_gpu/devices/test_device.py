@@ -1,5 +1,6 @@
 import logging
 import re
+import warnings
 
 import pytest
 import torch
@@ -101,10 +102,41 @@ def test_rocm_is_refused_by_a_build_for_cuda(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert resolve_device("cuda") == torch.device("cuda", 0)
     with pytest.raises(ConfigurationError, match=r"device=rocm .* is built for CUDA") as refusal:
         resolve_device("rocm")
     assert str(refusal.value).endswith("this machine has: auto, cuda:0, cpu")
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("CUDA initialization: The driver is too old (found\nversion 11040). Please update", True),
+        ("", False),
+    ],
+)
+def test_a_driver_that_does_not_start_is_passed_over(
+    said: str, cause: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVML counts the devices of a driver that is too old for CUDA."""
+
+    def is_available() -> bool:
+        if said:
+            warnings.warn(said, stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", is_available)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert resolve_device("auto").type != "cuda"
+    reason = f"its driver does not start with this torch, {torch.__version__}"
+    if cause:
+        reason += ": CUDA initialization: The driver is too old (found version 11040)"
+    assert kinds.Cuda.look() == Presence(0, reason)
 
 
 def test_a_build_for_rocm_has_two_names_for_amd(
@@ -113,6 +145,7 @@ def test_a_build_for_rocm_has_two_names_for_amd(
     monkeypatch.setattr(torch.version, "hip", "7.2")
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with caplog.at_level(logging.INFO):
         for name in ("auto", "rocm", "rocm:0", "cuda", "cuda:0"):
             assert resolve_device(name) == torch.device("cuda", 0)
