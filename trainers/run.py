@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from torchrl_gpu.errors import ConfigurationError
-from trainers.components.choices import check_choices
+from trainers.components.choices import as_settings, check_choices
 
 if TYPE_CHECKING:
     from trainers.command_line.settings import Settings
@@ -105,7 +105,13 @@ def _start(arguments: list[str]) -> int:
     parser.add_argument("-c", "--cfg", choices=["job"])
     parser.add_argument("-i", "--info", choices=["all", "config", "defaults", "defaults-tree"])
     parser.add_argument("settings", nargs="*")
-    flags = parser.parse_intermixed_args(arguments)
+    flags, others = parser.parse_known_intermixed_args(arguments)
+    if others:
+        hint = as_settings(arguments)
+        raise ConfigurationError(
+            f"unrecognized arguments: {' '.join(others)}; "
+            + (f"write {hint}" if hint else "see --help")
+        )
     if flags.help:
         from trainers.command_line.help import help_text
 

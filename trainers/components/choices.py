@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,11 +64,14 @@ def check_choices(arguments: Iterable[str]) -> None:
     Raises:
         ConfigurationError: an argument is not `name=value`, or a choice is unknown.
     """
+    arguments = list(arguments)
     typed: dict[str, str] = {}
     for argument in arguments:
         name, equals, typed[name] = argument.partition("=")
-        if not (equals and name[:1].isidentifier()):
-            raise ConfigurationError(f"{argument}: write NAME=VALUE; see --help")
+        in_one = re.search(r"\s(agent|env|experiment)=", argument)  # by quotation marks
+        if in_one or not (equals and name[:1].isidentifier() and " " not in name):
+            hint = as_settings(arguments) or "NAME=VALUE"
+            raise ConfigurationError(f"{argument}: write {hint}; see --help")
     for group in (*GROUPS, "experiment"):
         known = choices_of(group, *folders_of(typed))
         choice = typed.get(group, "null")
@@ -80,6 +84,32 @@ def check_choices(arguments: Iterable[str]) -> None:
         if all(part in known for part in choice.split(",")):
             raise ConfigurationError(f"{group}={choice}: several values need -m")
         raise ConfigurationError(f"unknown {group} {choice}; choose one of: {', '.join(known)}")
+
+
+def as_settings(arguments: Iterable[str]) -> str | None:
+    """Return words such as `sac fanuc` or `--agent sac` as settings: `agent=sac env=fanuc`.
+
+    Args:
+        arguments: arguments in another form than `name=value`, or several of them in one.
+
+    Returns:
+        None if a word cannot be read as a setting.
+    """
+    known = {choice: group for group in GROUPS for choice in choices_of(group)}
+    settings: list[str] = []
+    group = ""
+    for word in re.sub(r"\s*=\s*", "=", " ".join(arguments)).split():
+        bare = word.lstrip("-")
+        if bare in GROUPS:
+            group = bare  # of the next word
+        elif bare[:1].isidentifier() and "=" in bare:
+            settings.append(bare)
+        elif group in ("", known.get(bare)) and bare in known:
+            settings.append(f"{known[bare]}={bare}")
+            group = ""
+        else:
+            return None
+    return " ".join(settings) or None
 
 
 def learning_agents() -> dict[str, type[Agent]]:
