@@ -13,11 +13,11 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from torchrl_gpu.errors import ConfigurationError
+from trainers.command_line.failures import print_exception
 from trainers.components.choices import as_settings, check_choices
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ def main() -> int:
         if message := str(stop):
             print(message)
         return _INTERRUPTED
+    except Exception as error:
+        print_exception(error)
+        return _FAILED
 
 
 class _FlagParser(argparse.ArgumentParser):
@@ -151,9 +154,9 @@ def _sweep(arguments: list[str]) -> int:
             checked[title] = replace(settings_of(*settings), state=None)
         except ConfigurationError as error:
             code = _refuse(f"{title}: {error}")
-        except Exception:
+        except Exception as error:
             print(title, flush=True)
-            traceback.print_exc()
+            print_exception(error)
             code = _FAILED
     for title, ready in checked.items():
         print(title, flush=True)
@@ -161,8 +164,8 @@ def _sweep(arguments: list[str]) -> int:
             print(run_mode(ready).report)
         except ConfigurationError as error:
             code = _refuse(f"{title}: {error}")
-        except Exception:
-            traceback.print_exc()
+        except Exception as error:
+            print_exception(error)
             code = _FAILED
     return code
 

@@ -145,6 +145,56 @@ def test_unexpected_error_while_a_sweep_is_checked_does_not_end_the_others(
     assert "Trained for 64 frames" in output
 
 
+_BROKEN = """
+import gymnasium
+
+class Broken(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), self.reward(), False, False, {}
+
+    def reward(self):
+        return 1 / 0
+
+gymnasium.register("Broken-v0", Broken)
+"""
+
+
+def test_an_exception_of_an_environment_is_shown_without_the_frames_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "broken_environment.py"
+    file.write_text(_BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = ["agent=sac", "env=gym", "env.name=broken_environment:Broken-v0", "device=cpu"]
+    for more in ([], ["-m", "seed=3"]):
+        code = call(monkeypatch, tmp_path, *settings, "trainer.show_progress=false", *more)
+        assert code == 1
+        _, _, shown = capfd.readouterr().err.partition("error: ")
+        heading, title, *frames = shown.splitlines()
+        assert heading == f"ZeroDivisionError in {file}"
+        assert title == "Traceback (most recent call last):"
+        functions = [line.split()[-1] for line in frames if line.startswith('  File "')]
+        assert functions == ["step", "reward"]
+        assert frames[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_an_exception_of_the_program_is_shown_with_all_frames(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("trainers.command_line.settings.resolve_device", None)
+    assert call(monkeypatch, tmp_path, *QUICK) == 1
+    shown = capfd.readouterr().err
+    assert shown.startswith("Traceback")
+    assert "in settings_of" in shown
+    assert "in _check" in shown
+
+
 def test_each_environment_of_a_sweep_has_its_own_preset(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

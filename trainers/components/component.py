@@ -126,7 +126,7 @@ def find_class(group: str, path: Any, kind: type | None = None) -> type:
         raise ConfigurationError(f"{group}._target_={path}: write package.Class")
     try:
         target = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, SyntaxError, ValueError) as error:
         raise ConfigurationError(f"{group}._target_={path}: {error}") from None
     kinds = _KINDS[group] if kind is None else (kind,)
     if not (isinstance(target, type) and issubclass(target, kinds)):
