@@ -97,7 +97,9 @@ def test_demo_mode_renders_images(
 
 
 def test_cart_pole_renders(make_gym: Callable[..., GymnasiumEnv]) -> None:
-    pytest.importorskip("pygame")
+    project = (Path(__file__).parents[3] / "pyproject.toml").read_text()
+    required, _, _ = project.partition("[project.optional-dependencies]")
+    assert "gymnasium[classic-control]" in required, "the README films it after a plain install"
     env = make_gym("CartPole-v1", mode="demo", num_envs=1)
     env.reset()
     assert env.render().shape == (400, 600, 3)
