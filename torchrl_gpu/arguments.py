@@ -263,8 +263,16 @@ def _docstring_arguments(docstring: str) -> dict[str, str]:
     return {name: " ".join(words.split()).rstrip(".") for name, words in entries}
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message on an unknown `name`: the closest known name, or all."""
+def suggest(name: str, known: Iterable[str], places: Sequence[str] = ()) -> str:
+    """Return the end of an error message on an unknown `name`: the closest known name, or all.
+
+    Args:
+        name: the unknown name.
+        known: the known names.
+        places: names that mean the same, which take precedence.
+    """
+    if places:
+        return f"; did you mean {' or '.join(places)}?"
     known = sorted(known)
     if not known:
         return ""

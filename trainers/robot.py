@@ -11,7 +11,7 @@ from envs.fanuc import inspection as fanuc
 from envs.lift_cube import inspection as lift_cube
 from torchrl_gpu.checkpoints.files import reason
 from torchrl_gpu.errors import ConfigurationError
-from trainers.command_line.composition import read_settings
+from trainers.command_line.composition import compose, read_settings
 from trainers.command_line.settings import check
 from trainers.components.choices import check_choices
 
@@ -61,7 +61,8 @@ def examine(arguments: Sequence[str]) -> str:
     if not names & {"agent", "experiment"}:
         typed = ["agent=sac", *typed]
     check_choices(typed)
-    settings = check(read_settings(typed))
+    given = read_settings(typed)
+    settings = check(given, compose(given))
     env = settings.config["choices"]["env"]
     if env not in _EXAMINERS:
         raise ConfigurationError(f"env={env}: choose one of: {', '.join(_EXAMINERS)}")

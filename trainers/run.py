@@ -5,7 +5,7 @@ The command line is `python -m trainers.run agent=sac env=fanuc`; see `--help`.
 
 Both functions are imported from here, `from trainers.run import run, settings_of`: exported by the
 package, `run` would hide this module of the same name. Whatever needs torch is imported at first
-use, so that the mistyped name of an agent or an environment is refused at once.
+use, so that a mistyped setting is refused at once.
 """
 
 from __future__ import annotations
@@ -39,10 +39,17 @@ def settings_of(*arguments: str) -> Settings:
             checkpoint do not fit together.
     """
     check_choices(arguments)
-    from trainers.command_line.composition import read_settings
+    from trainers.command_line.composition import compose, read_settings
+
+    typed = read_settings(arguments)
+    composed = compose(typed)
+    if "torch" not in sys.modules:
+        from trainers.command_line.early import check_early
+
+        check_early(composed.config)
     from trainers.command_line.settings import check
 
-    return check(read_settings(arguments))
+    return check(typed, composed)
 
 
 def run(*arguments: str) -> RunOutcome:
@@ -116,9 +123,11 @@ def _start(arguments: list[str]) -> int:
             + (f"write {hint}" if hint else "see --help")
         )
     if flags.help:
+        from trainers.command_line.composition import runs_of
         from trainers.command_line.help import help_text
 
-        print(help_text(flags.settings))
+        first = runs_of(flags.settings)[0][1] if flags.multirun else flags.settings
+        print(help_text(first))
     elif flags.info:
         from trainers.command_line.composition import read_settings, show_info
 

@@ -88,12 +88,31 @@ def test_bad_settings_are_raised(function: object) -> None:
         function("agent=sacc", "env=fanuc")  # type: ignore[operator]
 
 
-def test_mistyped_choice_is_refused_without_torch() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["agent=sacc", "env=fanuc"], "error: unknown agent sacc; choose"),
+        (["agent=sac", "env=fanuc", "agent.learnig_rate=1"], "did you mean learning_rate?"),
+        (["agent=sac", "env=fanuc", "env.num_envs=0"], "env.num_envs=0: input should be"),
+        (["agent=sac", "env=fanuc", "seeds=3"], "seeds: unknown setting; did you mean seed?"),
+        (["agent=sac", "env=fanuc", "gamma=0.9"], "gamma: unknown setting; did you mean agent.ga"),
+        (["agent=sac", "env=gym"], "env.name: GymnasiumEnv needs this setting"),
+        (["agent=sac", "env=lift_cube", "env.arm.hamd=x"], "env.arm.hamd: Arm has no such setting"),
+        (["agent=sac", "env=fanuc", "demo.video=avi"], "demo.video=avi: input should be 'mp4'"),
+        (["agent=sac", "env=fanuc", "--help"], ""),
+        (["agent=ppo", "env=gym", "env.name=CartPole-v1", "--help"], ""),
+    ],
+)
+def test_mistyped_settings_and_help_are_answered_without_torch(
+    arguments: list[str], said: str
+) -> None:
     code = (
-        "import sys; from trainers.run import main; sys.argv[1:] = ['agent=sacc', 'env=fanuc']; "
-        "assert main() == 2; assert 'torch' not in sys.modules and 'hydra' not in sys.modules"
+        f"import sys; from trainers.run import main; sys.argv[1:] = {arguments}; code = main()\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules; sys.exit(code)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said in done.stderr
+    assert done.returncode == (2 if said else 0), done.stderr
 
 
 def test_values_have_the_types_that_were_typed() -> None:

@@ -6,7 +6,6 @@ hold numbers only.
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
@@ -17,11 +16,7 @@ from torchrl_gpu.devices.memory import free_memory, human_bytes
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.component import Component
 from trainers.components.pairing import capabilities_of
-
-AUTO = "auto"
-
-# Settings that take `auto`, by group.
-AUTOMATIC = {"env": "num_envs", "agent": "batch_size"}
+from trainers.components.sections import AUTOMATIC
 
 # Number of environments on an accelerator that simulates them all together.
 _ENVS_ON_ACCELERATOR = 1024
@@ -37,17 +32,6 @@ _TRANSITION_MEMORY = 2**20
 _SHARE_OF_FREE_MEMORY = 0.5
 
 _logger = logging.getLogger(__name__)
-
-
-def take_automatic(sections: Mapping[str, Any]) -> set[str]:
-    """Remove the settings that are `auto` from sections, in place, and return their groups."""
-    groups = set()
-    for group, name in AUTOMATIC.items():
-        section = sections.get(group)
-        if isinstance(section, dict) and section.get(name) == AUTO:
-            del section[name]
-            groups.add(group)
-    return groups
 
 
 def resolve_sizes(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import configs
 from torchrl_gpu.errors import ConfigurationError
+from trainers.components.sections import TARGET
 
 if TYPE_CHECKING:
     from agents.base import Agent
@@ -123,7 +124,13 @@ def learning_agents() -> dict[str, type[Agent]]:
 def class_of(group: str, choice: str) -> type:
     """Return the class of a choice of a config group."""
     from hydra.utils import get_class
+
+    return get_class(path_of(group, choice))
+
+
+def path_of(group: str, choice: str) -> str:
+    """Return the dotted path of the class of a choice of a config group."""
     from omegaconf import OmegaConf
 
     section = OmegaConf.load(_CONFIGS / group / f"{choice}.yaml")
-    return get_class(OmegaConf.select(section, "_target_"))
+    return str(OmegaConf.select(section, TARGET))

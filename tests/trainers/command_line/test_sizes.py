@@ -13,6 +13,7 @@ from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line import sizes
 from trainers.command_line.sizes import resolve_sizes
 from trainers.components.component import Component, read_component
+from trainers.components.sections import AUTOMATIC
 from trainers.run import settings_of
 
 CUDA = torch.device("cuda:0")
@@ -32,7 +33,7 @@ def resolved(
     """Return the numbers for sections of the configuration; `auto` where they have none."""
     sections = {"env": env, "agent": agent}
     components = {g: read_component(g, section) for g, section in sections.items()}
-    automatic = {g for g, name in sizes.AUTOMATIC.items() if name not in sections[g]}
+    automatic = {g for g, name in AUTOMATIC.items() if name not in sections[g]}
     found = resolve_sizes(components, automatic, device, limit)
     return found["env"].settings["num_envs"], found["agent"].settings["batch_size"]
 
