@@ -5,9 +5,10 @@ Two comparisons, with the same arm and physics, in one run:
 1. Speed of the environment alone, with SAC's policy acting, and with training at the default ratio,
    after each step and while the next one is simulated, as a share of the speed of a plain PyBullet
    loop on all cores.
-2. Speed of acting with storing, and of training, beside Stable-Baselines3 with one process and one
-   Gymnasium environment at the same number of updates per frame. The actor learns in every update,
-   as theirs does, and not in every second one, as in the preset. This library runs `many` arms.
+2. Speed of acting with storing, and of training, beside Stable-Baselines3 with `peers` Gymnasium
+   environments in processes (SubprocVecEnv) at the same number of updates per frame. The actor
+   learns in every update, as theirs does, and not in every second one, as in the preset. This
+   library runs `many` arms.
 
     python -m benchmarks.fanuc
 """
@@ -15,6 +16,7 @@ Two comparisons, with the same arm and physics, in one run:
 import pkgutil
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from typing import Annotated, Any
 
@@ -92,29 +94,34 @@ class Ours:
         self._together.close()
 
 
-def theirs(agent: Mapping[str, Any], frames: int) -> dict[Key, Measurement]:
-    """Return the measurements of one Gymnasium environment with Stable-Baselines3's SAC."""
+def gymnasium_arms(count: int) -> Any:
+    """Return Gymnasium environments in processes, as Stable-Baselines3 runs them."""
     robot = load_robot()
     bank = load_targets(robot)
-    arm = SingleArm(robot, SOLVER_ITERATIONS["train"], bank.positions.numpy(), bank.starts.numpy())
-    common: dict[str, Any] = {
-        "policy": "MlpPolicy",
-        "env": arm,
-        "learning_rate": agent["learning_rate"],
-        "gamma": agent["gamma"],
-        "tau": agent["target_rate"],
-        "batch_size": agent["batch_size"],
-        "buffer_size": 1_000_000,
-        "learning_starts": 0,
-        "train_freq": round(1 / agent["utd_ratio"]),
-        "policy_kwargs": {"net_arch": agent["hidden_sizes"]},
-        "device": "cpu",
-    }
-    sac = pkgutil.resolve_name("stable_baselines3:SAC")
-    collector, learner = (sac(**common, gradient_steps=updates) for updates in (0, 1))
+    places = (bank.positions.numpy(), bank.starts.numpy())
+    arm = partial(SingleArm, robot, SOLVER_ITERATIONS["train"], *places)
+    return pkgutil.resolve_name("stable_baselines3.common.vec_env:SubprocVecEnv")([arm] * count)
+
+
+def theirs(agent: Mapping[str, Any], arms: Any, frames: int) -> dict[Key, Measurement]:
+    """Return the measurements of Stable-Baselines3's SAC with the settings of this library's."""
+    sac = partial(
+        pkgutil.resolve_name("stable_baselines3:SAC"),
+        "MlpPolicy",
+        arms,
+        learning_rate=agent["learning_rate"],
+        gamma=agent["gamma"],
+        tau=agent["target_rate"],
+        batch_size=agent["batch_size"],
+        buffer_size=1_000_000,
+        learning_starts=0,
+        train_freq=max(1, round(1 / agent["utd_ratio"] / arms.num_envs)),  # steps of all arms
+        policy_kwargs={"net_arch": agent["hidden_sizes"]},
+        device="cpu",
+    )
     return {
-        ("sb3_collect", 1): timed(collector.learn, frames),
-        ("sb3_training", 1): timed(learner.learn, frames),
+        ("sb3_collect", arms.num_envs): timed(sac(gradient_steps=0).learn, frames),
+        ("sb3_training", arms.num_envs): timed(sac(gradient_steps=1).learn, frames),
     }
 
 
@@ -122,6 +129,7 @@ def measure(
     *,
     arms: Count = 64,
     many: Count = 512,
+    peers: Count = 8,
     rounds: Count = 3,
     frames: Annotated[int, Field(ge=10)] = 25_000,
 ) -> int:
@@ -130,6 +138,8 @@ def measure(
     Args:
         arms: number of arms for the comparison with plain PyBullet, at least 1 (64).
         many: number of arms for the comparison with Stable-Baselines3, at least 1 (512).
+        peers: number of environments of Stable-Baselines3, a process each; 1, 2, 4, ... up to 32,
+            so that its updates per frame are the same (8).
         rounds: number of rounds after a first one that warms up, at least 1 (3).
         frames: number of arm-steps per measurement, at least 10 (25000).
 
@@ -142,14 +152,16 @@ def measure(
     print_machine()
     teams = [Ours(number) for number in (arms, many)]
     sides = {key: side for team in teams for key, side in team.measurements(frames).items()}
-    samples = take_turns({**sides, **theirs(settings.agent.settings, frames // 10)}, rounds)
+    with closing(gymnasium_arms(peers)) as envs:
+        sides |= theirs(settings.agent.settings, envs, frames // 10)
+        samples = take_turns(sides, rounds)
     for team in teams:
         team.close()
-    report(samples, arms, many)
+    report(samples, arms, many, peers)
     return 0
 
 
-def report(samples: Samples[Key], arms: int, many: int) -> None:
+def report(samples: Samples[Key], arms: int, many: int, peers: int) -> None:
     """Print both comparisons and a final JSON object."""
     rows = []
     for part, text in WORDS.items():
@@ -166,10 +178,11 @@ def report(samples: Samples[Key], arms: int, many: int) -> None:
         ("acting and storing", "collect", "collect"),
         ("training", "training", "overlap"),
     ):
-        sb3, ours = samples.rate((f"sb3_{kind}", 1)), samples.rate((part, many))
+        sb3, ours = samples.rate((f"sb3_{kind}", peers)), samples.rate((part, many))
         rows.append([text, f"{sb3:,.0f}", f"{ours:,.0f}", f"{ours / sb3:.1f} x"])
         figures |= {f"sb3_{kind}": sb3, f"ours_{kind}": ours}
-    print_table(["arm-steps/s", "SB3, one arm", f"ours, {many} arms", "ratio"], rows)
+    header = ["arm-steps/s", f"SB3, {peers} processes", f"ours, {many} arms", "ratio"]
+    print_table(header, rows)
     print_figures({name: round(speed, 1) for name, speed in figures.items()})
 
 

@@ -117,7 +117,7 @@ def draw(curves: list[Run], timed: list[Run], path: Path) -> None:
                 thousands = [point.frames / 1000 for point in run.curve]
                 success = [100 * point.score for point in run.curve]
                 panel.plot(thousands, success, marker=".", label=f"seed {run.seed}")
-            panel.axhline(98, color="grey", linewidth=0.8, linestyle="--")
+            panel.axhline(98, color="grey", linewidth=0.8, linestyle="--", label="98 %")
             panel.set(
                 title=title,
                 xlabel="environment steps, thousands",

@@ -1,9 +1,10 @@
 """Measure robot-steps per second of the marine environment, and the overhead of TorchRL.
 
-The reference is the paper's NumPy environment, one sea at a time on one core: 871 active
-robot-steps/s at 5 robots, 4 obstacles and random actions. Only active robots count in both cases.
-Their mean number is measured over whole episodes of random actions, because an inactive robot costs
-as much time as an active one.
+The reference is the paper's NumPy environment (Multi_Robot_Distributional_RL_Navigation), one sea
+at a time on one core: 871 active robot-steps/s at 5 robots, 4 obstacles and random actions. It was
+measured on an earlier machine, because that environment is no package. Only active robots count in
+both cases. Their mean number is measured over whole episodes of random actions, because an inactive
+robot costs as much time as an active one.
 
     python -m benchmarks.marinenav
     python -m benchmarks.marinenav device=cuda sizes=[4096,65536,1048576]
@@ -21,7 +22,7 @@ from envs.marinenav import MarineNavEnv
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 
-REFERENCE = 871.0  # active robot-steps/s of the paper's environment on one core
+REFERENCE = 871.0  # active robot-steps/s of the paper's environment, see above
 OVERHEAD_SEAS, ACTIVE_SEAS = 1024, 128
 EPISODE_STEPS = 1001
 
@@ -108,6 +109,7 @@ def measure(
     steps = steps_within(ways["plain"], seconds, resolved)
     sides = {way: timed(run, steps, device=resolved) for way, run in ways.items()}
     overhead = take_turns(sides, rounds).ratio("plain", "torchrl") - 1.0
+    print(f"reference: {REFERENCE:.0f} robot-steps/s, measured on an earlier machine")
     print(f"EnvBase costs {overhead:.1%} on top of the plain loop at {OVERHEAD_SEAS} seas\n")
     print_figures(
         {

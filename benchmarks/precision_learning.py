@@ -12,21 +12,25 @@ checkpoints and compilation.
   episodes; the highest success on the judging episodes would flatter the agent.
 
     python -m benchmarks.precision_learning task=fanuc
-    python -m benchmarks.precision_learning task=marinenav agent=ddpg seeds=1
+    python -m benchmarks.precision_learning task=marinenav agent=ddpg seeds=[0]
 """
 
 import multiprocessing
 import statistics
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
-from benchmarks.fixture import CPU, Count
+from pydantic import Field, Json
+
+from benchmarks.fixture import CPU
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.marinenav.curriculum import PAPER_STAGES
 from envs.marinenav.evaluation import evaluate
 from envs.marinenav.scenario import draw_scenarios
+from envs.settings import Seed
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
@@ -88,7 +92,7 @@ def learn(
     task: Literal["pendulum", "fanuc", "marinenav"],
     agent: Literal["ac_iqn", "sac", "ddpg", "ppo", "rainbow"] = "sac",
     precision: Literal["fp32", "bf16", "both"] = "both",
-    seeds: Count = 3,
+    seeds: Json[Annotated[Sequence[Seed], Field(min_length=1)]] = (0, 1, 2),
     runs: Path = Path("runs/precision_learning"),
 ) -> int:
     """Train in both precisions or in one, and print scores and minutes of all seeds.
@@ -97,7 +101,7 @@ def learn(
         task: task to learn: pendulum, fanuc or marinenav.
         agent: agent to train: sac, on marinenav also ac_iqn, ddpg, ppo or rainbow (sac).
         precision: precision to train in: fp32, bf16 or both (both).
-        seeds: number of seeds, starting at 0, at least 1 (3).
+        seeds: seeds of the runs ([0,1,2]).
         runs: folder of the runs (runs/precision_learning).
 
     Raises:
@@ -114,7 +118,7 @@ def learn(
         name: [] for name in ("fp32", "bf16") if precision in (name, "both")
     }
     rows = []
-    for seed in range(seeds):
+    for seed in seeds:
         for name, figures in learned.items():
             settings = comparison.half if name == "bf16" else ()
             found = figures_of(carry_out(*common, *settings, f"seed={seed}"), comparison)

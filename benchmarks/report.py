@@ -6,10 +6,12 @@ import importlib
 import importlib.util
 import json
 import platform
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -19,6 +21,8 @@ from torchrl_gpu.tables import table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+REPOSITORY: Final = Path(__file__).parents[1]
 
 
 def require(*packages: str) -> None:
@@ -41,15 +45,52 @@ def require(*packages: str) -> None:
 
 
 def machine() -> str:
-    """Return a description of the machine."""
+    """Return the commit of the code, the processor, and the versions of the packages."""
+    packages = (f"{name} {version(name)}" for name in ("torch", "torchrl", "tensordict"))
     return (
-        f"{num_cores()} cores, {platform.processor() or platform.machine()}, "
-        f"Python {platform.python_version()}, torch {torch.__version__}"
+        f"{_commit()}, {num_cores()} cores, {_processor()}, "
+        f"Python {platform.python_version()}, {', '.join(packages)}"
     )
 
 
+def git(*arguments: str, repository: Path = REPOSITORY) -> str:
+    """Return the output of a git command.
+
+    Raises:
+        ConfigurationError: git fails, for instance outside a checkout.
+    """
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(repository), *arguments], capture_output=True, text=True, check=True
+        )
+    except FileNotFoundError:
+        raise ConfigurationError("git: not installed") from None
+    except subprocess.CalledProcessError as error:
+        raise ConfigurationError(error.stderr.strip()) from error
+    return done.stdout.strip()
+
+
+def _commit() -> str:
+    try:
+        commit = git("rev-parse", "--short", "HEAD")
+        changed = git("status", "--porcelain", "--untracked-files=no")
+    except ConfigurationError:
+        return f"torchrl-gpu {version('torchrl-gpu')}"
+    return f"commit {commit}{' with changes' if changed else ''}"
+
+
+def _processor() -> str:
+    """Return the processor's name, with the widest vectors that torch uses on it."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        lines = (line.partition(":") for line in cpuinfo.read_text().splitlines())
+        name = next((value.strip() for key, _, value in lines if key.strip() == "model name"), name)
+    return f"{name} with {torch.backends.cpu.get_cpu_capability()}"
+
+
 def print_machine() -> None:
-    """Print a description of the machine, and the number of threads."""
+    """Print the description of the machine and its software, and the number of threads."""
     print(f"{machine()}, {torch.get_num_threads()} torch thread(s)\n", flush=True)
 
 

@@ -12,6 +12,8 @@ import benchmarks
 from benchmarks import fixture
 from benchmarks.marinenav import measure
 from benchmarks.measuring import Measurement, take_turns
+from benchmarks.report import REPOSITORY, git
+from benchmarks.stale import changes_since, measured, result_files
 from envs.fanuc import FanucEnv
 from torchrl_gpu.commands import call_with_arguments, read_arguments
 
@@ -157,3 +159,30 @@ def test_sizes_are_those_of_fanuc() -> None:
         assert len(env.discrete_actions) == fixture.NUM_ACTIONS
     finally:
         env.close()
+
+
+def test_the_code_of_every_result_is_known() -> None:
+    for file in result_files():
+        assert all((REPOSITORY / path).exists() for path in measured(file.name)), file.name
+
+
+def test_a_result_is_stale_once_its_code_changes(tmp_path: Path) -> None:
+    result = tmp_path / "docs/results/fanuc.txt"
+
+    def commit(path: str, text: str) -> str:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        author = ("-c", "user.name=a", "-c", "user.email=a@b")
+        git("add", "--all", repository=tmp_path)
+        git(*author, "commit", "--quiet", "--message", f"Change {path}", repository=tmp_path)
+        return git("rev-parse", "--short", "HEAD", repository=tmp_path)
+
+    git("init", "--quiet", str(tmp_path))
+    older = commit("envs/fanuc/env.py", "1")
+    newer = commit("envs/fanuc/env.py", "2")
+    commit("docs/results/fanuc.txt", "no commit named")
+    commit("envs/gym/env.py", "1")
+    assert changes_since(result, tmp_path) == []
+    commit("docs/results/fanuc.txt", f"commit {newer}, 2 cores\n\ncommit {older}, 2 cores")
+    assert changes_since(result, tmp_path) == [f"{newer} Change envs/fanuc/env.py"]

@@ -100,7 +100,7 @@ def test_precision_learning_compares_seeds_that_differ_in_precision_alone(
         return outcome_of(tmp_path, points)
 
     monkeypatch.setattr(precision_learning, "carry_out", carry_out)
-    assert precision_learning.learn(task="fanuc", seeds=2) == 0
+    assert precision_learning.learn(task="fanuc", seeds=(0, 1)) == 0
     assert len(called) == 4
     for single, half in zip(called[::2], called[1::2], strict=True):
         assert half == (*single[:-1], "precision=bf16", single[-1])

@@ -26,7 +26,7 @@ _COLORS = {agent: f"C{index}" for index, agent in enumerate(dict.fromkeys(g.agen
 
 HEADER = (
     *("agent", "task", "frames", "score", "each seed", "target", "reached", "seconds"),
-    *("SB3", "SB3 score", "SB3 each seed", "SB3 seconds", "times faster"),
+    *("SB3", "SB3 score", "SB3 each seed", "SB3 seconds"),
 )
 
 
@@ -54,10 +54,9 @@ def render(*, results: Path = RESULTS) -> int:
 def row(result: Result) -> list[str]:
     """Return the table row of a result, one cell for each column of `HEADER`."""
     ours, peer, target = result.ours, result.peer, result.target
-    beside = ["-"] * 5
+    beside = ["-"] * 4
     if peer is not None:
-        faster = peer.seconds / ours.seconds
-        beside = [peer.algorithm, *_scores(result, peer), f"{peer.seconds:.0f}", f"{faster:.1f}"]
+        beside = [peer.algorithm, *_scores(result, peer), f"{peer.seconds:.0f}"]
     return [
         result.agent,
         TASKS[result.task].title,
@@ -100,15 +99,17 @@ def markdown(results: Sequence[Result], curves: Path) -> str:
         " over the seeds."
         " Seconds: wall clock of the whole command, including startup and all evaluations; averaged"
         " over the seeds. SB3: Stable-Baselines3 with the tuned settings of RL Zoo (ALE/Pong-v5:"
-        " with those of this library's DQN), the same budget and the same selection. Other programs"
-        " shared the cores during many of these runs:"
-        " compare seconds within a row only, and not between agents that share one peer's runs.",
+        " with those of this library's DQN), the same budget and the same selection. Networks and"
+        " numbers of updates differ between the two, and other programs shared the cores during"
+        " many of these runs: the seconds do not compare the libraries;"
+        " `python -m benchmarks.peers` does.",
         "",
         _markdown_row(HEADER),
         _markdown_row(["---"] * len(HEADER)),
         *(_markdown_row(row(result)) for result in results),
         "",
-        f"![Learning curves: mean, lowest and highest score of the seeds]({curves.name})",
+        "![Learning curves: mean, lowest and highest score of the seeds; dotted: targets]"
+        f"({curves.name})",
         "",
         "Measured on:",
         "",
@@ -128,7 +129,10 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def draw(results: Sequence[Result], path: Path) -> None:
-    """Draw a panel for each task: score over frames, one line per agent, dashed for SB3."""
+    """Draw a panel for each task: score over frames, one line per agent, dashed for SB3.
+
+    Dotted lines are targets.
+    """
     tasks = list(dict.fromkeys(result.task for result in results))
     with picture(path, len(tasks)) as panels:
         for task, panel in zip(tasks, panels, strict=True):
@@ -136,13 +140,15 @@ def draw(results: Sequence[Result], path: Path) -> None:
 
 
 def _draw_task(panel: Axes, results: Sequence[Result]) -> None:
-    peers: set[tuple[str, int]] = set()  # several agents can share one peer
+    peers: dict[tuple[str, int], str] = {}  # color of each; several agents can share one
     for result in results:
         color = _COLORS[result.agent]
         _draw_series(panel, result.ours, result.agent, color, "-")
         if result.peer is not None and (result.peer.algorithm, result.frames) not in peers:
-            peers.add((result.peer.algorithm, result.frames))
-            _draw_series(panel, result.peer, f"SB3 {result.peer.algorithm}", color, "--")
+            name = result.peer.algorithm
+            same = [color for (other, _), color in peers.items() if other == name]
+            peers[name, result.frames] = color = (*same, color)[0]
+            _draw_series(panel, result.peer, "" if same else f"SB3 {name}", color, "--")
     for target in {result.target for result in results if result.target is not None}:
         panel.axhline(target, color="grey", linewidth=0.8, linestyle=":")
     panel.set(

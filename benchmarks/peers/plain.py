@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import ParamSpec, TypeVar
 
 import gymnasium as gym
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from benchmarks.fixture import ACTION_DIM, OBSERVATION_DIM
 from benchmarks.measuring import Run, times
 from benchmarks.peers import jobs
-from benchmarks.peers.jobs import CARTPOLE_PPO, RANDOM_PPO, SEAS_PPO, Builders, PPOTask
+from benchmarks.peers.jobs import CARTPOLE_PPO, RANDOM_PPO, SEAS_PPO, Build, Builders, PPOTask
 from benchmarks.peers.plain_agents import (
     DDPG,
     DQN,
@@ -27,18 +28,37 @@ from benchmarks.peers.seas import ACTIONS, Vessels
 Step = tuple[Tensor, Tensor, Tensor]
 
 
-def build_off_policy(build: Callable[[], SAC | DDPG | DQN], is_discrete: bool = False) -> Run:
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
+
+
+def in_bf16_compiled(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """Return a function compiled, with its matrix products in bfloat16."""
+    compiled = torch.compile(function)
+
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        with torch.autocast("cpu", torch.bfloat16):
+            return compiled(*args, **kwargs)
+
+    return call
+
+
+def build_off_policy(
+    build: Callable[[], SAC | DDPG | DQN], is_discrete: bool = False, is_fast: bool = False
+) -> Run:
     """Return a run of updates with batches from a filled replay."""
     learner = build()
     replay = Replay(jobs.STORED, random_batch(1, is_discrete))
     replay.add(random_batch(jobs.STORED, is_discrete))
+    update = in_bf16_compiled(learner.update) if is_fast else learner.update
+    return times(lambda: update(replay.sample()))
 
-    return times(lambda: learner.update(replay.sample()))
 
-
-def build_ppo() -> Run:
+def build_ppo(is_fast: bool = False) -> Run:
     """Return a run of PPO's updates, all epochs of one rollout at a time."""
     learner = PPO(OBSERVATION_DIM, ACTION_DIM, is_discrete=False, task=RANDOM_PPO)
+    if is_fast:
+        learner.learn = in_bf16_compiled(learner.learn)  # type: ignore[method-assign]
     shape = (RANDOM_PPO.rollout_length, RANDOM_PPO.num_envs)
     with torch.no_grad():
         chosen = learner.choose(torch.randn(*shape, OBSERVATION_DIM))
@@ -142,11 +162,18 @@ def build_seas_ppo() -> Run:
     return train_ppo(learner, SEAS_PPO, first, step)
 
 
+def _executions(build: Callable[..., Run]) -> dict[str, Build]:
+    """Return the builders of eager updates in float32, and of compiled ones in bfloat16."""
+    return {"": build, "bf16 compiled": partial(build, is_fast=True)}
+
+
 BUILDERS: Builders = {
-    "updates_sac": {"": partial(build_off_policy, partial(SAC, OBSERVATION_DIM, ACTION_DIM))},
-    "updates_ddpg": {"": partial(build_off_policy, DDPG)},
-    "updates_dqn": {"": partial(build_off_policy, DQN, is_discrete=True)},
-    "updates_ppo": {"": build_ppo},
+    "updates_sac": _executions(
+        partial(build_off_policy, partial(SAC, OBSERVATION_DIM, ACTION_DIM))
+    ),
+    "updates_ddpg": _executions(partial(build_off_policy, DDPG)),
+    "updates_dqn": _executions(partial(build_off_policy, DQN, is_discrete=True)),
+    "updates_ppo": _executions(build_ppo),
     "training_sac": {"": build_training_sac},
     "training_ppo": {"": build_training_ppo},
     "seas_ppo": {"": build_seas_ppo},

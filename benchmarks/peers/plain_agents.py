@@ -1,7 +1,7 @@
 """Algorithms in plain PyTorch, as one file without a library would have them.
 
 Networks, losses and settings are those of the other sides; tensors instead of NumPy, one Adam for
-each kind of network, eager execution.
+each kind of network.
 """
 
 import math
@@ -273,13 +273,23 @@ class PPO:
         advantages = self.advantages(rollout, last_value)
         returns = (advantages + rollout.value).flatten()
         advantages = advantages.flatten()
-        observation, action, old_log_prob = (x.flatten(0, 1) for x in rollout[:3])
+        samples = (*(x.flatten(0, 1) for x in rollout[:3]), advantages, returns)
         for _ in range(self.task.epochs):
             for index in torch.randperm(len(returns)).split(self.task.batch_size):
-                distribution = self.distribution(observation[index])
-                ratio = (self.log_prob(distribution, action[index]) - old_log_prob[index]).exp()
-                advantage = advantages[index]
-                advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-                gain = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
-                error = F.mse_loss(self.critic(observation[index]).squeeze(-1), returns[index])
-                descend(self.optimizer, 0.5 * error - gain, max_norm=0.5)
+                self.learn(*(x[index] for x in samples))
+
+    def learn(
+        self,
+        observation: Tensor,
+        action: Tensor,
+        old_log_prob: Tensor,
+        advantage: Tensor,
+        returned: Tensor,
+    ) -> None:
+        """Take one gradient step from a minibatch."""
+        distribution = self.distribution(observation)
+        ratio = (self.log_prob(distribution, action) - old_log_prob).exp()
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        gain = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+        error = F.mse_loss(self.critic(observation).squeeze(-1), returned)
+        descend(self.optimizer, 0.5 * error - gain, max_norm=0.5)

@@ -1,0 +1,115 @@
+"""List the published results that are older than the code that they measure.
+
+A result is as old as the oldest commit that its file names, or as the commit that last changed a
+file that names none. The commits listed after it changed the measured code; whether they changed
+the figures, a new run tells.
+
+    python -m benchmarks.stale
+"""
+
+import re
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+from benchmarks.report import REPOSITORY, git, print_figures, print_table
+from torchrl_gpu.commands import call_with_arguments
+
+RESULTS: Final = Path("docs/results")
+_LEARNERS: Final = ("agents", "torchrl_gpu/replay", "trainers/training")
+# The code that each file measures, by patterns of file names: the first that fits.
+MEASURED: Final[dict[str, tuple[str, ...]]] = {
+    "atari.txt": ("envs/gym", "agents/dqn.py", "torchrl_gpu/replay"),
+    "directml.txt": ("agents", "torchrl_gpu/acting", "torchrl_gpu/execution", "torchrl_gpu/replay"),
+    "execution.txt": ("agents", "torchrl_gpu/execution"),
+    "fanuc.txt": ("envs/fanuc", "torchrl_gpu/acting"),
+    "fanuc_demo.gif": ("envs/fanuc", "trainers/evaluation/film.py"),
+    "fanuc_learning.*": ("envs/fanuc", "configs/experiment/fanuc", *_LEARNERS),
+    "fanuc_simulators.txt": ("envs/fanuc", "envs/genesis.py"),
+    "learning*": ("benchmarks/learning", "docs/results/learning"),
+    "lift_cube.txt": ("envs/lift_cube", "envs/genesis.py"),
+    "lift_cube_environments.txt": ("envs/lift_cube", "configs/experiment/reach_pixels.yaml"),
+    "lift_*_demo.gif": ("envs/lift_cube", "trainers/evaluation/film.py"),
+    "marinenav.txt": ("envs/marinenav",),
+    "marinenav_demo.gif": ("envs/marinenav", "trainers/evaluation/film.py"),
+    "marinenav_learning.txt": ("envs/marinenav", "configs/experiment/marinenav", *_LEARNERS),
+    "marinenav_scores.txt": ("envs/marinenav", "pretrained/marinenav"),
+    "memory_*.txt": ("agents", "trainers", "torchrl_gpu"),
+    "overlap.txt": ("envs/fanuc", "trainers/training", "torchrl_gpu/acting"),
+    "peers.*": ("agents", "benchmarks/peers", "torchrl_gpu/execution", "torchrl_gpu/replay"),
+    "policy.txt": ("agents", "torchrl_gpu/acting"),
+    "precision_learning.txt": ("envs/fanuc", "configs/experiment/fanuc", *_LEARNERS),
+    "robot_*.png": (
+        "trainers/robot.py",
+        "envs/fanuc/inspection.py",
+        "envs/lift_cube/inspection.py",
+    ),
+    "startup.txt": ("trainers", "configs", "torchrl_gpu"),
+    "threads.txt": ("agents", "torchrl_gpu/devices"),
+    "*_fanuc*.json": ("envs/fanuc", *_LEARNERS),
+    "*_lift_*.json": ("envs/lift_cube", *_LEARNERS),
+    "*_pixels.json": ("envs/lift_cube", *_LEARNERS),
+    "*.json": ("envs/gym", *_LEARNERS),
+}
+
+
+def measured(name: str) -> tuple[str, ...]:
+    """Return the code that the result of a file name measures, as paths in the repository."""
+    return next(paths for pattern, paths in MEASURED.items() if fnmatch(name, pattern))
+
+
+def result_files(repository: Path = REPOSITORY) -> list[Path]:
+    """Return the published results: text, figures and pictures, without the pages on them."""
+    return sorted(
+        path
+        for path in (repository / RESULTS).rglob("*")
+        if path.is_file() and path.suffix != ".md"
+    )
+
+
+def made_at(file: Path, repository: Path = REPOSITORY) -> str:
+    """Return the commit of a result: the oldest that the file names, or its own.
+
+    Raises:
+        ConfigurationError: the file is not in the history of a checkout, or names a commit that is
+            not.
+    """
+    text = file.read_text(errors="ignore") if file.suffix in {".txt", ".json"} else ""
+    named = set(re.findall(r"\bcommit ([0-9a-f]{7,40})\b", text))
+    if not named:
+        return git("log", "-1", "--format=%h", "--", str(file), repository=repository)
+    oldest = git("rev-list", "--no-walk", *named, repository=repository).splitlines()[-1]
+    return git("rev-parse", "--short", oldest, repository=repository)
+
+
+def changes_since(file: Path, repository: Path = REPOSITORY) -> list[str]:
+    """Return the commits that changed the measured code after a result, newest first.
+
+    Raises:
+        ConfigurationError: see `made_at`.
+    """
+    commits = f"{made_at(file, repository)}..HEAD"
+    log = ("log", "--format=%h %s", commits, "--", *measured(file.name))
+    return git(*log, repository=repository).splitlines()
+
+
+def list_stale() -> int:
+    """Print every result whose measured code has changed since, with the newest such commit.
+
+    Raises:
+        ConfigurationError: this is no git checkout with its history.
+    """
+    rows, figures = [], {}
+    for file in result_files():
+        if changes := changes_since(file):
+            name = file.relative_to(REPOSITORY / RESULTS).as_posix()
+            figures[name] = len(changes)
+            rows.append([name, made_at(file), str(len(changes)), changes[0]])
+    print_table(["result", "made at", "changes since", "newest"], rows)
+    print_figures({"stale": figures})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(list_stale))
