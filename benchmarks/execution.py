@@ -39,7 +39,8 @@ from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.devices.host import keep_freed_memory
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.execution.execution import CompileMode, Execution, GraphMode
+from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.options import CompileMode, GraphMode
 from torchrl_gpu.execution.precision import precisions_of
 from trainers.components.choices import learning_agents
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import os
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.tables import table
 
@@ -48,7 +48,7 @@ def machine() -> str:
     """Return the commit of the code, the processor, and the versions of the packages."""
     packages = (f"{name} {version(name)}" for name in ("torch", "torchrl", "tensordict"))
     return (
-        f"{_commit()}, {os.cpu_count()} cores, {_processor()}, "
+        f"{_commit()}, {num_cores()} cores, {_processor()}, "
         f"Python {platform.python_version()}, {', '.join(packages)}"
     )
 

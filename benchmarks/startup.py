@@ -1,66 +1,123 @@
-"""Measure the time of the README's command from its start to its first update.
+"""Measure how long commands take until they answer, beside the import of torch alone.
 
-The time includes imports, worker processes, the frames with random actions and the first update.
-The targets come from the cache, as in every run but the first.
+The training is the README's command, until its first batched step and its first update: imports,
+worker processes, and the frames with random actions. The targets come from the cache, as in every
+run but the first. The processor time of the main process tells what a busy machine adds.
 
     python -m benchmarks.startup
 """
 
+import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from typing import NamedTuple
 
 from benchmarks.fixture import Count
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 
-# Runs the command, and exits the process after the first update.
-COMMAND = """
-import os, sys, time
+# Prints the time and the processor time at the first batched step and at the first update, then
+# exits the process.
+_TRAINING = """
+import json, os, time
+from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.execution.execution import Execution
 
-update = Execution.update
+finish, update, reached = BatchCollector.finish, Execution.update, []
+
+def note():
+    reached.append([time.time(), time.process_time()])
+
+def first_finish(self):
+    BatchCollector.finish = finish
+    transition = finish(self)
+    note()
+    return transition
 
 def first_update(self, *arguments):
     update(self, *arguments)
-    print(time.time(), flush=True)
+    note()
+    print(json.dumps(reached), flush=True)
     os._exit(0)
 
-Execution.update = first_update
+BatchCollector.finish, Execution.update = first_finish, first_update
 from trainers.run import main
 main()
 """
 
+_RUN = ["-m", "trainers.run", "agent=sac", "env=fanuc"]
 
-def seconds_to_first_update() -> float:
-    """Start the command in a fresh process and return the seconds until its first update."""
+# Commands that end by themselves.
+_ANSWERS = {
+    "import torch": ["-c", "import torch"],
+    "mistyped setting": [*_RUN, "agent.learnig_rate=1"],
+    "--help": [*_RUN, "--help"],
+}
+
+
+class Spent(NamedTuple):
+    """Time until an answer.
+
+    Attributes:
+        seconds: time since the start of the process, in seconds.
+        cpu: processor time of the process, in seconds.
+    """
+
+    seconds: float
+    cpu: float
+
+
+def time_of_answer(arguments: list[str]) -> Spent:
+    """Run Python with arguments, and return the time until it ends; its children do not count."""
+    start = time.time()
+    process = subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, _, usage = os.wait4(process.pid, 0)
+    return Spent(time.time() - start, usage.ru_utime + usage.ru_stime)
+
+
+def times_of_training() -> dict[str, Spent]:
+    """Start the command in a fresh process, and return the times of first step and update."""
     with tempfile.TemporaryDirectory() as runs:
         start = time.time()
         done = subprocess.run(
-            [sys.executable, "-c", COMMAND, "agent=sac", "env=fanuc", f"runs={runs}"],
+            [sys.executable, "-c", _TRAINING, *_RUN[2:], f"runs={runs}"],
             check=True,
             capture_output=True,
             text=True,
         )
-        return float(done.stdout.split()[-1]) - start
+    reached = json.loads(done.stdout.splitlines()[-1])
+    names = ("first frames", "first update")
+    return {n: Spent(t - start, cpu) for n, (t, cpu) in zip(names, reached, strict=True)}
 
 
 def measure(*, starts: Count = 5) -> int:
-    """Measure several starts and print the median.
+    """Measure several starts of each command in turns, and print the medians.
 
     Args:
         starts: number of starts, at least 1 (5).
     """
     print_machine()
-    seconds_to_first_update()  # fills the cache of targets
-    measured = [seconds_to_first_update() for _ in range(starts)]
-    print_table(
-        ["start", "seconds to the first update"],
-        [[str(number), f"{seconds:.2f}"] for number, seconds in enumerate(measured, start=1)],
-    )
-    print_figures({"seconds_to_first_update": round(statistics.median(measured), 2)})
+    times_of_training()  # fills the cache of targets
+    rounds = [
+        {name: time_of_answer(command) for name, command in _ANSWERS.items()} | times_of_training()
+        for _ in range(starts)
+    ]
+    rows: list[list[str]] = []
+    figures: dict[str, float] = {}
+    for name in rounds[0]:
+        seconds = statistics.median(each[name].seconds for each in rounds)
+        cpu = statistics.median(each[name].cpu for each in rounds)
+        rows.append([name, f"{seconds:.2f}", f"{cpu:.2f}"])
+        key = name.strip("-").replace(" ", "_")
+        figures |= {f"{key}_seconds": round(seconds, 2), f"{key}_cpu_seconds": round(cpu, 2)}
+    print_table(["until", "seconds", "processor seconds"], rows)
+    print_figures(figures)
     return 0
 
 

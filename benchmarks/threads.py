@@ -5,7 +5,6 @@ Both numbers of threads use the same agent and the same batches and are measured
     python -m benchmarks.threads
 """
 
-import os
 import sys
 from collections.abc import Iterator
 
@@ -28,6 +27,7 @@ from benchmarks.fixture import (
 from benchmarks.measuring import Call, Measurement, take_turns, timed, times
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
+from torchrl_gpu.devices.host import num_cores
 
 WIDTHS = (128, 256, 1_024)
 IMAGES = Composite(pixels=Bounded(0, 255, (1, 3, 64, 64), dtype=torch.uint8), shape=(1,))
@@ -62,7 +62,7 @@ def compare(*, seconds: Seconds = 3.0) -> int:
     Args:
         seconds: duration of the measurements of each row in seconds, above 0 (3).
     """
-    several = os.cpu_count() or 1
+    several = num_cores()
     print_machine()
     print(f"{BATCH} transitions per gradient step\n")
     rows: list[list[str]] = []

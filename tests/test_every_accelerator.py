@@ -27,7 +27,8 @@ from tests.helpers.program import environments_built_once
 from tests.helpers.training import make_trainer
 from tests.stand_in import MAKERS
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.execution.execution import Execution, GraphMode
+from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.options import GraphMode
 from trainers.components.choices import learning_agents
 from trainers.runs.policy_files import load_policy
 from trainers.training.trainer import TorchRLTrainer

@@ -26,7 +26,7 @@ from typing import (
 )
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, InstanceOf, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from typing_extensions import dataclass_transform  # in typing from Python 3.11 on
@@ -75,7 +75,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     Raises:
         ConfigurationError: (when the decorated function is called) an argument has the wrong type
             or lies outside its range. Values are converted where no information is lost: 64.0 to
-            64.
+            64, and the name of a device to a `torch.device`.
     """
     signature = inspect.signature(function)
 
@@ -263,8 +263,16 @@ def _docstring_arguments(docstring: str) -> dict[str, str]:
     return {name: " ".join(words.split()).rstrip(".") for name, words in entries}
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message on an unknown `name`: the closest known name, or all."""
+def suggest(name: str, known: Iterable[str], places: Sequence[str] = ()) -> str:
+    """Return the end of an error message on an unknown `name`: the closest known name, or all.
+
+    Args:
+        name: the unknown name.
+        known: the known names.
+        places: names that mean the same, which take precedence.
+    """
+    if places:
+        return f"; did you mean {' or '.join(places)}?"
     known = sorted(known)
     if not known:
         return ""
@@ -281,6 +289,14 @@ AS_TYPED = {"None": "null", "True": "true", "False": "false"}
 _PLAIN_VALUES = (bool, int, float, str, Path)
 
 
+def _device(device: type, value: Any) -> Any:
+    """Return the device of torch that a value names; this module must not import torch."""
+    try:
+        return device(value)
+    except (RuntimeError, TypeError):
+        raise ValueError("not a device of PyTorch, such as cpu or cuda:0") from None
+
+
 @functools.cache
 def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None:
     """Return the validator of one argument; None for an argument without annotation."""
@@ -290,5 +306,8 @@ def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None
     kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     # Python 3.10 takes list[int] for a type.
     if isinstance(kind, type) and get_origin(kind) is None and kind not in _PLAIN_VALUES:
-        return TypeAdapter(InstanceOf.__class_getitem__(kind))
+        instance: Any = InstanceOf.__class_getitem__(kind)
+        if (kind.__module__, kind.__name__) == ("torch", "device"):
+            instance = Annotated[instance, BeforeValidator(functools.partial(_device, kind))]
+        return TypeAdapter(instance)
     return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))

@@ -9,6 +9,6 @@ class ConfigurationError(ValueError):
     """
 
 
-def one_line(error: Exception) -> str:
-    """Return the message of an error without line breaks."""
+def one_line(error: Exception | str) -> str:
+    """Return the message of an error, or another text, without line breaks."""
     return " ".join(str(error).split())

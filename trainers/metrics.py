@@ -183,7 +183,7 @@ class EpisodeStatistics:
         """
         saved, own = state["running"].shape[1], self._running.shape[1]
         if saved != own:
-            raise ConfigurationError(f"the saved run has num_envs={saved}, this one num_envs={own}")
+            raise ConfigurationError(f"env.num_envs={own}: the saved run has {saved}")
         self._running.copy_(state["running"])
         self._totals.copy_(state["totals"])
         self._has_success = state["has_success"]

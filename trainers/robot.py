@@ -66,7 +66,8 @@ def examine(arguments: Sequence[str]) -> str:
     if pictures and not Path(pictures[-1]).parent.is_dir():
         raise ConfigurationError(f"picture={pictures[-1]}: this folder does not exist")
     env, typed = _completed(typed, *map(Path, files))
-    settings = check(read_settings(typed)).env.arguments()
+    given = read_settings(typed)
+    settings = check(given, compose(given)).env.arguments()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     examination = _EXAMINERS[env][1](settings)
     report = f"{examination.file}: an arm for the environment {env}\n\n{examination.report}"

@@ -5,7 +5,7 @@ The command line is `python -m trainers.run agent=sac env=fanuc`; see `--help`.
 
 Both functions are imported from here, `from trainers.run import run, settings_of`: exported by the
 package, `run` would hide this module of the same name. Whatever needs torch is imported at first
-use, so that the mistyped name of an agent or an environment is refused at once.
+use, so that a mistyped setting is refused at once.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import argparse
 import importlib
 import logging
 import sys
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from torchrl_gpu.errors import ConfigurationError
-from trainers.components.choices import check_choices
+from trainers.command_line.failures import print_exception
+from trainers.components.choices import as_settings, check_choices
 
 if TYPE_CHECKING:
     from trainers.command_line.settings import Settings
@@ -42,10 +42,17 @@ def settings_of(*arguments: str) -> Settings:
     """
     _import_own_packages()
     check_choices(arguments)
-    from trainers.command_line.composition import read_settings
+    from trainers.command_line.composition import compose, read_settings
+
+    typed = read_settings(arguments)
+    composed = compose(typed)
+    if "torch" not in sys.modules:
+        from trainers.command_line.early import check_early
+
+        check_early(composed.config)
     from trainers.command_line.settings import check
 
-    return check(read_settings(arguments))
+    return check(typed, composed)
 
 
 def run(*arguments: str) -> RunOutcome:
@@ -96,6 +103,9 @@ def main() -> int:
         if message := str(stop):
             print(message)
         return _INTERRUPTED
+    except Exception as error:
+        print_exception(error)
+        return _FAILED
 
 
 def _import_own_packages() -> None:
@@ -131,11 +141,19 @@ def _start(arguments: list[str]) -> int:
     parser.add_argument("-c", "--cfg", choices=["job"])
     parser.add_argument("-i", "--info", choices=["all", "config", "defaults", "defaults-tree"])
     parser.add_argument("settings", nargs="*")
-    flags = parser.parse_intermixed_args(arguments)
+    flags, others = parser.parse_known_intermixed_args(arguments)
+    if others:
+        hint = as_settings(arguments)
+        raise ConfigurationError(
+            f"unrecognized arguments: {' '.join(others)}; "
+            + (f"write {hint}" if hint else "see --help")
+        )
     if flags.help:
+        from trainers.command_line.composition import runs_of
         from trainers.command_line.help import help_text
 
-        print(help_text(flags.settings))
+        first = runs_of(flags.settings)[0].settings if flags.multirun else flags.settings
+        print(help_text(first))
     elif flags.info:
         from trainers.command_line.composition import read_settings, show_info
 
@@ -180,9 +198,9 @@ def _sweep(arguments: list[str]) -> int:
         except ConfigurationError as error:
             code = _refuse(f"{each.title}: {error}")
             ends[each.title][0] = "refused"
-        except Exception:
+        except Exception as error:
             print(each.title, flush=True)
-            traceback.print_exc()
+            print_exception(error)
             code = _FAILED
             ends[each.title][0] = "failed"
     try:
@@ -195,8 +213,8 @@ def _sweep(arguments: list[str]) -> int:
             except ConfigurationError as error:
                 code = _refuse(f"{title}: {error}")
                 ends[title][0] = "refused"
-            except Exception:
-                traceback.print_exc()
+            except Exception as error:
+                print_exception(error)
                 code = _FAILED
                 ends[title][0] = "failed"
     finally:  # also after Ctrl-C

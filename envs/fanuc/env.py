@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import torch
 from pydantic import Field
@@ -44,6 +44,11 @@ DISCRETE_SPEED = 0.3
 
 # Training and evaluation use separate targets.
 TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
+
+# Defaults that are compared with, because other values need `urdf=None` or `success="hold"`: the
+# arm, and the number of steps and the speed in m/s of a tool at rest.
+_ROBOT: Final = "lr_mate_200ic"
+_HOLD: Final = (10, 0.05)
 
 CPU = torch.device("cpu")
 
@@ -106,7 +111,7 @@ class FanucEnv(Environment):
         self,
         *,
         num_envs: NumEnvs = 64,
-        robot: Literal["lr_mate_200ic", "lr_mate_200id"] = "lr_mate_200ic",
+        robot: Literal["lr_mate_200ic", "lr_mate_200id"] = _ROBOT,
         urdf: str | None = None,
         tool: str | None = None,
         home: Sequence[float] | None = None,
@@ -120,13 +125,22 @@ class FanucEnv(Environment):
         max_episode_steps: MaxEpisodeSteps = 150,
         success_radius: Annotated[float, Field(gt=0)] = 0.015,
         success: Literal["reach", "hold"] = "reach",
-        hold_steps: Annotated[int, Field(ge=1)] = 10,
-        hold_speed: Annotated[float, Field(gt=0)] = 0.05,
+        hold_steps: Annotated[int, Field(ge=1)] = _HOLD[0],
+        hold_speed: Annotated[float, Field(gt=0)] = _HOLD[1],
         curriculum: bool = True,
         grade_ceiling: Grade = "hard",
         target_noise: Annotated[float, Field(ge=0, le=MIN_CLEARANCE / 2)] = 0.0,
         seed: Seed = 0,
     ) -> None:
+        if urdf is not None and robot != _ROBOT:
+            raise ConfigurationError(
+                f"env.robot={robot}, env.urdf={urdf}: both name an arm; set one"
+            )
+        if success == "reach" and (hold_steps, hold_speed) != _HOLD:
+            raise ConfigurationError(
+                f"env.hold_steps={hold_steps}, env.hold_speed={hold_speed:g}: these need "
+                "env.success=hold"
+            )
         settings = {
             "num_envs": num_envs,
             "simulator": simulator,
@@ -419,7 +433,9 @@ class FanucEnv(Environment):
         """
         count = len(state_dict["arms"]["steps"])
         if count != self.num_envs:
-            raise ConfigurationError(f"num_envs={self.num_envs}: the saved state has {count} arms")
+            raise ConfigurationError(
+                f"env.num_envs={self.num_envs}: the saved state has {count} arms"
+            )
         simulator = state_dict["simulator"]
         if simulator != self.simulator:
             raise ConfigurationError(

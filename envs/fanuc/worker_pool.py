@@ -14,7 +14,7 @@ from pathlib import Path
 from envs.fanuc.robot import CONTROL_RATE, Robot
 from envs.fanuc.shared_memory import Exchange
 from envs.fanuc.worker_process import SIGNAL, Assignment
-from torchrl_gpu.devices.host import ONE_THREAD, usable_cores
+from torchrl_gpu.devices.host import ONE_THREAD, num_cores, usable_cores
 from torchrl_gpu.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def group_sizes(num_arms: int) -> list[int]:
 
 def default_num_workers(num_arms: int) -> int:
     """Return the number of cores that this process may use, at most the number of clients."""
-    return min(len(usable_cores()), len(group_sizes(num_arms)))
+    return min(num_cores(), len(group_sizes(num_arms)))
 
 
 @dataclass

@@ -96,17 +96,19 @@ def preprocessing_of(
     spec = gymnasium.spec(name.rpartition(":")[2])
     is_atari = str(spec.entry_point).startswith("ale_py.")
     if wanted and not is_atari:
-        raise ConfigurationError(f"atari_preprocessing=true: {spec.id} is not an Atari environment")
+        raise ConfigurationError(
+            f"env.atari_preprocessing=true: {spec.id} is not an Atari environment"
+        )
     if not is_atari or wanted is False:
         if terminal_on_life_loss:
             raise ConfigurationError(
-                "terminal_on_life_loss=true: the loss of a life ends an episode only in Atari "
-                "environments with atari_preprocessing=true"
+                "env.terminal_on_life_loss=true: the loss of a life ends an episode only in Atari "
+                "environments with env.atari_preprocessing=true"
             )
         if is_atari and vectorization == "vector_entry_point":
             raise ConfigurationError(
-                "atari_preprocessing=false: ALE's vectorized code always preprocesses; use "
-                "vectorization=sync or async"
+                "env.atari_preprocessing=false: ALE's vectorized code always preprocesses; use "
+                "env.vectorization=sync or async"
             )
         return None
     preprocessing = Preprocessing(terminal_on_life_loss and training)
@@ -114,7 +116,7 @@ def preprocessing_of(
     for option in (*own, *_FIXED_OPTIONS):
         if option in options:
             raise ConfigurationError(
-                f"options.{option}: the preprocessing of Atari environments sets this argument; "
-                f"atari_preprocessing=false switches it off"
+                f"env.options.{option}: the preprocessing of Atari environments sets this "
+                "argument; env.atari_preprocessing=false switches it off"
             )
     return preprocessing

@@ -120,10 +120,12 @@ class GymnasiumEnv(Environment):
                 observations.images, frame_stack or (FRAME_STACK if is_atari else 1)
             )
             if frame_stack is not None and frame_stack > 1 and not observations.images:
-                raise ConfigurationError(f"frame_stack={frame_stack}: it has no images to stack")
+                raise ConfigurationError(
+                    f"env.frame_stack={frame_stack}: it has no images to stack"
+                )
         except ConfigurationError as error:
             close_vector(self._vector)
-            raise ConfigurationError(f"name={name}: {error}") from None
+            raise ConfigurationError(f"env.name={name}: {error}") from None
         self._episodes = episodes_of(self._vector, observations, seed)
         self._begun: Tensor | None = None  # the actions of the step in flight
         metadata = self._vector.metadata

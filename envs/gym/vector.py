@@ -105,7 +105,7 @@ def make_vector(
                 name, num_envs=num_envs, vectorization_mode=vectorization, **arguments
             )
     except (GymnasiumError, ImportError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"name={name}: {_reason(spec, error)}") from error
+        raise ConfigurationError(f"env.name={name}: {_reason(spec, error)}") from error
     try:
         _check(vector, spec.id, autoreset, render=render)
     except ConfigurationError:
@@ -139,7 +139,9 @@ def _arguments(
     """Return the keyword arguments of `gymnasium.make_vec`."""
     for option in _OWN_OPTIONS:
         if option in options:
-            raise ConfigurationError(f"options.{option}: GymnasiumEnv sets this argument itself")
+            raise ConfigurationError(
+                f"env.options.{option}: GymnasiumEnv sets this argument itself"
+            )
     arguments = dict(options)
     if render:
         arguments["render_mode"] = "rgb_array"
@@ -148,21 +150,21 @@ def _arguments(
     if vectorization == "vector_entry_point":
         if spec.vector_entry_point is None:
             raise ConfigurationError(
-                f"vectorization=vector_entry_point: {spec.id} has no `vector_entry_point`; use "
+                f"env.vectorization=vector_entry_point: {spec.id} has no `vector_entry_point`; use "
                 f"sync or async"
             )
         if preprocessing is not None:
             if autoreset == "disabled":
                 raise ConfigurationError(
-                    "autoreset=disabled: ALE's vectorized code supports same_step and next_step; "
-                    "vectorization=sync and async support every mode"
+                    "env.autoreset=disabled: ALE's vectorized code supports same_step and "
+                    "next_step; env.vectorization=sync and async support every mode"
                 )
             arguments |= preprocessing.vectorized_options()
             arguments["autoreset_mode"] = AutoresetMode[(autoreset or "next_step").upper()]
         return arguments
     if spec.entry_point is None:
         raise ConfigurationError(
-            f"vectorization={vectorization}: {spec.id} supports vector_entry_point only"
+            f"env.vectorization={vectorization}: {spec.id} supports vector_entry_point only"
         )
     # `Observations` makes the only copy.
     mode = AutoresetMode[(autoreset or "disabled").upper()]
@@ -195,14 +197,14 @@ def _check(vector: VectorEnv, env_id: str, autoreset: Autoreset | None, *, rende
     mode = vector.metadata.get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
         raise ConfigurationError(
-            f"name={env_id}: its vectorization lacks metadata['autoreset_mode']; use "
-            f"vectorization=sync or async"
+            f"env.name={env_id}: its vectorization lacks metadata['autoreset_mode']; use "
+            f"env.vectorization=sync or async"
         )
     own = mode.name.lower()
     if autoreset not in (None, own):
         raise ConfigurationError(
-            f"autoreset={autoreset}: the vectorization of {env_id} supports only {own}; "
-            f"vectorization=sync and async support every mode"
+            f"env.autoreset={autoreset}: the vectorization of {env_id} supports only {own}; "
+            f"env.vectorization=sync and async support every mode"
         )
     render_modes = vector.metadata.get("render_modes") or ()
     if render and "rgb_array" not in render_modes:

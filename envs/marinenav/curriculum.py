@@ -101,7 +101,9 @@ def check_stages(stages: Sequence[Stage], size: Size) -> None:
     """
     frames = [stage.from_frame for stage in stages]
     if frames[:1] != [0] or frames != sorted(set(frames)):
-        raise ConfigurationError(f"schedule: first frames must increase from frame 0, not {frames}")
+        raise ConfigurationError(
+            f"env.schedule: first frames must increase from frame 0, not {frames}"
+        )
     for stage in stages:
         for kind, count, low, high in (
             ("robots", stage.robots, 1, size.robots),
@@ -109,7 +111,8 @@ def check_stages(stages: Sequence[Stage], size: Size) -> None:
         ):
             if not low <= count <= high:
                 raise ConfigurationError(
-                    f"schedule: {count} {kind} in a stage; the range is {low} to num_{kind}={high}"
+                    f"env.schedule: {count} {kind} in a stage; the range is {low} to "
+                    f"env.num_{kind}={high}"
                 )
         _check_possible(stage, size.vortices)
 
@@ -126,7 +129,7 @@ def _check_possible(stage: Stage, num_vortices: int) -> None:
     if complete < _MIN_COMPLETE:
         raise ConfigurationError(
             f"the map of {MAP_SIZE:g} x {MAP_SIZE:g} m has room for {stage.robots} robots with "
-            f"min_start_goal_distance={stage.min_start_goal_distance:g}, {num_vortices} vortices "
-            f"and {stage.obstacles} obstacles in only {complete} of {_TRIALS} random layouts; set "
-            "fewer robots, vortices or obstacles, or a shorter distance"
+            f"env.min_start_goal_distance={stage.min_start_goal_distance:g}, {num_vortices} "
+            f"vortices and {stage.obstacles} obstacles in only {complete} of {_TRIALS} random "
+            "layouts; set fewer robots, vortices or obstacles, or a shorter distance"
         )

@@ -101,7 +101,12 @@ class MarineNavEnv(SeaEnv):
         stages: Sequence[Stage] = (Stage(0, num_robots, num_obstacles, min_start_goal_distance),)
         if curriculum and mixture:
             raise ConfigurationError(
-                "curriculum, mixture: set one; stages follow one another or train all at once"
+                "env.curriculum, env.mixture: set one; stages follow one another or train all "
+                "at once"
+            )
+        if schedule is not None and not (curriculum or mixture):
+            raise ConfigurationError(
+                "env.schedule: without effect; add env.curriculum=true or env.mixture=true"
             )
         if (curriculum or mixture) and mode == "train":
             stages = PAPER_STAGES if schedule is None else [Stage(*stage) for stage in schedule]

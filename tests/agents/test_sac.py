@@ -207,3 +207,9 @@ def test_the_log_standard_deviation_is_bounded() -> None:
         actor.network[-1].get_parameter("bias").copy_(torch.tensor([0.0, 0.0, -1e3, 1e3]))
     _, log_std = actor.distribution(TensorDict({"observation": torch.zeros(1, OBSERVATION)}, [1]))
     assert log_std.tolist() == [[-5.0, 2.0]]
+
+
+def test_the_device_may_be_named() -> None:
+    name: Any = "cpu"
+    agent = SAC(*small_specs("continuous"), name, hidden_sizes=[16, 16])
+    assert agent.device == agent.build_replay(100).device == CPU

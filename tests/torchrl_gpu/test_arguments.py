@@ -115,6 +115,19 @@ def test_objects_pass_unchanged_and_their_type_is_checked() -> None:
         Agent(3)  # type: ignore[arg-type]
 
 
+def test_a_device_is_whatever_torch_takes_for_one() -> None:
+    @checked
+    def place(device: torch.device, other: torch.device | None = None) -> torch.device:
+        return device
+
+    cpu: Any = "cpu"
+    assert place(cpu) == place(torch.device("cpu")) == torch.device("cpu")
+    wrong: Any
+    for wrong in ("quantum", None, 1.5):
+        with pytest.raises(ConfigurationError, match=f"^device={wrong}: not a device of PyTorch"):
+            place(wrong)
+
+
 def test_a_value_of_several_lines_is_named_by_its_type() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(1, 1))
     with pytest.raises(ConfigurationError) as caught:

@@ -206,12 +206,31 @@ def test_bad_settings_are_raised(function: object) -> None:
         function("agent=sacc", "env=fanuc")  # type: ignore[operator]
 
 
-def test_mistyped_choice_is_refused_without_torch() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["agent=sacc", "env=fanuc"], "error: unknown agent sacc; choose"),
+        (["agent=sac", "env=fanuc", "agent.learnig_rate=1"], "did you mean learning_rate?"),
+        (["agent=sac", "env=fanuc", "env.num_envs=0"], "env.num_envs=0: input should be"),
+        (["agent=sac", "env=fanuc", "seeds=3"], "seeds: unknown setting; did you mean seed?"),
+        (["agent=sac", "env=fanuc", "gamma=0.9"], "gamma: unknown setting; did you mean agent.ga"),
+        (["agent=sac", "env=gym"], "env.name: GymnasiumEnv needs this setting"),
+        (["agent=sac", "env=lift_cube", "env.arm.hamd=x"], "env.arm.hamd: Arm has no such setting"),
+        (["agent=sac", "env=fanuc", "demo.video=avi"], "demo.video=avi: input should be 'mp4'"),
+        (["agent=sac", "env=fanuc", "--help"], ""),
+        (["agent=ppo", "env=gym", "env.name=CartPole-v1", "--help"], ""),
+    ],
+)
+def test_mistyped_settings_and_help_are_answered_without_torch(
+    arguments: list[str], said: str
+) -> None:
     code = (
-        "import sys; from trainers.run import main; sys.argv[1:] = ['agent=sacc', 'env=fanuc']; "
-        "assert main() == 2; assert 'torch' not in sys.modules and 'hydra' not in sys.modules"
+        f"import sys; from trainers.run import main; sys.argv[1:] = {arguments}; code = main()\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules; sys.exit(code)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said in done.stderr
+    assert done.returncode == (2 if said else 0), done.stderr
 
 
 def test_values_have_the_types_that_were_typed() -> None:
@@ -284,6 +303,56 @@ def test_unexpected_error_while_a_sweep_is_checked_does_not_end_the_others(
     output, errors = capfd.readouterr()
     assert "RuntimeError: driver" in errors
     assert "Trained for 64 frames" in output
+
+
+_BROKEN = """
+import gymnasium
+
+class Broken(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def reset(self, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), self.reward(), False, False, {}
+
+    def reward(self):
+        return 1 / 0
+
+gymnasium.register("Broken-v0", Broken)
+"""
+
+
+def test_an_exception_of_an_environment_is_shown_without_the_frames_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "broken_environment.py"
+    file.write_text(_BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = ["agent=sac", "env=gym", "env.name=broken_environment:Broken-v0", "device=cpu"]
+    for more in ([], ["-m", "seed=3"]):
+        code = call(monkeypatch, tmp_path, *settings, "trainer.show_progress=false", *more)
+        assert code == 1
+        _, _, shown = capfd.readouterr().err.partition("error: ")
+        heading, title, *frames = shown.splitlines()
+        assert heading == f"ZeroDivisionError in {file}"
+        assert title == "Traceback (most recent call last):"
+        functions = [line.split()[-1] for line in frames if line.startswith('  File "')]
+        assert functions == ["step", "reward"]
+        assert frames[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_an_exception_of_the_program_is_shown_with_all_frames(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("trainers.command_line.settings.resolve_device", None)
+    assert call(monkeypatch, tmp_path, *QUICK) == 1
+    shown = capfd.readouterr().err
+    assert shown.startswith("Traceback")
+    assert "in settings_of" in shown
+    assert "in _check" in shown
 
 
 def test_each_environment_of_a_sweep_has_its_own_preset(

@@ -9,6 +9,8 @@ from typing import Final
 
 import torch
 
+from torchrl_gpu.devices.containers import core_limit
+
 # Environment variables by which a new process computes on one thread, with torch, numpy or another
 # library of linear algebra.
 ONE_THREAD: Final = {
@@ -32,12 +34,21 @@ def usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
+def num_cores() -> int:
+    """Return the number of cores that this process may use, at most the limit of its container."""
+    usable, limit = len(usable_cores()), core_limit()
+    return usable if limit is None else min(usable, limit)
+
+
 @contextmanager
 def cpu_threads(number: int | None) -> Iterator[None]:
-    """Give PyTorch a number of CPU threads within the block; None for its own number."""
+    """Give PyTorch a number of CPU threads within the block.
+
+    Args:
+        number: number of threads; None for that of torch, at most one per core.
+    """
     before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
+    torch.set_num_threads(min(before, num_cores()) if number is None else number)
     try:
         yield
     finally:

@@ -6,8 +6,8 @@ class; no other module checks `device.type`.
 
 import contextlib
 import importlib
-import os
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
@@ -15,10 +15,16 @@ import psutil
 import torch
 
 from torchrl_gpu.devices.accelerator import Accelerator, Presence
+from torchrl_gpu.devices.containers import memory_limit
 from torchrl_gpu.devices.directml import probe_directml
+from torchrl_gpu.devices.host import num_cores
+from torchrl_gpu.errors import one_line
 
 # Reason for no device of a kind that this build of torch supports.
 NO_GPU: Final = "no GPU or no driver"
+
+# Beginning of the reason where a driver is installed that does not work with this build of torch.
+NOT_STARTED: Final = "its driver does not start with this torch"
 
 _FROM_PYTORCH = (
     'pip install --force-reinstall "torch<2.14" --index-url https://download.pytorch.org/whl/'
@@ -57,17 +63,19 @@ class Cpu(Accelerator):
     @property
     def name(self) -> str:
         """Name with the number of cores."""
-        return f"cpu, {os.cpu_count()} cores"
+        return f"cpu, {num_cores()} cores"
 
     @property
     def total_memory(self) -> int:
-        """Total memory of the machine in bytes."""
-        return int(psutil.virtual_memory().total)
+        """Total memory of the machine, or of the container, in bytes."""
+        total, limit = int(psutil.virtual_memory().total), memory_limit()
+        return total if limit is None else min(total, limit.total)
 
     @property
     def free_memory(self) -> int:
         """Memory in bytes that processes can allocate without swapping."""
-        return int(psutil.virtual_memory().available)
+        free, limit = int(psutil.virtual_memory().available), memory_limit()
+        return free if limit is None else min(free, limit.free)
 
     @property
     def used_memory(self) -> int:
@@ -107,7 +115,7 @@ class Cuda(Accelerator):
         """Return the number of NVIDIA GPUs; none in a build of torch for ROCm."""
         if torch.version.hip:
             return Presence(0, f"this torch, {torch.__version__}, is built for ROCm")
-        return _presence(torch.cuda.device_count(), torch.version.cuda is not None)
+        return _cuda_presence(torch.version.cuda is not None)
 
     @property
     def tf32(self) -> bool:
@@ -129,8 +137,7 @@ class Rocm(Cuda):
         """Return the number of AMD GPUs; none in a build of torch without ROCm."""
         if torch.version.cuda:
             return Presence(0, f"this torch, {torch.__version__}, is built for CUDA")
-        count = torch.cuda.device_count() if torch.version.hip else 0
-        return _presence(count, torch.version.hip is not None)
+        return _cuda_presence(torch.version.hip is not None)
 
 
 class Xpu(Accelerator):
@@ -248,6 +255,21 @@ def kinds_by_type() -> dict[str, type[Accelerator]]:
 def available_devices() -> list[str]:
     """Return the names of all devices of this machine, in order of choice, for `device=`."""
     return [name for kind in KINDS for name in kind.names(kind.look().number)]
+
+
+def _cuda_presence(is_built: bool) -> Presence:
+    """Return the number of GPUs that torch addresses as `cuda`, or the reason for none.
+
+    Torch counts them without starting the driver, which may be too old.
+    """
+    count = torch.cuda.device_count() if is_built else 0
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        if count and not torch.cuda.is_available():
+            sentences = [str(warning.message).partition(". ")[0] for warning in said]
+            cause = "".join(f": {one_line(sentence)}" for sentence in sentences[:1])
+            return Presence(0, f"{NOT_STARTED}, {torch.__version__}{cause}")
+    return _presence(count, is_built)
 
 
 def _presence(count: int, is_built: bool) -> Presence:

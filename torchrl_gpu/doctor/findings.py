@@ -4,14 +4,16 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
 
 from torchrl_gpu.devices import kinds
 from torchrl_gpu.devices.accelerator import Accelerator
-from torchrl_gpu.devices.kinds import NO_GPU, accelerator_of
-from torchrl_gpu.doctor.hardware import Card, cards, operating_system
+from torchrl_gpu.devices.host import num_cores
+from torchrl_gpu.devices.kinds import NO_GPU, NOT_STARTED, accelerator_of
+from torchrl_gpu.doctor.hardware import Card, cards, linux_advice, operating_system
 
 # Distributions of optional packages, and the way to install each.
 _OPTIONAL: Final = {
@@ -89,7 +91,9 @@ def find() -> Findings:
 
 def _system() -> dict[str, str]:
     versions = {"python": platform.python_version(), "platform": platform.platform()}
-    versions["cores"] = f"{os.cpu_count()}; torch uses {torch.get_num_threads()} thread(s)"
+    versions["cores"] = (
+        f"{num_cores()} of {os.cpu_count()}; torch uses {torch.get_num_threads()} thread(s)"
+    )
     versions["torch"] = f"{torch.__version__}, built for {_build()}"
     for name in ("torchrl", "tensordict"):
         versions[name] = importlib.metadata.version(name)
@@ -139,8 +143,19 @@ def _absence(kind: type[Accelerator], reason: str, found: Sequence[Card] | None)
         return Absence(f"{reason}; not available on {system}", None)
     if found is None:
         return Absence(reason, install)
-    names = [card.name for card in found if card.vendor in kind.vendors]
-    if not names:
+    cards_of_kind = [card for card in found if card.vendor in kind.vendors]
+    if not cards_of_kind:
         return Absence(f"{reason}; no {' or '.join(kind.vendors)} GPU found", None)
-    advice = "install its driver" if reason == NO_GPU else install
-    return Absence(f"{reason}; found: {', '.join(names)}", advice)
+    names = ", ".join(card.name for card in cards_of_kind)
+    return Absence(f"{reason}; found: {names}", _advice(reason, cards_of_kind[0], install))
+
+
+def _advice(reason: str, card: Card, install: str) -> str:
+    """Return the step by which torch finds a card."""
+    if reason.startswith(NOT_STARTED):
+        return "update its driver, or install a torch for an older one"
+    if reason != NO_GPU:
+        return install
+    if operating_system() == "Linux":
+        return linux_advice(card, Path("/"))
+    return "install its driver"

@@ -1,6 +1,7 @@
 """Graphics cards of a machine, found without torch and without packages of their makers."""
 
 import json
+import os
 import platform
 import re
 import shutil
@@ -29,6 +30,17 @@ class Card(NamedTuple):
     vendor: str
     name: str
     driver: str | None
+
+
+# Files by which a process reaches the cards of a maker, and what gives a container these files.
+_ACCESS: Final = {
+    "NVIDIA": (("dev/nvidiactl", "dev/nvidia[0-9]*"), "--gpus all"),
+    "AMD": (("dev/kfd", "dev/dri/renderD*"), "--device=/dev/kfd --device=/dev/dri"),
+    "Intel": (("dev/dri/renderD*",), "--device=/dev/dri"),
+}
+
+# Drivers that only draw, or pass a card on to a virtual machine.
+_NO_COMPUTING: Final = {"nouveau", "nova_core", "radeon", "vfio-pci", "simpledrm"}
 
 
 def operating_system() -> str:
@@ -63,6 +75,31 @@ def linux_cards(root: Path) -> list[Card]:
         name = model[1] if model else f"{vendor} GPU {ids}"
         found.append(Card(vendor, name, _linux_driver(folder / "driver", root)))
     return found
+
+
+def linux_advice(card: Card, root: Path) -> str:
+    """Return the step by which a process may use a card whose driver torch does not find.
+
+    Args:
+        card: card of NVIDIA, AMD or Intel.
+        root: folder of `dev`.
+    """
+    if card.driver is None or card.driver in _NO_COMPUTING:
+        return "install its driver"
+    patterns, option = _ACCESS[card.vendor]
+    for pattern in patterns:
+        nodes = sorted(root.glob(pattern))
+        if not nodes:
+            missing = "/" + pattern.partition("[")[0].removesuffix("*")
+            return (
+                f"its driver is loaded, but {missing} is missing: start the container with {option}"
+            )
+        if not any(os.access(node, os.R_OK | os.W_OK) for node in nodes):
+            return (
+                f"this user may not open {nodes[0]}: sudo usermod -aG {_group_of(nodes[0])} $USER, "
+                "then log in again"
+            )
+    return "its driver is loaded and open to this user: update the driver"
 
 
 def windows_cards(answer: str) -> list[Card]:
@@ -103,6 +140,14 @@ def _linux_driver(link: Path, root: Path) -> str | None:
         return None
     name = link.resolve().name
     return _read(root / "sys/module" / name / "version") or name
+
+
+def _group_of(path: Path) -> str:
+    """Return the group of a file; `render` where its number has no name, as in containers."""
+    try:
+        return path.group()
+    except KeyError:
+        return "render"
 
 
 def _read(path: Path) -> str:

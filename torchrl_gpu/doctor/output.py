@@ -53,7 +53,7 @@ def _absences(findings: Findings) -> str:
     for name, (reason, advice) in findings.absent.items():
         lines.append(f"  {name:8}  {reason}")
         if advice is not None:
-            lines.append(f"  {'':8}  to install it: {advice}")
+            lines.append(f"  {'':8}  to use it: {advice}")
     for card in findings.unused:
         lines.append(f"unused: {card.name} ({card.vendor}, driver {card.driver or 'missing'})")
     return "\n".join(lines)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Hashable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from tensordict import TensorDictBase
@@ -18,11 +18,10 @@ from torchrl_gpu.execution.fitting import enough_memory
 from torchrl_gpu.execution.gradients import Gradients
 from torchrl_gpu.execution.graphs import CapturedFunction
 from torchrl_gpu.execution.learner import Learner, LossFunction, Update
-from torchrl_gpu.execution.precision import Precision, PrecisionName
+from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionName
+from torchrl_gpu.execution.precision import Precision
 from torchrl_gpu.execution.step import gradient_step
 
-CompileMode = Literal["off", "default", "max-autotune"]
-GraphMode = Literal["off", "on"]
 Policy = Callable[[TensorDictBase], TensorDictBase]
 Result = TypeVar("Result")
 

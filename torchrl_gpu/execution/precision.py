@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
-
-PrecisionName = Literal["fp32", "tf32", "bf16", "fp16"]
+from torchrl_gpu.execution.options import PrecisionName
 
 # https://github.com/pytorch/pytorch/issues/158232
 _CACHE_FORGETS = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10)

@@ -88,7 +88,7 @@ class ReplayBuffer(CheckedFields):
             lambda capacity: self.bytes_needed(capacity, spec),
             capacity,
             device,
-            setting="capacity",
+            setting="trainer.replay_capacity",
             purpose="the replay",
             minimum=spec.min_capacity,
         )
@@ -225,7 +225,7 @@ class ReplayBuffer(CheckedFields):
         restore(capacity, state["capacity"])
         if int(capacity) != self.capacity:
             raise ConfigurationError(
-                f"the saved replay has capacity={int(capacity)}, this one {self.capacity}"
+                f"trainer.replay_capacity={self.capacity}: the saved replay has {int(capacity)}"
             )
         for name, tensor in self._tensors.items():
             if state[name].shape[0] > len(tensor):

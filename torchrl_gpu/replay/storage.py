@@ -73,8 +73,8 @@ class StorageSpec:
         """
         if capacity < self.min_capacity:
             raise ConfigurationError(
-                f"capacity={capacity}: a replay of {self.num_envs} environments needs at least "
-                f"{self.min_capacity}"
+                f"trainer.replay_capacity={capacity}: a replay of {self.num_envs} environments "
+                f"needs at least {self.min_capacity}"
             )
         if not self._observations:
             raise ConfigurationError("observation_spec: there is no observation to store")

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -13,6 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from torchrl_gpu.errors import ConfigurationError, one_line
 from trainers.command_line.schema import GeneralSettings
@@ -20,6 +21,19 @@ from trainers.components.choices import CONFIGS, GROUPS, SEARCH_PATH, choices_of
 
 # Hydra composes by one object of the process, which a single thread can use at a time.
 _one_thread = threading.Lock()
+
+
+class Composed(NamedTuple):
+    """Configuration of a command.
+
+    Attributes:
+        config: what the files say and, on top of it, what was typed.
+        choices: names of agent, environment, trainer and experiment; None for a group without a
+            choice, as for the user's own class.
+    """
+
+    config: DictConfig
+    choices: dict[str, str | None]
 
 
 def read_settings(arguments: Sequence[str]) -> dict[str, Any]:
@@ -98,7 +112,7 @@ def runs_of(arguments: Sequence[str]) -> list[SweepRun]:
     return runs
 
 
-def compose(settings: Mapping[str, Any]) -> tuple[DictConfig, dict[str, str | None]]:
+def compose(settings: Mapping[str, Any]) -> Composed:
     """Return the configuration of a command and the choice of each config group.
 
     The configuration holds what the YAML files of the choices, those of the preset and the user
@@ -106,10 +120,6 @@ def compose(settings: Mapping[str, Any]) -> tuple[DictConfig, dict[str, str | No
 
     Args:
         settings: settings as typed, values by dotted name.
-
-    Returns:
-        The configuration, and the names of agent, environment, trainer and experiment; None for a
-        group without a choice, as for the user's own class.
 
     Raises:
         ConfigurationError: Hydra cannot compose the files.
@@ -119,7 +129,7 @@ def compose(settings: Mapping[str, Any]) -> tuple[DictConfig, dict[str, str | No
     choices = {g: composed.hydra.runtime.choices[g] for g in (*GROUPS, "experiment")}
     OmegaConf.set_struct(composed, False)
     del composed["hydra"]
-    return joined(composed, typed=settings), choices
+    return Composed(joined(composed, typed=settings), choices)
 
 
 def joined(*configs: DictConfig, typed: Mapping[str, Any]) -> DictConfig:
@@ -163,6 +173,16 @@ def _preset_of(settings: Mapping[str, Any]) -> str | None:
         env = str(settings.get("env.name")).rpartition(":")[2]
     preset = f"{env}/{settings.get('agent')}"
     return preset if preset in choices_of("experiment", *folders_of(settings)) else None
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Report errors of interpolations such as `${env.foo}` in one line, with the setting."""
+    try:
+        yield
+    except OmegaConfBaseException as error:
+        where = f"{error.full_key}: " if error.full_key else ""
+        raise ConfigurationError(f"{where}{str(error).splitlines()[0]}") from None
 
 
 def _parsed(argument: str, parser: OverridesParser) -> Override:

@@ -3,15 +3,17 @@
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from torchrl_gpu.arguments import AS_TYPED, CheckedFields, descriptions_of, parameters_of
+from trainers.command_line.composition import compose, one_line_errors, read_settings
 from trainers.command_line.schema import GeneralSettings
-from trainers.command_line.settings import SECTIONS
-from trainers.command_line.sizes import AUTOMATIC
-from trainers.components.choices import GROUPS, choices_of, class_of, learning_agents
-from trainers.components.component import PROVIDED, find_class, parts_of
+from trainers.components.choices import GROUPS, check_choices, choices_of, path_of
+from trainers.components.outline import outline_of
+from trainers.components.sections import AUTOMATIC, PROVIDED, SECTIONS, TARGET, parts_of
 
 _USAGE = """\
 Train, evaluate and show robot policies.
@@ -40,20 +42,32 @@ Presets, as in experiment=quick or experiment=fanuc/sac
 """
 
 
+@one_line_errors()
 def help_text(arguments: Sequence[str]) -> str:
-    """Return the help text: usage, and every setting of the chosen components.
+    """Return the help text: usage, and every setting of the chosen components with its value.
 
     Args:
-        arguments: settings as typed; `agent=` and `env=` choose the components.
+        arguments: settings as typed. `agent=` and `env=`, or the `_target_` of a class of the
+            user, choose the components; values are those that the command would use.
+
+    Raises:
+        ConfigurationError: a choice is unknown, or a class of the user cannot be used.
     """
-    chosen = dict(a.split("=", 1) for a in arguments if "=" in a)
+    check_choices(arguments)
+    typed = read_settings(arguments)
+    config, choices = compose(typed)
+    values: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     presets: dict[str, list[str]] = {}
     for experiment in choices_of("experiment"):
         env, _, agent = experiment.rpartition("/")
         presets.setdefault(env, []).append(agent)
     width = max(map(len, presets))
-    learning = learning_agents()
+    learner = outline_of("agents.Agent")
+    assert isinstance(learner, type)
+    outlines = {name: outline_of(path_of("agent", name)) for name in choices_of("agent")}
+    learning = [n for n, o in outlines.items() if isinstance(o, type) and issubclass(o, learner)]
     others = [name for name in choices_of("agent") if name not in learning]
+    preset = choices["experiment"]
     parts = [
         _USAGE.format(
             agents=f"{_list(learning)}; {_list(others)} (mode=eval and mode=demo only)",
@@ -61,25 +75,56 @@ def help_text(arguments: Sequence[str]) -> str:
             experiments=textwrap.indent(textwrap.fill(_list(presets.pop("")), width=98), "  "),
             presets="\n".join(f"  {env:{width}}  {_list(presets[env])}" for env in presets),
         ),
-        _settings_text("", GeneralSettings),
+        *([f"Values marked preset are those of experiment={preset}\n"] if preset else []),
+        _settings_text("", GeneralSettings, values, typed),
     ]
     for group in GROUPS:
-        choice = chosen.get(group, "default" if group == "trainer" else None)
-        if choice not in choices_of(group):
+        section = values.get(group) or {}
+        if TARGET not in section:
             parts.append(f"Settings of {group}: add {group}=... to see them\n")
             continue
-        component = class_of(group, choice)
-        parts.append(_settings_text(group, component))
-        for name, (default, kind) in parts_of(component).items():
-            path = chosen.get(f"{group}.{name}._target_")
-            part = default if path is None else find_class(f"{group}.{name}", path, kind)
-            parts.append(_settings_text(f"{group}.{name}", part))
-    parts += [_settings_text(name, function) for name, function in SECTIONS.items()]
+        own_class = f"{group}.{TARGET}" in typed
+        component = _schema(group, section[TARGET], may_outline=not own_class)
+        parts.append(_settings_text(group, component, section, typed))
+        for name, (default, _) in parts_of(component).items():
+            own = section.get(name) or {}
+            part: Callable[..., Any] = default
+            if TARGET in own:
+                part = _schema(f"{group}.{name}", own[TARGET], section[TARGET], may_outline=False)
+            parts.append(_settings_text(f"{group}.{name}", part, own, typed))
+    for name, path in SECTIONS.items():
+        parts.append(_settings_text(name, _schema(name, path), values.get(name) or {}, typed))
     return "\n".join(parts)
 
 
-def _settings_text(group: str, component: Callable[..., Any]) -> str:
-    """List the settings of a component, or the general ones: description, range and default."""
+def _schema(
+    group: str, path: str, owner: str = "", *, may_outline: bool = True
+) -> Callable[..., Any]:
+    """Return the outline of a class or function of this library, or import a class of the user.
+
+    Args:
+        group: name of the section, as in `agent` or `agent.encoder`.
+        path: dotted path of the class.
+        owner: dotted path of the class that a part, such as an encoder, belongs to.
+        may_outline: whether the class is known to fit the section.
+    """
+    outline = outline_of(path) if may_outline else None
+    if outline is not None:
+        return outline
+    from trainers import TorchRLTrainer
+    from trainers.components.component import find_class
+
+    kind: type | None = TorchRLTrainer if group == "trainer" else None
+    if owner:
+        whole, _, name = group.partition(".")
+        _, kind = parts_of(find_class(whole, owner))[name]
+    return find_class(group, path, kind)
+
+
+def _settings_text(
+    group: str, component: Callable[..., Any], values: Mapping[str, Any], typed: Collection[str]
+) -> str:
+    """List the settings of a component, or the general ones: description, range and value."""
     title = f"Settings of {group} ({component.__name__})" if group else "General settings"
     prefix = f"{group}." if group else ""
     provided = PROVIDED.get(group, ())
@@ -89,12 +134,15 @@ def _settings_text(group: str, component: Callable[..., Any]) -> str:
         if name in provided or parameter.kind is inspect.Parameter.VAR_KEYWORD:
             continue
         default = parameter.default
-        if default is inspect.Parameter.empty:
-            shown: Any = "required"
-        elif isinstance(default, CheckedFields):
+        if isinstance(default, CheckedFields):
             shown = f"settings below; your own class: {prefix}{name}._target_=package.Class"
+        elif name in values:
+            origin = "typed" if f"{prefix}{name}" in typed else "preset"
+            shown = f"{values[name]}, {origin}"
+        elif default is inspect.Parameter.empty:
+            shown = "required"
         else:
-            shown = list(default) if isinstance(default, tuple) else default
+            shown = str(list(default) if isinstance(default, tuple) else default)
         automatic = "; or auto" if AUTOMATIC.get(group) == name else ""
         text = _as_typed(f"{words.get(name, '')}{automatic} ({shown})")
         lines += textwrap.wrap(

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 from pydantic import BeforeValidator, Field
 
 from torchrl_gpu.arguments import CheckedFields
-from torchrl_gpu.execution.execution import CompileMode, GraphMode
-from torchrl_gpu.execution.precision import PrecisionName
+from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionName
 
 Mode = Literal["train", "eval", "demo"]
 

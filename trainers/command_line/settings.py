@@ -1,39 +1,36 @@
 """Settings of the program, checked before anything is built."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf
 
 from agents.untrained import UntrainedAgent
-from torchrl_gpu.arguments import check_settings, parameters_of, suggest
+from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.memory import memory_limit
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
-from trainers.command_line.composition import compose, joined
+from trainers.command_line.composition import Composed, joined, one_line_errors
+from trainers.command_line.early import check_chosen, check_names, general_settings
 from trainers.command_line.schema import GeneralSettings, Mode
-from trainers.command_line.sizes import resolve_sizes, take_automatic
-from trainers.components.choices import GROUPS, choices_of
-from trainers.components.component import PROVIDED, TARGET, Component, read_component
+from trainers.command_line.sizes import resolve_sizes
+from trainers.components.choices import GROUPS
+from trainers.components.component import Component, read_component
 from trainers.components.pairing import capabilities_of, overlap_of
+from trainers.components.sections import PROVIDED, SECTIONS, TARGET, take_automatic
 from trainers.components.trust import check_trusted, named
-from trainers.evaluation.evaluation import Evaluator
-from trainers.evaluation.film import film
 from trainers.runs.folders import goes_on
 from trainers.runs.policy_files import check_trainable, load_checkpoint
 from trainers.runs.pretrained import find_policy
 from trainers.runs.versions import versions
 from trainers.training.experience import check_updates
 from trainers.training.trainer import TorchRLTrainer
-
-# Sections of the configuration whose schema is a function.
-SECTIONS: dict[str, Callable[..., Any]] = {"evaluation": Evaluator, "demo": film}
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,8 @@ class Settings:
         agent: agent class and its settings.
         env: environment class and its settings.
         trainer: trainer class and its settings.
-        evaluation: arguments of `Evaluator`.
-        demo: arguments of `film`.
+        evaluation: arguments of `trainers.evaluation.evaluation.Evaluator`.
+        demo: arguments of `trainers.evaluation.film.film`.
         experiment: name of the preset; None without one.
         config: all settings that are saved with a run, as plain values.
         in_place: whether training goes on in the run folder of the checkpoint; otherwise it has a
@@ -99,24 +96,18 @@ class Settings:
         return "/".join([self.config["choices"]["env"], *safe])
 
 
-def check(typed: Mapping[str, Any]) -> Settings:
-    """Compose and check the settings of a command: see `trainers.run.settings_of`.
+@one_line_errors()
+def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
+    """Check the settings of a command: see `trainers.run.settings_of`.
 
     Args:
         typed: settings as typed, values by dotted name; they take precedence over the settings of
             a preset or a checkpoint.
+        composed: the configuration that `compose` returns for them.
     """
-    try:
-        return _check(typed)
-    except OmegaConfBaseException as error:
-        where = f"{error.full_key}: " if error.full_key else ""
-        raise ConfigurationError(f"{where}{str(error).splitlines()[0]}") from None
-
-
-def _check(typed: Mapping[str, Any]) -> Settings:
-    config, choices = compose(typed)
-    _check_names(config)
-    general = _general(config)
+    config, choices = composed
+    check_names(config)
+    general = general_settings(config)
     device = resolve_device(general.device)
     limit = general.device_memory_limit
     bytes_limit = None if limit is None else memory_limit(limit, device)
@@ -129,17 +120,13 @@ def _check(typed: Mapping[str, Any]) -> Settings:
         if general.mode == "train":
             check_trainable(state, found)
         config = _as_trained(config, choices, state, found, typed, general.trust)
-        general = _general(config)
-    for group in ("agent", "env"):
-        if OmegaConf.select(config, f"{group}.{TARGET}") is None:
-            known = ", ".join(choices_of(group))
-            lacks = "" if found is None else f", because {found} does not name it"
-            raise ConfigurationError(f"{group}= is missing{lacks}; choose one of: {known}")
+        general = general_settings(config)
+    check_chosen(config, found)
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     unresolved: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
     sections = {
-        name: check_settings(function, plain.get(name, {}), name, PROVIDED[name])
-        for name, function in SECTIONS.items()
+        name: check_settings(resolve_name(path), plain.get(name, {}), name, PROVIDED[name])
+        for name, path in SECTIONS.items()
     }
     automatic = take_automatic(plain)
     # The trainer first, because schedules of an agent refer to the length of the run.
@@ -184,23 +171,6 @@ def _check(typed: Mapping[str, Any]) -> Settings:
         },
         **parts,
     )
-
-
-def _check_names(config: DictConfig) -> None:
-    """Refuse a setting that is neither general nor belongs to a section."""
-    known = [*parameters_of(GeneralSettings), *GROUPS, *SECTIONS, "experiment"]
-    for name in map(str, config):
-        if name not in known:
-            raise ConfigurationError(f"{name}: unknown setting{suggest(name, known)}")
-
-
-def _general(config: DictConfig) -> GeneralSettings:
-    values: dict[str, Any] = {}
-    for name in parameters_of(GeneralSettings):
-        if name in config:
-            value = config[name]  # resolved, also where it refers to a section
-            values[name] = list(value) if isinstance(value, ListConfig) else value
-    return GeneralSettings(**values)
 
 
 def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> None:

@@ -6,22 +6,17 @@ hold numbers only.
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 
 from agents.base import OnPolicyAgent
-from torchrl_gpu.devices.host import usable_cores
+from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.devices.memory import free_memory, human_bytes
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.component import Component
 from trainers.components.pairing import capabilities_of
-
-AUTO = "auto"
-
-# Settings that take `auto`, by group.
-AUTOMATIC = {"env": "num_envs", "agent": "batch_size"}
+from trainers.components.sections import AUTOMATIC
 
 # Number of environments on an accelerator that simulates them all together.
 _ENVS_ON_ACCELERATOR = 1024
@@ -37,17 +32,6 @@ _TRANSITION_MEMORY = 2**20
 _SHARE_OF_FREE_MEMORY = 0.5
 
 _logger = logging.getLogger(__name__)
-
-
-def take_automatic(sections: Mapping[str, Any]) -> set[str]:
-    """Remove the settings that are `auto` from sections, in place, and return their groups."""
-    groups = set()
-    for group, name in AUTOMATIC.items():
-        section = sections.get(group)
-        if isinstance(section, dict) and section.get(name) == AUTO:
-            del section[name]
-            groups.add(group)
-    return groups
 
 
 def resolve_sizes(
@@ -96,7 +80,7 @@ def _num_envs(
     if simulator is None:
         return number, f"{default}, which does not depend on the machine"
     if per_core is not None:
-        cores = len(usable_cores())
+        cores = num_cores()
         number, reason = cores * per_core, f"{cores} cores, {per_core} for each"
     elif accelerator_of(simulator).kind == "cpu":
         reason = f"{default}, which simulates them together on the CPU"

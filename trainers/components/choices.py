@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.resources
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchrl_gpu.errors import ConfigurationError
+from trainers.components.sections import TARGET
 
 if TYPE_CHECKING:
     from agents.base import Agent
@@ -63,11 +65,14 @@ def check_choices(arguments: Iterable[str]) -> None:
     Raises:
         ConfigurationError: an argument is not `name=value`, or a choice is unknown.
     """
+    arguments = list(arguments)
     typed: dict[str, str] = {}
     for argument in arguments:
         name, equals, typed[name] = argument.partition("=")
-        if not (equals and name[:1].isidentifier()):
-            raise ConfigurationError(f"{argument}: write NAME=VALUE; see --help")
+        in_one = re.search(r"\s(agent|env|experiment)=", argument)  # by quotation marks
+        if in_one or not (equals and name[:1].isidentifier() and " " not in name):
+            hint = as_settings(arguments) or "NAME=VALUE"
+            raise ConfigurationError(f"{argument}: write {hint}; see --help")
     for group in (*GROUPS, "experiment"):
         known = choices_of(group, *folders_of(typed))
         choice = typed.get(group, "null")
@@ -82,6 +87,32 @@ def check_choices(arguments: Iterable[str]) -> None:
         raise ConfigurationError(f"unknown {group} {choice}; choose one of: {', '.join(known)}")
 
 
+def as_settings(arguments: Iterable[str]) -> str | None:
+    """Return words such as `sac fanuc` or `--agent sac` as settings: `agent=sac env=fanuc`.
+
+    Args:
+        arguments: arguments in another form than `name=value`, or several of them in one.
+
+    Returns:
+        None if a word cannot be read as a setting.
+    """
+    known = {choice: group for group in GROUPS for choice in choices_of(group)}
+    settings: list[str] = []
+    group = ""
+    for word in re.sub(r"\s*=\s*", "=", " ".join(arguments)).split():
+        bare = word.lstrip("-")
+        if bare in GROUPS:
+            group = bare  # of the next word
+        elif bare[:1].isidentifier() and "=" in bare:
+            settings.append(bare)
+        elif group in ("", known.get(bare)) and bare in known:
+            settings.append(f"{known[bare]}={bare}")
+            group = ""
+        else:
+            return None
+    return " ".join(settings) or None
+
+
 def learning_agents() -> dict[str, type[Agent]]:
     """Return the classes of all agents that learn, by the name of the choice."""
     from agents.base import Agent  # imports torch, which the names of choices do not need
@@ -93,7 +124,13 @@ def learning_agents() -> dict[str, type[Agent]]:
 def class_of(group: str, choice: str) -> type:
     """Return the class of a choice of a config group."""
     from hydra.utils import get_class
+
+    return get_class(path_of(group, choice))
+
+
+def path_of(group: str, choice: str) -> str:
+    """Return the dotted path of the class of a choice of a config group."""
     from omegaconf import OmegaConf
 
     section = OmegaConf.load(CONFIGS / group / f"{choice}.yaml")
-    return get_class(OmegaConf.select(section, "_target_"))
+    return str(OmegaConf.select(section, TARGET))

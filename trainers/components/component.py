@@ -13,27 +13,9 @@ from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
-from torchrl_gpu.arguments import (
-    CheckedFields,
-    annotations_of,
-    check_settings,
-    constructor_of,
-    parameters_of,
-)
+from torchrl_gpu.arguments import CheckedFields, check_settings, parameters_of
 from torchrl_gpu.errors import ConfigurationError
-
-TARGET = "_target_"
-
-# Arguments that the program itself passes; settings must not contain them.
-PROVIDED = {
-    "agent": ("observation_spec", "action_spec", "device"),
-    "env": ("mode", "device", "seed"),
-    "trainer": (
-        *("env", "agent", "folder", "evaluation_env", "config", "seed", "execution", "callbacks"),
-    ),
-    "evaluation": ("env", "limit"),
-    "demo": ("env", "policy", "device", "seed", "folder"),
-}
+from trainers.components.sections import PROVIDED, TARGET, parts_of
 
 _KINDS: dict[str, tuple[type, ...]] = {"agent": (Agent, UntrainedAgent), "env": (EnvBase,)}
 
@@ -170,7 +152,7 @@ def find_class(group: str, path: Any, kind: type | None = None) -> type:
         raise ConfigurationError(f"{group}._target_={path}: write package.Class")
     try:
         target = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+    except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{group}._target_={path}: {error}") from None
     kinds = _KINDS[group] if kind is None else (kind,)
     if not (isinstance(target, type) and issubclass(target, kinds)):
@@ -180,21 +162,6 @@ def find_class(group: str, path: Any, kind: type | None = None) -> type:
         missing = ", ".join(sorted(target.__abstractmethods__))  # type: ignore[attr-defined]
         raise ConfigurationError(f"{group}._target_={path}: abstract; it does not define {missing}")
     return target
-
-
-def parts_of(target: type) -> dict[str, tuple[type, type]]:
-    """Return the settings of a class that are components themselves.
-
-    Returns:
-        By name of the setting: its default class and the base class of all choices.
-    """
-    defaults = {
-        name: parameter.default
-        for name, parameter in parameters_of(target).items()
-        if isinstance(parameter.default, CheckedFields)
-    }
-    hints = annotations_of(constructor_of(target), include_extras=False) if defaults else {}
-    return {name: (type(default), hints[name]) for name, default in defaults.items()}
 
 
 def _read_part(group: str, default: type, section: Any, kind: type) -> Component:

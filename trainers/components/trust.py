@@ -7,7 +7,8 @@ from typing import Any
 
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.choices import GROUPS
-from trainers.components.component import FOLLOWS, TARGET
+from trainers.components.component import FOLLOWS
+from trainers.components.sections import TARGET
 
 # Packages of this library with the classes of each group, those of their components included.
 _LIBRARY = {"agent": "agents", "env": "envs", "trainer": "trainers"}

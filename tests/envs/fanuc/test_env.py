@@ -218,7 +218,7 @@ def test_targets_of_another_shape_raise_an_error(make_env: MakeEnv, shape: tuple
 
 
 def test_state_with_another_number_of_arms_raises_an_error(make_env: MakeEnv) -> None:
-    with pytest.raises(ConfigurationError, match="num_envs=5: the saved state has 4 arms"):
+    with pytest.raises(ConfigurationError, match=r"env\.num_envs=5: the saved state has 4 arms"):
         make_env(num_envs=5).load_state_dict(make_env().state_dict())
 
 
@@ -465,6 +465,12 @@ def test_arm_from_a_user_urdf(make_env: MakeEnv, tmp_path: Path) -> None:
         ({"tool": "gripper"}, r"env\.tool=gripper behind its last joint, but link_6"),
         ({"control_rate": 0}, "control_rate=0"),
         ({"target_noise": 0.5}, "target_noise=0.5"),
+        (
+            {"robot": "lr_mate_200id", "urdf": "no/such.urdf"},
+            r"env\.robot=lr_mate_200id, env\.urdf=no/such\.urdf: both name an arm",
+        ),
+        ({"hold_steps": 5}, r"env\.hold_steps=5, .*: these need env\.success=hold"),
+        ({"hold_speed": 0.1}, r"env\.hold_speed=0\.1: these need env\.success=hold"),
         ({"urdf": "no/such.urdf"}, r"urdf=no/such\.urdf: cannot be read"),
     ],
 )

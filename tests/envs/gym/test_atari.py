@@ -207,15 +207,21 @@ def test_a_film_ignores_the_threads_of_the_vectorized_code(
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"options": {"frameskip": 4}}, r"options\.frameskip: .* atari_preprocessing=false"),
+        (
+            {"options": {"frameskip": 4}},
+            r"^env\.options\.frameskip: .* env\.atari_preprocessing=false",
+        ),
         ({"options": {"noop_max": 5}}, r"options\.noop_max: the preprocessing .* sets"),
         ({"atari_preprocessing": False, "terminal_on_life_loss": True}, "terminal_on_life_loss"),
         (
             {"atari_preprocessing": False, "vectorization": "vector_entry_point"},
-            "atari_preprocessing=false: .* vectorization=sync or async",
+            r"^env\.atari_preprocessing=false: .* env\.vectorization=sync or async",
         ),
-        ({"vectorization": "vector_entry_point", "autoreset": "disabled"}, "autoreset=disabled"),
-        ({"name": "CartPole-v1", "atari_preprocessing": True}, "CartPole-v1 is not an Atari"),
+        ({"vectorization": "vector_entry_point", "autoreset": "disabled"}, r"^env\.autoreset=dis"),
+        (
+            {"name": "CartPole-v1", "atari_preprocessing": True},
+            r"^env\.atari_preprocessing=true: CartPole-v1 is not",
+        ),
         ({"name": "CartPole-v1", "terminal_on_life_loss": True}, "terminal_on_life_loss"),
     ],
 )

@@ -127,7 +127,7 @@ def test_returned_stacks_are_not_overwritten(make_gym: Callable[..., GymnasiumEn
 
 
 def test_an_environment_without_images_has_nothing_to_stack() -> None:
-    with pytest.raises(ConfigurationError, match=r"CartPole-v1: frame_stack=4: .* no images"):
+    with pytest.raises(ConfigurationError, match=r"CartPole-v1: env\.frame_stack=4: .* no images"):
         GymnasiumEnv(name="CartPole-v1", frame_stack=4)
     env = GymnasiumEnv(name="CartPole-v1")
     assert not env.capabilities.frame_stacks

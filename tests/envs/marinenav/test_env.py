@@ -339,6 +339,11 @@ def test_a_mixture_trains_in_all_stages_at_once_and_evaluates_in_the_hardest() -
     assert hard.sea.exists.all()
 
 
+def test_schedule_without_effect_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"^env\.schedule: without effect; add env\.curr"):
+        MarineNavEnv(num_envs=1, schedule=[(0, 3, 0, 30.0)])
+
+
 @pytest.mark.parametrize("difficulty", ["curriculum", "mixture"])
 def test_steps_with_resets_read_nothing_on_the_host(
     accelerator: torch.device, difficulty: str

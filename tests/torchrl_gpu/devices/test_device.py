@@ -1,6 +1,6 @@
 import logging
-import os
 import re
+import warnings
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ import torch
 from torchrl_gpu.devices import kinds
 from torchrl_gpu.devices.accelerator import Accelerator, Presence
 from torchrl_gpu.devices.device import describe_device, resolve_device
+from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError
 
 HAS_NO_ACCELERATOR = not (
@@ -18,7 +19,7 @@ HAS_NO_ACCELERATOR = not (
 def test_cpu() -> None:
     assert resolve_device("cpu") == torch.device("cpu")
     description = describe_device(torch.device("cpu"))
-    assert re.fullmatch(rf"cpu, {os.cpu_count()} cores, \d+ GiB", description)
+    assert re.fullmatch(rf"cpu, {num_cores()} cores, \d+ GiB", description)
 
 
 def test_auto_returns_a_working_device() -> None:
@@ -101,10 +102,41 @@ def test_rocm_is_refused_by_a_build_for_cuda(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert resolve_device("cuda") == torch.device("cuda", 0)
     with pytest.raises(ConfigurationError, match=r"device=rocm .* is built for CUDA") as refusal:
         resolve_device("rocm")
     assert str(refusal.value).endswith("this machine has: auto, cuda:0, cpu")
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("CUDA initialization: The driver is too old (found\nversion 11040). Please update", True),
+        ("", False),
+    ],
+)
+def test_a_driver_that_does_not_start_is_passed_over(
+    said: str, cause: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVML counts the devices of a driver that is too old for CUDA."""
+
+    def is_available() -> bool:
+        if said:
+            warnings.warn(said, stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", is_available)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert resolve_device("auto").type != "cuda"
+    reason = f"its driver does not start with this torch, {torch.__version__}"
+    if cause:
+        reason += ": CUDA initialization: The driver is too old (found version 11040)"
+    assert kinds.Cuda.look() == Presence(0, reason)
 
 
 def test_a_build_for_rocm_has_two_names_for_amd(
@@ -113,6 +145,7 @@ def test_a_build_for_rocm_has_two_names_for_amd(
     monkeypatch.setattr(torch.version, "hip", "7.2")
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with caplog.at_level(logging.INFO):
         for name in ("auto", "rocm", "rocm:0", "cuda", "cuda:0"):
             assert resolve_device(name) == torch.device("cuda", 0)

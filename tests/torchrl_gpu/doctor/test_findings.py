@@ -1,9 +1,11 @@
+from pathlib import Path
+
 import pytest
 import torch
 
 from torchrl_gpu.devices import kinds
 from torchrl_gpu.devices.accelerator import Accelerator, Presence
-from torchrl_gpu.devices.kinds import NO_GPU
+from torchrl_gpu.devices.kinds import NO_GPU, NOT_STARTED
 from torchrl_gpu.doctor import findings
 from torchrl_gpu.doctor.hardware import Card
 
@@ -79,6 +81,22 @@ def test_a_card_without_driver_needs_its_driver(monkeypatch: pytest.MonkeyPatch)
     card = Card("NVIDIA", "the card", None)
     found = machine(monkeypatch, "Linux", [card], {"cuda": NO_GPU})
     assert found.absent["cuda"] == (f"{NO_GPU}; found: the card", "install its driver")
+
+
+def test_a_driver_that_does_not_start_is_to_be_updated(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card("NVIDIA", "the card", "470.1")
+    found = machine(monkeypatch, "Linux", [card], {"cuda": f"{NOT_STARTED}, 2.13.0+cu130"})
+    assert found.absent["cuda"].advice == "update its driver, or install a torch for an older one"
+
+
+def test_a_driver_without_access_is_not_installed_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(findings, "Path", lambda root: tmp_path)
+    found = machine(monkeypatch, "Linux", [Card("NVIDIA", "the card", "575.57")], {"cuda": NO_GPU})
+    assert found.absent["cuda"].advice == (
+        "its driver is loaded, but /dev/nvidiactl is missing: start the container with --gpus all"
+    )
 
 
 def test_nothing_is_advised_where_it_would_not_help(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from torchrl_gpu.doctor.hardware import Card, cards, linux_cards, operating_system, windows_cards
+from torchrl_gpu.doctor.hardware import (
+    Card,
+    cards,
+    linux_advice,
+    linux_cards,
+    operating_system,
+    windows_cards,
+)
 
 RADEON = {
     "Name": "AMD Radeon RX 6700S",
@@ -51,6 +58,58 @@ def test_cards_on_the_pci_bus(tmp_path: Path) -> None:
 
 def test_a_machine_without_pci_bus_has_no_cards(tmp_path: Path) -> None:
     assert linux_cards(tmp_path) == []
+
+
+NODES = {
+    "NVIDIA": ("dev/nvidiactl", "dev/nvidia0"),
+    "AMD": ("dev/kfd", "dev/dri/renderD128"),
+    "Intel": ("dev/dri/renderD128",),
+}
+
+
+def add_nodes(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+@pytest.mark.parametrize(
+    ("vendor", "option"),
+    [
+        ("NVIDIA", "/dev/nvidiactl is missing: start the container with --gpus all"),
+        ("AMD", "/dev/kfd is missing: start the container with --device=/dev/kfd --device=/dev/"),
+        ("Intel", "/dev/dri/renderD is missing: start the container with --device=/dev/dri"),
+    ],
+)
+def test_a_container_without_its_card(vendor: str, option: str, tmp_path: Path) -> None:
+    assert option in linux_advice(Card(vendor, "the card", "1.2"), tmp_path)
+
+
+def test_a_container_with_a_part_of_its_card(tmp_path: Path) -> None:
+    add_nodes(tmp_path, "dev/kfd")
+    assert "/dev/dri/renderD is missing" in linux_advice(Card("AMD", "a", "1.2"), tmp_path)
+
+
+@pytest.mark.parametrize("vendor", NODES)
+def test_a_user_without_the_group_of_the_card(
+    vendor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_nodes(tmp_path, *NODES[vendor])
+    card = Card(vendor, "the card", "1.2")
+    assert linux_advice(card, tmp_path) == (
+        "its driver is loaded and open to this user: update the driver"
+    )
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may open every file
+    monkeypatch.setattr(Path, "group", lambda path: "render")
+    assert linux_advice(card, tmp_path) == (
+        f"this user may not open {tmp_path / NODES[vendor][0]}: sudo usermod -aG render $USER, "
+        "then log in again"
+    )
+
+
+@pytest.mark.parametrize("driver", [None, "nouveau"])
+def test_a_card_that_does_not_compute_needs_its_driver(driver: str | None, tmp_path: Path) -> None:
+    assert linux_advice(Card("NVIDIA", "the card", driver), tmp_path) == "install its driver"
 
 
 @pytest.mark.parametrize("answer", [RADEON, [RADEON, DISPLAY_LINK]])

@@ -22,8 +22,9 @@ from tests.helpers.agents import (
 )
 from tests.stand_in import Abilities, count_host_reads
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution.execution import Execution, GraphMode
+from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.graphs import EAGER_CALLS
+from torchrl_gpu.execution.options import GraphMode
 
 with_graphs = pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
 QUICKEST = next(case for case in CASES if case.agent_class.__name__ == "DQN")

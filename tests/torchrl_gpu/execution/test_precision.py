@@ -15,7 +15,8 @@ from torchrl_gpu.devices.kinds import Cuda
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.learner import Losses
-from torchrl_gpu.execution.precision import PrecisionName, precisions_of
+from torchrl_gpu.execution.options import PrecisionName
+from torchrl_gpu.execution.precision import precisions_of
 
 in_half_precision = pytest.mark.parametrize("precision", ["bf16", "fp16"])
 

@@ -234,16 +234,18 @@ def test_pixels_need_half_the_memory_of_storing_them_twice() -> None:
 
 
 def test_a_capacity_that_does_not_fit_is_rejected_with_one_that_fits() -> None:
-    with pytest.raises(ConfigurationError, match=r"^capacity=10+: .* GiB.* would fit$") as refusal:
+    with pytest.raises(
+        ConfigurationError, match=r"^trainer\.replay_capacity=10+: .* fit$"
+    ) as refusal:
         vector_buffer(capacity=10**13)
-    fitting = int(re.findall(r"capacity=(\d+) would fit", str(refusal.value))[0])
+    fitting = int(re.findall(r"; trainer\.replay_capacity=(\d+) would fit", str(refusal.value))[0])
     free = psutil.virtual_memory().available
     needed = StorageSpec(vector_spec(4), action_spec(4)).bytes_needed(fitting)
     assert 0.5 * free < needed < 1.5 * free
 
 
 def test_invalid_arguments_are_rejected() -> None:
-    with pytest.raises(ConfigurationError, match=r"capacity=11: .* 4 environments .* least 12"):
+    with pytest.raises(ConfigurationError, match=r"^trainer\.replay_capacity=11: .* 4 .* least 12"):
         vector_buffer(capacity=11, num_envs=4)
     with pytest.raises(ConfigurationError, match=r"action .* num_envs=4"):
         ReplayBuffer(40, vector_spec(4), action_spec(5), CPU)
@@ -321,7 +323,7 @@ def test_the_state_of_a_nearly_empty_buffer_is_small() -> None:
 
 def test_the_state_of_a_different_buffer_is_rejected() -> None:
     state = vector_buffer(capacity=40).state_dict()
-    with pytest.raises(ConfigurationError, match=r"capacity=40, this one 41"):
+    with pytest.raises(ConfigurationError, match=r"^trainer\.replay_capacity=41: .* has 40$"):
         vector_buffer(capacity=41).load_state_dict(state)
     with pytest.raises(ConfigurationError, match=r"steps\..* \[5, 2\]"):
         vector_buffer(num_envs=5).load_state_dict(state)

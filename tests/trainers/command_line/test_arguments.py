@@ -1,4 +1,5 @@
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.state_file import save_state
 from trainers.command_line.schema import GeneralSettings
 from trainers.components.choices import choices_of
+from trainers.run import settings_of
 from trainers.runs.policy_files import LAYOUT
 
 pytestmark = pytest.mark.directml
@@ -55,7 +57,16 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "experiment=fanuc/_base"], "unknown experiment fanuc/_base"),
         ([*BASE, "hydra/launcher=foo"], "hydra/launcher: unknown setting"),
         ([*BASE, "colour=red"], "colour: unknown setting"),
-        (["agent", "sac", "env=fanuc"], "agent: write NAME=VALUE; see --help"),
+        (["agent", "sac", "env=fanuc"], "agent: write agent=sac env=fanuc; see --help"),
+        (["sac", "fanuc"], "sac: write agent=sac env=fanuc; see --help"),
+        (["agent=sac env=fanuc"], "agent=sac env=fanuc: write agent=sac env=fanuc; see --help"),
+        (["sac fanuc seed=3"], "sac fanuc seed=3: write agent=sac env=fanuc seed=3; see"),
+        (["mode=eval", "checkpoint=my sac, old"], "checkpoint=my sac, old: file or folder not"),
+        (["agent", "=", "sac", "env=fanuc"], "agent: write agent=sac env=fanuc; see --help"),
+        (["--agent=sac", "env=fanuc"], "arguments: --agent=sac; write agent=sac env=fanuc"),
+        (["--agent", "sac", "-env", "fanuc"], "--agent -env fanuc; write agent=sac env=fanuc"),
+        (["sac", "moon"], "sac: write NAME=VALUE; see --help"),
+        (["runs=my sac folder", "fanuc"], "fanuc: write NAME=VALUE; see --help"),
         ([*BASE, "+agent.foo=3"], "+agent.foo=3: write NAME=VALUE; see --help"),
         (["agent=", "env=fanuc"], "agent=: the value is missing; choose one of: ac_iqn"),
         (["agent=sac,iqn", "env=fanuc"], "agent=sac,iqn: several values need -m"),
@@ -290,7 +301,98 @@ def test_help_lists_choices_and_describes_settings(
     assert "python -m trainers.run agent=AGENT env=ENV" in text
     for setting in ("agent.learning_rate", "env.num_envs", "trainer.total_frames", "demo.video"):
         assert setting in text
-    assert "environment steps to train for, at least 1 (1000000)" in text
+    assert "environment steps to train for, at least 1 (300000, preset)" in " ".join(text.split())
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
+    """Return the entries of the help text by the name of the setting."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert call(monkeypatch, Path.cwd(), *arguments, "--help") == 0
+    text = re.sub(r"\n {34}", " ", capsys.readouterr().out)
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line.startswith("  ")]
+    return {name: rest[0] for name, *rest in lines if rest}
+
+
+def test_help_shows_the_values_that_the_command_uses(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["agent.gamma=0.9", "agent.learning_rate_frames=${trainer.total_frames}", "seed=7"]
+    shown = help_of(capsys, *BASE, *given)
+    for name, end in {
+        "agent.learning_rate": "(0.003, preset)",
+        "agent.hidden_sizes": "([128, 128], preset)",
+        "agent.gamma": "(0.9, typed)",
+        "agent.learning_rate_frames": "(300000, typed)",
+        "agent.twins": "(minimum)",
+        "agent.encoder.channels": "(null)",
+        "env.num_envs": "(64)",
+        "trainer.loggers": "(['csv', 'tensorboard'])",
+        "seed": "(7, typed)",
+    }.items():
+        assert shown[name].endswith(f" {end}"), name
+    without = help_of(capsys, *BASE, "experiment=null", "env.num_envs=auto", "-m", "seed=4,5")
+    assert without["agent.learning_rate"].endswith("(0.0003)")
+    assert without["env.num_envs"].endswith("(auto, typed)")
+    assert without["seed"].endswith("(4, typed)")
+    settings = settings_of(*BASE, *given)
+    assert settings.agent.settings["learning_rate"] == 0.003
+    assert settings.agent.settings["learning_rate_frames"] == 300_000
+
+
+_OWN = """
+from typing import Annotated
+
+from pydantic import Field
+
+from agents import SAC
+from agents.modules.encoders import ObservationEncoderFactory
+from trainers import TorchRLTrainer
+
+
+class OwnAgent(SAC):
+    boldness: Annotated[float, Field(ge=0.0, description="share of bold actions")] = 0.25
+
+
+class OwnEncoder(ObservationEncoderFactory):
+    depth: int = 3
+
+
+class OwnTrainer(TorchRLTrainer):
+    patience: int = 5
+"""
+
+
+def test_help_shows_the_settings_of_own_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_classes.py").write_text(_OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    for encoder in ("agent.encoder._target_=own_classes.OwnEncoder", "agent.encoder.shared=true"):
+        own = ["agent._target_=own_classes.OwnAgent", "env=fanuc", encoder]
+        shown = help_of(capsys, *own, "trainer._target_=own_classes.OwnTrainer")
+        assert shown["agent.boldness"] == "share of bold actions, at least 0 (0.25)"
+        assert shown["agent.learning_rate"].endswith("(0.0003)")
+        assert ("agent.encoder.depth" in shown) == ("OwnEncoder" in encoder)
+        assert "trainer.patience" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["agent._target_=nowhere.Agent"], "agent._target_=nowhere.Agent: No module named"),
+        (["env._target_=agents.SAC"], "env._target_=agents.SAC: not a subclass of torchrl"),
+        (["agent=sacc"], "unknown agent sacc"),
+        (["agent.gamma=${agent.gama}"], "agent.gamma: Interpolation key 'agent.gama' not found"),
+    ],
+)
+def test_help_on_what_cannot_be_used_is_an_error(
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, Path.cwd(), *arguments, "--help") == 2
+    output, errors = capsys.readouterr()
+    assert (output, errors.count("\n")) == ("", 1)
+    assert errors.startswith(f"error: {said}")
 
 
 def test_help_lists_every_general_setting(capsys: pytest.CaptureFixture[str]) -> None:

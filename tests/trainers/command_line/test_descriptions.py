@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -9,14 +10,13 @@ import pytest
 from agents.modules.encoders import ObservationEncoderFactory
 from torchrl_gpu.arguments import descriptions_of, parameters_of
 from trainers.command_line.schema import GeneralSettings
-from trainers.command_line.settings import SECTIONS
 from trainers.components.choices import GROUPS, choices_of, class_of
-from trainers.components.component import PROVIDED
+from trainers.components.sections import PROVIDED, SECTIONS
 
 CHOICES = [(group, name) for group in GROUPS for name in choices_of(group)]
 COMPONENTS: dict[str, tuple[str, Callable[..., Any]]] = {
     **{f"{group}={name}": (group, class_of(group, name)) for group, name in CHOICES},
-    **{name: (name, function) for name, function in SECTIONS.items()},
+    **{name: (name, resolve_name(path)) for name, path in SECTIONS.items()},
     "general": ("", GeneralSettings),
     "agent.encoder": ("agent.encoder", ObservationEncoderFactory),
 }

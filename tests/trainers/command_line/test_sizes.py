@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from tests.helpers.environments import IdentityEnv
-from torchrl_gpu.devices.host import usable_cores
+from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line import sizes
 from trainers.command_line.sizes import resolve_sizes
 from trainers.components.component import Component, read_component
+from trainers.components.sections import AUTOMATIC
 from trainers.run import settings_of
 
 CUDA = torch.device("cuda:0")
@@ -32,7 +33,7 @@ def resolved(
     """Return the numbers for sections of the configuration; `auto` where they have none."""
     sections = {"env": env, "agent": agent}
     components = {g: read_component(g, section) for g, section in sections.items()}
-    automatic = {g for g, name in sizes.AUTOMATIC.items() if name not in sections[g]}
+    automatic = {g for g, name in AUTOMATIC.items() if name not in sections[g]}
     found = resolve_sizes(components, automatic, device, limit)
     return found["env"].settings["num_envs"], found["agent"].settings["batch_size"]
 
@@ -56,12 +57,12 @@ def test_auto_becomes_numbers_in_the_settings_and_in_the_saved_configuration(
         )
     num_envs = settings.env.settings["num_envs"]
     batch_size = settings.agent.settings["batch_size"]
-    assert num_envs == 32 * len(usable_cores())
+    assert num_envs == 32 * num_cores()
     assert batch_size % num_envs == 0 or num_envs > 4 * 256
     assert settings.config["env"]["num_envs"] == num_envs
     assert settings.config["agent"]["batch_size"] == batch_size
     first, second = caplog.messages
-    assert first == f"env.num_envs=auto: {num_envs} ({len(usable_cores())} cores, 32 for each)"
+    assert first == f"env.num_envs=auto: {num_envs} ({num_cores()} cores, 32 for each)"
     assert second.startswith(f"agent.batch_size=auto: {batch_size} (the default of SAC, 256")
 
 
@@ -69,7 +70,7 @@ def test_auto_becomes_numbers_in_the_settings_and_in_the_saved_configuration(
 def test_simulators_in_processes_follow_the_cores(
     env: dict[str, Any], per_core: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sizes, "usable_cores", lambda: range(6))
+    monkeypatch.setattr(sizes, "num_cores", lambda: 6)
     assert resolved(env, SAC, torch.device("cpu"))[0] == 6 * per_core
     assert resolved(env, SAC, accelerator(monkeypatch, GIB))[0] == 6 * per_core
 

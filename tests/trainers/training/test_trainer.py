@@ -18,7 +18,8 @@ from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
-from torchrl_gpu.execution.precision import PrecisionName, precisions_of
+from torchrl_gpu.execution.options import PrecisionName
+from torchrl_gpu.execution.precision import precisions_of
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from trainers.evaluation.evaluation import evaluate
 from trainers.training.trainer import TorchRLTrainer

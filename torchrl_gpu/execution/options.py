@@ -1,0 +1,7 @@
+"""Names of the ways to execute a run, for settings that are checked before torch is imported."""
+
+from typing import Literal
+
+PrecisionName = Literal["fp32", "tf32", "bf16", "fp16"]
+CompileMode = Literal["off", "default", "max-autotune"]
+GraphMode = Literal["off", "on"]

@@ -1,0 +1,58 @@
+"""Sections of the configuration: what stands in each, beside the settings of its class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torchrl_gpu.arguments import CheckedFields, annotations_of, constructor_of, parameters_of
+
+TARGET = "_target_"
+
+# Classes and functions that are the schemas of sections without `_target_`, by dotted path.
+SECTIONS = {
+    "evaluation": "trainers.evaluation.evaluation.Evaluator",
+    "demo": "trainers.evaluation.film.film",
+}
+
+# Arguments that the program itself passes; settings must not contain them.
+PROVIDED = {
+    "agent": ("observation_spec", "action_spec", "device"),
+    "env": ("mode", "device", "seed"),
+    "trainer": (
+        *("env", "agent", "folder", "evaluation_env", "config", "seed", "execution", "callbacks"),
+    ),
+    "evaluation": ("env", "limit"),
+    "demo": ("env", "policy", "device", "seed", "folder"),
+}
+
+AUTO = "auto"
+
+# Settings that take `auto`, by group.
+AUTOMATIC = {"env": "num_envs", "agent": "batch_size"}
+
+
+def take_automatic(sections: dict[str, Any]) -> set[str]:
+    """Remove the settings that are `auto` from sections, in place, and return their groups."""
+    groups = set()
+    for group, name in AUTOMATIC.items():
+        section = sections.get(group)
+        if isinstance(section, dict) and section.get(name) == AUTO:
+            del section[name]
+            groups.add(group)
+    return groups
+
+
+def parts_of(target: Callable[..., Any]) -> dict[str, tuple[type, type]]:
+    """Return the settings of a class that are components themselves.
+
+    Returns:
+        By name of the setting: its default class and the base class of all choices.
+    """
+    defaults = {
+        name: parameter.default
+        for name, parameter in parameters_of(target).items()
+        if isinstance(parameter.default, CheckedFields)
+    }
+    hints = annotations_of(constructor_of(target), include_extras=False) if defaults else {}
+    return {name: (type(default), hints[name]) for name, default in defaults.items()}
