@@ -38,8 +38,9 @@ def joint_changes(transposed: Tensor, error: Tensor, damping: Tensor) -> Tensor:
         damping: `damping_matrix`.
     """
     # dq = J^T (J J^T + lambda^2 I)^-1 e; damped, the matrix is never singular.
-    pulls, _ = torch.linalg.solve_ex(torch.baddbmm(damping, transposed.mT, transposed), error)
-    return (transposed @ pulls.unsqueeze(-1)).squeeze(-1).clamp(-_MAX_CHANGE, _MAX_CHANGE)
+    products = torch.baddbmm(damping, transposed.mT, transposed)
+    pulls, _ = torch.linalg.solve_ex(products, error.unsqueeze(-1))
+    return torch.bmm(transposed, pulls).squeeze(-1).clamp(-_MAX_CHANGE, _MAX_CHANGE)
 
 
 def damping_matrix(device: torch.device) -> Tensor:

@@ -1,6 +1,7 @@
 """The environment `lift_cube`: an arm lifts a cube from the floor, simulated in Genesis."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import torch
@@ -33,6 +34,29 @@ REACH_TOLERANCE, TILT_TOLERANCE = 1e-3, 0.02  # m, rad; of `is_reachable`
 _UNCHANGED = (1.0, 1.0)
 # Tensors that a saved state contains beside those of the simulation and the images.
 _SAVED: Final = ("target", "steps", "last_action", "was_lifted", "term_sums")
+
+
+@dataclass
+class _Episodes:
+    """What changes in each step, apart from the environment: `EnvBase` is slow to set an attribute.
+
+    Attributes:
+        scene: current positions and speeds.
+        target: targets of the grip points `[N, 3]`, m.
+        steps: steps since the start of each episode `[N, 1]`, int64.
+        last_action: `[N, 4]`.
+        was_lifted: `Progress.lifted` of the last step, bool `[N]`.
+        term_sums: sums of `Progress.quantities` since the last metrics `[T, N]`.
+        term_count: number of steps in these sums.
+    """
+
+    scene: Scene
+    target: Tensor
+    steps: Tensor
+    last_action: Tensor
+    was_lifted: Tensor
+    term_sums: Tensor
+    term_count: int = 0
 
 
 class LiftCubeEnv(Environment):
@@ -140,15 +164,17 @@ class LiftCubeEnv(Environment):
         self._encode = SceneEncoder(self.simulation, self._starts.center, with_cube=not pixels)
         self._low, self._high = self._starts.workspace
         self._judge = Judge(task, self.simulation.cube_size / 2)
-        self._scene: Scene = self.simulation.observe()
-        self._target = torch.zeros(num_envs, 3, device=self.device)
-        self._steps = torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device)
-        self._last_action = torch.zeros(num_envs, 4, device=self.device)
-        self._was_lifted = torch.zeros(num_envs, dtype=torch.bool, device=self.device)
         self._images = None if wrist is None else WristImages(self.simulation, wrist, frame_stack)
-        self._term_sums = torch.zeros(len(TERMS[task]), num_envs, device=self.device)
-        self._term_count = 0
+        self._episodes = _Episodes(
+            scene=self.simulation.observe(),
+            target=torch.zeros(num_envs, 3, device=self.device),
+            steps=torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device),
+            last_action=torch.zeros(num_envs, 4, device=self.device),
+            was_lifted=torch.zeros(num_envs, dtype=torch.bool, device=self.device),
+            term_sums=torch.zeros(len(TERMS[task]), num_envs, device=self.device),
+        )
         self._all = torch.ones(num_envs, dtype=torch.bool, device=self.device)
+        self._reads_stall = accelerator_of(self.device).reads_stall
         self._restart(self._all)
         self._make_specs(num_envs)
 
@@ -171,23 +197,24 @@ class LiftCubeEnv(Environment):
         self.full_done_spec = self._spec_of_dones()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        now, simulation = self._episodes, self.simulation
         action = tensordict.get("action").clamp(-1.0, 1.0)
-        target = torch.add(self._target, action[:, :3], alpha=STEP_LENGTH)
-        self._target = target.clamp(self._low, self._high)
-        joints = self.simulation.joints_towards(self._scene, self._target)
-        self.simulation.step(joints, action[:, 3:])
-        self._scene = self.simulation.observe()
+        target = torch.add(now.target, action[:, :3], alpha=STEP_LENGTH)
+        now.target = target.clamp(self._low, self._high)
+        joints = simulation.joints_towards(now.scene, now.target)
+        simulation.step(joints, action[:, 3:])
+        now.scene = simulation.observe()
         if self._images is not None:
             self._images.advance()
-        self._steps = self._steps + 1
+        now.steps += 1
 
-        change = (action - self._last_action).square().sum(-1)
-        progress = self._judge(self._scene, self._was_lifted, change)
-        self._was_lifted, self._last_action = progress.lifted, action
-        self._term_sums = self._term_sums + progress.quantities
-        self._term_count += 1
+        change = (action - now.last_action).square().sum(-1)
+        progress = self._judge(now.scene, now.was_lifted, change)
+        now.was_lifted, now.last_action = progress.lifted, action
+        now.term_sums += progress.quantities
+        now.term_count += 1
         success = progress.success.unsqueeze(-1)
-        truncated = (self._steps >= self.max_episode_steps) > success
+        truncated = (now.steps >= self.max_episode_steps) > success
         return self._batch(
             {
                 **self._observations(),
@@ -200,10 +227,10 @@ class LiftCubeEnv(Environment):
         )
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
-        done = after.get("done")[:, 0]
-        if not accelerator_of(self.device).reads_stall and not done.any():
+        done = after.get("done")
+        if not self._reads_stall and not done.any():
             return after.exclude("reward")
-        self._restart(done)
+        self._restart(done[:, 0])
         return self.observe()
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
@@ -221,14 +248,13 @@ class LiftCubeEnv(Environment):
             self.simulation.set_mass(chosen, start.mass)
         if self._images is not None:
             self._images.vary(chosen, start.shift, start.brightness)
-        self._scene = self.simulation.observe()
-        if self._images is not None:
             self._images.restart(chosen)
-        kept = ~chosen.unsqueeze(-1)
-        self._target = torch.where(kept, self._target, self._scene.grip)
-        self._last_action = self._last_action.where(kept, 0.0)
-        self._steps = self._steps * kept
-        self._was_lifted = self._was_lifted & ~chosen
+        now, column = self._episodes, chosen.unsqueeze(-1)
+        now.scene = self.simulation.observe()
+        now.target = torch.where(column, now.scene.grip, now.target)
+        now.last_action.masked_fill_(column, 0.0)
+        now.steps.masked_fill_(column, 0)
+        now.was_lifted.masked_fill_(chosen, False)
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset does, for instance after loading a state.
@@ -236,23 +262,24 @@ class LiftCubeEnv(Environment):
         Returns:
             TensorDict `[num_envs]` with `observation`; `success` and the done keys are false.
         """
-        tensors = self._observations()
-        for key in ("success", *DONE_NAMES):
-            tensors[key] = torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device)
-        return self._batch(tensors)
+        keys = ("success", *DONE_NAMES)
+        flags = torch.zeros(len(keys), *self.batch_size, 1, dtype=torch.bool, device=self.device)
+        return self._batch(self._observations() | dict(zip(keys, flags.unbind(), strict=True)))
 
     def _observations(self) -> dict[str, Tensor]:
-        tensors = {"observation": self._encode(self._scene, self._target)}
+        now = self._episodes
+        tensors = {"observation": self._encode(now.scene, now.target)}
         if self._images is not None and self.pixels:
             tensors["pixels"] = self._images.stacks
         return tensors
 
     def metrics(self) -> dict[str, Tensor]:
         """Return the mean `[]` of each term of the reward since the last call, as `reward/TERM`."""
-        if not self._term_count:
+        now = self._episodes
+        if not now.term_count:
             return {}
-        means = self._term_sums.mean(1) / self._term_count
-        self._term_sums, self._term_count = torch.zeros_like(self._term_sums), 0
+        means = now.term_sums.mean(1) / now.term_count
+        now.term_sums, now.term_count = torch.zeros_like(now.term_sums), 0
         factors = TERMS[self.task].items()
         return {
             f"reward/{term}": factor * mean
@@ -276,13 +303,13 @@ class LiftCubeEnv(Environment):
 
     def caption(self, index: int) -> str:
         """Return the height of the cube or the distance to it, and whether it is touched."""
-        name, lengths = self._judge.measure(self._scene)
-        touches = ("", ", touched", ", grasped")[int(self._scene.touches[index].sum())]
+        name, lengths = self._judge.measure(self._episodes.scene)
+        touches = ("", ", touched", ", grasped")[int(self._episodes.scene.touches[index].sum())]
         return f"{name} {1000 * float(lengths[index]):.0f} mm{touches}"
 
     def measurements(self, index: int) -> dict[str, float]:
         """Return the height of the cube above the floor, or the distance to it, in millimetres."""
-        name, lengths = self._judge.measure(self._scene)
+        name, lengths = self._judge.measure(self._episodes.scene)
         return {f"{name} [mm]": 1000 * float(lengths[index])}
 
     def _set_seed(self, seed: int | None) -> None:
@@ -328,29 +355,29 @@ class LiftCubeEnv(Environment):
             the joints and knows no contact. The episodes continue as if it had not been.
         """
         state = self.simulation.state_dict()
-        goal = position.reshape(-1, 3).to(self._target)
+        goal = position.reshape(-1, 3).to(self._low)
         _, gaps, tilts = self.simulation.postures(goal)
         self.simulation.load_state_dict(state)
-        self._scene = self.simulation.observe()
+        self._episodes.scene = self.simulation.observe()
         return ((gaps <= REACH_TOLERANCE) & (tilts <= TILT_TOLERANCE)).view(position.shape[:-1])
 
     @property
     def grip(self) -> Tensor:
         """Positions of the grip point `[num_envs, 3]`, m."""
-        return self._scene.grip
+        return self._episodes.scene.grip
 
     @property
     def cube(self) -> Tensor:
         """Positions of the centre of the cube `[num_envs, 3]`, m."""
-        return self._scene.cube.clone()
+        return self._episodes.scene.cube.clone()
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the complete state of the environment as tensors."""
         return {
-            **{name: getattr(self, f"_{name}").clone() for name in _SAVED},
+            **{name: getattr(self._episodes, name).clone() for name in _SAVED},
             "simulation": self.simulation.state_dict(),
             "images": {} if self._images is None else self._images.state_dict(),
-            "term_count": self._term_count,
+            "term_count": self._episodes.term_count,
             "generator": self._generator.get_state(),
         }
 
@@ -366,12 +393,12 @@ class LiftCubeEnv(Environment):
         if len(state_dict["term_sums"]) != len(TERMS[self.task]):
             raise ConfigurationError(f"env.task={self.task}: the saved state is of another task")
         self.simulation.load_state_dict(state_dict["simulation"])
-        self._scene = self.simulation.observe()
+        now = self._episodes
+        now.scene, now.term_count = self.simulation.observe(), state_dict["term_count"]
         for name in _SAVED:
-            setattr(self, f"_{name}", state_dict[name].to(self.device, copy=True))
+            setattr(now, name, state_dict[name].to(self.device, copy=True))
         if self._images is not None:
             self._images.load_state_dict(state_dict["images"])
-        self._term_count = state_dict["term_count"]
         self._generator.set_state(state_dict["generator"])
 
     def close(self, *, raise_if_closed: bool = True) -> None:

@@ -124,7 +124,7 @@ class Simulation:
         joints = [joint.dofs_idx_local[0] for joint in parts.joints]
         fingers = [joint.dofs_idx_local[0] for joint in parts.fingers]
         self._actuators = as_slice(joints + fingers)
-        self._coordinates = as_slice([joint.qs_idx[0] for joint in (*parts.joints, *parts.fingers)])
+        self._coordinates = as_slice([joint.qs_idx[0] for joint in parts.joints])
         self.robot.set_dofs_kp(self._row(arm.stiffness), self._actuators)
         self.robot.set_dofs_kv(self._row(arm.damping), self._actuators)
         force = self._row(arm.max_force)
@@ -144,16 +144,14 @@ class Simulation:
         turns = [float(joint.type == gs.JOINT_TYPE.REVOLUTE) for joint in parts.joints]
         self._turns = None if all(turns) else self._row(turns).unsqueeze(-1)
         self._damping = damping_matrix(self.device)
-        solver = self.scene.rigid_solver
-        self._rest: Tensor = solver.get_qpos()
-        first = self.cube.q_start
-        self._cube_coordinates = slice(first, first + 7)
         self._friction = torch.ones(num_envs, 1, device=self.device)
         self._mass = torch.full((num_envs, 1), CUBE_MASS, device=self.device)
         self.opened, self.closed = (
             self._row(arm.per_finger(position))
             for position in (arm.open_position, arm.closed_position)
         )
+        self._rest: Tensor = self.scene.rigid_solver.get_qpos()
+        self._rest[:, [joint.qs_idx[0] for joint in parts.fingers]] = self.opened
         self._half_open = (self.opened + self.closed) / 2
         self._half_travel = (self.opened - self.closed) / 2
         self.cube_size = torch.full((num_envs,), cube_sizes[0], device=self.device)
@@ -285,12 +283,11 @@ class Simulation:
             cube: positions of the cube's centre `[N, 3]`, m.
             cube_yaw: rotation of the cube about the vertical `[N]`, rad.
         """
-        zero, half = torch.zeros_like(cube_yaw), cube_yaw / 2
-        turn = torch.stack([half.cos(), zero, zero, half.sin()], dim=-1)
+        half, first = cube_yaw / 2, self.cube.q_start
         state = self._rest.clone()
-        fingers = self.opened.expand(self.num_envs, -1)
-        state[:, self._coordinates] = torch.cat([joints, fingers], dim=-1)
-        state[:, self._cube_coordinates] = torch.cat([cube, turn], dim=-1)
+        state[:, self._coordinates] = joints
+        state[:, first : first + 3] = cube
+        state[:, first + 3], state[:, first + 6] = half.cos(), half.sin()
         # With a mask, Genesis reads nothing back from the device.
         solver = self.scene.rigid_solver
         solver.set_dofs_velocity(None, envs_idx=chosen, skip_forward=True)

@@ -126,7 +126,7 @@ class Starts:
             # The postures are those of a cube of 3 cm: the height of the cube stays.
             grasps = self._grasps[(grasp * len(self._grasps)).long()]
             drawn = numbers[:, : grasps.shape[1]]
-            drawn.copy_(torch.where(eased.unsqueeze(1) < curriculum, grasps, drawn))
+            torch.where(eased.unsqueeze(1) < curriculum, grasps, drawn, out=drawn)
         return Start(joints, cube, yaw, shift, brightness, friction, mass)
 
     def _find_grasps(self, simulation: Simulation) -> Tensor:

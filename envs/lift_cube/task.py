@@ -87,17 +87,17 @@ class Judge:
             action_change: squared norm of the change of the action `[N]`.
         """
         # 1 - tanh(x) = 2 sigmoid(-2 x)
-        reach = (scene.to_cube.norm(dim=-1) * -20.0).sigmoid()
+        reach = (torch.linalg.vector_norm(scene.to_cube, dim=-1) * -20.0).sigmoid()
         floor = scene.grip[:, 2] < _LOW_GRIP
         grasped = scene.touches.all(-1)
-        rise = scene.cube[:, 2] - self._resting
-        lifted = grasped & (rise > LIFTED)
+        rise = (scene.cube[:, 2] - self._resting) * grasped  # 0 without a grasp
+        lifted = rise > LIFTED
         if self._task == "reach":
             success = scene.touches.any(-1)
             quantities = torch.stack([reach, floor])
         else:
-            success = grasped & (rise > SUCCESS_RISE)
-            grasp = grasped * (rise.clamp(0.0, SUCCESS_RISE) + SUCCESS_RISE / 8)
+            success = rise > SUCCESS_RISE
+            grasp = torch.add(rise.clamp(0.0, SUCCESS_RISE), grasped, alpha=SUCCESS_RISE / 8)
             dropped = was_lifted > grasped
             smooth = lifted * action_change
             quantities = torch.stack([reach, floor, grasp, lifted, success, dropped, smooth])
