@@ -150,7 +150,7 @@ class Simulation:
             self._row(arm.per_finger(position))
             for position in (arm.open_position, arm.closed_position)
         )
-        self._rest: Tensor = self.scene.rigid_solver.get_qpos()
+        self._rest: Tensor = self.scene.rigid_solver.get_qpos().clone()
         self._rest[:, [joint.qs_idx[0] for joint in parts.fingers]] = self.opened
         self._half_open = (self.opened + self.closed) / 2
         self._half_travel = (self.opened - self.closed) / 2
