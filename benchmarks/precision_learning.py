@@ -126,7 +126,7 @@ def learn(
             cells = [f"{name}, seed {seed}", *(f"{value:.1f}" for value in found.values())]
             print(", ".join(cells), file=sys.stderr, flush=True)
             rows.append(cells)
-    for name, figures in learned.items():
+    for name, figures in learned.items() if len(seeds) > 1 else ():
         columns = zip(*(each.values() for each in figures), strict=True)
         rows.append([f"{name}, mean (deviation)", *map(_spread, columns)])
     unit = "success, %" if comparison.percent else "mean return"
@@ -168,9 +168,8 @@ def _judge(checkpoint: Path) -> float:
 
 
 def _spread(values: tuple[float, ...]) -> str:
-    """Return the mean of some values, and their standard deviation if there are several."""
-    deviation = f" ({statistics.stdev(values):.1f})" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.1f}{deviation}"
+    """Return the mean of several values, and their standard deviation."""
+    return f"{statistics.fmean(values):.1f} ({statistics.stdev(values):.1f})"
 
 
 if __name__ == "__main__":

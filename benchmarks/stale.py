@@ -79,7 +79,7 @@ def made_at(file: Path, repository: Path = REPOSITORY) -> str:
     named = set(re.findall(r"\bcommit ([0-9a-f]{7,40})\b", text))
     if not named:
         return git("log", "-1", "--format=%h", "--", str(file), repository=repository)
-    oldest = git("rev-list", "--no-walk", *named, repository=repository).splitlines()[-1]
+    oldest = git("merge-base", "--octopus", *named, repository=repository)
     return git("rev-parse", "--short", oldest, repository=repository)
 
 
