@@ -57,7 +57,7 @@ def live(
     monkeypatch.setattr("trainers.evaluation.evaluation._STEPS_BETWEEN_READS", EPISODE)
 
     def run(*arguments: str) -> None:
-        assert call(monkeypatch, folder, f"device={device.type}", *arguments) == 0
+        assert call(monkeypatch, folder, f"device={device.type}", "trust=tests", *arguments) == 0
 
     known = parameters_of(learning_agents()[agent])
     small = [f"agent.{name}={value}" for name, value in _SMALL.items() if name in known]

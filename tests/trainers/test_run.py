@@ -99,7 +99,8 @@ def test_a_closing_evaluation_that_fails_loses_nothing(tmp_path: Path) -> None:
     with pytest.raises(MemoryError):
         run(*arguments)
     (folder,) = tmp_path.glob("*/*/*")
-    outcome = run(f"checkpoint={folder}", "env.fits=20", "device=cpu", f"runs={tmp_path}")
+    resumed = (f"checkpoint={folder}", "env.fits=20", "trust=tests")
+    outcome = run(*resumed, "device=cpu", f"runs={tmp_path}")
     assert outcome.folder == folder
     assert list(outcome.evaluations) == [64]
     summary = json.loads((folder / "summary.json").read_text(), parse_constant=pytest.fail)
@@ -352,7 +353,7 @@ def test_an_exception_of_the_program_is_shown_with_all_frames(
     shown = capfd.readouterr().err
     assert shown.startswith("Traceback")
     assert "in settings_of" in shown
-    assert "in _check" in shown
+    assert "in check" in shown
 
 
 def test_each_environment_of_a_sweep_has_its_own_preset(

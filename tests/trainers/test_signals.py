@@ -78,7 +78,7 @@ def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
     process = trainings[name]
     folder: Path = process.folder  # type: ignore[attr-defined]
     for _ in range(1_000):
-        if list(folder.glob("runs/*/*/*/metrics.csv")) or process.poll() is not None:
+        if list(folder.glob("runs/**/metrics.csv")) or process.poll() is not None:
             break
         time.sleep(0.1)
     SIGNALS[name](process.pid)
@@ -88,11 +88,11 @@ def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
     stopped = re.search(r"Stopped at ([\d,]+) frames; saved. To resume:\n  (.*)\n", output)
     assert stopped is not None, output
     frames = int(stopped[1].replace(",", ""))
-    python, _, module, checkpoint = shlex.split(stopped[2])
+    python, _, module, checkpoint, device = shlex.split(stopped[2])
     assert (python, module) == ("python", "trainers.run")
     monkeypatch.chdir(folder)
     newest = find_checkpoint(checkpoint.removeprefix("checkpoint="))
     assert load_state(newest)["frames"] == frames >= 500
     if name == "SIGHUP":
         quick = (f"trainer.total_frames={frames + 20}", "trainer.evaluation_episodes=2")
-        assert run(checkpoint, *quick, "evaluation.episodes=2").newest != newest
+        assert run(checkpoint, device, *quick, "evaluation.episodes=2").newest != newest

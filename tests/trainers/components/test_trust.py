@@ -218,7 +218,8 @@ def test_classes_that_the_user_types_or_trusts_are_imported(
     world = ["env._target_=my_robots.World", "env.name=CartPole-v1"]
     assert call(monkeypatch, tmp_path, *own, *world, *QUICK) == 0
     (demo,) = [line for line in capfd.readouterr().out.splitlines() if "mode=demo" in line]
-    (folder,) = (tmp_path / "runs" / "World" / "Own").iterdir()
+    (config,) = (tmp_path / "runs").rglob("config.yaml")
+    folder = config.parent
     evaluate = ["mode=eval", f"checkpoint={folder}", "device=cpu"]
     assert call(monkeypatch, tmp_path, *evaluate) == 2
     assert capfd.readouterr().err.strip().endswith("add trust=my_robots")

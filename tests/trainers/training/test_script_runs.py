@@ -97,7 +97,7 @@ def test_a_run_with_transforms_resumes_in_its_script_alone(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     env = TransformedEnv(arms, RewardScaling(loc=0.0, scale=0.5))
-    train_briefly(env, build_for(env, SAC), tmp_path / "mine", total_frames=4, random_frames=4)
+    train_briefly(env, build_for(env, SAC), tmp_path / "mine", total_frames=8, random_frames=0)
     arguments = ("env=fanuc", "env.num_envs=2", "env.num_workers=1", "device=cpu")
     assert call(monkeypatch, tmp_path, f"checkpoint={tmp_path / 'mine'}", *arguments) == 2
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
