@@ -2,9 +2,9 @@
 
 The reference is the paper's NumPy environment (Multi_Robot_Distributional_RL_Navigation), one sea
 at a time on one core: 871 active robot-steps/s at 5 robots, 4 obstacles and random actions. It was
-measured on an earlier machine, because that environment is no package. Only active robots count in
-both cases. Their mean number is measured over whole episodes of random actions, because an inactive
-robot costs as much time as an active one.
+measured on an earlier machine, because that environment cannot be installed as a package. Only
+active robots count in both cases. Their mean number is measured over whole episodes of random
+actions, because an inactive robot costs as much time as an active one.
 
     python -m benchmarks.marinenav
     python -m benchmarks.marinenav device=cuda sizes=[4096,65536,1048576]

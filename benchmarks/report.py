@@ -6,23 +6,20 @@ import importlib
 import importlib.util
 import json
 import platform
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.tables import table
+from trainers.runs.versions import versions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-REPOSITORY: Final = Path(__file__).parents[1]
 
 
 def require(*packages: str) -> None:
@@ -46,37 +43,13 @@ def require(*packages: str) -> None:
 
 def machine() -> str:
     """Return the commit of the code, the processor, and the versions of the packages."""
-    packages = (f"{name} {version(name)}" for name in ("torch", "torchrl", "tensordict"))
+    found = versions()
+    library, commit = found.pop("torchrl-gpu", "torchrl-gpu"), found.pop("commit", None)
+    packages = ", ".join(f"{name} {version}" for name, version in found.items())
     return (
-        f"{_commit()}, {num_cores()} cores, {_processor()}, "
-        f"Python {platform.python_version()}, {', '.join(packages)}"
+        f"{f'commit {commit}' if commit else library}, {num_cores()} cores, {_processor()}, "
+        f"Python {platform.python_version()}, {packages}"
     )
-
-
-def git(*arguments: str, repository: Path = REPOSITORY) -> str:
-    """Return the output of a git command.
-
-    Raises:
-        ConfigurationError: git fails, for instance outside a checkout.
-    """
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(repository), *arguments], capture_output=True, text=True, check=True
-        )
-    except FileNotFoundError:
-        raise ConfigurationError("git: not installed") from None
-    except subprocess.CalledProcessError as error:
-        raise ConfigurationError(error.stderr.strip()) from error
-    return done.stdout.strip()
-
-
-def _commit() -> str:
-    try:
-        commit = git("rev-parse", "--short", "HEAD")
-        changed = git("status", "--porcelain", "--untracked-files=no")
-    except ConfigurationError:
-        return f"torchrl-gpu {version('torchrl-gpu')}"
-    return f"commit {commit}{' with changes' if changed else ''}"
 
 
 def _processor() -> str:

@@ -8,14 +8,17 @@ the figures, a new run tells.
 """
 
 import re
+import subprocess
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
-from benchmarks.report import REPOSITORY, git, print_figures, print_table
+from benchmarks.report import print_figures, print_table
 from torchrl_gpu.commands import call_with_arguments
+from torchrl_gpu.errors import ConfigurationError
 
+REPOSITORY: Final = Path(__file__).parents[1]
 RESULTS: Final = Path("docs/results")
 _LEARNERS: Final = ("agents", "torchrl_gpu/replay", "trainers/training")
 # The code that each file measures, by patterns of file names: the first that fits.
@@ -52,6 +55,23 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "*_pixels.json": ("envs/lift_cube", *_LEARNERS),
     "*.json": ("envs/gym", *_LEARNERS),
 }
+
+
+def git(*arguments: str, repository: Path = REPOSITORY) -> str:
+    """Return the output of a git command.
+
+    Raises:
+        ConfigurationError: git fails, for instance outside a checkout.
+    """
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(repository), *arguments], capture_output=True, text=True, check=True
+        )
+    except FileNotFoundError:
+        raise ConfigurationError("git: not installed") from None
+    except subprocess.CalledProcessError as error:
+        raise ConfigurationError(error.stderr.strip()) from error
+    return done.stdout.strip()
 
 
 def measured(name: str) -> tuple[str, ...]:

@@ -12,8 +12,7 @@ import benchmarks
 from benchmarks import fixture
 from benchmarks.marinenav import measure
 from benchmarks.measuring import Measurement, take_turns
-from benchmarks.report import REPOSITORY, git
-from benchmarks.stale import changes_since, measured, result_files
+from benchmarks.stale import REPOSITORY, changes_since, git, measured, result_files
 from envs.fanuc import FanucEnv
 from torchrl_gpu.commands import call_with_arguments, read_arguments
 

@@ -291,10 +291,13 @@ class LiftCubeEnv(Environment):
 
         Returns:
             Image `[480, 1120, 3]`, uint8.
+
+        Raises:
+            ConfigurationError: the mode is not `demo`.
         """
         cameras = self.simulation.cameras
         if cameras is None or self._images is None or self.mode != "demo":
-            return super().render(index)
+            raise ConfigurationError("lift_cube draws its pictures in mode=demo alone")
         overview = cameras.overview_image(index)
         height = len(overview)
         wrist = self._images.stacks[index : index + 1, -3:].to(torch.float32)

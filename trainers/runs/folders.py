@@ -20,7 +20,7 @@ _LOCK = ".lock"
 def goes_on(checkpoint: Path) -> bool:
     """Return whether a checkpoint is the newest one of its run, so that the run can go on.
 
-    A file that was copied out of its run, or an older one, begins a run of its own.
+    A file that was copied out of its run, or an older one, begins a new run.
     """
     return _run_of(checkpoint) is not None and _is_newest(checkpoint)
 

@@ -28,7 +28,7 @@ def versions() -> dict[str, str]:
 def _commit() -> str | None:
     if not (_ROOT / ".git").exists():
         return None
-    command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=40"]
+    command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         done = subprocess.run(
             [*command, "--exclude=*"], capture_output=True, text=True, timeout=10, check=True

@@ -22,7 +22,7 @@ def test_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.Monk
     git("add", "file")
     git("commit", "-qm", "first")
     git("tag", "v1")
-    commit = git("rev-parse", "HEAD").strip()
+    commit = git("rev-parse", "--short=12", "HEAD").strip()
     assert versions()["commit"] == commit
     (tmp_path / "file").write_text("two")
     assert versions()["commit"] == f"{commit}-dirty"
