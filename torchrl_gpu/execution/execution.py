@@ -14,8 +14,7 @@ from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution.fitting import enough_memory
-from torchrl_gpu.execution.gradients import Gradients
+from torchrl_gpu.execution.fitting import Fitting, enough_memory
 from torchrl_gpu.execution.graphs import CapturedFunction
 from torchrl_gpu.execution.learner import Learner, LossFunction, Update
 from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionName
@@ -53,8 +52,8 @@ class Execution:
     updates, which may then neither read a value back nor keep state outside tensors; only `advance`
     of the agent may.
 
-    A batch whose gradients do not fit into memory is learned from in parts, see `Gradients`. An
-    execution remembers the size of the parts for all later batches, so it serves one training.
+    A batch whose gradients do not fit into memory is learned from in parts. An execution remembers
+    their size for all later batches, so it serves one training.
 
     Args:
         device: device of the networks.
@@ -100,7 +99,7 @@ class Execution:
             self.compile_mode = "off"
         self.announce = _ignore
         self._compiled: dict[Learner, LossFunction] = {}
-        self._gradients = Gradients(self.precision)
+        self._fitting = Fitting("the gradients")
 
     def act(self, policy: Policy, observation: TensorDictBase) -> TensorDictBase:
         """Call a policy.
@@ -168,14 +167,17 @@ class Execution:
 
     def _step(self, learner: Learner, batch: TensorDictBase) -> Update:
         """Take one gradient step with the loss as it is, or compiled."""
-        loss = learner.loss
+
+        def step(loss: LossFunction) -> Update:
+            return gradient_step(learner, batch, loss, self.precision, self._fitting)
+
         if self.compile_mode == "off" or learner in self._compiled:
-            return gradient_step(learner, batch, self._compiled.get(learner, loss), self._gradients)
+            return step(self._compiled.get(learner, learner.loss))
         started, work = time.perf_counter(), f"the update of {type(learner).__name__}"
         _logger.info("compile=%s: compiling %s", self.compile_mode, work)
         self.announce(f"compiling {work}")
-        self._compiled[learner] = self.compiled(loss)
-        update = gradient_step(learner, batch, self._compiled[learner], self._gradients)
+        self._compiled[learner] = self.compiled(learner.loss)
+        update = step(self._compiled[learner])
         _logger.info("compiled %s: %.0f s", work, time.perf_counter() - started)
         self.announce("")
         return update

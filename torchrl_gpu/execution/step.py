@@ -1,27 +1,36 @@
 """One gradient step, from a batch of transitions to new parameters."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
-from torchrl_gpu.execution.fitting import enough_memory
-from torchrl_gpu.execution.gradients import Gradients
-from torchrl_gpu.execution.learner import Learner, LossFunction, Update
+from torchrl_gpu.execution.fitting import Fitting, enough_memory
+from torchrl_gpu.execution.learner import Learner, Losses, LossFunction, Update
+from torchrl_gpu.execution.precision import Precision
 from torchrl_gpu.processes import Processes
 
 
 def gradient_step(
-    learner: Learner, batch: TensorDictBase, loss: LossFunction, gradients: Gradients
+    learner: Learner,
+    batch: TensorDictBase,
+    loss: LossFunction,
+    precision: Precision,
+    fitting: Fitting,
 ) -> Update:
     """Take one gradient step.
+
+    A batch whose gradients do not fit into memory is halved until its parts do; the sum of their
+    gradients is that of the batch.
 
     Args:
         learner: agent whose parameters change.
         batch: transitions `[B]` to learn from.
         loss: loss function of the learner, or its compiled form.
-        gradients: computes the gradients of the loss in a precision.
+        precision: precision of losses and gradients.
+        fitting: finds the size of the parts, and remembers it for later batches.
 
     Returns:
         Metrics and new priorities of the batch; the metrics are means over the processes.
@@ -29,13 +38,18 @@ def gradient_step(
     Raises:
         ConfigurationError: the memory is insufficient for a single transition.
     """
-    precision, processes = gradients.precision, learner.processes
-    optimizers = list(learner.optimizers().values())
+    processes, optimizers = learner.processes, list(learner.optimizers().values())
     learner.follow_rate_schedule()
     work = f"the images of {len(batch)} transitions"
     with enough_memory(learner.device, work, "a smaller agent.batch_size"):
-        batch = learner.prepare_batch(batch)
-    losses = gradients.compute(loss, batch, optimizers)
+        prepared = learner.prepare_batch(batch)
+
+    def differentiate(size: int) -> Losses:
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        return _add_gradients(loss, prepared, size, precision)
+
+    losses = fitting(differentiate, len(prepared), learner.device)
     _average_gradients(optimizers, processes)
     # After the reduction, so that an overflow in one process skips the step in all of them.
     precision.unscale(optimizers)
@@ -46,6 +60,22 @@ def gradient_step(
     learner.after_update(metrics)
     learner.advance()
     return Update(metrics, losses.priorities)
+
+
+def _add_gradients(
+    loss: LossFunction, batch: TensorDictBase, size: int, precision: Precision
+) -> Losses:
+    """Add the scaled gradients of a batch `[B]`, computed in equal parts of at most `size` rows."""
+    rows = len(batch)
+    parts = [batch] if size == rows else batch.split(math.ceil(rows / math.ceil(rows / size)))
+    shares = [len(part) / rows for part in parts]
+    losses = []
+    for part, share in zip(parts, shares, strict=True):
+        with precision.active():
+            losses.append(loss(part))
+        terms = losses[-1].terms.values()
+        precision.backward([term if share == 1.0 else share * term for term in terms])
+    return losses[0] if len(losses) == 1 else Losses.joined(losses, shares)
 
 
 def _average_gradients(optimizers: Sequence[torch.optim.Optimizer], processes: Processes) -> None:
