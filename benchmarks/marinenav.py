@@ -19,22 +19,35 @@ from benchmarks.fixture import Count, Seconds, Sizes, random_steps
 from benchmarks.measuring import Run, take_turns, timed
 from benchmarks.report import print_figures, print_machine, print_table
 from envs.marinenav import MarineNavEnv
+from envs.marinenav.curriculum import Difficulty, Stage
+from envs.marinenav.env import MAX_STEPS as EPISODE_STEPS
+from envs.marinenav.noise import make_noise
+from envs.marinenav.placement import Size
+from envs.marinenav.simulator import Simulator
+from envs.streams import seed_streams
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 
 REFERENCE = 871.0  # active robot-steps/s of the paper's environment, see above
 OVERHEAD_SEAS, ACTIVE_SEAS = 1024, 128
-EPISODE_STEPS = 1001
 
 
-def plain_steps(env: MarineNavEnv) -> Run:
-    """Return a run of steps of the same tensors without TorchRL, by random actions."""
-    actions = [env.action_spec.rand()["robots", "action"].permute(2, 1, 0) for _ in range(8)]
+def plain_steps(seas: int, device: torch.device) -> Run:
+    """Return a run of steps and resets of the same tensors without TorchRL, by random actions."""
+    robots, dtype = 5, torch.float32
+    difficulty = Difficulty([Stage(0, robots, 4, 40.0)], 0, dtype, device)
+    noise = make_noise(device, dtype)
+    simulator = Simulator(Size(robots, 0, 4), difficulty, noise, EPISODE_STEPS)
+    frames = torch.zeros((), dtype=torch.int64, device=device)
+    first = simulator.begin(simulator.blank(seed_streams(0, seas, device), frames))
+    actions = 2.0 * torch.rand(8, 2, robots, seas, device=device) - 1.0
 
     def run(steps: int) -> None:
-        advance, state = env.tensor_loop()
+        state = first
         for step in range(steps):
-            state, *_ = advance(state, actions[step % len(actions)])
+            state, transition = simulator.step(state, actions[step % len(actions)])
+            is_over = transition.is_late | ~transition.now.sea.active.any(0)
+            state = simulator.renew(state, is_over)
 
     return run
 
@@ -47,12 +60,10 @@ def steps_within(run: Run, seconds: float, device: torch.device) -> int:
 
 def active_robots(env: MarineNavEnv) -> float:
     """Return the mean number of active robots in a sea over episodes of random actions."""
-    advance, state = env.tensor_loop()
-    shape = (2, *state.now.sea.active.shape)
-    active = 0.0
+    root, active = env.reset(), 0.0
     for _ in range(EPISODE_STEPS):
-        active += state.now.sea.active.sum().item() / env.num_envs
-        state, *_ = advance(state, 2.0 * torch.rand(shape, device=env.device) - 1.0)
+        active += env.sea.active.sum().item() / env.num_envs
+        _, root = env.step_and_maybe_reset(env.rand_action(root))
     return active / EPISODE_STEPS
 
 
@@ -104,8 +115,10 @@ def measure(
         )
     header = ["seas", "sea-steps/s", "robot-steps/s", "of reference", "us a sea"]
     print_table(header, rows)
-    env = build(OVERHEAD_SEAS)
-    ways = {"plain": plain_steps(env), "torchrl": random_steps(env)}
+    ways = {
+        "plain": plain_steps(OVERHEAD_SEAS, resolved),
+        "torchrl": random_steps(build(OVERHEAD_SEAS)),
+    }
     steps = steps_within(ways["plain"], seconds, resolved)
     sides = {way: timed(run, steps, device=resolved) for way, run in ways.items()}
     overhead = take_turns(sides, rounds).ratio("plain", "torchrl") - 1.0

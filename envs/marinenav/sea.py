@@ -78,11 +78,6 @@ class Transition(NamedTuple):
     reward: Tensor
     is_late: Tensor
 
-    @property
-    def is_over(self) -> Tensor:
-        """Whether the episode has ended, bool `[N]`."""
-        return self.is_late | ~self.now.sea.active.any(0)
-
 
 def advance(now: Episode, action: Tensor, noise: Noise | None, max_steps: int) -> Transition:
     """Apply the actions `[2, R, N]` of all active robots for 0.5 s, see `physics.sail`."""

@@ -1,6 +1,6 @@
 """Seas in TorchRL: specs, steps, resets, states and pictures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -8,13 +8,13 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Bounded, Composite, Unbounded
 
-from envs.marinenav.perception import MAX_OBJECTS, View
+from envs.marinenav.perception import MAX_OBJECTS
 from envs.marinenav.physics import DISCRETE_ACTIONS, STEP_SECONDS
 from envs.marinenav.placement import Size
 from envs.marinenav.render import SeaRenderer
 from envs.marinenav.scale import Bounds, Units
-from envs.marinenav.sea import Episode, Sea, Transition
-from envs.marinenav.simulator import SimulationState, Simulator, flatten, unflatten
+from envs.marinenav.sea import Episode, Sea
+from envs.marinenav.simulator import Simulator, flatten, unflatten
 from envs.streams import seed_streams
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
@@ -25,8 +25,6 @@ GROUP: Final = "robots"
 # Bytes that each pair of a robot and another object takes in a step, measured on the CPU with 4096
 # and 32768 seas of the default size: 330, rounded up.
 _PAIR_MEMORY: Final = 512
-
-TensorStep = Callable[[SimulationState, Tensor], tuple[SimulationState, Transition, View]]
 
 
 def sea_capabilities(size: Size, device: torch.device) -> Capabilities:
@@ -161,19 +159,15 @@ class SeaEnv(Environment):
 
     def _observations(self, now: Episode) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the observations of the robots, and those of the seas as a whole."""
-        sea, view = now.sea, self._scaled(now.view)
+        sea, view = now.sea, now.view
         of_group = {
-            "observation": view.own.permute(2, 1, 0),
-            "objects": view.objects.permute(3, 2, 1, 0),
+            "observation": (view.own * self._own_factor).permute(2, 1, 0),
+            "objects": (view.objects * self._object_factor).permute(3, 2, 1, 0),
             "objects_mask": view.mask.permute(2, 1, 0),
             "active": _last(sea.active),
             "success": _last(sea.reached),
         }
         return of_group, {"success": (sea.reached | ~sea.exists).all(0).unsqueeze(-1)}
-
-    def _scaled(self, view: View) -> View:
-        """Return views in SI units as views in the units of the environment."""
-        return View(view.own * self._own_factor, view.objects * self._object_factor, view.mask)
 
     def _gather(self, of_group: dict[str, Any], of_sea: dict[str, Any]) -> TensorDict:
         group = self._batch(of_group, self._simulator.size.robots)
@@ -190,23 +184,6 @@ class SeaEnv(Environment):
     def sea(self) -> Sea:
         """State of all seas in SI units, read-only; the last dimension is the sea."""
         return self._state.now.sea
-
-    def tensor_loop(self) -> tuple[TensorStep, SimulationState]:
-        """Return a pure step function and the current simulation state, to step without TorchRL.
-
-        The function takes the simulation state and actions `[2, num_robots, num_envs]`. It returns
-        the next state, in which seas whose episode ended have started the next one; the transition
-        in SI units; and the observations in the units of the environment.
-        """
-
-        def step(
-            state: SimulationState, action: Tensor
-        ) -> tuple[SimulationState, Transition, View]:
-            state, transition = self._advance(state, action)
-            state = self._simulator.renew(state, transition.is_over)
-            return state, transition, self._scaled(state.now.view)
-
-        return step, self._state
 
     def metrics(self) -> dict[str, Tensor]:
         """Return the mean stage of the current episodes, `[]`, as `curriculum/stage`, from 0.

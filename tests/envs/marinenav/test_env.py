@@ -12,7 +12,12 @@ from torchrl.envs.utils import step_mdp
 
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
+from envs.marinenav.curriculum import Difficulty, Stage
+from envs.marinenav.noise import make_noise
+from envs.marinenav.placement import Size
 from envs.marinenav.sea_env import SeaEnv
+from envs.marinenav.simulator import SimulationState, Simulator
+from envs.streams import seed_streams
 from tests.helpers.environments import trajectory
 from tests.stand_in import count_host_reads
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
@@ -379,33 +384,24 @@ def test_step_compiles_to_one_graph() -> None:
     assert (also_now == now).all()
 
 
-def test_tensor_loop_equals_the_environment() -> None:
-    env = MarineNavEnv(num_envs=4, num_robots=2, max_episode_steps=3, seed=3)
-    now = env.reset()
-    advance, state = env.tensor_loop()
-    for action in _random_actions(env, 5):
-        step, now = env.step_and_maybe_reset(now.set(("robots", "action"), action))
-        state, outcome, seen = advance(state, action.permute(2, 1, 0))
-        assert torch.equal(seen.own.permute(2, 1, 0), now["robots", "observation"])
-        assert torch.equal(seen.objects.permute(3, 2, 1, 0), now["robots", "objects"])
-        assert torch.equal(seen.mask.permute(2, 1, 0), now["robots", "objects_mask"])
-        assert torch.equal(outcome.reward.T[..., None], step["next", "robots", "reward"])
-        assert torch.equal(outcome.is_over[:, None], step["next", "done"])
-
-
 def test_later_steps_do_not_recompile() -> None:
-    env = MarineNavEnv(num_envs=3, num_vortices=1, max_episode_steps=2)
-    graphs = []
+    host, graphs = torch.device("cpu"), []
+    difficulty = Difficulty([Stage(0, 5, 4, 40.0)], 1, torch.float32, host)
+    simulator = Simulator(Size(5, 1, 4), difficulty, make_noise(host, torch.float32), max_steps=2)
+    blank = simulator.blank(seed_streams(0, 3, host), torch.zeros((), dtype=torch.int64))
+
+    def advance(state: SimulationState, action: Tensor) -> SimulationState:
+        state, transition = simulator.step(state, action)
+        return simulator.renew(state, transition.is_late)
 
     def keep(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
         graphs.append(graph)
         return graph.forward
 
-    env.reset()
-    advance, state = env.tensor_loop()
+    state = simulator.begin(blank)
     step = torch.compile(advance, fullgraph=True, backend=keep)
-    for action in _random_actions(env, 4):
-        state, *_ = step(state, action.permute(2, 1, 0))
+    for _ in range(4):
+        state = step(state, 2.0 * torch.rand(2, 5, 3) - 1.0)
     assert len(graphs) == 1
 
 
