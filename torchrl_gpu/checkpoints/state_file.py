@@ -122,6 +122,14 @@ class StoredTensor:
         return tensor
 
 
+def restore(target: torch.Tensor, saved: torch.Tensor | StoredTensor) -> None:
+    """Copy a saved tensor to a tensor of the same dtype and shape."""
+    if isinstance(saved, StoredTensor):
+        saved.copy_to(target)
+    else:
+        target.copy_(saved)
+
+
 def load_state(path: Path) -> dict[Any, Any]:
     """Read a file that `save_state` wrote, without executing any code.
 

@@ -11,11 +11,12 @@ from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.arguments import CheckedFields
+from torchrl_gpu.checkpoints.state_file import StoredTensor, restore
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.n_step import look_ahead
 from torchrl_gpu.replay.stacks import FrameStacks
-from torchrl_gpu.replay.storage import Key, Saved, StorageSpec, restore, unchecked
+from torchrl_gpu.replay.storage import Key, StorageSpec, unchecked
 
 # Random integers stay below 2**31, the largest range that all backends' generators cover.
 _DRAW_RANGE = 2**31 - 1
@@ -207,7 +208,7 @@ class ReplayBuffer(CheckedFields):
             for name, tensor in self._tensors.items()
         }
 
-    def load_state_dict(self, state: Mapping[str, Tensor | Saved]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
         """Restore a state, which then gives the same samples.
 
         Args:
@@ -345,7 +346,7 @@ class ReplayBuffer(CheckedFields):
             raise RuntimeError("the replay buffer is empty: extend it before sampling")
 
 
-def _describe(tensor: Tensor | Saved | None) -> str:
+def _describe(tensor: Tensor | StoredTensor | None) -> str:
     """Return dtype and shape of the entries of a tensor that is filled in the first dimension."""
     if tensor is None:
         return "missing"

@@ -11,10 +11,11 @@ from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
+from torchrl_gpu.checkpoints.state_file import StoredTensor
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
-from torchrl_gpu.replay.storage import Saved, StorageSpec
+from torchrl_gpu.replay.storage import StorageSpec
 from torchrl_gpu.replay.sum_tree import SumTree
 
 # Added to every priority, so that every transition can still be sampled.
@@ -102,7 +103,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         leaf = torch.where(is_stored, priority**self.priority_exponent, 0.0)
         self._tree.update(place, leaf)
 
-    def load_state_dict(self, state: Mapping[str, Tensor | Saved]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
         """Restore a state; see `ReplayBuffer.load_state_dict`."""
         super().load_state_dict(state)
         self._tree.rebuild()

@@ -1,15 +1,15 @@
 """Rollout buffer of an on-policy agent, on the agent's device."""
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
+from torch.utils._pytree import tree_map
 from torchrl.data import Composite
 
+from torchrl_gpu.checkpoints.state_file import StoredTensor, restore
 from torchrl_gpu.devices.memory import check_memory
-from torchrl_gpu.replay.storage import Key, Saved, restore
 
 # Keys of a transition besides observations; `active` is optional.
 _KEPT = ("action", "active")
@@ -97,23 +97,15 @@ class RolloutBuffer:
         begins anew.
         """
         self.clear()
-        saved = dict(_leaves(state))
-        if not saved or (steps := saved["action",].shape[0]) > self.length:
+        if not state or (steps := state["action"].shape[0]) > self.length:
             return
-        batch_size = [self.length, *saved["action",].shape[1:2]]
-        self._steps = TensorDict({}, batch_size=batch_size, device=self.device)
-        for key, source in saved.items():
+
+        def allocate(source: Tensor | StoredTensor) -> Tensor:
             shape = (self.length, *source.shape[1:])
             target = torch.zeros(shape, dtype=source.dtype, device=self.device)
             restore(target[:steps], source)
-            self._steps.set(key, target)
+            return target
+
+        batch_size = [self.length, *state["action"].shape[1:2]]
+        self._steps = TensorDict(tree_map(allocate, state), batch_size, device=self.device)
         self._next = steps
-
-
-def _leaves(state: Mapping[str, Any], path: Key = ()) -> Iterator[tuple[Key, Tensor | Saved]]:
-    """Yield all tensors of a nested state with their keys."""
-    for name, entry in state.items():
-        if isinstance(entry, Mapping):
-            yield from _leaves(entry, (*path, name))
-        else:
-            yield (*path, name), entry

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDict
@@ -12,29 +12,6 @@ from torchrl.data import Composite, TensorSpec
 from torchrl_gpu.errors import ConfigurationError
 
 Key = tuple[str, ...]
-
-
-class Saved(Protocol):
-    """A tensor in a file, see `torchrl_gpu.checkpoints.state_file.StoredTensor`."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of the tensor."""
-
-    @property
-    def shape(self) -> torch.Size:
-        """Shape of the tensor."""
-
-    def copy_to(self, target: Tensor) -> None:
-        """Copy the values to a tensor of the same dtype and shape, without a second whole copy."""
-
-
-def restore(target: Tensor, saved: Tensor | Saved) -> None:
-    """Copy a saved tensor to a tensor of the same shape."""
-    if isinstance(saved, Tensor):
-        target.copy_(saved)
-    else:
-        saved.copy_to(target)
 
 
 class StorageSpec:
