@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torchrl_gpu.arguments import check_value, parameters_of, suggest
-from torchrl_gpu.errors import ConfigurationError
-
-_INTERRUPTED = 130  # exit code of a program that Ctrl-C ended, by the convention of shells
+from torchrl_gpu.errors import INTERRUPTED, REFUSED, ConfigurationError
 
 
 def call_with_arguments(
@@ -32,9 +30,9 @@ def call_with_arguments(
         return function(**read_arguments(function, arguments))
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return REFUSED
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def read_arguments(function: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The error raised for invalid user input."""
+"""The error raised for invalid user input, and the exit codes of programs."""
+
+FAILED, REFUSED = 1, 2
+INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
 class ConfigurationError(ValueError):

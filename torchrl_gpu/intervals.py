@@ -4,7 +4,7 @@ import math
 from statistics import NormalDist
 
 # Standard normal quantile of an interval that covers the true proportion with 95 % probability.
-_Z = NormalDist().inv_cdf(0.975)
+Z = NormalDist().inv_cdf(0.975)
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
@@ -25,10 +25,10 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
         return 0.0, 1.0
     proportion = successes / trials
     # (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
-    scale = 1 + _Z**2 / trials
-    centre = (proportion + _Z**2 / (2 * trials)) / scale
-    variance = proportion * (1 - proportion) / trials + _Z**2 / (4 * trials**2)
-    margin = _Z * math.sqrt(variance) / scale
+    scale = 1 + Z**2 / trials
+    centre = (proportion + Z**2 / (2 * trials)) / scale
+    variance = proportion * (1 - proportion) / trials + Z**2 / (4 * trials**2)
+    margin = Z * math.sqrt(variance) / scale
     lower = 0.0 if successes == 0 else centre - margin
     upper = 1.0 if successes == trials else centre + margin
     return lower, upper

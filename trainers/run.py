@@ -18,16 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import FAILED, INTERRUPTED, REFUSED, ConfigurationError
 from trainers.command_line.failures import print_exception
 from trainers.components.choices import as_settings, check_choices
 
 if TYPE_CHECKING:
     from trainers.command_line.settings import Settings
     from trainers.modes import RunOutcome
-
-_FAILED, _REFUSED = 1, 2
-_INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
 
 def settings_of(*arguments: str) -> Settings:
@@ -102,10 +99,10 @@ def main() -> int:
     except KeyboardInterrupt as stop:
         if message := str(stop):
             print(message)
-        return _INTERRUPTED
+        return INTERRUPTED
     except Exception as error:
         print_exception(error)
-        return _FAILED
+        return FAILED
 
 
 def _import_own_packages() -> None:
@@ -201,7 +198,7 @@ def _sweep(arguments: list[str]) -> int:
         except Exception as error:
             print(each.title, flush=True)
             print_exception(error)
-            code = _FAILED
+            code = FAILED
             ends[each.title][0] = "failed"
     try:
         for title, ready in checked.items():
@@ -215,7 +212,7 @@ def _sweep(arguments: list[str]) -> int:
                 ends[title][0] = "refused"
             except Exception as error:
                 print_exception(error)
-                code = _FAILED
+                code = FAILED
                 ends[title][0] = "failed"
     finally:  # also after Ctrl-C
         header = [*runs[0].varied, "result", "folder"]
@@ -226,7 +223,7 @@ def _sweep(arguments: list[str]) -> int:
 
 def _refuse(reason: str) -> int:
     print(f"error: {reason}", file=sys.stderr)
-    return _REFUSED
+    return REFUSED
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import numpy as np
 import pybullet_data
 from numpy.typing import NDArray
 
+from torchrl_gpu.checkpoints.files import reason
 from torchrl_gpu.errors import ConfigurationError
 
 MIN_JOINTS, MAX_JOINTS = 4, 8
@@ -178,8 +179,7 @@ def load_robot(
     try:
         return _parse(ElementTree.parse(path).getroot(), path, tool, bar_radius)
     except OSError as error:
-        reason = error.strerror or error
-        raise ConfigurationError(f"{setting}: cannot be read ({reason})") from None
+        raise ConfigurationError(f"{setting}: cannot be read ({reason(error)})") from None
     except ElementTree.ParseError as error:
         raise ConfigurationError(f"{setting}: is not XML ({error})") from None
     except _InvalidDescriptionError as error:

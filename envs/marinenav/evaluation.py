@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Annotated, Any, Final
 
 import torch
@@ -18,10 +17,9 @@ from envs.marinenav.physics import STEP_SECONDS, THRUST
 from envs.marinenav.scenario import Scenario, draw_scenarios
 from envs.marinenav.sea_env import GROUP, SeaEnv
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.intervals import wilson_interval
+from torchrl_gpu.intervals import Z, wilson_interval
 
 GAMMA: Final = 0.99
-_QUANTILE: Final = NormalDist().inv_cdf(0.975)
 _STEPS_BETWEEN_LOOKS: Final = 10
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
@@ -188,5 +186,5 @@ def _mean(values: Tensor) -> Estimate:
         return Estimate(math.nan, math.nan, math.nan)
     mean = float(values.mean())
     spread = float(values.std()) if len(values) > 1 else math.nan
-    margin = _QUANTILE * spread / math.sqrt(len(values))
+    margin = Z * spread / math.sqrt(len(values))
     return Estimate(mean, mean - margin, mean + margin)

@@ -14,6 +14,7 @@ from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.devices.kinds import NO_GPU, NOT_STARTED, accelerator_of
 from torchrl_gpu.doctor.hardware import Card, cards, linux_advice, operating_system
+from torchrl_gpu.errors import one_line
 
 # Distributions of optional packages, and the way to install each.
 _OPTIONAL: Final = {
@@ -125,7 +126,7 @@ def _capabilities(accelerator: Accelerator, found: Sequence[Card]) -> dict[str, 
         try:
             value = getattr(accelerator, name)
         except Exception as error:  # a broken driver can raise anything; the other facts remain
-            value = f"failed: {' '.join(str(error).split())}"
+            value = f"failed: {one_line(error)}"
             failed.add(name)
         is_dtypes = isinstance(value, tuple)
         facts[name] = [str(d).removeprefix("torch.") for d in value] if is_dtypes else value

@@ -14,6 +14,7 @@ from torchrl.modules import MLP
 from torchrl_gpu.acting.policy import Observations, PolicyWrapper
 from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.errors import one_line
 from torchrl_gpu.execution.adam import adam
 
 _MATRIX: Final = 2048  # rows and columns
@@ -91,7 +92,7 @@ def _speed(
     try:
         return amount * calls_per_second(work(device), accelerator_of(device), seconds)
     except RuntimeError as error:  # of torch: no kernel, no memory, a lost device
-        return f"failed: {' '.join(str(error).split())}"
+        return f"failed: {one_line(error)}"
 
 
 def _matrix_product(device: torch.device) -> Call:

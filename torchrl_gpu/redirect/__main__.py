@@ -14,7 +14,7 @@ from types import TracebackType
 from unittest import mock
 
 from torchrl_gpu.devices.device import describe_device, resolve_device
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import FAILED, INTERRUPTED, REFUSED, ConfigurationError
 from torchrl_gpu.redirect.block import redirect_cuda
 
 USAGE = """\
@@ -25,10 +25,6 @@ Run a script that hard-codes cuda on the accelerator of this machine, or on its 
 
 device is auto, xpu, mps, directml or cpu, with an index as in xpu:1 (auto).
 """
-
-_FAILED = 1
-_REFUSED = 2
-_INTERRUPTED = 130
 
 
 def start(arguments: list[str]) -> int:
@@ -92,7 +88,7 @@ def main(arguments: list[str]) -> int:
                     atexit.register(stack.pop_all().close)
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        return _REFUSED
+        return REFUSED
 
 
 def _run(name: str, is_module: bool) -> int:
@@ -106,7 +102,7 @@ def _run(name: str, is_module: bool) -> int:
     except (Exception, KeyboardInterrupt) as error:
         traceback = _of_the_script(error.__traceback__)
         sys.excepthook(type(error), error.with_traceback(traceback), traceback)
-        return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else _FAILED
+        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
     return 0
 
 

@@ -198,10 +198,8 @@ class TorchRLTrainer(CheckedFields):
         self.updates = 0
         self.stop_requested = False
         self.evaluations: dict[int, Evaluation] = {}
-        # Frames and number of evaluations of the newest checkpoint that this trainer wrote or read;
-        # frames of the newest replay among them.
+        # Frames and number of evaluations of the newest checkpoint that this trainer wrote or read.
         self._saved: tuple[int, int] | None = None
-        self._stored: int | None = None
         self._started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
         self.profiler = Profile(self, [agent.device, env.device]) if self.profile else None
@@ -353,10 +351,10 @@ class TorchRLTrainer(CheckedFields):
             score = None if evaluation is None else evaluation.score
             with self.timers("save"):
                 # An evaluation changes nothing in the replay.
-                stores = self.save_replay and self._stored != self.frames
+                is_stored = self._saved is not None and self._saved[0] == self.frames
+                stores = self.save_replay and not is_stored
                 stored = self.experience.stored() if stores else None
                 self.checkpoints.save(self.frames, self._state(), stored, score)
-        self._stored = self.frames
         self._saved = self.frames, len(self.evaluations)
         for callback in self.callbacks if self.processes.is_writer else ():
             callback.on_save(self, path)
@@ -433,10 +431,8 @@ class TorchRLTrainer(CheckedFields):
         set_rng_state(state["random"], self.agent.device)
         if not goes_on:
             self._begin_new_episodes()
-        self._saved = self._stored = None
-        if checkpoint == self.checkpoints.path(self.frames):
-            self._saved = self.frames, len(self.evaluations)
-            self._stored = None if stored is None else self.frames
+        is_own = checkpoint == self.checkpoints.path(self.frames)
+        self._saved = (self.frames, len(self.evaluations)) if is_own else None
 
     def _policy(self) -> Policy:
         """Return the policy that acts in the next step."""
@@ -491,12 +487,10 @@ class TorchRLTrainer(CheckedFields):
     def _log(self, display: ProgressDisplay) -> None:
         with self.timers("log"):
             now = time.perf_counter()
-            restarts = (
-                {"episode/restarts": self._restarts.clone()}
-                if self.on_nonfinite == "restart"
-                else {}
-            )
-            self._restarts.zero_()
+            watched = {"steps_are_finite": self.watch.is_finite().float()}
+            if self.on_nonfinite == "restart":
+                watched["episode/restarts"] = self._restarts.clone()
+                self._restarts.zero_()
             metrics = {
                 "seconds": now - self._started,
                 "frames_per_second": (self.frames - self._logged_frames) / (now - self._logged_at),
@@ -504,8 +498,7 @@ class TorchRLTrainer(CheckedFields):
                     self.episodes.take(),
                     self.update_metrics.take(),
                     reading_of(self.env.metrics()),
-                    reading_of(restarts),
-                    reading_of({"steps_are_finite": self.watch.is_finite()}),
+                    reading_of(watched),
                 ),
                 **(self.profiler.shares() if self.profiler else {}),
             }
