@@ -143,14 +143,11 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
         overlap_of(True, agent, env.target.__name__, env_can=env_can)
     execution = EAGER
     if general.mode == "train":
-        trainer = components["trainer"].settings
         check_updates(
             components["agent"].target,
             components["agent"].settings.__getitem__,
+            components["trainer"].settings.__getitem__,
             components["env"].settings.get("num_envs") or 1,
-            trainer["total_frames"],
-            trainer["random_frames"],
-            trainer["replay_capacity"],
         )
         execution = Execution(device, general.precision, general.compile, general.graphs)
     parts: dict[str, Any] = {**components, **sections}

@@ -167,39 +167,37 @@ Experience = ReplayExperience | RolloutExperience
 
 def check_updates(
     agent: type[Agent],
-    setting: Callable[[str], Any],
+    agent_setting: Callable[[str], Any],
+    trainer_setting: Callable[[str], Any],
     frames_per_step: int,
-    total_frames: int,
-    random_frames: int,
-    capacity: int,
 ) -> None:
     """Refuse a run that would end before its first update.
 
     Args:
         agent: class of the agent.
-        setting: function that returns a setting of the agent by its name.
+        agent_setting: function that returns a setting of the agent by its name.
+        trainer_setting: function that returns a setting of the trainer by its name.
         frames_per_step: number of environment steps in a batched step of all processes.
-        total_frames: setting of the trainer, as are the following two.
-        random_frames: number of environment steps before the first update of an off-policy agent.
-        capacity: maximum number of observations in its replay buffer.
 
     Raises:
         ConfigurationError: the frames do not suffice, or a batch is larger than the replay buffer.
     """
     if issubclass(agent, OnPolicyAgent):
-        steps = setting("rollout_length")
+        steps = agent_setting("rollout_length")
         first, why = steps * frames_per_step, f"agent.rollout_length={steps}"
     elif issubclass(agent, OffPolicyAgent):
-        batch_size, ratio = setting("batch_size"), setting("utd_ratio")
-        if batch_size > capacity:
+        batch_size, ratio = agent_setting("batch_size"), agent_setting("utd_ratio")
+        if batch_size > (capacity := trainer_setting("replay_capacity")):
             raise ConfigurationError(
                 f"trainer.replay_capacity={capacity}: the replay is smaller than a batch, "
                 f"agent.batch_size={batch_size}"
             )
+        random_frames = trainer_setting("random_frames")
         first = random_frames + math.ceil(1 / ratio)
         why = f"trainer.random_frames={random_frames}, agent.utd_ratio={ratio:g}"
     else:
         return
+    total_frames = trainer_setting("total_frames")
     if math.ceil(total_frames / frames_per_step) * frames_per_step < first:
         raise ConfigurationError(
             f"trainer.total_frames={total_frames}: the run would end before its first update, "

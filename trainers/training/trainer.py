@@ -161,14 +161,8 @@ class TorchRLTrainer(CheckedFields):
 
         self.num_envs = env.batch_size.numel()
         self.frames_per_step = self.num_envs * self.processes.count
-        check_updates(
-            type(agent),
-            partial(getattr, agent),
-            self.frames_per_step,
-            self.total_frames,
-            self.random_frames,
-            self.replay_capacity,
-        )
+        settings = partial(getattr, agent), partial(getattr, self)
+        check_updates(type(agent), *settings, self.frames_per_step)
         self.experience = experience_of(
             agent,
             self.frames_per_step,
