@@ -78,10 +78,6 @@ class RunningMoments(nn.Module):
         """Return one over the standard deviation, `[D]`."""
         return (self.variance + _EPSILON).rsqrt()
 
-    def standardize(self, samples: Tensor) -> Tensor:
-        """Return samples `[*B, D]` minus the mean, divided by the standard deviation."""
-        return (samples - self.mean) * self.inverse_std()
-
 
 class ObservationNormalizer(nn.Module):
     """Normalizes each component of vector observations to mean 0 and variance 1, within [-10, 10].
@@ -106,7 +102,8 @@ class ObservationNormalizer(nn.Module):
         """Return normalized observations `[*B, ...]`; the given ones stay unchanged."""
         normalized = {key: observation[key] for key in self.keys}
         for key, moments in zip(self.vectors, self._of_vectors, strict=True):
-            normalized[key] = moments.standardize(normalized[key]).clamp(-_LIMIT, _LIMIT)
+            standardized = (normalized[key] - moments.mean) * moments.inverse_std()
+            normalized[key] = standardized.clamp(-_LIMIT, _LIMIT)
         return normalized
 
     def update(
