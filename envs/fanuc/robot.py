@@ -79,7 +79,6 @@ class Robot:
         tool_link: name of the link whose frame is the tool; None for the flange.
         tool: position of the tool in the frame of the last body `[3]`, metres.
         capsules: collision bodies, base first.
-        bodies: index of the body of each link, by name.
     """
 
     urdf: str
@@ -92,7 +91,6 @@ class Robot:
     tool_link: str | None
     tool: Array
     capsules: tuple[Capsule, ...]
-    bodies: Mapping[str, int]
 
     @property
     def num_joints(self) -> int:
@@ -229,7 +227,6 @@ def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: 
         tool_link=tool,
         tool=pose[:3, 3],
         capsules=tuple(_capsules(root, places, [*origins[:, :3, 3], pose[:3, 3]], bar_radius)),
-        bodies={name: index for name, (index, _) in places.items()},
     )
 
 
@@ -267,9 +264,7 @@ def _places(
     below: dict[str, list[ElementTree.Element]] = {}
     for joint in root.findall("joint"):
         below.setdefault(_link(joint, "parent"), []).append(joint)
-    children = {
-        child for joints_ in below.values() for child in (_link(j, "child") for j in joints_)
-    }
+    children = {_link(joint, "child") for joint in root.findall("joint")}
     links = [link.get("name", "") for link in root.findall("link")]
     places = {name: (0, np.eye(4)) for name in links if name not in children}
     waiting = list(places)

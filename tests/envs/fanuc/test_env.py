@@ -394,8 +394,7 @@ def test_an_arm_of_seven_joints(make_env: MakeEnv) -> None:
     assert env.action_spec.shape == (4, 7)
     assert env.observation_spec["observation"].shape == (4, 40)
     assert env.discrete_actions.shape == (15, 7)
-    link = env.robot.bodies
-    assert sorted(link.values()) == list(range(8))
+    assert {capsule.link for capsule in env.robot.capsules} == set(range(8))
 
 
 def _chain(joints: int) -> str:

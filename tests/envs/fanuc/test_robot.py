@@ -76,8 +76,6 @@ def test_links_joined_by_fixed_joints_are_one_body(mounted: str) -> None:
     np.testing.assert_allclose(moved[3], [0.01, 0, 0])
     np.testing.assert_allclose(moved[[1, 2, 4, 5]], 0)
     np.testing.assert_allclose(arm.capsules[0].start - plain.capsules[0].start, [0, 0, 0.5])
-    assert arm.bodies["base_link"] == arm.bodies["world"] == 0
-    assert (arm.bodies["spacer"], arm.bodies["tool"]) == (3, 6)
     assert [capsule.link for capsule in arm.capsules] == [0, 1, 2, 3, 3, 4, 5, 6, 6]
     np.testing.assert_allclose(arm.capsules[4].start, [0.01, 0, 0.1])
 
