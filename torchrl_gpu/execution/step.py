@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from tensordict import TensorDictBase
@@ -42,14 +43,9 @@ def gradient_step(
     learner.follow_rate_schedule()
     work = f"the images of {len(batch)} transitions"
     with enough_memory(learner.device, work, "a smaller agent.batch_size"):
-        prepared = learner.prepare_batch(batch)
-
-    def differentiate(size: int) -> Losses:
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        return _add_gradients(loss, prepared, size, precision)
-
-    losses = fitting(differentiate, len(prepared), learner.device)
+        batch = learner.prepare_batch(batch)
+    differentiate = partial(_differentiate, loss, batch, optimizers, precision)
+    losses = fitting(differentiate, len(batch), learner.device)
     _average_gradients(optimizers, processes)
     # After the reduction, so that an overflow in one process skips the step in all of them.
     precision.unscale(optimizers)
@@ -62,10 +58,16 @@ def gradient_step(
     return Update(metrics, losses.priorities)
 
 
-def _add_gradients(
-    loss: LossFunction, batch: TensorDictBase, size: int, precision: Precision
+def _differentiate(
+    loss: LossFunction,
+    batch: TensorDictBase,
+    optimizers: Sequence[torch.optim.Optimizer],
+    precision: Precision,
+    size: int,
 ) -> Losses:
-    """Add the scaled gradients of a batch `[B]`, computed in equal parts of at most `size` rows."""
+    """Compute the scaled gradients of a batch `[B]`, in equal parts of at most `size` rows."""
+    for optimizer in optimizers:
+        optimizer.zero_grad()
     rows = len(batch)
     parts = [batch] if size == rows else batch.split(math.ceil(rows / math.ceil(rows / size)))
     shares = [len(part) / rows for part in parts]
