@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from textwrap import indent
 from types import FrameType
@@ -110,15 +110,14 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
                 f"  {_command(settings, f'checkpoint={folder}')}"
             )
         best = trainer.checkpoints.best() or trainer.save()
-        restore_policy(best, trainer.agent)
-        try:
-            with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
-                result = trainer.evaluate(evaluator.episodes, progress=display.update)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n"
-                f"  {_command(settings, 'mode=eval', f'checkpoint={folder}')}"
-            ) from None
+    # With a new environment and policy, as `mode=eval` does; those of the training are closed.
+    try:
+        result = _evaluation(replace(settings, checkpoint=best, state=None))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n"
+            f"  {_command(settings, 'mode=eval', f'checkpoint={folder}')}"
+        ) from None
     seconds = time.perf_counter() - started
     summary = {
         "agent": settings.config["choices"]["agent"],
@@ -185,11 +184,7 @@ def _evaluate(settings: Settings) -> RunOutcome:
     """Evaluate a policy in the evaluation mode of its environment; write the result."""
     started = time.perf_counter()
     folder = _prepared_folder(settings, "evaluations")
-    seed = stream_seed(settings.general.seed, "evaluation")
-    with closing(_evaluator(settings)) as evaluator:
-        policy = _policy(settings, evaluator.env)
-        with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
-            result = evaluator.evaluate(policy, settings.device, seed=seed, progress=display.update)
+    result = _evaluation(settings)
     if settings.checkpoint is not None:
         origin: dict[str, Any] = {"checkpoint": str(settings.checkpoint)}
     else:  # all settings that count
@@ -199,6 +194,16 @@ def _evaluate(settings: Settings) -> RunOutcome:
     write_text(path, json.dumps({**origin, **asdict(result)}, indent=2))
     report = f"{_title(settings)}\n  {result}\n  written to {path}"
     return RunOutcome(folder, time.perf_counter() - started, result, report)
+
+
+def _evaluation(settings: Settings) -> Evaluation:
+    """Evaluate the policy, eagerly and in float32, as policy files act."""
+    seed_everything(settings.general.seed)
+    seed = stream_seed(settings.general.seed, "evaluation")
+    with closing(_evaluator(settings)) as evaluator:
+        policy = _policy(settings, evaluator.env)
+        with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
+            return evaluator.evaluate(policy, settings.device, seed=seed, progress=display.update)
 
 
 def _film(settings: Settings) -> RunOutcome:
