@@ -135,7 +135,7 @@ class SameStepEpisodes(Episodes):
             space = self._vector.single_observation_space
             return concatenate(space, rows, create_empty_array(space, len(rows)))
         if isinstance(final, dict):
-            return {name: entry[self.over] for name, entry in final.items()}
+            return {name: self._last(entry) for name, entry in final.items()}
         return final[self.over]
 
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:
