@@ -22,7 +22,7 @@ from agents.base import Agent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import AS_TYPED
-from torchrl_gpu.checkpoints.files import unused, write_text
+from torchrl_gpu.checkpoints.files import new_file, write_text
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
 from torchrl_gpu.devices.memory import human_bytes, limited_memory
@@ -190,8 +190,8 @@ def _evaluate(settings: Settings) -> RunOutcome:
     else:  # all settings that count
         config = settings.config
         origin = {"agent": config["choices"]["agent"], "env": config["env"], "seed": config["seed"]}
-    path = unused(folder / f"{time.strftime('%Y%m%d_%H%M%S')}.json")
-    write_text(path, json.dumps({**origin, **asdict(result)}, indent=2))
+    with new_file(folder / f"{time.strftime('%Y%m%d_%H%M%S')}.json") as path:
+        write_text(path, json.dumps({**origin, **asdict(result)}, indent=2))
     report = f"{_title(settings)}\n  {result}\n  written to {path}"
     return RunOutcome(folder, time.perf_counter() - started, result, report)
 
