@@ -20,12 +20,11 @@ from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
-from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import AS_TYPED
 from torchrl_gpu.checkpoints.files import new_file, write_text
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
-from torchrl_gpu.devices.memory import human_bytes, limited_memory
+from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
@@ -41,6 +40,7 @@ from trainers.evaluation.film import film
 from trainers.runs.folders import check_writable, results_folder, run_folder
 from trainers.runs.policy_files import restore_policy
 from trainers.training.progress import ProgressDisplay, human_time
+from trainers.training.summary import transfers_line, write_summary
 from trainers.training.trainer import TorchRLTrainer
 
 logger = logging.getLogger(__name__)
@@ -119,19 +119,8 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
             f"  {_command(settings, 'mode=eval', f'checkpoint={folder}')}"
         ) from None
     seconds = time.perf_counter() - started
-    summary = {
-        "agent": settings.config["choices"]["agent"],
-        "env": settings.env_name,
-        "seed": settings.general.seed,
-        "frames": trainer.frames,
-        "seconds": seconds,
-        **asdict(result),
-        "transfers": transfers(trainer.collector),
-    }
-    if trainer.profiler is not None:
-        summary["profile"] = trainer.profiler.as_dict()
-    if processes.is_writer:
-        write_text(folder / "summary.json", json.dumps(summary, indent=2))
+    names = {"agent": settings.config["choices"]["agent"], "env": settings.env_name}
+    write_summary(trainer, result, **names, seconds=seconds)
     lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
     lines += [f"  result       {result}", f"  checkpoint   {best}"]
     if env.capabilities.can_render:
@@ -152,32 +141,6 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         newest=trainer.checkpoints.latest(),
         best=best,
     )
-
-
-def transfers(collector: BatchCollector) -> dict[str, dict[str, float]]:
-    """Return the copies and bytes of a batched step in each direction, as means over all steps."""
-    steps = max(1, collector.steps)
-    directions = {"to_device": collector.to_device, "to_host": collector.to_host}
-    return {
-        name: {
-            "copies_per_step": transfer.copies / steps,
-            "bytes_per_step": transfer.bytes / steps,
-        }
-        for name, transfer in directions.items()
-    }
-
-
-def transfers_line(collector: BatchCollector) -> str:
-    """Return the transfers of a batched step as one line of text."""
-    directions = transfers(collector)
-    if not any(values["copies_per_step"] for values in directions.values()):
-        return "none: environment and policy are on one device"
-    texts = [
-        f"{values['copies_per_step']:.3g} {name.replace('_', ' the ')} "
-        f"({human_bytes(values['bytes_per_step'])})"
-        for name, values in directions.items()
-    ]
-    return f"{' and '.join(texts)} per batched step"
 
 
 def _evaluate(settings: Settings) -> RunOutcome:
