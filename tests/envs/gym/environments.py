@@ -118,6 +118,11 @@ class Number(Counter):
         return np.int64(self.steps - 1)
 
 
+class Broken(Counter):
+    def reward(self, action: Any) -> float:
+        raise KeyError("%s is broken" % "the third joint")  # noqa: UP031
+
+
 class TupleAnswer(Counter):
     observation_space = gymnasium.spaces.Tuple((Discrete(2), Discrete(2)))
 
@@ -239,6 +244,7 @@ _ALL = (
     Camera,
     SightedArm,
     Number,
+    Broken,
     TupleAnswer,
     WholeNumbers,
     TakenName,

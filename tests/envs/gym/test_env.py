@@ -14,7 +14,9 @@ import torch
 from torchrl.envs.utils import check_env_specs
 
 from envs.gym import GymnasiumEnv
+from tests.envs.gym import environments
 from tests.envs.gym.environments import MODULE
+from tests.helpers.program import call
 from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.errors import ConfigurationError
 
@@ -279,3 +281,23 @@ def test_close_does_not_wait_for_an_interrupted_step(
 
 def _children() -> set[int]:
     return {child.pid for child in multiprocessing.active_children() if child.pid is not None}
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_an_exception_of_the_environment_is_printed_without_the_frames_of_the_program(
+    vectorization: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    name = (f"env.name={MODULE}:Broken-v0", f"env.vectorization={vectorization}")
+    assert call(monkeypatch, tmp_path, "agent=dqn", "env=gym", *name, "device=cpu") == 1
+    _, heading, text = capfd.readouterr().err.partition("error: KeyError in ")
+    file, first, *lines = text.splitlines()
+    assert heading
+    assert Path(file).samefile(environments.__file__)
+    assert first == "Traceback (most recent call last):"
+    assert [line.split(",")[-1] for line in lines if "File " in line] == [" in step", " in reward"]
+    assert lines[-1] == "KeyError: 'the third joint is broken'"
+    assert not [each for each in recwarn if "Worker" in str(each.message)]
