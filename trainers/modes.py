@@ -38,7 +38,8 @@ from trainers.components.trust import trust_arguments
 from trainers.evaluation.evaluation import Evaluation, Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.folders import check_writable, results_folder, run_folder
-from trainers.runs.policy_files import restore_policy
+from trainers.runs.loggers import log_film
+from trainers.runs.policy_files import load_checkpoint, restore_policy
 from trainers.training.progress import ProgressDisplay, human_time
 from trainers.training.summary import transfers_line, write_summary
 from trainers.training.trainer import TorchRLTrainer
@@ -177,6 +178,10 @@ def _film(settings: Settings) -> RunOutcome:
         policy = _policy(settings, env)
         seed = stream_seed(settings.general.seed, "demo")
         made = film(env, policy, settings.device, folder, **settings.demo, seed=seed)
+    is_gif, loggers = made.path.suffix == ".gif", settings.trainer.settings["loggers"]
+    if settings.checkpoint is not None and is_gif and "tensorboard" in loggers:
+        state = settings.state or load_checkpoint(settings.checkpoint)
+        log_film(made.path, state["frames"])
     report = f"Filmed {_title(settings)}\n  {made}\n  {made.path}"
     seconds = time.perf_counter() - started
     return RunOutcome(folder, seconds, made.evaluation, report, film=made.path)

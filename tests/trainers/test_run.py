@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 from omegaconf import OmegaConf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensordict import TensorDictBase
 
 from tests.helpers.environments import IdentityEnv
@@ -76,9 +77,14 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     evaluated = run("mode=eval", f"checkpoint={resumed.best}", "device=cpu", runs)
     assert evaluated.evaluation == resumed.evaluation
     assert read == [outcome.newest, resumed.best, resumed.best]
-    filmed = run("mode=demo", f"checkpoint={resumed.best}", "demo.episodes=1", "device=cpu", runs)
+    demo = ("mode=demo", "demo.episodes=1", "demo.video=gif", "device=cpu", runs)
+    filmed = run(f"checkpoint={resumed.best}", *demo)
     assert filmed.film is not None
-    assert filmed.film.is_file()
+    events = EventAccumulator(str(filmed.film.parent)).Reload()
+    (image,) = events.Images("demo")
+    assert image.encoded_image_string == filmed.film.read_bytes()
+    assert resumed.best is not None
+    assert resumed.best.stem == f"frames_{image.step:012d}"
 
 
 class GreedyEnv(IdentityEnv):
