@@ -15,6 +15,7 @@ from tests.helpers.program import call
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers import load_policy, save_policy
+from trainers.command_line.help import help_text
 from trainers.run import run, settings_of
 
 QUICK = [
@@ -90,10 +91,11 @@ WAYS: dict[str, Callable[[Path, Path], object]] = {
     "resume": _resume,
     "mode=eval": _evaluate,
     "mode=demo": _film,
+    "--help": lambda file, folder: help_text([f"checkpoint={file}"]),
     "load_policy": lambda file, folder: load_policy(file),
     "save_policy": _save,
 }
-PROGRAM = ("resume", "mode=eval", "mode=demo")
+PROGRAM = ("resume", "mode=eval", "mode=demo", "--help")
 
 Hostile = tuple[Sequence[str], Any]
 # Place in the configuration, and what a hostile file puts there.
