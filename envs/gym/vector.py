@@ -219,7 +219,7 @@ def _as_worker_error(error: Exception) -> Exception:
     if isinstance(error, ConfigurationError):  # is one line for the user
         return error
     frames = error.__traceback__
-    while frames is not None and _OF_WORKERS.match(frames.tb_frame.f_globals["__name__"]):
+    while frames is not None and _OF_WORKERS.match(frames.tb_frame.f_globals.get("__name__", "")):
         frames = frames.tb_next
     frames = frames or error.__traceback__
     assert frames is not None
