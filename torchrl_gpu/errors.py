@@ -1,4 +1,4 @@
-"""The error raised for invalid user input, and the exit codes of programs."""
+"""Errors: invalid user input, exceptions of user code in another process, and exit codes."""
 
 FAILED, REFUSED = 1, 2
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
@@ -9,6 +9,14 @@ class ConfigurationError(ValueError):
 
     The message is one line that names the invalid input and the valid alternatives. Entry points
     print it and exit with a nonzero code; it is raised before anything is built or written.
+    """
+
+
+class WorkerError(RuntimeError):
+    """An exception of an environment in a worker process.
+
+    The text is its heading, as in `ValueError in my_robots/env.py`, and below it its traceback in
+    that process, without the frames of the program.
     """
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from textwrap import indent
 from types import FrameType
@@ -20,12 +20,11 @@ from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
-from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import AS_TYPED
-from torchrl_gpu.checkpoints.files import unused, write_text
+from torchrl_gpu.checkpoints.files import new_file, write_text
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
-from torchrl_gpu.devices.memory import human_bytes, limited_memory
+from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
@@ -39,8 +38,10 @@ from trainers.components.trust import trust_arguments
 from trainers.evaluation.evaluation import Evaluation, Evaluator
 from trainers.evaluation.film import film
 from trainers.runs.folders import check_writable, results_folder, run_folder
-from trainers.runs.policy_files import restore_policy
+from trainers.runs.loggers import log_film
+from trainers.runs.policy_files import load_checkpoint, restore_policy
 from trainers.training.progress import ProgressDisplay, human_time
+from trainers.training.summary import transfers_line, write_summary
 from trainers.training.trainer import TorchRLTrainer
 
 logger = logging.getLogger(__name__)
@@ -110,29 +111,17 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
                 f"  {_command(settings, f'checkpoint={folder}')}"
             )
         best = trainer.checkpoints.best() or trainer.save()
-        restore_policy(best, trainer.agent)
-        try:
-            with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
-                result = trainer.evaluate(evaluator.episodes, progress=display.update)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n"
-                f"  {_command(settings, 'mode=eval', f'checkpoint={folder}')}"
-            ) from None
+    # With a new environment and policy, as `mode=eval` does; those of the training are closed.
+    try:
+        result = _evaluation(replace(settings, checkpoint=best, state=None))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n"
+            f"  {_command(settings, 'mode=eval', f'checkpoint={folder}')}"
+        ) from None
     seconds = time.perf_counter() - started
-    summary = {
-        "agent": settings.config["choices"]["agent"],
-        "env": settings.env_name,
-        "seed": settings.general.seed,
-        "frames": trainer.frames,
-        "seconds": seconds,
-        **asdict(result),
-        "transfers": transfers(trainer.collector),
-    }
-    if trainer.profiler is not None:
-        summary["profile"] = trainer.profiler.as_dict()
-    if processes.is_writer:
-        write_text(folder / "summary.json", json.dumps(summary, indent=2))
+    names = {"agent": settings.config["choices"]["agent"], "env": settings.env_name}
+    write_summary(trainer, result, **names, seconds=seconds)
     lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
     lines += [f"  result       {result}", f"  checkpoint   {best}"]
     if env.capabilities.can_render:
@@ -155,50 +144,30 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     )
 
 
-def transfers(collector: BatchCollector) -> dict[str, dict[str, float]]:
-    """Return the copies and bytes of a batched step in each direction, as means over all steps."""
-    steps = max(1, collector.steps)
-    directions = {"to_device": collector.to_device, "to_host": collector.to_host}
-    return {
-        name: {
-            "copies_per_step": transfer.copies / steps,
-            "bytes_per_step": transfer.bytes / steps,
-        }
-        for name, transfer in directions.items()
-    }
-
-
-def transfers_line(collector: BatchCollector) -> str:
-    """Return the transfers of a batched step as one line of text."""
-    directions = transfers(collector)
-    if not any(values["copies_per_step"] for values in directions.values()):
-        return "none: environment and policy are on one device"
-    texts = [
-        f"{values['copies_per_step']:.3g} {name.replace('_', ' the ')} "
-        f"({human_bytes(values['bytes_per_step'])})"
-        for name, values in directions.items()
-    ]
-    return f"{' and '.join(texts)} per batched step"
-
-
 def _evaluate(settings: Settings) -> RunOutcome:
     """Evaluate a policy in the evaluation mode of its environment; write the result."""
     started = time.perf_counter()
     folder = _prepared_folder(settings, "evaluations")
-    seed = stream_seed(settings.general.seed, "evaluation")
-    with closing(_evaluator(settings)) as evaluator:
-        policy = _policy(settings, evaluator.env)
-        with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
-            result = evaluator.evaluate(policy, settings.device, seed=seed, progress=display.update)
+    result = _evaluation(settings)
     if settings.checkpoint is not None:
         origin: dict[str, Any] = {"checkpoint": str(settings.checkpoint)}
     else:  # all settings that count
         config = settings.config
         origin = {"agent": config["choices"]["agent"], "env": config["env"], "seed": config["seed"]}
-    path = unused(folder / f"{time.strftime('%Y%m%d_%H%M%S')}.json")
-    write_text(path, json.dumps({**origin, **asdict(result)}, indent=2))
+    with new_file(folder / f"{time.strftime('%Y%m%d_%H%M%S')}.json") as path:
+        write_text(path, json.dumps({**origin, **asdict(result)}, indent=2))
     report = f"{_title(settings)}\n  {result}\n  written to {path}"
     return RunOutcome(folder, time.perf_counter() - started, result, report)
+
+
+def _evaluation(settings: Settings) -> Evaluation:
+    """Evaluate the policy, eagerly and in float32, as policy files act."""
+    seed_everything(settings.general.seed)
+    seed = stream_seed(settings.general.seed, "evaluation")
+    with closing(_evaluator(settings)) as evaluator:
+        policy = _policy(settings, evaluator.env)
+        with ProgressDisplay(evaluator.episodes, unit="episodes") as display:
+            return evaluator.evaluate(policy, settings.device, seed=seed, progress=display.update)
 
 
 def _film(settings: Settings) -> RunOutcome:
@@ -209,6 +178,10 @@ def _film(settings: Settings) -> RunOutcome:
         policy = _policy(settings, env)
         seed = stream_seed(settings.general.seed, "demo")
         made = film(env, policy, settings.device, folder, **settings.demo, seed=seed)
+    is_gif, loggers = made.path.suffix == ".gif", settings.trainer.settings["loggers"]
+    if settings.checkpoint is not None and is_gif and "tensorboard" in loggers:
+        state = settings.state or load_checkpoint(settings.checkpoint)
+        log_film(made.path, state["frames"])
     report = f"Filmed {_title(settings)}\n  {made}\n  {made.path}"
     seconds = time.perf_counter() - started
     return RunOutcome(folder, seconds, made.evaluation, report, film=made.path)

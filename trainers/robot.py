@@ -6,6 +6,7 @@ import logging
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from PIL import Image
 from envs.examination import Examination
 from envs.fanuc import inspection as fanuc
 from envs.lift_cube import inspection as lift_cube
-from torchrl_gpu.checkpoints.files import atomic_file, unused
+from torchrl_gpu.checkpoints.files import atomic_file, new_file
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.composition import compose, read_settings
 from trainers.command_line.settings import check
@@ -73,8 +74,9 @@ def examine(arguments: Sequence[str]) -> str:
     report = f"{examination.file}: an arm for the environment {env}\n\n{examination.report}"
     if examination.picture is None:
         return report
-    picture = Path(pictures[-1]) if pictures else unused(Path(Path(examination.file).stem + ".png"))
-    with atomic_file(picture) as file:
+    new = new_file(Path(Path(examination.file).stem + ".png"))
+    chosen = nullcontext(Path(pictures[-1])) if pictures else new
+    with chosen as picture, atomic_file(picture) as file:
         Image.fromarray(examination.picture).save(file, "png")
     return (
         f"{report}\n  picture    {picture}: the home posture and reachable positions"

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from itertools import product
+from math import prod
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 from numpy.typing import NDArray
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, TensorSpec
@@ -17,6 +18,8 @@ from torchrl_gpu.errors import ConfigurationError
 
 # Maximum number of dimensions whose levels the table of discrete actions combines.
 _MAX_COMBINED = 3
+# Maximum number of combined choices of a MultiDiscrete space. An agent computes a value for each.
+_MAX_CHOICES = 1024
 
 Table: TypeAlias = tuple[tuple[float, ...], ...]
 
@@ -25,18 +28,20 @@ class Actions(NamedTuple):
     """Actions of a Gymnasium space, and their conversion.
 
     Attributes:
-        spec: spec of a batch: int64 `[num_envs]` for a Discrete space, 0 to n - 1; float32
-            `[num_envs, D]` in [-1, 1] for a Box.
+        spec: spec of a batch: int64 `[num_envs]` for a Discrete space, 0 to n - 1, and for the
+            rows of `choices`; float32 `[num_envs, D]` in [-1, 1] for a Box.
         to_env: returns a batch of actions in the format of a vector environment; actions of a Box
             are mapped to its bounds.
-        table: table of discrete actions, see `GymnasiumEnv`; None for a Discrete space.
-        bounds: lowest and highest values of a Box; None for a Discrete space.
+        table: table of discrete actions, see `GymnasiumEnv`; None for other spaces than a Box.
+        bounds: lowest and highest values of a Box; None for other spaces.
+        choices: all combinations of a MultiDiscrete or MultiBinary space; None for other spaces.
     """
 
     spec: TensorSpec
     to_env: Callable[[Tensor], NDArray]
     table: Table | None = None
     bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    choices: Table | None = None
 
 
 def _of_discrete(space: Discrete, num_envs: int) -> Actions:
@@ -47,6 +52,26 @@ def _of_discrete(space: Discrete, num_envs: int) -> Actions:
         return numbers + start if start else numbers
 
     return Actions(Categorical(int(space.n), shape=(num_envs,), dtype=torch.int64), to_env)
+
+
+def _of_several(space: MultiDiscrete | MultiBinary, num_envs: int) -> Actions:
+    start: NDArray = space.start if isinstance(space, MultiDiscrete) else np.zeros(space.shape)
+    counts: NDArray = space.nvec if isinstance(space, MultiDiscrete) else np.full(space.shape, 2)
+    number = prod(map(int, counts.flat))
+    if number > _MAX_CHOICES:
+        raise ConfigurationError(
+            f"its action space, a {describe(space)}, has {number:,} combinations; an agent chooses "
+            f"among up to {_MAX_CHOICES:,}: register the environment with "
+            "gymnasium.wrappers.TransformAction and a smaller action space"
+        )
+    combinations = list(product(*map(range, counts.flat)))
+    rows = (np.array(combinations) + start.reshape(-1)).astype(space.dtype)
+
+    def to_env(action: Tensor) -> NDArray:
+        return rows[action.numpy()].reshape(-1, *space.shape)
+
+    spec = Categorical(number, shape=(num_envs,), dtype=torch.int64)
+    return Actions(spec, to_env, choices=tuple(map(tuple, rows.tolist())))
 
 
 def _of_box(space: Box, num_envs: int, levels: int) -> Actions:
@@ -83,10 +108,12 @@ def actions_of(space: Space, num_envs: int, levels: int) -> Actions:
         levels: number of values per dimension in the table of discrete actions, at least 2.
 
     Raises:
-        ConfigurationError: the space is neither Discrete nor a Box of floats with finite bounds.
+        ConfigurationError: the space is not supported: see the keys of `GymnasiumEnv`.
     """
     if isinstance(space, Discrete):
         return _of_discrete(space, num_envs)
+    if isinstance(space, MultiDiscrete | MultiBinary):
+        return _of_several(space, num_envs)
     if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
         if np.isfinite(space.low).all() and np.isfinite(space.high).all():
             return _of_box(space, num_envs, levels)
@@ -95,6 +122,7 @@ def actions_of(space: Space, num_envs: int, levels: int) -> Actions:
             f"finite bounds to be mapped to"
         )
     raise ConfigurationError(
-        f"actions of a {describe(space)} are not supported; supported are Discrete spaces and Box "
-        f"spaces of floats with finite bounds"
+        f"actions of a {describe(space)} are not supported; supported are Discrete, MultiDiscrete "
+        "and MultiBinary spaces and Box spaces of floats with finite bounds; register the "
+        "environment with gymnasium.wrappers.TransformAction"
     )

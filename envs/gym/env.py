@@ -34,10 +34,12 @@ class GymnasiumEnv(Environment):
 
     * `observation`: float32 `[num_envs, D]`, from a Box of floats (flattened) or a Discrete space
       (one-hot); `pixels`: uint8 `[num_envs, C, H, W]`, from an image; from a Dict space its
-      entries, each under its own name. Values are not rescaled. With `frame_stack`, the channels of
-      the last images follow one another, `[num_envs, frame_stack * C, H, W]`.
-    * `action`: int64 `[num_envs]` for a Discrete space; for a Box float32 `[num_envs, D]` in
-      [-1, 1], mapped to the bounds of the Box.
+      entries, each under its own name; names of nested entries are joined by dots. Values are not
+      rescaled. With `frame_stack`, the channels of the last images follow one another,
+      `[num_envs, frame_stack * C, H, W]`.
+    * `action`: int64 `[num_envs]` for a Discrete space, and for a MultiDiscrete or MultiBinary
+      space the number of a combination, a row of `capabilities.action_table`, of up to 1,024; for a
+      Box float32 `[num_envs, D]` in [-1, 1], mapped to the bounds of the Box.
     * `reward`, `terminated`, `truncated`, `done` `[num_envs, 1]`: values of Gymnasium, with rewards
       clipped by `clip_rewards`. A time limit truncates. `next` holds the true last observation of
       an episode.
@@ -134,6 +136,7 @@ class GymnasiumEnv(Environment):
         self.capabilities = replace(
             self.capabilities_of(settings, self.device),
             discrete_actions=self._actions.table,
+            action_table=self._actions.choices,
             frame_stacks=self._stacks.counts,
             step_seconds=STEP_SECONDS if is_atari else usual_step_seconds,
             action_range=self._actions.bounds,

@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from envs.gym.observations import Observations
+from envs.gym.vector import quiet_workers
 from torchrl_gpu.environments.environment import DONE_NAMES
 from torchrl_gpu.errors import ConfigurationError
 
@@ -46,7 +47,8 @@ class Episodes:
         Returns:
             Observations by key, with `terminated`, `truncated` and `done` false.
         """
-        batch, _ = self._vector.reset(seed=self.seed)
+        with quiet_workers(self._vector):
+            batch, _ = self._vector.reset(seed=self.seed)
         self.seed = None
         self.over = np.zeros_like(self.over)
         self._current = self._observations.read(batch)
@@ -84,7 +86,8 @@ class Episodes:
             Observations by key, the last one of an episode that has ended; and `reward` float32,
             `terminated`, `truncated` and `done` bool, each `[num_envs, 1]`.
         """
-        result = self._vector.step_wait() if action is None else self._vector.step(action)
+        with quiet_workers(self._vector):
+            result = self._vector.step_wait() if action is None else self._vector.step(action)
         batch, reward, terminated, truncated, info = result
         self.over = np.logical_or(terminated, truncated)
         self._current = self._observations_after_step(batch, info)
@@ -104,7 +107,8 @@ class Episodes:
         return self._observations.read(batch)
 
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:
-        batch, _ = self._vector.reset(options={"reset_mask": chosen})
+        with quiet_workers(self._vector):
+            batch, _ = self._vector.reset(options={"reset_mask": chosen})
         return self._observations.read(batch)
 
     def _check_over(self, chosen: NDArray[np.bool_]) -> None:
@@ -135,7 +139,7 @@ class SameStepEpisodes(Episodes):
             space = self._vector.single_observation_space
             return concatenate(space, rows, create_empty_array(space, len(rows)))
         if isinstance(final, dict):
-            return {name: entry[self.over] for name, entry in final.items()}
+            return {name: self._last(entry) for name, entry in final.items()}
         return final[self.over]
 
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:

@@ -1,6 +1,6 @@
 """Conversion of observations of Gymnasium spaces to tensors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,27 +39,33 @@ class Observations:
     """Converts batches of observations to tensors by key.
 
     A vector or an element of a Discrete space becomes `observation`, an image `pixels`. Entries of
-    a Dict space are converted likewise under their own names.
+    a Dict space are converted likewise under their own names; names of nested entries are joined by
+    dots.
 
     Args:
         space: observation space of one environment.
 
     Raises:
-        ConfigurationError: the space is not supported, or an entry has a reserved name.
+        ConfigurationError: the space is not supported, or an entry has a reserved name or one that
+            stands for another entry as well.
     """
 
     def __init__(self, space: Space) -> None:
-        self._is_dict = isinstance(space, Dict)
-        if isinstance(space, Dict):
-            for name in space.spaces.keys() & _TAKEN_KEYS:
+        self._readers: dict[str, _Reader] = {}
+        self._paths: dict[str, tuple[str, ...]] = {}
+        for path, entry in _leaves(space):
+            reader = _reader(entry)
+            key = ".".join(path) or ("pixels" if reader.is_image else "observation")
+            if key in _TAKEN_KEYS:
                 raise ConfigurationError(
-                    f"its observation has an entry {name!r}, which is a reserved key; rename "
-                    f"the entry"
+                    f"its observation has an entry {key!r}, which is a reserved key; rename the "
+                    "entry"
                 )
-            self._readers = {name: _reader(entry) for name, entry in space.spaces.items()}
-        else:
-            reader = _reader(space)
-            self._readers = {"pixels" if reader.is_image else "observation": reader}
+            if key in self._readers:
+                raise ConfigurationError(
+                    f"two entries of its observation have the name {key!r}; rename one of them"
+                )
+            self._readers[key], self._paths[key] = reader, path
 
     @property
     def images(self) -> list[str]:
@@ -80,9 +86,22 @@ class Observations:
         Args:
             batch: observations of a vector environment; it may be overwritten afterwards.
         """
-        if self._is_dict:
-            return {key: reader.read(batch[key]) for key, reader in self._readers.items()}
-        return {key: reader.read(batch) for key, reader in self._readers.items()}
+        tensors = {}
+        for key, reader in self._readers.items():
+            entry = batch
+            for name in self._paths[key]:
+                entry = entry[name]
+            tensors[key] = reader.read(entry)
+        return tensors
+
+
+def _leaves(space: Space, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Space]]:
+    """Yield path and space of each entry of a Dict, however nested; or the space itself."""
+    if not isinstance(space, Dict):
+        yield path, space
+        return
+    for name, entry in space.spaces.items():
+        yield from _leaves(entry, (*path, name))
 
 
 def _reader(space: Space) -> _Reader:
@@ -94,7 +113,9 @@ def _reader(space: Space) -> _Reader:
         return _pixels(space)
     raise ConfigurationError(
         f"observations of a {describe(space)} are not supported; supported are Box spaces of "
-        f"floats, images (uint8, height x width x channels), Discrete spaces, and Dicts of these"
+        "floats, images (uint8, height x width x channels), Discrete spaces, and Dicts of these; "
+        "register the environment with gymnasium.wrappers.FlattenObservation or "
+        "TransformObservation"
     )
 
 

@@ -4,10 +4,13 @@ import difflib
 import importlib
 import importlib.util
 import os
+import re
 import signal
 import sys
+import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
@@ -18,7 +21,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from envs.gym.atari import THREAD_OPTIONS, WRAPPED_OPTIONS, Preprocessing
 from torchrl_gpu.devices.host import compute_on_one_thread
-from torchrl_gpu.errors import ConfigurationError, one_line
+from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
 Autoreset = Literal["disabled", "same_step", "next_step"]  # in lower case, those of Gymnasium
@@ -29,6 +32,9 @@ _EXTRAS = {
     "gymnasium.envs.mujoco": "mujoco",
     "ale_py": "atari",
 }
+
+# Modules between a worker process and the code of the user.
+_OF_WORKERS = re.compile(r"(gymnasium|envs\.gym)(\.|$)")
 
 # Time limit of `close` for a step that was interrupted or whose worker died.
 _SECONDS_TO_FINISH = 2.0
@@ -186,10 +192,52 @@ def _prepare_worker(parent: int, env: gymnasium.Env) -> gymnasium.Env:
 
     Acts as a wrapper of an environment, because Gymnasium calls wrappers in the worker process.
     """
-    if os.getpid() != parent:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        compute_on_one_thread()
-    return env
+    if os.getpid() == parent:
+        return env
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    compute_on_one_thread()
+    return _Traced(env)
+
+
+class _Traced(gymnasium.Wrapper):
+    """Raises exceptions as `WorkerError`: Gymnasium passes them on without their traceback."""
+
+    def step(self, action: Any) -> Any:
+        try:
+            return self.env.step(action)
+        except Exception as error:
+            raise _as_worker_error(error) from None
+
+    def reset(self, **options: Any) -> Any:
+        try:
+            return self.env.reset(**options)
+        except Exception as error:
+            raise _as_worker_error(error) from None
+
+
+def _as_worker_error(error: Exception) -> Exception:
+    if isinstance(error, ConfigurationError):  # is one line for the user
+        return error
+    frames = error.__traceback__
+    while frames is not None and _OF_WORKERS.match(frames.tb_frame.f_globals.get("__name__", "")):
+        frames = frames.tb_next
+    frames = frames or error.__traceback__
+    assert frames is not None
+    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    file = frames.tb_frame.f_code.co_filename
+    return WorkerError(f"{type(error).__name__} in {file}\n{text}")
+
+
+@contextmanager
+def quiet_workers(vector: VectorEnv) -> Iterator[None]:
+    """Leave out what Gymnasium prints of an exception in a worker, because it is raised as well."""
+    level = gymnasium.logger.min_level
+    if isinstance(vector, AsyncVectorEnv):
+        gymnasium.logger.min_level = gymnasium.logger.ERROR + 1
+    try:
+        yield
+    finally:
+        gymnasium.logger.min_level = level
 
 
 def _check(vector: VectorEnv, env_id: str, autoreset: Autoreset | None, *, render: bool) -> None:

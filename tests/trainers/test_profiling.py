@@ -18,7 +18,7 @@ from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
 from tests.stand_in import count_host_reads
 from torchrl_gpu.timers import NO_TIMERS, PARTS
-from trainers.modes import transfers, transfers_line
+from trainers.training.summary import transfers, transfers_line
 from trainers.training.trainer import TorchRLTrainer
 
 CPU = torch.device("cpu")

@@ -3,6 +3,8 @@
 import csv
 import json
 import logging
+import multiprocessing
+import os
 import re
 import shlex
 import signal
@@ -12,11 +14,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
 import torch
 from omegaconf import OmegaConf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensordict import TensorDictBase
 
 from tests.helpers.environments import IdentityEnv
@@ -76,9 +80,41 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     evaluated = run("mode=eval", f"checkpoint={resumed.best}", "device=cpu", runs)
     assert evaluated.evaluation == resumed.evaluation
     assert read == [outcome.newest, resumed.best, resumed.best]
-    filmed = run("mode=demo", f"checkpoint={resumed.best}", "demo.episodes=1", "device=cpu", runs)
+    demo = ("mode=demo", "demo.episodes=1", "demo.video=gif", "device=cpu", runs)
+    filmed = run(f"checkpoint={resumed.best}", *demo)
     assert filmed.film is not None
-    assert filmed.film.is_file()
+    events = EventAccumulator(str(filmed.film.parent)).Reload()
+    (image,) = events.Images("demo")
+    assert image.encoded_image_string == filmed.film.read_bytes()
+    assert resumed.best is not None
+    assert resumed.best.stem == f"frames_{image.step:012d}"
+
+
+def begin(seed: int, runs: Path, together: Barrier) -> None:
+    together.wait()
+    run(*QUICK, f"seed={seed}", f"runs={runs}")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, without which torch loads anew")
+def test_runs_of_processes_that_begin_at_once_are_whole(tmp_path: Path) -> None:
+    count = 4
+    fork = multiprocessing.get_context("fork")
+    together = fork.Barrier(count)
+    begun = [fork.Process(target=begin, args=(seed, tmp_path, together)) for seed in range(count)]
+    for process in begun:
+        process.start()
+    for process in begun:
+        process.join()
+    assert [process.exitcode for process in begun] == [0] * count
+    folders = list((tmp_path / "gym" / "CartPole-v1" / "dqn").iterdir())
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in folders]
+    assert sorted(summary["seed"] for summary in summaries) == list(range(count))
+    for folder, summary in zip(folders, summaries, strict=True):
+        state = load_checkpoint(find_checkpoint(folder))
+        assert (state["frames"], state["config"]["seed"]) == (64, summary["seed"])
+        assert OmegaConf.load(folder / "config.yaml").seed == summary["seed"]
+        with (folder / "metrics.csv").open() as file:
+            assert [int(row["frames"]) for row in csv.DictReader(file)] == [32, 64]
 
 
 class GreedyEnv(IdentityEnv):

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 from collections.abc import Iterator
@@ -82,10 +83,33 @@ def discard(path: Path) -> None:
         _log.warning("cannot delete %s: %s", path, reason(error))
 
 
-def unused(path: Path) -> Path:
-    """Return the path, or if it exists, the first free one of `name_2`, `name_3` and so on."""
-    free, number = path, 1
-    while free.exists():
-        number += 1
-        free = path.with_stem(f"{path.stem}_{number}")
-    return free
+def numbered(path: Path) -> Iterator[Path]:
+    """Yield a path, and after it `name_2`, `name_3` and so on."""
+    yield path
+    for number in itertools.count(2):
+        yield path.with_stem(f"{path.stem}_{number}")
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Create a file, or if it exists the first `numbered` one that does not, in its folder.
+
+    No other process gets the same file. It is deleted if it is still empty after the block.
+
+    Raises:
+        ConfigurationError: the file cannot be created.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for free in numbered(path):
+            with contextlib.suppress(FileExistsError):
+                free.touch(exist_ok=False)
+                break
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
+    try:
+        yield free
+    finally:
+        with contextlib.suppress(OSError):
+            if not free.stat().st_size:
+                free.unlink()

@@ -17,7 +17,8 @@ class Capabilities:
         discrete_actions: table of discrete actions, `A` rows of `action_dim` numbers within the
             bounds of the continuous action; None if agents with discrete actions cannot act here.
         action_table: table whose row numbers are the actions here, because a table of discrete
-            actions has been applied; None for an environment that takes its actions as they are.
+            actions has been applied or the simulator takes several choices at once; None for an
+            environment that takes its actions as they are.
         frame_stacks: number of frames of each observation that is a stack, by key; a replay then
             stores each frame once. The first dimension of such an observation holds its last frames
             one after the other, the newest one last: `[*B, frames * C, H, W]` for images. At the

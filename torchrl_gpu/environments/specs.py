@@ -6,7 +6,16 @@ from typing import Literal
 import torch
 from tensordict import NestedKey
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec
+from torchrl.data import (
+    Binary,
+    Bounded,
+    Categorical,
+    Composite,
+    MultiCategorical,
+    MultiOneHot,
+    OneHot,
+    TensorSpec,
+)
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.environments.adapter import as_environment
@@ -84,11 +93,14 @@ def action_kind(action_spec: TensorSpec) -> ActionKind:
     """
     if isinstance(action_spec, Bounded) and action_spec.dtype.is_floating_point:
         return "continuous"
-    if isinstance(action_spec, Categorical) and not isinstance(action_spec, OneHot):
+    several = isinstance(action_spec, MultiCategorical | MultiOneHot | Binary)
+    if isinstance(action_spec, Categorical) and not (several or isinstance(action_spec, OneHot)):
         return "discrete"
-    hint = "; build the environment with categorical_action_encoding=True" * isinstance(
-        action_spec, OneHot
-    )
+    hint = ""
+    if several:
+        hint = "; of a Gymnasium environment, env=gym offers all combinations as one choice"
+    elif isinstance(action_spec, OneHot):
+        hint = "; build the environment with categorical_action_encoding=True"
     raise ConfigurationError(
         f"action_spec: {type(action_spec).__name__} is neither Bounded with floating-point values "
         f"nor Categorical{hint}"

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from torchrl_gpu.errors import WorkerError
+
 _PACKAGES: Final = ("agents", "configs", "envs", "torchrl_gpu", "trainers")
 _ROOT: Final = Path(__file__).parents[2]
 _LIBRARIES: Final = [*(_ROOT / name for name in _PACKAGES), Path(sysconfig.get_path("stdlib"))]
@@ -18,6 +20,9 @@ def print_exception(error: BaseException) -> None:
     Of an exception in code of the user, such as an environment, only the frames from there on are
     printed: those of this program do not help to find the cause.
     """
+    if isinstance(error, WorkerError):
+        print(f"error: {error}", file=sys.stderr)
+        return
     frames = error.__traceback__
     while frames is not None and not _is_of_user(frames):
         frames = frames.tb_next

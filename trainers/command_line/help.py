@@ -48,14 +48,23 @@ def help_text(arguments: Sequence[str]) -> str:
 
     Args:
         arguments: settings as typed. `agent=` and `env=`, or the `_target_` of a class of the
-            user, choose the components; values are those that the command would use.
+            user, choose the components, or `checkpoint=`, those of its run; values are those that
+            the command would use.
 
     Raises:
         ConfigurationError: a choice is unknown, or a class of the user cannot be used.
     """
     check_choices(arguments)
     typed = read_settings(arguments)
-    config, choices = compose(typed)
+    composed = compose(typed)
+    config, choices = composed
+    preset, origin = choices["experiment"], "preset"
+    source = f"experiment={preset}" if preset else ""
+    if config.get("checkpoint") is not None:
+        from trainers.command_line.settings import of_checkpoint  # imports torch
+
+        config, file, _ = of_checkpoint(typed, composed)
+        source, origin = f"checkpoint={file}", "checkpoint"
     values: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     presets: dict[str, list[str]] = {}
     for experiment in choices_of("experiment"):
@@ -67,7 +76,6 @@ def help_text(arguments: Sequence[str]) -> str:
     outlines = {name: outline_of(path_of("agent", name)) for name in choices_of("agent")}
     learning = [n for n, o in outlines.items() if isinstance(o, type) and issubclass(o, learner)]
     others = [name for name in choices_of("agent") if name not in learning]
-    preset = choices["experiment"]
     parts = [
         _USAGE.format(
             agents=f"{_list(learning)}; {_list(others)} (mode=eval and mode=demo only)",
@@ -75,8 +83,8 @@ def help_text(arguments: Sequence[str]) -> str:
             experiments=textwrap.indent(textwrap.fill(_list(presets.pop("")), width=98), "  "),
             presets="\n".join(f"  {env:{width}}  {_list(presets[env])}" for env in presets),
         ),
-        *([f"Values marked preset are those of experiment={preset}\n"] if preset else []),
-        _settings_text("", GeneralSettings, values, typed),
+        *([f"Values marked {origin} are those of {source}\n"] if source else []),
+        _settings_text("", GeneralSettings, values, typed, origin),
     ]
     for group in GROUPS:
         section = values.get(group) or {}
@@ -85,15 +93,17 @@ def help_text(arguments: Sequence[str]) -> str:
             continue
         own_class = f"{group}.{TARGET}" in typed
         component = _schema(group, section[TARGET], may_outline=not own_class)
-        parts.append(_settings_text(group, component, section, typed))
+        parts.append(_settings_text(group, component, section, typed, origin))
         for name, (default, _) in parts_of(component).items():
             own = section.get(name) or {}
             part: Callable[..., Any] = default
             if TARGET in own:
                 part = _schema(f"{group}.{name}", own[TARGET], section[TARGET], may_outline=False)
-            parts.append(_settings_text(f"{group}.{name}", part, own, typed))
+            parts.append(_settings_text(f"{group}.{name}", part, own, typed, origin))
     for name, path in SECTIONS.items():
-        parts.append(_settings_text(name, _schema(name, path), values.get(name) or {}, typed))
+        parts.append(
+            _settings_text(name, _schema(name, path), values.get(name) or {}, typed, origin)
+        )
     return "\n".join(parts)
 
 
@@ -122,9 +132,16 @@ def _schema(
 
 
 def _settings_text(
-    group: str, component: Callable[..., Any], values: Mapping[str, Any], typed: Collection[str]
+    group: str,
+    component: Callable[..., Any],
+    values: Mapping[str, Any],
+    typed: Collection[str],
+    origin: str,
 ) -> str:
-    """List the settings of a component, or the general ones: description, range and value."""
+    """List the settings of a component, or the general ones: description, range and value.
+
+    Values that were not typed are marked as those of their origin, a preset or a checkpoint.
+    """
     title = f"Settings of {group} ({component.__name__})" if group else "General settings"
     prefix = f"{group}." if group else ""
     provided = PROVIDED.get(group, ())
@@ -137,8 +154,7 @@ def _settings_text(
         if isinstance(default, CheckedFields):
             shown = f"settings below; your own class: {prefix}{name}._target_=package.Class"
         elif name in values:
-            origin = "typed" if f"{prefix}{name}" in typed else "preset"
-            shown = f"{values[name]}, {origin}"
+            shown = f"{values[name]}, {'typed' if f'{prefix}{name}' in typed else origin}"
         elif default is inspect.Parameter.empty:
             shown = "required"
         else:

@@ -114,12 +114,8 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
     found = state = None
     in_place = False
     if general.checkpoint is not None:
-        found = find_policy(general.checkpoint, best=general.mode != "train")
+        config, found, state = of_checkpoint(typed, composed)
         in_place = goes_on(found)
-        state = load_checkpoint(found)
-        if general.mode == "train":
-            check_trainable(state, found)
-        config = _as_trained(config, choices, state, found, typed, general.trust)
         general = general_settings(config)
     check_chosen(config, found)
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
@@ -181,6 +177,28 @@ def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> 
         raise ConfigurationError(f"agent={name} does not learn; use mode=demo or mode=eval")
     elif checkpoint is not None:
         raise ConfigurationError(f"agent={name} does not learn; leave out checkpoint={checkpoint}")
+
+
+def of_checkpoint(
+    typed: Mapping[str, Any], composed: Composed
+) -> tuple[DictConfig, Path, dict[str, Any]]:
+    """Return the configuration of a command with `checkpoint=`, the file, and its content.
+
+    Args:
+        typed: see `check`.
+        composed: see `check`; the choices of agent and environment become those of the run.
+
+    Raises:
+        ConfigurationError: there is no such file, or it does not fit the command.
+    """
+    general = general_settings(composed.config)
+    assert general.checkpoint is not None
+    found = find_policy(general.checkpoint, best=general.mode != "train")
+    state = load_checkpoint(found)
+    if general.mode == "train":
+        check_trainable(state, found)
+    config = _as_trained(*composed, state, found, typed, general.trust)
+    return config, found, state
 
 
 def _as_trained(

@@ -18,7 +18,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import step_mdp
 
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.checkpoints.files import unused
+from torchrl_gpu.checkpoints.files import new_file
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.captions import write_captions
 from torchrl_gpu.environments.environment import Environment, name_of
@@ -109,16 +109,17 @@ def film(
     filmed = FilmedEpisodes(env, num_envs)
     policy.eval()
     env.set_seed(seed)
-    path = unused(folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}")
+    new = new_file(folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}")
     step_seconds = (env.capabilities.step_seconds or _USUAL_STEP_SECONDS) / speed
     frame_seconds = _frame_seconds(step_seconds, video)
     steps_per_frame = frame_seconds / step_seconds
     rest = round(seconds_between / frame_seconds)
     options: dict[str, Any] = {"loop": 0} if video == "gif" else {"macro_block_size": 8}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        writer: Any = imageio.get_writer(path, fps=1 / frame_seconds, **options)
-        with closing(writer):
+        with (
+            new as path,
+            closing(imageio.get_writer(path, fps=1 / frame_seconds, **options)) as writer,
+        ):
             for number in range(1, episodes + 1):
                 image = None
                 for _ in filmed.play(policy, device, steps_per_frame):

@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-from torchrl_gpu.checkpoints.files import reason
+from torchrl_gpu.checkpoints.files import numbered, reason
 from torchrl_gpu.errors import ConfigurationError
 
 # The operating system holds the lock on this file, so that it ends with its process.
@@ -108,17 +108,15 @@ def _is_newest(checkpoint: Path) -> bool:
 
 def _new_folder(runs: Path) -> Path:
     """Make a folder named after the time, with a number where another run has begun at once."""
-    now = time.strftime("%Y%m%d_%H%M%S")
-    folder, number = runs / now, 1
-    while True:
+    for folder in numbered(runs / time.strftime("%Y%m%d_%H%M%S")):
         try:
             folder.mkdir(parents=True)
-            return folder
+            break
         except FileExistsError:
-            number += 1
-            folder = runs / f"{now}_{number}"
+            continue
         except OSError as error:
             raise ConfigurationError(f"cannot create {folder}: {reason(error)}") from None
+    return folder
 
 
 @contextmanager

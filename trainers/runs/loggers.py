@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from omegaconf import OmegaConf
+from PIL import Image
+from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from torchrl.record.loggers.wandb import WandbLogger
 
@@ -163,6 +165,25 @@ class _TensorBoardSink:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+
+def log_film(film: Path, frames: int) -> None:
+    """Show a GIF in TensorBoard, as a run in the folder of the film: under *Images*, `demo`.
+
+    Event files of a run that still trains would hide each other in one folder.
+
+    Args:
+        film: path of the film.
+        frames: environment steps of the policy that was filmed.
+    """
+    with Image.open(film) as gif:
+        width, height = gif.size
+    image = Summary.Image(
+        height=height, width=width, colorspace=3, encoded_image_string=film.read_bytes()
+    )
+    with SummaryWriter(str(film.parent)) as writer:
+        summary = Summary(value=[Summary.Value(tag="demo", image=image)])
+        writer._get_file_writer().add_summary(summary, frames)
 
 
 class _WandbSink:

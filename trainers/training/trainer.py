@@ -48,6 +48,7 @@ from trainers.runs.policy_files import (
 from trainers.training.callbacks import Callback
 from trainers.training.experience import check_updates, experience_of
 from trainers.training.progress import ProgressDisplay
+from trainers.training.summary import write_summary
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +113,8 @@ class TorchRLTrainer(CheckedFields):
         updates: gradient steps so far.
         stop_requested: set it to end the training after the current step.
         timers: timers around the parts of the training: profile and trace, if there are any.
+        started: time of `time.perf_counter` at which the training began, less the seconds before it
+            resumed.
         evaluations: evaluations during the training so far, by number of frames; a resumed run
             includes those before.
         profiler: time of each part so far; None without `profile`.
@@ -194,7 +197,7 @@ class TorchRLTrainer(CheckedFields):
         self.evaluations: dict[int, Evaluation] = {}
         # Frames and number of evaluations of the newest checkpoint that this trainer wrote or read.
         self._saved: tuple[int, int] | None = None
-        self._started = self._logged_at = time.perf_counter()
+        self.started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
         self.profiler = Profile(self, [agent.device, env.device]) if self.profile else None
         traces = self.trace and self.processes.is_writer
@@ -205,8 +208,9 @@ class TorchRLTrainer(CheckedFields):
     def train(self) -> None:
         """Train until `total_frames`, `stop_at_score` or `stop_requested`; evaluate and save.
 
-        A further call continues the training. An exception ends it with a checkpoint of the state
-        before, unless a number was NaN or infinite.
+        Its end writes `summary.json`, with the best evaluation. A further call continues the
+        training. An exception ends it with a checkpoint of the state before, unless a number was
+        NaN or infinite.
         """
         # A checkpoint belongs to the run whose folder has this file; the program writes more to it.
         path = self.folder / "config.yaml"
@@ -228,6 +232,8 @@ class TorchRLTrainer(CheckedFields):
                     raise
                 # A signal to stop may have ended the workers of the environment as well.
                 logger.info("after the request to stop: %s: %s", type(error).__name__, error)
+        best = max(reversed(self.evaluations.values()), key=lambda each: each.score, default=None)
+        write_summary(self, best)
 
     def _train(self, display: ProgressDisplay) -> None:
         # What an interrupted run owes: the evaluation before the first step, or after the last one.
@@ -378,7 +384,7 @@ class TorchRLTrainer(CheckedFields):
             "config": self.config,
             "frames": self.frames,
             "updates": self.updates,
-            "seconds": time.perf_counter() - self._started,
+            "seconds": time.perf_counter() - self.started,
             "experience": self.experience.state_dict(),
             "agent": self.agent.training_state(),
             "collector": self.collector.state_dict(),
@@ -410,7 +416,7 @@ class TorchRLTrainer(CheckedFields):
         self.updates = state["updates"]
         evaluations = state.get("evaluations", {}).items()
         self.evaluations = {frames: Evaluation(**each) for frames, each in evaluations}
-        self._started = time.perf_counter() - state["seconds"]
+        self.started = time.perf_counter() - state["seconds"]
         self.episodes.load_state_dict(state["episodes"])
         self.agent.load_training_state(state["agent"])
         goes_on = self.collector.load_state_dict(state["collector"])
@@ -486,7 +492,7 @@ class TorchRLTrainer(CheckedFields):
                 watched["episode/restarts"] = self._restarts.clone()
                 self._restarts.zero_()
             metrics = {
-                "seconds": now - self._started,
+                "seconds": now - self.started,
                 "frames_per_second": (self.frames - self._logged_frames) / (now - self._logged_at),
                 **read(
                     self.episodes.take(),
@@ -547,7 +553,7 @@ class TorchRLTrainer(CheckedFields):
         self.evaluations[self.frames] = evaluation
         self.save()
         with self.timers("log"):
-            seconds = time.perf_counter() - self._started
+            seconds = time.perf_counter() - self.started
             self.metric_logger.log(self.frames, {"seconds": seconds, **evaluation.as_metrics()})
         if self.processes.is_writer:
             display.message(f"{self.frames:,} frames: {evaluation}")

@@ -118,6 +118,11 @@ class Number(Counter):
         return np.int64(self.steps - 1)
 
 
+class Broken(Counter):
+    def reward(self, action: Any) -> float:
+        raise KeyError("%s is broken" % "the third joint")  # noqa: UP031
+
+
 class TupleAnswer(Counter):
     observation_space = gymnasium.spaces.Tuple((Discrete(2), Discrete(2)))
 
@@ -130,12 +135,34 @@ class TakenName(Counter):
     observation_space = Dict(reward=Box(0.0, 1.0))
 
 
-class ManyChoices(Counter):
-    action_space = MultiDiscrete([2, 3])
+class NestedChoices(DictCounter):
+    """Counter with a nested Dict observation and several choices at once as its action."""
+
+    observation_space = Dict(
+        place=DictCounter.observation_space["place"],
+        sight=Dict(
+            camera=DictCounter.observation_space["camera"],
+            inner=Dict(phase=DictCounter.observation_space["phase"]),
+        ),
+    )
+    action_space = MultiDiscrete([2, 3], start=[1, -1])
+
+    def observe(self) -> Any:
+        seen = super().observe()
+        sight = {"camera": seen["camera"], "inner": {"phase": seen["phase"]}}
+        return {"place": seen["place"], "sight": sight}
 
 
-class Switches(Counter):
-    action_space = MultiBinary(3)
+class TwoNames(Counter):
+    observation_space = Dict({"arm.joints": Box(0.0, 1.0), "arm": Dict(joints=Box(0.0, 1.0))})
+
+
+class Words(Counter):
+    action_space = gymnasium.spaces.Text(3)
+
+
+class ManySwitches(Counter):
+    action_space = MultiBinary(11)
 
 
 class Unbounded(Counter):
@@ -217,11 +244,14 @@ _ALL = (
     Camera,
     SightedArm,
     Number,
+    Broken,
     TupleAnswer,
     WholeNumbers,
     TakenName,
-    ManyChoices,
-    Switches,
+    NestedChoices,
+    TwoNames,
+    Words,
+    ManySwitches,
     Unbounded,
     Undrawable,
 )

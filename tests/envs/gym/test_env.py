@@ -14,7 +14,9 @@ import torch
 from torchrl.envs.utils import check_env_specs
 
 from envs.gym import GymnasiumEnv
+from tests.envs.gym import environments
 from tests.envs.gym.environments import MODULE
+from tests.helpers.program import call
 from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.errors import ConfigurationError
 
@@ -43,6 +45,7 @@ def make_gym() -> Iterator[Callable[..., GymnasiumEnv]]:
         ("Acrobot-v1", {"vectorization": "async"}),
         (f"{MODULE}:DictCounter-v0", {}),
         (f"{MODULE}:DictCounter-v0", {"autoreset": "next_step"}),
+        (f"{MODULE}:NestedChoices-v0", {"vectorization": "async"}),
         (f"{MODULE}:Image-v0", {"autoreset": "same_step"}),
         (f"{MODULE}:ChannelsFirst-v0", {"vectorization": "async"}),
         (f"{MODULE}:Number-v0", {}),
@@ -163,11 +166,12 @@ def test_error_names_a_missing_package_for_rendering(
             r"use env\.vectorization=sync or async",
         ),
         ({"name": f"{MODULE}:Undrawable-v0", "mode": "demo"}, r"cannot render.*\(ansi\)"),
-        ({"name": f"{MODULE}:TupleAnswer-v0"}, "name=.*observations of a Tuple space"),
+        ({"name": f"{MODULE}:TupleAnswer-v0"}, "Tuple space .*wrappers.FlattenObservation"),
         ({"name": f"{MODULE}:WholeNumbers-v0"}, r"observations of a Box of int64 \(2,\)"),
         ({"name": f"{MODULE}:TakenName-v0"}, "an entry 'reward'"),
-        ({"name": f"{MODULE}:ManyChoices-v0"}, "actions of a MultiDiscrete space"),
-        ({"name": f"{MODULE}:Switches-v0"}, "actions of a MultiBinary space"),
+        ({"name": f"{MODULE}:TwoNames-v0"}, r"two entries .* have the name 'arm\.joints'"),
+        ({"name": f"{MODULE}:Words-v0"}, r"actions of a Text space.*wrappers\.TransformAction"),
+        ({"name": f"{MODULE}:ManySwitches-v0"}, r"2,048 combinations.*wrappers\.TransformAction"),
         ({"name": f"{MODULE}:Unbounded-v0"}, "no finite bounds"),
         ({"name": "CartPole-v1", "action_levels": 1}, "action_levels=1"),
     ],
@@ -277,3 +281,23 @@ def test_close_does_not_wait_for_an_interrupted_step(
 
 def _children() -> set[int]:
     return {child.pid for child in multiprocessing.active_children() if child.pid is not None}
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_an_exception_of_the_environment_is_printed_without_the_frames_of_the_program(
+    vectorization: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    name = (f"env.name={MODULE}:Broken-v0", f"env.vectorization={vectorization}")
+    assert call(monkeypatch, tmp_path, "agent=dqn", "env=gym", *name, "device=cpu") == 1
+    _, heading, text = capfd.readouterr().err.partition("error: KeyError in ")
+    file, first, *lines = text.splitlines()
+    assert heading
+    assert Path(file).samefile(environments.__file__)
+    assert first == "Traceback (most recent call last):"
+    assert [line.split(",")[-1] for line in lines if "File " in line] == [" in step", " in reward"]
+    assert lines[-1] == "KeyError: 'the third joint is broken'"
+    assert not [each for each in recwarn if "Worker" in str(each.message)]

@@ -12,7 +12,7 @@ from torchrl.envs import EnvBase
 
 from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE, TIME_LIMIT
-from tests.helpers.environments import check_that_transitions_are_not_overwritten
+from tests.helpers.environments import check_that_transitions_are_not_overwritten, trajectory
 from torchrl_gpu.errors import ConfigurationError
 
 MODES = ("disabled", "same_step", "next_step")
@@ -245,19 +245,23 @@ def test_returned_tensors_are_not_overwritten(
     check_that_transitions_are_not_overwritten(env, act, 20)
 
 
-def test_dict_observations_keep_their_entries_at_the_end_of_an_episode() -> None:
+@pytest.mark.parametrize(
+    ("name", "camera"), [("DictCounter", "camera"), ("NestedChoices", "sight.camera")]
+)
+def test_dict_observations_keep_their_entries_at_the_end_of_an_episode(
+    name: str, camera: str
+) -> None:
     rollouts = []
     for autoreset in ("disabled", "same_step"):
-        env = GymnasiumEnv(name=f"{MODULE}:DictCounter-v0", num_envs=3, autoreset=autoreset)
+        env = GymnasiumEnv(name=f"{MODULE}:{name}-v0", num_envs=3, autoreset=autoreset)
         env.set_seed(3)
-        rollouts.append(
-            env.rollout(
-                30,
-                lambda td: td.set("action", td["place"][:, :2] / 10 - 0.5),
-                break_when_any_done=False,
-            )
-        )
+        generator = torch.Generator().manual_seed(0)
+        spec = env.action_spec
+        actions = torch.randint(6, (30, 3), generator=generator)
+        if spec.dtype.is_floating_point:
+            actions = actions.unsqueeze(-1).expand(30, 3, 2) / 10 - 0.5
+        rollouts.append(trajectory(env, actions))
         env.close()
     assert rollouts[0]["next", "done"].any()
     assert (rollouts[0] == rollouts[1]).all()
-    assert np.isclose(rollouts[0]["next", "camera"].float().mean(), 46, atol=5)
+    assert np.isclose(rollouts[0]["next", camera].float().mean(), 46, atol=5)

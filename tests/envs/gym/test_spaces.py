@@ -1,14 +1,21 @@
 """Conversion between Gymnasium spaces and tensors."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
+from numpy.typing import NDArray
 from torchrl.data import Bounded, Categorical, Unbounded
 
 from envs.gym import GymnasiumEnv
 from envs.gym.actions import actions_of
 from envs.gym.observations import Observations
+from tests.envs.gym.environments import MODULE, NestedChoices
+from torchrl_gpu.errors import ConfigurationError
+from trainers import load_policy
+from trainers.run import run
 
 
 def test_float_arrays_become_flat_float32_vectors() -> None:
@@ -64,6 +71,16 @@ def test_dict_entries_keep_their_names() -> None:
     assert read["camera"].shape == (2, 3, 6, 5)
 
 
+def test_names_of_nested_dict_entries_are_joined_by_dots() -> None:
+    space = Dict(arm=Dict(joints=Box(-1.0, 1.0, (3,)), tool=Dict(kind=Discrete(2))), goal=Box(0, 1))
+    observations = Observations(space)
+    assert set(observations.spec(2).keys()) == {"arm.joints", "arm.tool.kind", "goal"}
+    arm = {"joints": np.full((2, 3), 0.5), "tool": {"kind": np.array([1, 0])}}
+    read = observations.read({"arm": arm, "goal": np.zeros((2, 1))})
+    assert read["arm.joints"].eq(0.5).all()
+    assert read["arm.tool.kind"].tolist() == [[0, 1], [1, 0]]
+
+
 @pytest.mark.parametrize(
     "space",
     [
@@ -88,6 +105,25 @@ def test_discrete_actions_start_at_zero() -> None:
     assert spec.shape == (4,)
     assert spec.n == 3
     assert actions.to_env(torch.tensor([0, 1, 2, 0])).tolist() == [-1, 0, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("space", "number"),
+    [
+        (MultiDiscrete([2, 3], start=[1, -1]), 6),
+        (MultiDiscrete([[2, 3], [1, 2]]), 12),
+        (MultiBinary(3), 8),
+    ],
+)
+def test_several_choices_become_the_number_of_a_combination(space: Space, number: int) -> None:
+    actions = actions_of(space, num_envs=number, levels=3)
+    assert isinstance(actions.spec, Categorical)
+    assert actions.spec.n == number
+    rows = actions.to_env(torch.arange(number))
+    assert all(row in space for row in rows)
+    assert actions.choices is not None
+    assert np.array_equal(rows.reshape(number, -1), actions.choices)
+    assert len({row.tobytes() for row in rows}) == number
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -137,3 +173,27 @@ def test_only_continuous_action_spaces_have_an_action_table() -> None:
     assert GymnasiumEnv(name="CartPole-v1").capabilities.discrete_actions is None
     table = GymnasiumEnv(name="Pendulum-v1", action_levels=5).discrete_actions
     assert table.tolist() == [[-1.0], [-0.5], [0.0], [0.5], [1.0]]
+
+
+def test_an_agent_learns_from_nested_observations_by_several_choices(tmp_path: Path) -> None:
+    outcome = run(
+        *("agent=ppo", "env=gym", f"env.name={MODULE}:NestedChoices-v0", "env.num_envs=2"),
+        *("agent.hidden_sizes=[8]", "agent.rollout_length=8", "trainer.total_frames=32"),
+        *("trainer.evaluation_episodes=2", "evaluation.episodes=2", "device=cpu"),
+        *("observation_keys=[place,sight.inner.phase]", "trainer.loggers=[]", f"runs={tmp_path}"),
+    )
+    assert outcome.best is not None
+    policy = load_policy(outcome.best)
+    seen: dict[str, NDArray] = {
+        "place": np.zeros((5, 4), np.float32),
+        "sight.inner.phase": np.zeros((5, 6)),
+    }
+    assert all(row in NestedChoices.action_space for row in policy.predict(seen))
+    repeated = run("mode=eval", f"checkpoint={outcome.folder}", "device=cpu", "trust=tests")
+    assert repeated.evaluation == outcome.evaluation
+
+
+def test_continuous_agents_refuse_several_choices() -> None:
+    command = ("agent=sac", "env=gym", f"env.name={MODULE}:NestedChoices-v0", "device=cpu")
+    with pytest.raises(ConfigurationError, match="agents that do: dqn, iqn, ppo, rainbow"):
+        run(*command)

@@ -1,6 +1,5 @@
 """The environment in the program."""
 
-import json
 import os
 import subprocess
 import sys
@@ -15,19 +14,6 @@ from tests.helpers.program import call, environments_built_once
 from trainers.components.choices import learning_agents
 
 SMALL = ("env=lift_cube", "env.num_envs=4", "device=cpu", "env.max_episode_steps=5")
-
-
-@pytest.mark.slow
-def test_run_trains_and_evaluates_in_one_scene(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    short = ("trainer.total_frames=80", "trainer.random_frames=40", "trainer.replay_capacity=1000")
-    often = ("trainer.evaluation_interval=40", "trainer.evaluation_episodes=4")
-    closing = "evaluation.episodes=4"
-    assert call(monkeypatch, tmp_path, "agent=sac", *SMALL, *short, *often, closing) == 0
-    (summary,) = tmp_path.glob("runs/lift_cube/sac/*/summary.json")
-    assert json.loads(summary.read_text())["episodes"] == 4
-    assert "success" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("agent", learning_agents())

@@ -8,7 +8,15 @@ import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModule
-from torchrl.data import Binary, Bounded, Categorical, Composite, TensorSpec, Unbounded
+from torchrl.data import (
+    Binary,
+    Bounded,
+    Categorical,
+    Composite,
+    MultiCategorical,
+    TensorSpec,
+    Unbounded,
+)
 from torchrl.envs import (
     CatFrames,
     CatTensors,
@@ -280,6 +288,17 @@ def test_one_hot_actions_are_rejected_with_a_hint() -> None:
     env = GymEnv("CartPole-v1")
     with pytest.raises(ConfigurationError, match="categorical_action_encoding=True"):
         DQN(observation_spec(env), action_spec(env), CPU)
+
+
+@pytest.mark.parametrize(
+    "spec", [MultiCategorical([2, 3], (4, 2)), Binary(3, (4, 3), dtype=torch.bool)]
+)
+def test_several_choices_at_once_are_rejected_with_a_hint(spec: TensorSpec) -> None:
+    env = IdentityEnv(num_envs=4)
+    env.action_spec = spec
+    with pytest.raises(ConfigurationError, match="env=gym offers all combinations") as caught:
+        DQN(observation_spec(env), action_spec(env), CPU)
+    assert "\n" not in str(caught.value)
 
 
 def test_an_unsupported_observation_is_rejected_in_one_line() -> None:

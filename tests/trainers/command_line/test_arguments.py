@@ -337,6 +337,27 @@ def test_help_shows_the_values_that_the_command_uses(capsys: pytest.CaptureFixtu
     assert settings.agent.settings["learning_rate_frames"] == 300_000
 
 
+def test_help_shows_the_settings_of_a_checkpoint(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["trainer.random_frames=200", "seed=7"]
+    shown = help_of(capsys, f"checkpoint={trained}", *given)
+    settings = settings_of(f"checkpoint={trained}", *given)
+    for name, end in {
+        "agent.hidden_sizes": "([128, 128], checkpoint)",
+        "agent.encoder.vector_features": "(null, checkpoint)",
+        "env.num_envs": "(8, checkpoint)",
+        "trainer.total_frames": "(640, checkpoint)",
+        "trainer.random_frames": "(200, typed)",
+        "evaluation.episodes": "(8, checkpoint)",
+        "seed": "(7, typed)",
+        "precision": "(fp32, checkpoint)",
+        "device": "(auto)",
+    }.items():
+        assert shown[name].endswith(f" {end}"), name
+    assert settings.trainer.settings["total_frames"] == 640
+
+
 _OWN = """
 from typing import Annotated
 

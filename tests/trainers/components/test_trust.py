@@ -15,6 +15,7 @@ from tests.helpers.program import call
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers import load_policy, save_policy
+from trainers.command_line.help import help_text
 from trainers.run import run, settings_of
 
 QUICK = [
@@ -29,7 +30,7 @@ QUICK = [
 ]
 CARTPOLE = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "experiment=null"]
 # A module of the user, and one of Python's that acts when it is imported.
-FOREIGN = ("my_robots", "this")
+FOREIGN = ("own_robots", "this")
 SECRET = "correct horse"
 
 
@@ -51,7 +52,7 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
             if name.partition(".")[0] in FOREIGN:
                 found.append(name)
 
-    (tmp_path / "my_robots.py").write_text(
+    (tmp_path / "own_robots.py").write_text(
         "from agents import DQN\n"
         "from agents.modules.encoders import ObservationEncoderFactory\n"
         "from envs.gym import GymnasiumEnv\n"
@@ -90,25 +91,26 @@ WAYS: dict[str, Callable[[Path, Path], object]] = {
     "resume": _resume,
     "mode=eval": _evaluate,
     "mode=demo": _film,
+    "--help": lambda file, folder: help_text([f"checkpoint={file}"]),
     "load_policy": lambda file, folder: load_policy(file),
     "save_policy": _save,
 }
-PROGRAM = ("resume", "mode=eval", "mode=demo")
+PROGRAM = ("resume", "mode=eval", "mode=demo", "--help")
 
 Hostile = tuple[Sequence[str], Any]
 # Place in the configuration, and what a hostile file puts there.
 CLASSES: dict[str, Hostile] = {
-    "agent": (("agent", "_target_"), "my_robots.Own"),
+    "agent": (("agent", "_target_"), "own_robots.Own"),
     "environment": (("env", "_target_"), "this.World"),
-    "trainer": (("trainer", "_target_"), "my_robots.Trainer"),
-    "encoder": (("agent", "encoder", "_target_"), "my_robots.Seen"),
+    "trainer": (("trainer", "_target_"), "own_robots.Trainer"),
+    "encoder": (("agent", "encoder", "_target_"), "own_robots.Seen"),
     "no name": (("env", "_target_"), {}),
     "Gymnasium id": (("env", "name"), "this:CartPole-v1"),
 }
 VALUES: dict[str, Hostile] = {
     "environment variable": (("agent", "gamma"), "${oc.env:SECRET}"),
     "resolver": (("agent", "gamma"), "${spy:}"),
-    "resolver in a name": (("env", "name"), "my_robots${spy:}:CartPole-v1"),
+    "resolver in a name": (("env", "name"), "own_robots${spy:}:CartPole-v1"),
     "resolver of a class": (("agent", "_target_"), "${spy:}"),
     "resolver in a list": (("agent", "hidden_sizes"), ["${spy:}"]),
     "resolver of a general setting": (("seed",), "${spy:}"),
@@ -214,25 +216,25 @@ def test_classes_that_the_user_types_or_trusts_are_imported(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    own = ["agent._target_=my_robots.Own", "agent.encoder._target_=my_robots.Seen"]
-    world = ["env._target_=my_robots.World", "env.name=CartPole-v1"]
+    own = ["agent._target_=own_robots.Own", "agent.encoder._target_=own_robots.Seen"]
+    world = ["env._target_=own_robots.World", "env.name=CartPole-v1"]
     assert call(monkeypatch, tmp_path, *own, *world, *QUICK) == 0
     (demo,) = [line for line in capfd.readouterr().out.splitlines() if "mode=demo" in line]
     (config,) = (tmp_path / "runs").rglob("config.yaml")
     folder = config.parent
     evaluate = ["mode=eval", f"checkpoint={folder}", "device=cpu"]
     assert call(monkeypatch, tmp_path, *evaluate) == 2
-    assert capfd.readouterr().err.strip().endswith("add trust=my_robots")
+    assert capfd.readouterr().err.strip().endswith("add trust=own_robots")
     assert call(monkeypatch, tmp_path, *evaluate, *own, world[0]) == 0
-    assert call(monkeypatch, tmp_path, *evaluate, "trust=[other,my_robots]") == 0
+    assert call(monkeypatch, tmp_path, *evaluate, "trust=[other,own_robots]") == 0
     printed = shlex.split(demo.split("python -m trainers.run ")[1])
     assert call(monkeypatch, tmp_path, *printed, "demo.episodes=1") == 0
 
-    with pytest.raises(ConfigurationError, match=r"add trust=my_robots$"):
+    with pytest.raises(ConfigurationError, match=r"add trust=own_robots$"):
         load_policy(folder)
-    with pytest.raises(ConfigurationError, match=r"add trust=my_robots$"):
-        load_policy(folder, trust="my_robot")
-    assert load_policy(folder, trust="my_robots").interface.leaves["observation"].shape == (1, 4)
+    with pytest.raises(ConfigurationError, match=r"add trust=own_robots$"):
+        load_policy(folder, trust="own_robot")
+    assert load_policy(folder, trust="own_robots").interface.leaves["observation"].shape == (1, 4)
 
 
 def test_trust_takes_names_of_packages() -> None:

@@ -1,5 +1,6 @@
 """Runs of a trainer that a script builds, on the command line."""
 
+import json
 import shlex
 from collections.abc import Iterator
 from contextlib import closing
@@ -43,6 +44,24 @@ def test_agent_and_trainer_are_recorded(folder: Path) -> None:
     assert "vector_features: 6" in (folder / "config.yaml").read_text()
     observation = torch.zeros(4)
     assert torch.as_tensor(load_policy(folder).predict(observation)).shape == ()
+
+
+def test_summary_of_a_script_has_the_best_evaluation(tmp_path: Path) -> None:
+    with closing(GymnasiumEnv(name="CartPole-v1", num_envs=2)) as env:
+        agent = build_for(env, DQN, hidden_sizes=[7])
+        settings = {"evaluation_env": env, "evaluation_episodes": 3, "evaluation_interval": 64}
+        trainer = train_briefly(env, agent, tmp_path, total_frames=192, seed=5, **settings)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    expected = {"agent": "DQN", "env": "GymnasiumEnv", "seed": 5, "frames": 192, "episodes": 3}
+    assert summary.items() >= expected.items()
+    assert summary["mean_return"] == max(e.mean_return for e in trainer.evaluations.values())
+    assert len(trainer.evaluations) == 3
+
+
+def test_summary_without_evaluations_has_no_result(folder: Path) -> None:
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["frames"] == 64
+    assert "mean_return" not in summary
 
 
 @pytest.mark.parametrize(

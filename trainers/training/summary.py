@@ -1,0 +1,68 @@
+"""`summary.json`: what a run was, and what it reached."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.checkpoints.files import write_text
+from torchrl_gpu.devices.memory import human_bytes
+from torchrl_gpu.environments.environment import name_of
+from trainers.evaluation.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from trainers.training.trainer import TorchRLTrainer
+
+
+def write_summary(trainer: TorchRLTrainer, result: Evaluation | None, **named: Any) -> None:
+    """Write the summary of a training into its run folder.
+
+    Args:
+        trainer: trainer whose training has ended.
+        result: evaluation of the best checkpoint; None without one.
+        named: entries that replace those of the trainer, such as the names of agent and `env`.
+    """
+    if not trainer.processes.is_writer:
+        return
+    summary = {
+        "agent": type(trainer.agent).__name__,
+        "env": name_of(trainer.env),
+        "seed": trainer.seed,
+        "frames": trainer.frames,
+        "seconds": time.perf_counter() - trainer.started,
+        **named,
+        **({} if result is None else asdict(result)),
+        "transfers": transfers(trainer.collector),
+    }
+    if trainer.profiler is not None:
+        summary["profile"] = trainer.profiler.as_dict()
+    write_text(trainer.folder / "summary.json", json.dumps(summary, indent=2))
+
+
+def transfers(collector: BatchCollector) -> dict[str, dict[str, float]]:
+    """Return the copies and bytes of a batched step in each direction, as means over all steps."""
+    steps = max(1, collector.steps)
+    directions = {"to_device": collector.to_device, "to_host": collector.to_host}
+    return {
+        name: {
+            "copies_per_step": transfer.copies / steps,
+            "bytes_per_step": transfer.bytes / steps,
+        }
+        for name, transfer in directions.items()
+    }
+
+
+def transfers_line(collector: BatchCollector) -> str:
+    """Return the transfers of a batched step as one line of text."""
+    directions = transfers(collector)
+    if not any(values["copies_per_step"] for values in directions.values()):
+        return "none: environment and policy are on one device"
+    texts = [
+        f"{values['copies_per_step']:.3g} {name.replace('_', ' the ')} "
+        f"({human_bytes(values['bytes_per_step'])})"
+        for name, values in directions.items()
+    ]
+    return f"{' and '.join(texts)} per batched step"
