@@ -81,6 +81,19 @@ class WristCamera(CheckedFields):
         return pose
 
 
+def refuse_unseen(camera: WristCamera) -> None:
+    """Refuse settings of a camera whose images nobody sees.
+
+    Raises:
+        ConfigurationError: a setting is not the default.
+    """
+    defaults = vars(WristCamera())
+    changed = [name for name, value in vars(camera).items() if value != defaults.get(name)]
+    if changed:
+        names = ", ".join(f"env.camera.{name}" for name in changed)
+        raise ConfigurationError(f"{names}: without effect; add env.pixels=true")
+
+
 def choose(renderer: Renderer, backend: str) -> Way:
     """Return the way to draw on this machine.
 

@@ -13,7 +13,7 @@ from torchrl.data import Bounded, Composite, Unbounded
 
 from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.lift_cube.arm import PANDA, Arm
-from envs.lift_cube.camera import Range, WristCamera, choose
+from envs.lift_cube.camera import Range, WristCamera, choose, refuse_unseen
 from envs.lift_cube.images import WristImages
 from envs.lift_cube.observation import SceneEncoder
 from envs.lift_cube.scene import Scene
@@ -74,7 +74,7 @@ class LiftCubeEnv(Environment):
             position of the cube.
         frame_stack: more than 1 needs `pixels`.
         arm: description of the arm.
-        camera: description of the camera at the wrist.
+        camera: description of the camera at the wrist; without `pixels` it is in films alone.
         curriculum: share of the training episodes that start with the open gripper around the cube.
         cube_range: maximum distance of the cube from the centre of the workspace at the start,
             along x and along y, in metres.
@@ -122,6 +122,9 @@ class LiftCubeEnv(Environment):
             raise ConfigurationError(
                 f"env.frame_stack={frame_stack}: there are no images to stack; add env.pixels=true"
             )
+        filmed = mode == "demo"
+        if not (pixels or filmed):
+            refuse_unseen(camera)
         settings = {
             "num_envs": num_envs,
             "pixels": pixels,
@@ -130,7 +133,6 @@ class LiftCubeEnv(Environment):
             "size": size,
         }
         self.capabilities = self.capabilities_of(settings, torch.device(device))
-        filmed = mode == "demo"
         wrist = camera if pixels or filmed else None
         self.simulation = Simulation(
             arm,

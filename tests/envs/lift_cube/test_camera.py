@@ -246,6 +246,11 @@ def test_only_the_cube_is_coloured_among_collision_bodies(stacked: LiftCubeEnv) 
     assert not (saturated & ~is_cube).any()
 
 
-def test_stack_without_images_is_refused() -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{"frame_stack": 2}, {"camera": WristCamera(shift=0.01)}],
+    ids=["frame_stack", "camera"],
+)
+def test_a_setting_of_images_without_images_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=r"add env\.pixels=true"):
-        LiftCubeEnv(frame_stack=2)
+        LiftCubeEnv(**settings)
