@@ -1,42 +1,51 @@
 """Measure how long lift_cube takes to learn by images with different numbers of environments.
 
-Every run trains the preset `reach_pixels`, in its own process with one torch thread, one run at a
-time: first all numbers of environments with seed 0, then with seed 1, and so on. The time ends with
-the first evaluation of at least 90 % success, and includes the evaluations.
+Every run trains the preset `reach_pixels` with the same frames and updates per frame, in its own
+process with one torch thread, one run at a time: first all numbers of environments with seed 0,
+then with seed 1, and so on. The time ends with the first of ten evaluations of at least 90 %
+success, and includes the evaluations. A run without one ends after its frames, and counts as never.
 
     python -m benchmarks.lift_cube_environments
+    python -m benchmarks.lift_cube_environments sizes=[4] seeds=[1]
 """
 
+import math
 import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Json
+from pydantic import Field, Json
 
-from benchmarks.fixture import Count, Sizes
+from benchmarks.fixture import Sizes
 from benchmarks.learning.results import Point, Run
 from benchmarks.learning.runs import OurJob, new_folder
 from benchmarks.learning.tasks import TASKS, Gate
 from benchmarks.report import print_figures, print_machine, print_table
+from envs.settings import Seed
 from torchrl_gpu.commands import call_with_arguments
 
 SUCCESS = 0.9
-_FRAMES = 40_000
 HEADER = ("environments", "minutes to 90 %", "each seed", "frames to 90 %", "success at the end")
 
 
 def compare(
     *,
     sizes: Json[Sizes] = (1, 4, 16, 64),
-    seeds: Count = 3,
+    seeds: Json[Annotated[Sequence[Seed], Field(min_length=1)]] = (0, 1, 2),
+    frames: Annotated[int, Field(ge=2_000)] = 40_000,
     runs: Path = Path("runs/lift_cube_environments"),
 ) -> int:
     """Train with each number of environments and print the minutes to 90 % success.
 
+    Every run is printed when it ends, and the medians at the end.
+
     Args:
         sizes: numbers of environments, each at least 1 ([1,4,16,64]).
-        seeds: number of seeds, starting at 0, at least 1 (3).
+        seeds: seeds of the runs ([0,1,2]).
+        frames: environment steps of each run, at least 2000 (40000).
         runs: folder of the runs (runs/lift_cube_environments).
 
     Raises:
@@ -46,15 +55,23 @@ def compare(
     print_machine()
     print(f"runs: {started}\n", flush=True)
     results: dict[int, list[Run]] = {size: [] for size in sizes}
-    for seed in range(seeds):
+    for seed in seeds:
         for size in sizes:
-            job = OurJob.of(_gate(size), seed, started / f"{size}_{seed}")
-            results[size].append(job.run())
-    print_table(HEADER, [_row(size, done) for size, done in results.items()])
+            run = OurJob.of(_gate(size, frames), seed, started / f"{size}_{seed}").run()
+            results[size].append(run)
+            _, minutes, _, needed, success = row(size, [run])
+            print(
+                f"{size} environments, seed {seed}: minutes to 90 % {minutes}, frames {needed}, "
+                f"success at the end {success}, whole run {run.seconds / 60:.1f} minutes",
+                flush=True,
+            )
+    print()
+    print_table(HEADER, [row(size, done) for size, done in results.items()])
     reached = {size: [_reached(run) for run in done] for size, done in results.items()}
     print_figures(
         {
             str(size): {
+                "seeds": list(seeds),
                 "minutes": [point and round(point.seconds / 60, 2) for point in points],
                 "frames": [point and point.frames for point in points],
             }
@@ -64,14 +81,14 @@ def compare(
     return 0
 
 
-def _gate(size: int) -> Gate:
+def _gate(size: int, frames: int) -> Gate:
     task = replace(
         TASKS["reach_pixels"],
         arguments=("experiment=reach_pixels", f"env.num_envs={size}"),
         evaluations=10,
         closing_episodes=48,
     )
-    return Gate("ddpg", task, _FRAMES)
+    return Gate("ddpg", task, frames)
 
 
 def _reached(run: Run) -> Point | None:
@@ -79,14 +96,19 @@ def _reached(run: Run) -> Point | None:
     return next((point for point in run.curve if point.score >= SUCCESS), None)
 
 
-def _row(size: int, runs: list[Run]) -> list[str]:
+def _text(minutes: float) -> str:
+    return f"{minutes:.1f}" if math.isfinite(minutes) else "never"
+
+
+def row(size: int, runs: list[Run]) -> list[str]:
+    """Return a row of the table: the median minutes of all seeds, and the figures of each."""
     points = [_reached(run) for run in runs]
-    minutes = [point.seconds / 60 if point else float("inf") for point in points]
+    minutes = [point.seconds / 60 if point else math.inf for point in points]
     frames = [f"{point.frames:,}" if point else "never" for point in points]
     return [
         str(size),
-        f"{statistics.median(minutes):.1f}",
-        ", ".join(f"{each:.1f}" for each in minutes),
+        _text(statistics.median(minutes)),
+        ", ".join(map(_text, minutes)),
         ", ".join(frames),
         ", ".join(f"{run.curve[-1].score:.0%}" for run in runs),
     ]

@@ -10,6 +10,8 @@ import pytest
 
 import benchmarks
 from benchmarks import fixture
+from benchmarks.learning.results import Point, Run
+from benchmarks.lift_cube_environments import row
 from benchmarks.marinenav import measure
 from benchmarks.measuring import Measurement, take_turns
 from benchmarks.stale import REPOSITORY, changes_since, git, measured, result_files
@@ -148,6 +150,13 @@ def test_sides_take_turns_after_a_round_that_warms_up() -> None:
     assert samples.rates == {"one": [3.0, 5.0], "two": [4.0, 6.0]}
     assert samples.rate("one") == 4.0
     assert samples.ratio("two", "one") == (4 / 3 + 6 / 5) / 2
+
+
+def test_runs_that_never_learn_are_reported_as_such() -> None:
+    learned = Run(0, 1.0, 100, 60.0, [Point(40, 20.0, 0.5), Point(80, 30.0, 0.95)])
+    never = Run(1, 0.2, 100, 60.0, [Point(40, 20.0, 0.1), Point(80, 30.0, 0.2)])
+    cells = ["4", "never", "0.5, never, never", "80, never, never", "95%, 20%, 20%"]
+    assert row(4, [learned, never, never]) == cells
 
 
 def test_sizes_are_those_of_fanuc() -> None:

@@ -81,6 +81,19 @@ class WristCamera(CheckedFields):
         return pose
 
 
+def refuse_unseen(camera: WristCamera) -> None:
+    """Refuse settings of a camera whose images nobody sees.
+
+    Raises:
+        ConfigurationError: a setting is not the default.
+    """
+    defaults = vars(WristCamera())
+    changed = [name for name, value in vars(camera).items() if value != defaults.get(name)]
+    if changed:
+        names = ", ".join(f"env.camera.{name}" for name in changed)
+        raise ConfigurationError(f"{names}: without effect; add env.pixels=true")
+
+
 def choose(renderer: Renderer, backend: str) -> Way:
     """Return the way to draw on this machine.
 
@@ -143,7 +156,7 @@ class Cameras:
         position: Tensor,
         rotation: Tensor,
         shift: Tensor,
-        chosen: Collection[int] | None = None,
+        chosen: Tensor | None = None,
     ) -> Tensor:
         """Return images of the wrist cameras `[K, 3, H, W]`, uint8, of the scene as it is now.
 
@@ -151,14 +164,20 @@ class Cameras:
             position: positions of the hand `[N, 3]`, m.
             rotation: orientations of the hand, unit quaternions w, x, y, z `[N, 4]`.
             shift: shift of each camera in the frame of its hand `[N, 3]`, m.
-            chosen: indices of the K environments to draw, in ascending order; None for all.
+            chosen: the K environments to draw, bool `[N]`; None for all.
         """
         # Genesis places cameras on the host, and Apple GPUs have no float64: one copy.
-        hand = torch.cat([position, rotation, shift], dim=-1).cpu().double().numpy()
+        known = [position, rotation, shift]
+        if chosen is not None:
+            known.append(chosen.unsqueeze(-1))
+        hand = torch.cat(known, dim=-1).cpu().double().numpy()
+        rows = None if chosen is None else np.flatnonzero(hand[:, 10]).tolist()
+        if rows == []:
+            return torch.empty(0, 3, *self._wrist.res, dtype=torch.uint8)
         mounting = np.repeat(self._mounting[None], len(hand), axis=0)
-        mounting[:, :3, 3] += hand[:, 7:]
+        mounting[:, :3, 3] += hand[:, 7:10]
         poses = self._pose(hand[:, :3], hand[:, 3:7]) @ mounting
-        return self._draw(self._wrist, poses, chosen).permute(0, 3, 1, 2).contiguous()
+        return self._draw(self._wrist, poses, rows).permute(0, 3, 1, 2).contiguous()
 
     def overview_image(self, index: int) -> Tensor:
         """Return the image `[480, 640, 3]`, uint8, of the scene of one environment."""

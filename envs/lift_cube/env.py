@@ -1,7 +1,6 @@
 """The environment `lift_cube`: an arm lifts a cube from the floor, simulated in Genesis."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import torch
@@ -13,13 +12,13 @@ from torchrl.data import Bounded, Composite, Unbounded
 
 from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.lift_cube.arm import PANDA, Arm
-from envs.lift_cube.camera import Range, WristCamera, choose
+from envs.lift_cube.camera import Range, WristCamera, choose, refuse_unseen
+from envs.lift_cube.episodes import Episodes
 from envs.lift_cube.images import WristImages
 from envs.lift_cube.observation import SceneEncoder
-from envs.lift_cube.scene import Scene
 from envs.lift_cube.simulation import STEP_SECONDS, Simulation, environment_memory
 from envs.lift_cube.starts import Starts, draw_sizes
-from envs.lift_cube.task import TERMS, Judge, Task
+from envs.lift_cube.task import Judge, Task
 from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -32,31 +31,6 @@ STEP_LENGTH: Final = 0.02  # m, maximum move of the target of the grip point in 
 WRIST_CAMERA = WristCamera()
 REACH_TOLERANCE, TILT_TOLERANCE = 1e-3, 0.02  # m, rad; of `is_reachable`
 _UNCHANGED = (1.0, 1.0)
-# Tensors that a saved state contains beside those of the simulation and the images.
-_SAVED: Final = ("target", "steps", "last_action", "was_lifted", "term_sums")
-
-
-@dataclass
-class _Episodes:
-    """What changes in each step, apart from the environment: `EnvBase` is slow to set an attribute.
-
-    Attributes:
-        scene: current positions and speeds.
-        target: targets of the grip points `[N, 3]`, m.
-        steps: steps since the start of each episode `[N, 1]`, int64.
-        last_action: `[N, 4]`.
-        was_lifted: `Progress.lifted` of the last step, bool `[N]`.
-        term_sums: sums of `Progress.quantities` since the last metrics `[T, N]`.
-        term_count: number of steps in these sums.
-    """
-
-    scene: Scene
-    target: Tensor
-    steps: Tensor
-    last_action: Tensor
-    was_lifted: Tensor
-    term_sums: Tensor
-    term_count: int = 0
 
 
 class LiftCubeEnv(Environment):
@@ -74,7 +48,7 @@ class LiftCubeEnv(Environment):
             position of the cube.
         frame_stack: more than 1 needs `pixels`.
         arm: description of the arm.
-        camera: description of the camera at the wrist.
+        camera: description of the camera at the wrist; without `pixels` it is in films alone.
         curriculum: share of the training episodes that start with the open gripper around the cube.
         cube_range: maximum distance of the cube from the centre of the workspace at the start,
             along x and along y, in metres.
@@ -122,6 +96,9 @@ class LiftCubeEnv(Environment):
             raise ConfigurationError(
                 f"env.frame_stack={frame_stack}: there are no images to stack; add env.pixels=true"
             )
+        filmed = mode == "demo"
+        if not (pixels or filmed):
+            refuse_unseen(camera)
         settings = {
             "num_envs": num_envs,
             "pixels": pixels,
@@ -130,7 +107,6 @@ class LiftCubeEnv(Environment):
             "size": size,
         }
         self.capabilities = self.capabilities_of(settings, torch.device(device))
-        filmed = mode == "demo"
         wrist = camera if pixels or filmed else None
         self.simulation = Simulation(
             arm,
@@ -143,7 +119,6 @@ class LiftCubeEnv(Environment):
             show_viewer=show_viewer,
         )
         super().__init__(device=self.simulation.device, batch_size=[num_envs])
-        self.task = task
         self.pixels = pixels
         self.camera = camera
         self.max_episode_steps = max_episode_steps
@@ -165,14 +140,7 @@ class LiftCubeEnv(Environment):
         self._low, self._high = self._starts.workspace
         self._judge = Judge(task, self.simulation.cube_size / 2)
         self._images = None if wrist is None else WristImages(self.simulation, wrist, frame_stack)
-        self._episodes = _Episodes(
-            scene=self.simulation.observe(),
-            target=torch.zeros(num_envs, 3, device=self.device),
-            steps=torch.zeros(num_envs, 1, dtype=torch.int64, device=self.device),
-            last_action=torch.zeros(num_envs, 4, device=self.device),
-            was_lifted=torch.zeros(num_envs, dtype=torch.bool, device=self.device),
-            term_sums=torch.zeros(len(TERMS[task]), num_envs, device=self.device),
-        )
+        self._episodes = Episodes(self.simulation.observe(), task)
         self._all = torch.ones(num_envs, dtype=torch.bool, device=self.device)
         self._reads_stall = accelerator_of(self.device).reads_stall
         self._restart(self._all)
@@ -206,13 +174,9 @@ class LiftCubeEnv(Environment):
         now.scene = simulation.observe()
         if self._images is not None:
             self._images.advance()
-        now.steps += 1
-
         change = (action - now.last_action).square().sum(-1)
         progress = self._judge(now.scene, now.was_lifted, change)
-        now.was_lifted, now.last_action = progress.lifted, action
-        now.term_sums += progress.quantities
-        now.term_count += 1
+        now.advance(action, progress)
         success = progress.success.unsqueeze(-1)
         truncated = (now.steps >= self.max_episode_steps) > success
         return self._batch(
@@ -249,12 +213,7 @@ class LiftCubeEnv(Environment):
         if self._images is not None:
             self._images.vary(chosen, start.shift, start.brightness)
             self._images.restart(chosen)
-        now, column = self._episodes, chosen.unsqueeze(-1)
-        now.scene = self.simulation.observe()
-        now.target = torch.where(column, now.scene.grip, now.target)
-        now.last_action.masked_fill_(column, 0.0)
-        now.steps.masked_fill_(column, 0)
-        now.was_lifted.masked_fill_(chosen, False)
+        self._episodes.restart(chosen, self.simulation.observe())
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset does, for instance after loading a state.
@@ -275,16 +234,7 @@ class LiftCubeEnv(Environment):
 
     def metrics(self) -> dict[str, Tensor]:
         """Return the mean `[]` of each term of the reward since the last call, as `reward/TERM`."""
-        now = self._episodes
-        if not now.term_count:
-            return {}
-        means = now.term_sums.mean(1) / now.term_count
-        now.term_sums, now.term_count = torch.zeros_like(now.term_sums), 0
-        factors = TERMS[self.task].items()
-        return {
-            f"reward/{term}": factor * mean
-            for (term, factor), mean in zip(factors, means, strict=True)
-        }
+        return self._episodes.metrics()
 
     def render(self, index: int = 0) -> Tensor:
         """Draw one environment, and beside it the image of its wrist camera; mode `demo` only.
@@ -377,10 +327,9 @@ class LiftCubeEnv(Environment):
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the complete state of the environment as tensors."""
         return {
-            **{name: getattr(self._episodes, name).clone() for name in _SAVED},
+            **self._episodes.state_dict(),
             "simulation": self.simulation.state_dict(),
             "images": {} if self._images is None else self._images.state_dict(),
-            "term_count": self._episodes.term_count,
             "generator": self._generator.get_state(),
         }
 
@@ -393,13 +342,9 @@ class LiftCubeEnv(Environment):
         Raises:
             ConfigurationError: the state belongs to another scene or task.
         """
-        if len(state_dict["term_sums"]) != len(TERMS[self.task]):
-            raise ConfigurationError(f"env.task={self.task}: the saved state is of another task")
+        self._episodes.load_state_dict(state_dict)
         self.simulation.load_state_dict(state_dict["simulation"])
-        now = self._episodes
-        now.scene, now.term_count = self.simulation.observe(), state_dict["term_count"]
-        for name in _SAVED:
-            setattr(now, name, state_dict[name].to(self.device, copy=True))
+        self._episodes.scene = self.simulation.observe()
         if self._images is not None:
             self._images.load_state_dict(state_dict["images"])
         self._generator.set_state(state_dict["generator"])

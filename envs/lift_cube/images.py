@@ -53,17 +53,18 @@ class WristImages:
         """Fill the stacks of new episodes with their first image; only these are drawn.
 
         Args:
-            chosen: environments that begin an episode, bool `[N]`; the host, which draws, reads it.
+            chosen: environments that begin an episode, bool `[N]`.
         """
-        rows = chosen.nonzero()[:, 0]
-        if not len(rows):
+        images = self._simulation.images(self._shift, chosen)
+        if not len(images):
             return
-        images = self._simulation.images(self._shift, rows.tolist())
-        first = self._with_brightness(images, self._brightness[rows])
-        self.stacks = self.stacks.index_copy(0, rows, first.repeat(1, self._frames, 1, 1))
+        # The images are in the order of the chosen environments, whose numbers the host would wait
+        # for; the other environments take any image.
+        rank = (chosen.cumsum(0) - 1).clamp(min=0)
+        first = self._with_brightness(images[rank], self._brightness).repeat(1, self._frames, 1, 1)
+        self.stacks = torch.where(chosen.view(-1, 1, 1, 1), first, self.stacks)
 
     def _with_brightness(self, images: Tensor, brightness: Tensor) -> Tensor:
-        images = images.to(self._simulation.device)
         if self._camera.brightness == (1.0, 1.0):
             return images
         return (images * brightness.view(-1, 1, 1, 1)).clamp(max=255).to(torch.uint8)

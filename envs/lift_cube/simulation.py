@@ -1,7 +1,7 @@
 """The simulated scene: arm, cube and floor in Genesis, one copy for each environment."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -146,6 +146,11 @@ class Simulation:
         self._damping = damping_matrix(self.device)
         self._friction = torch.ones(num_envs, 1, device=self.device)
         self._mass = torch.full((num_envs, 1), CUBE_MASS, device=self.device)
+        # As tensors: Genesis would copy lists to the device at every call.
+        self._cube_geoms, self._cube_link = (
+            torch.tensor(indices, dtype=torch.int32, device=self.device)
+            for indices in ([geom.idx for geom in self.cube.geoms], [self.cube.base_link_idx])
+        )
         self.opened, self.closed = (
             self._row(arm.per_finger(position))
             for position in (arm.open_position, arm.closed_position)
@@ -301,7 +306,7 @@ class Simulation:
             factor: multiples of 0.5 `[N]`.
         """
         self._friction = torch.where(chosen.unsqueeze(-1), factor.unsqueeze(-1), self._friction)
-        self.cube.set_friction_ratio(self._friction, [0])
+        self.scene.rigid_solver.set_geoms_friction_ratio(self._friction, self._cube_geoms)
 
     def set_mass(self, chosen: Tensor, factor: Tensor) -> None:
         """Set the masses of the cubes of the chosen environments.
@@ -314,18 +319,17 @@ class Simulation:
         """
         mass = CUBE_MASS * factor.unsqueeze(-1)
         self._mass = torch.where(chosen.unsqueeze(-1), mass, self._mass)
-        self.scene.rigid_solver.set_links_mass(
-            self._mass, [self.cube.base_link_idx], scale_inertia=True
-        )
+        self.scene.rigid_solver.set_links_mass(self._mass, self._cube_link, scale_inertia=True)
 
     def observe(self) -> Scene:
         """Return the current positions and speeds; the next step may overwrite them."""
         return self._reader.scene()
 
-    def images(self, shift: Tensor, chosen: Collection[int] | None = None) -> Tensor:
-        """Return images of the wrist cameras: see `Cameras.wrist_images`."""
+    def images(self, shift: Tensor, chosen: Tensor | None = None) -> Tensor:
+        """Return images of the wrist cameras on the device: see `Cameras.wrist_images`."""
         assert self.cameras is not None
-        return self.cameras.wrist_images(self.hand.get_pos(), self.hand.get_quat(), shift, chosen)
+        place = self.hand.get_pos(), self.hand.get_quat()
+        return self.cameras.wrist_images(*place, shift, chosen).to(self.device)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of the simulator as tensors."""

@@ -52,7 +52,8 @@ class Judge:
     """Judges steps: reward and success.
 
     The reward of a step is (the sum of the terms - m) / m, at most 0, and 10 more on success. The
-    scale m is 5.25 for the task `lift` and 1 for `reach`.
+    scale m is 5.25 for the task `lift` and 1 for `reach`. In the task `lift`, the sum reaches m on
+    success alone, by the term `high`.
 
     | term | value |
     | --- | --- |
@@ -60,7 +61,7 @@ class Judge:
     | `floor` | -1 while the grip point is less than 1 cm above the floor |
     | `grasp` | 0.25 + 2 r / 0.065 while grasped, r the rise of the cube in metres |
     | `lifted` | 1 while the cube is grasped and has risen by 5 mm |
-    | `high` | 1 while the cube is grasped and has risen by 6.5 cm |
+    | `high` | 1 on success, when the cube is grasped and has risen by 6.5 cm |
     | `drop` | -2 in the step in which a lifted cube is let go |
     | `smooth` | -0.01 times the squared change of the action, while lifted |
 

@@ -15,6 +15,9 @@ result shape depends on values, a copy to the host, and `synchronize()`. Not cov
 `device.type == "cuda"` and code under torch.compile; on a real GPU,
 `torch.cuda.set_sync_debug_mode("error")` detects all blocking operations.
 
+A simulator that has no backend for the stand-in simulates on the CPU, and
+`count_reads_of_cpu_tensors` counts what it would read from an accelerator.
+
 An accelerator can lack abilities, as those of some makers do: `MAKERS["mps"]` has no float64.
 Within the block the command line knows the device too, as `device=npu`.
 
@@ -24,6 +27,7 @@ parameter, if a test gives one, is the `Abilities` of the device.
 
 from tests.stand_in.abilities import MAKERS, Abilities
 from tests.stand_in.backend import missing, stand_in_accelerator
+from tests.stand_in.cpu import count_reads_of_cpu_tensors
 from tests.stand_in.traffic import HostTraffic, count_host_reads
 
 __all__ = [
@@ -31,6 +35,7 @@ __all__ = [
     "Abilities",
     "HostTraffic",
     "count_host_reads",
+    "count_reads_of_cpu_tensors",
     "missing",
     "stand_in_accelerator",
 ]

@@ -206,7 +206,7 @@ def _is_stand_in(value: object) -> bool:
 
 
 def _is_mask(index: object) -> bool:
-    return isinstance(index, StandInTensor) and index.dtype in (torch.bool, torch.uint8)
+    return isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
 def _each_tensor(function: Callable[[Tensor], Any], values: Any) -> Any:

@@ -7,7 +7,14 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from tests.stand_in import MAKERS, Abilities, count_host_reads, missing, stand_in_accelerator
+from tests.stand_in import (
+    MAKERS,
+    Abilities,
+    count_host_reads,
+    count_reads_of_cpu_tensors,
+    missing,
+    stand_in_accelerator,
+)
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.kinds import accelerator_of, available_devices
 
@@ -61,6 +68,31 @@ def test_host_reads_are_counted_by_line(operation: Operation, accelerator: torch
         operation(x)
     assert counter.host_reads == 1, counter.report()
     assert f"{Path(__file__)}:" in counter.report()
+
+
+@pytest.mark.parametrize("name", sorted(READS.keys() - {"copy to a host tensor", "synchronize"}))
+def test_host_reads_of_tensors_of_the_cpu_are_counted_by_line(name: str) -> None:
+    x = torch.ones(3, 3)
+    with count_reads_of_cpu_tensors() as counter:
+        READS[name](x)
+    assert counter.host_reads == 1, counter.report()
+    assert f"{Path(__file__)}:" in counter.report()
+
+
+@pytest.mark.parametrize("operation", STAYS.values(), ids=STAYS)
+def test_operations_on_the_cpu_are_not_counted(operation: Operation) -> None:
+    x = torch.ones(3, 3)
+    with count_reads_of_cpu_tensors() as counter:
+        operation(x)
+    assert counter.host_reads == counter.copies == 0, counter.report()
+
+
+def test_numbers_that_go_to_a_device_are_counted() -> None:
+    with count_reads_of_cpu_tensors() as counter:
+        x = torch.tensor([1.0, 2.0], device="cpu")
+        torch.as_tensor([0], device=x.device)
+        torch.as_tensor(x, device=x.device)
+    assert (counter.copies_to_device, counter.host_reads) == (2, 0), counter.report()
 
 
 @pytest.mark.parametrize("operation", STAYS.values(), ids=STAYS)

@@ -17,11 +17,12 @@ from tests.stand_in.graphs import refuse_in_capture
 
 Kind = Literal["read", "copy to host", "copy to device", "synchronize"]
 
+_FILES = ("backend.py", "cpu.py", "tensor.py", "traffic.py")
 # Stack frames in these files are skipped: the caller is the first frame outside them.
 _PASSED_OVER = (
     f"{Path(torch.__file__).parent}{os.sep}",
     f"{Path(tensordict.__file__).parent}{os.sep}",
-    *(str(Path(__file__).with_name(name)) for name in ("backend.py", "tensor.py", "traffic.py")),
+    *(str(Path(__file__).with_name(name)) for name in _FILES),
     "<",  # code without a file
 )
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.camera import WristCamera, choose
+from tests.helpers.genesis import ERROR_CHECKS, traffic_of_10_steps
 from tests.stand_in import MAKERS, missing, stand_in_accelerator
 from torchrl_gpu.errors import ConfigurationError
 
@@ -224,6 +225,18 @@ def test_state_restores_stacks_and_the_conditions_of_the_camera(stacked: LiftCub
     assert torch.equal(step["next", "pixels"], expected["next", "pixels"])
 
 
+def test_images_cost_two_host_reads_per_step_and_those_of_the_rasterizer(
+    stacked: LiftCubeEnv,
+) -> None:
+    traffic = traffic_of_10_steps(stacked)
+    ours = sum(n for event, n in traffic.events.items() if "lift_cube" in event.place)
+    assert ours == 20, traffic.report()
+    # In each of 12 drawings, Genesis reads positions and rotations of the collision bodies and of the
+    # other bodies, and twice the pose of the camera, which it has copied to the device.
+    assert traffic.host_reads - ours == ERROR_CHECKS + 12 * 6, traffic.report()
+    assert traffic.copies_to_device == 12 * 2, traffic.report()
+
+
 def test_only_the_cube_is_coloured_among_collision_bodies(stacked: LiftCubeEnv) -> None:
     images = _frames(stacked.reset())[:, -1].int()
     red, green, blue = images.unbind(1)
@@ -233,6 +246,11 @@ def test_only_the_cube_is_coloured_among_collision_bodies(stacked: LiftCubeEnv) 
     assert not (saturated & ~is_cube).any()
 
 
-def test_stack_without_images_is_refused() -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{"frame_stack": 2}, {"camera": WristCamera(shift=0.01)}],
+    ids=["frame_stack", "camera"],
+)
+def test_a_setting_of_images_without_images_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=r"add env\.pixels=true"):
-        LiftCubeEnv(frame_stack=2)
+        LiftCubeEnv(**settings)

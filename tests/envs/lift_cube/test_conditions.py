@@ -10,6 +10,7 @@ from torch import Tensor
 from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.simulation import CUBE_SIZE
 from envs.lift_cube.starts import draw_sizes
+from tests.helpers.genesis import ERROR_CHECKS, traffic_of_10_steps
 from torchrl_gpu.errors import ConfigurationError
 
 
@@ -98,6 +99,13 @@ def test_state_restores_friction_and_mass(varied: LiftCubeEnv) -> None:
     assert torch.equal(again[0], friction[0])
     assert torch.equal(varied.simulation.cube.get_mass()[0], mass[0])
     assert not torch.equal(again[1:], friction[1:])
+
+
+def test_new_friction_and_masses_read_nothing_on_the_host(varied: LiftCubeEnv) -> None:
+    traffic = traffic_of_10_steps(varied)
+    # At each of the ten starts, Genesis looks up the link with a mass, where it is on the CPU.
+    assert traffic.host_reads == ERROR_CHECKS + 10, traffic.report()
+    assert traffic.copies_to_device == 0, traffic.report()
 
 
 def test_a_state_with_cubes_of_other_sizes_is_refused(varied: LiftCubeEnv) -> None:

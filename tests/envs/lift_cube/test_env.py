@@ -14,6 +14,7 @@ from envs.lift_cube.control import damping_matrix, joint_changes
 from envs.lift_cube.simulation import FRICTION, Simulation
 from envs.lift_cube.starts import Starts
 from tests.helpers.environments import trajectory
+from tests.helpers.genesis import ERROR_CHECKS, traffic_of_10_steps
 from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
@@ -174,6 +175,12 @@ def test_a_cube_slides_as_far_as_its_friction_lets_it(lift: LiftCubeEnv) -> None
     simulation.set_friction(everywhere, torch.ones(4))
     expected = 0.5**2 / (2 * 9.81 * FRICTION * factor)  # v^2 / (2 g mu)
     assert torch.allclose(distance, expected, rtol=0.05, atol=0.006), (distance, expected)
+
+
+def test_a_step_reads_nothing_on_the_host(lift: LiftCubeEnv) -> None:
+    traffic = traffic_of_10_steps(lift)
+    assert traffic.host_reads == ERROR_CHECKS, traffic.report()
+    assert traffic.copies_to_device == 0, traffic.report()
 
 
 def test_terms_of_the_reward_are_metrics(lift: LiftCubeEnv) -> None:

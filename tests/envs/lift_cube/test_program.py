@@ -55,6 +55,7 @@ def test_film_shows_the_scene_and_the_wrist(
         (("env.arm.file=nowhere.xml",), "not found"),
         (("env.num_envs=10000000",), "would fit"),
         (("env.camera.renderer=madrona", "env.pixels=true", "device=cpu"), "NVIDIA"),
+        (("env.camera.size=48", "env.camera.fov=60"), "env.camera.size, env.camera.fov: without"),
     ],
 )
 def test_wrong_setting_ends_in_one_line(

@@ -42,9 +42,9 @@ def test_each_stage_of_lifting_is_worth_more_than_the_one_before() -> None:
     assert len(set(rewards)) == len(rewards)
 
 
-def test_no_step_without_success_is_rewarded() -> None:
+def test_holding_the_cube_just_below_the_goal_costs_a_fifth_of_doing_nothing() -> None:
     progress = LIFT(_scene(0.0799), _flag(True), NO_CHANGE)
-    assert float(progress.reward) < 0.0
+    assert float(progress.reward) == pytest.approx(-1 / 5.25, abs=1e-3)
 
 
 @pytest.mark.parametrize("resting", [0.012, 0.018])

@@ -1,0 +1,98 @@
+"""The state of the episodes beside that of the simulator and of the images."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from envs.lift_cube.scene import Scene
+from envs.lift_cube.task import TERMS, Progress, Task
+from torchrl_gpu.errors import ConfigurationError
+
+# Tensors that a saved state contains.
+_SAVED: Final = ("target", "steps", "last_action", "was_lifted", "term_sums")
+
+
+class Episodes:
+    """Keeps what changes in each step, apart from the environment, which is slow to set attributes.
+
+    Args:
+        scene: current positions and speeds.
+        task: task of the episodes.
+
+    Attributes:
+        scene: current positions and speeds.
+        target: targets of the grip points `[N, 3]`, m.
+        steps: steps since the start of each episode `[N, 1]`, int64.
+        last_action: `[N, 4]`.
+        was_lifted: `Progress.lifted` of the last step, bool `[N]`.
+        term_sums: sums of `Progress.quantities` since the last metrics `[T, N]`.
+        term_count: number of steps in these sums.
+    """
+
+    def __init__(self, scene: Scene, task: Task) -> None:
+        self._task: Task = task
+        count, device = len(scene.grip), scene.grip.device
+        self.scene = scene
+        self.target = torch.zeros(count, 3, device=device)
+        self.steps = torch.zeros(count, 1, dtype=torch.int64, device=device)
+        self.last_action = torch.zeros(count, 4, device=device)
+        self.was_lifted = torch.zeros(count, dtype=torch.bool, device=device)
+        self.term_sums = torch.zeros(len(TERMS[task]), count, device=device)
+        self.term_count = 0
+
+    def advance(self, action: Tensor, progress: Progress) -> None:
+        """Count a step.
+
+        Args:
+            action: action of the step `[N, 4]`.
+            progress: judgement of the step.
+        """
+        self.steps += 1
+        self.last_action, self.was_lifted = action, progress.lifted
+        self.term_sums += progress.quantities
+        self.term_count += 1
+
+    def restart(self, chosen: Tensor, scene: Scene) -> None:
+        """Start new episodes.
+
+        Args:
+            chosen: environments that begin an episode, bool `[N]`.
+            scene: positions and speeds at the start.
+        """
+        column = chosen.unsqueeze(-1)
+        self.scene = scene
+        self.target = torch.where(column, scene.grip, self.target)
+        self.last_action.masked_fill_(column, 0.0)
+        self.steps.masked_fill_(column, 0)
+        self.was_lifted.masked_fill_(chosen, False)
+
+    def metrics(self) -> dict[str, Tensor]:
+        """Return the mean `[]` of each term of the reward since the last call, as `reward/TERM`."""
+        if not self.term_count:
+            return {}
+        means = self.term_sums.mean(1) / self.term_count
+        self.term_sums, self.term_count = torch.zeros_like(self.term_sums), 0
+        factors = TERMS[self._task].items()
+        return {
+            f"reward/{term}": factor * mean
+            for (term, factor), mean in zip(factors, means, strict=True)
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all but the scene."""
+        saved = {name: getattr(self, name).clone() for name in _SAVED}
+        return {**saved, "term_count": self.term_count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a state of `state_dict`; the scene stays.
+
+        Raises:
+            ConfigurationError: the state belongs to another task.
+        """
+        if len(state["term_sums"]) != len(TERMS[self._task]):
+            raise ConfigurationError(f"env.task={self._task}: the saved state is of another task")
+        for name in _SAVED:
+            setattr(self, name, state[name].to(self.target.device, copy=True))
+        self.term_count = state["term_count"]
