@@ -231,8 +231,8 @@ def test_images_cost_two_host_reads_per_step_and_those_of_the_rasterizer(
     traffic = traffic_of_10_steps(stacked)
     ours = sum(n for event, n in traffic.events.items() if "lift_cube" in event.place)
     assert ours == 20, traffic.report()
-    # In each of 12 drawings, Genesis reads positions and rotations of the collision bodies and of the
-    # other bodies, and twice the pose of the camera, which it has copied to the device.
+    # In each of 12 drawings, Genesis reads positions and rotations of the collision bodies and of
+    # the other bodies, and twice the pose of the camera, which it has copied to the device.
     assert traffic.host_reads - ours == ERROR_CHECKS + 12 * 6, traffic.report()
     assert traffic.copies_to_device == 12 * 2, traffic.report()
 
