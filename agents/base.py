@@ -21,7 +21,9 @@ from agents.modules.encoders import (
     Encodable,
     Encoder,
     Features,
+    NormalizedEncoder,
 )
+from agents.modules.normalization import ObservationNormalizer
 from agents.modules.target_network import TargetNetwork
 from agents.modules.training_state import (
     initial_rate,
@@ -68,6 +70,7 @@ class Agent(CheckedFields, nn.Module, ABC):
         optimizer: optimizer of all trainable parameters.
         rate_schedule: learning rate of all optimizers over the frames of the policy, set before
             each gradient step; None for no schedule.
+        normalizer: normalizes the observations that all encoders read; None for none.
         phase: index of the kind of update that comes next, from 0; always 0 for an agent whose
             updates are all of one kind. Each phase is compiled and captured separately.
         processes: processes that train the agent together, see `join`.
@@ -88,6 +91,7 @@ class Agent(CheckedFields, nn.Module, ABC):
     device: torch.device = field(kw_only=False)
 
     encoder: hp.EncoderSetting = DEFAULT_ENCODER
+    normalize_observations: hp.NormalizeObservations = False
     learning_rate: hp.LearningRate
     learning_rate_end: hp.LearningRateEnd = None
     learning_rate_frames: hp.LearningRateFrames = None
@@ -115,6 +119,11 @@ class Agent(CheckedFields, nn.Module, ABC):
                 f"observation {taken[0]!r}: {type(self).__name__} adds an entry of this name to "
                 "its batches; rename the observation, or leave it out of observation_keys"
             )
+        self.normalizer: ObservationNormalizer | None = None
+        if self.normalize_observations:
+            self.normalizer = ObservationNormalizer(self.observation_spec)
+            if not self.normalizer.vectors:
+                self.warn_of_unused("normalize_observations", where="observations without vectors")
         self.augmentation = self.encoder.augmentation(self.observation_spec)
         self.rate_schedule = self.build_schedule("learning_rate")
         self.phase = 0
@@ -148,7 +157,7 @@ class Agent(CheckedFields, nn.Module, ABC):
                 f"agent.encoder: {type(self.encoder).__name__}.build has to return an "
                 "agents.modules.encoders.Encoder with its number of features as `width`"
             )
-        return encoder
+        return encoder if self.normalizer is None else NormalizedEncoder(self.normalizer, encoder)
 
     def encode(self, network: nn.Module, observation: Observations) -> Encodable:
         """Encode observations once, for all networks that share the `encoder` of a network.
@@ -341,6 +350,12 @@ class OffPolicyAgent(Agent):
             return DetachedEncoder(encoder), encoder
         return encoder, self.build_encoder()
 
+    def prepare_batch(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return the batch, see `Agent.prepare_batch`; the normalizer learns its observations."""
+        if self.normalizer is not None:
+            self.normalizer.update(batch, processes=self.processes)
+        return super().prepare_batch(batch)
+
     def after_update(self, metrics: dict[str, Tensor]) -> None:
         """Update the target networks among the attributes of the agent."""
         for network in self.children():
@@ -392,7 +407,7 @@ class OnPolicyAgent(Agent):
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:
         """Return a rollout with all further entries that an update reads, for instance advantages.
 
-        Called once per rollout, before its first update.
+        Called once per rollout, before its first update. Here an agent updates its `normalizer`.
 
         Args:
             rollout: transitions `[T, num_envs]` of the current policy, time first, in TorchRL's

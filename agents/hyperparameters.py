@@ -32,6 +32,13 @@ EncoderSetting = Annotated[
         "networks, see `agents.modules.encoders`"
     ),
 ]
+NormalizeObservations = Annotated[
+    bool,
+    Field(
+        description="normalize vector observations to mean 0 and variance 1, by running statistics "
+        "of the observations learned from, and clip them to [-10, 10]"
+    ),
+]
 
 # The gradient step
 

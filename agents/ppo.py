@@ -16,7 +16,7 @@ from torch import Tensor
 from agents import hyperparameters as hp
 from agents.base import OnPolicyAgent
 from agents.modules.gae import generalized_advantage
-from agents.modules.normalization import ObservationNormalizer, RewardNormalizer, weighted_moments
+from agents.modules.normalization import RewardNormalizer, weighted_moments
 from agents.modules.stochastic_actors import (
     CategoricalActor,
     ClippedNormalActor,
@@ -63,8 +63,6 @@ class PPO(OnPolicyAgent):
         entropy_coefficient_frames: number of environment steps until the weight reaches
             `entropy_coefficient_end`; None for no schedule.
         value_coefficient: weight of the value loss.
-        normalize_observations: normalize vector observations to mean 0 and variance 1 by running
-            statistics.
         normalize_rewards: divide rewards by the running standard deviation of the discounted
             return.
         normalize_advantages: normalize advantages to mean 0 and variance 1 in each batch.
@@ -95,7 +93,6 @@ class PPO(OnPolicyAgent):
     entropy_coefficient_frames: hp.Count | None = None
     value_coefficient: hp.Positive = 0.5
     max_gradient_norm: hp.GradientNorm = 0.5
-    normalize_observations: bool = False
     normalize_rewards: bool = False
     normalize_advantages: bool = True
     log_std_init: Annotated[float, Field(ge=-5.0, le=2.0)] = 0.0
@@ -109,11 +106,7 @@ class PPO(OnPolicyAgent):
             )
 
         actor_encoder, critic_encoder = self.build_encoders()
-        normalizer, self.reward_normalizer = None, None
-        if self.normalize_observations:
-            normalizer = ObservationNormalizer(self.observation_spec)
-            if not normalizer.vectors:
-                self.warn_of_unused("normalize_observations", where="observations without vectors")
+        self.reward_normalizer: RewardNormalizer | None = None
         if self.normalize_rewards:
             self.reward_normalizer = RewardNormalizer(self.observation_spec.shape, self.gamma)
         is_discrete = action_kind(self.action_spec) == "discrete"
@@ -122,10 +115,10 @@ class PPO(OnPolicyAgent):
         network = OrthogonalNetwork(actor_encoder, outputs, self.hidden_sizes, 0.01)
         if is_discrete:
             self.warn_of_unused("log_std_init", where="discrete actions")
-            self.actor: StochasticActor = CategoricalActor(network, normalizer)
+            self.actor: StochasticActor = CategoricalActor(network)
         else:
             log_std = torch.full((outputs,), self.log_std_init)
-            self.actor = ClippedNormalActor(network, normalizer, log_std)
+            self.actor = ClippedNormalActor(network, log_std)
         self.policy = self.build_policy(self.actor)
         self.critic = OrthogonalNetwork(critic_encoder, 1, self.hidden_sizes, 1.0)
         self._in_parts = Fitting("the values")
@@ -168,8 +161,8 @@ class PPO(OnPolicyAgent):
 
         # The policy acted with the statistics before this rollout, so log-probabilities come first.
         log_prob = self._by_parts(self._log_prob, rollout)
-        if self.actor.normalizer is not None:
-            self.actor.normalizer.update(rollout, weight, self.processes)
+        if self.normalizer is not None:
+            self.normalizer.update(rollout, weight, self.processes)
         if self.reward_normalizer is not None:
             reward = self.reward_normalizer(reward, terminated | truncated, weight, self.processes)
 
@@ -217,7 +210,7 @@ class PPO(OnPolicyAgent):
         def mean(rows: Tensor) -> Tensor:
             return rows.mean() if weight is None else (rows * weight).mean()
 
-        observation = self.encode(self.critic, self.actor.normalize(batch))
+        observation = self.encode(self.critic, batch)
         action = self.policy.from_bounds(batch.get("action"))
         log_prob, entropy = self.actor.evaluate(observation, action)
         advantage = batch.get("advantage")
@@ -275,7 +268,7 @@ class PPO(OnPolicyAgent):
 
     def _log_prob(self, batch: TensorDictBase) -> Tensor:
         action = self.policy.from_bounds(batch.get("action"))
-        return self.actor.evaluate(self.actor.normalize(batch), action)[0]
+        return self.actor.evaluate(batch, action)[0]
 
     def _values(self, rollout: TensorDictBase) -> tuple[Tensor, Tensor]:
         """Return the values of the observations before and after each step, `[T, num_envs, 1]`.
@@ -296,7 +289,7 @@ class PPO(OnPolicyAgent):
         return value, next_value
 
     def _value(self, batch: TensorDictBase) -> Tensor:
-        return self.critic(self.actor.normalize(batch))
+        return self.critic(batch)
 
     def _by_parts(
         self, function: Callable[[TensorDictBase], Tensor], rollout: TensorDictBase

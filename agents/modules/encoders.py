@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torchrl.data import Composite, TensorSpec
 
 from agents.modules.augmentation import RandomShift
+from agents.modules.normalization import ObservationNormalizer
 from agents.modules.pixels import Convolutions, PixelEncoder
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.arguments import CheckedFields
@@ -237,6 +238,25 @@ class DetachedEncoder(Encoder):
         """Return features `[*B, width]` without gradient."""
         with torch.no_grad():
             return self.encoder(observation)
+
+
+class NormalizedEncoder(Encoder):
+    """Encodes normalized observations.
+
+    Args:
+        normalizer: normalizer of the observations, which all encoders of an agent share.
+        encoder: encoder of the normalized observations.
+    """
+
+    def __init__(self, normalizer: ObservationNormalizer, encoder: Encoder) -> None:
+        super().__init__()
+        self.normalizer = normalizer
+        self.encoder = encoder
+        self.width = encoder.width
+
+    def forward(self, observation: Observations) -> Tensor:
+        """Return features `[*B, width]`."""
+        return self.encoder(self.normalizer(observation))
 
 
 class VectorEncoder(nn.Sequential):

@@ -109,7 +109,7 @@ class ObservationNormalizer(nn.Module):
     def update(
         self,
         observation: Observations,
-        weight: Tensor | None,
+        weight: Tensor | None = None,
         processes: Processes = ONE_PROCESS,
     ) -> None:
         """Update the moments with observations `[*B]`: see `weighted_moments`."""

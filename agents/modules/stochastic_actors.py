@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from agents.modules import categorical, clipped_normal
 from agents.modules.encoders import Encodable, Encoder
 from agents.modules.networks import EncodedMLP
-from agents.modules.normalization import ObservationNormalizer
 from torchrl_gpu.acting.policy import Observations
 
 
@@ -36,26 +35,18 @@ class StochasticActor(nn.Module, ABC):
 
     Args:
         network: network that outputs the parameters of the distribution.
-        normalizer: normalizer of the observations; None passes them unchanged.
     """
 
-    def __init__(
-        self, network: OrthogonalNetwork, normalizer: ObservationNormalizer | None
-    ) -> None:
+    def __init__(self, network: OrthogonalNetwork) -> None:
         super().__init__()
         self.network = network
-        self.normalizer = normalizer
-
-    def normalize(self, observation: Observations) -> Observations:
-        """Return observations `[*B]`, normalized if there is a normalizer."""
-        return observation if self.normalizer is None else self.normalizer(observation)
 
     @abstractmethod
     def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return random actions for observations `[*B]`, or the greedy ones if deterministic."""
 
     @abstractmethod
-    def evaluate(self, normalized: Encodable, action: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, observation: Encodable, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of actions and entropies, `[*B, 1]` each, with gradient."""
 
 
@@ -63,32 +54,27 @@ class ClippedNormalActor(StochasticActor):
     """Continuous actions `[*B, action_dim]` in [-1, 1] from a clipped normal distribution.
 
     The network outputs the mean. The log standard deviation is a separate parameter, the same for
-    all observations. Network and normalizer are those of `StochasticActor`.
+    all observations.
 
     Args:
         log_std: initial log standard deviation `[action_dim]`.
     """
 
-    def __init__(
-        self,
-        network: OrthogonalNetwork,
-        normalizer: ObservationNormalizer | None,
-        log_std: Tensor,
-    ) -> None:
-        super().__init__(network, normalizer)
+    def __init__(self, network: OrthogonalNetwork, log_std: Tensor) -> None:
+        super().__init__(network)
         self.log_std = nn.Parameter(log_std)
 
     def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return actions `[*B, action_dim]`."""
-        mean = self.network(self.normalize(observation))
+        mean = self.network(observation)
         if deterministic:
             return mean.clamp(-1.0, 1.0)
         return clipped_normal.draw(mean, self._bounded_log_std())
 
-    def evaluate(self, normalized: Encodable, action: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, observation: Encodable, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of actions `[*B, action_dim]`, and entropies."""
         log_std = self._bounded_log_std()
-        log_prob = clipped_normal.log_prob(action, self.network(normalized), log_std)
+        log_prob = clipped_normal.log_prob(action, self.network(observation), log_std)
         return log_prob, clipped_normal.entropy(log_std).expand_as(log_prob)
 
     def _bounded_log_std(self) -> Tensor:
@@ -100,9 +86,9 @@ class CategoricalActor(StochasticActor):
 
     def act(self, observation: Observations, deterministic: bool) -> Tensor:
         """Return actions `[*B]`."""
-        logits = self.network(self.normalize(observation))
+        logits = self.network(observation)
         return logits.argmax(dim=-1) if deterministic else categorical.draw(logits)
 
-    def evaluate(self, normalized: Encodable, action: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, observation: Encodable, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of actions `[*B]`, and entropies."""
-        return categorical.evaluate(action, self.network(normalized))
+        return categorical.evaluate(action, self.network(observation))

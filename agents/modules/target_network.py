@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from agents.modules.normalization import ObservationNormalizer
 from torchrl_gpu.devices.kinds import accelerator_of
 
 
@@ -18,7 +19,7 @@ class TargetNetwork(nn.Module):
     It takes the inputs of the original. An off-policy agent updates those among its attributes
     after each gradient step. With `period=1` the copy follows by Polyak averaging at every update;
     with a longer period and `rate=1.0` it becomes equal once per period. Whenever it moves, its
-    buffers become those of the original.
+    buffers become those of the original. An `ObservationNormalizer` is shared.
 
     Args:
         online: network to follow.
@@ -30,7 +31,9 @@ class TargetNetwork(nn.Module):
 
     def __init__(self, online: nn.Module, rate: float, period: int = 1) -> None:
         super().__init__()
-        self.network = copy.deepcopy(online).requires_grad_(False)
+        # Its statistics describe the observations, and not the network.
+        shared = {id(m): m for m in online.modules() if isinstance(m, ObservationNormalizer)}
+        self.network = copy.deepcopy(online, shared).requires_grad_(False)
         self.rate = rate
         self.period = period
         # In a tuple, because the original must not become a submodule.

@@ -109,7 +109,7 @@ def test_time_limits_bootstrap_from_the_true_last_observation_and_terminations_d
     after["observation"] = torch.where(ended, last, after["observation"])
     prepared = agent.prepare(rollout)
     with torch.no_grad():
-        value = agent.critic(agent.actor.normalize(after))
+        value = agent.critic(after)
         future = torch.where(after["terminated"], 0.0, 0.9 * value)
     assert after["terminated"].any()
     assert after["truncated"].any()
@@ -202,13 +202,12 @@ def test_log_probabilities_are_those_of_the_policy_that_acted() -> None:
     agent.prepare(make_rollout(agent))
     rollout = make_rollout(agent, seed=1)
     with torch.no_grad():
-        observation = agent.actor.normalize(rollout)
         action = agent.policy.from_bounds(rollout["action"])
-        acted, _ = agent.actor.evaluate(observation, action)
+        acted, _ = agent.actor.evaluate(rollout, action)
     prepared = agent.prepare(rollout)
     torch.testing.assert_close(prepared["log_prob"], acted)
     # The values use the statistics after the rollout, which the updates use too.
-    torch.testing.assert_close(prepared["value"], agent.critic(agent.actor.normalize(rollout)))
+    torch.testing.assert_close(prepared["value"], agent.critic(rollout))
 
 
 def test_shifted_images_leave_the_ratio_of_an_unchanged_policy_at_one() -> None:

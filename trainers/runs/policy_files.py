@@ -39,7 +39,20 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             f"{state.get('layout')}; this version reads layout {LAYOUT}"
         )
     check_plain(path, state.setdefault("config", {}))
+    for section, name in ((state, "policy"), (state.get("agent", {}), "networks")):
+        if name in section:
+            section[name] = _with_normalized_encoders(section[name])
     return state
+
+
+def _with_normalized_encoders(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return parameters under today's names: the actor of PPO once held the normalizer."""
+    old = "actor.normalizer."
+    if not any(old in name for name in state):
+        return state
+    renamed = {name.replace(".encoder.", ".encoder.encoder."): state[name] for name in state}
+    new = "actor.network.encoder.normalizer."
+    return {name.replace(old, new): tensor for name, tensor in renamed.items()}
 
 
 def identity(agent: Agent, env: Environment) -> dict[str, Any]:

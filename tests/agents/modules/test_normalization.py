@@ -3,12 +3,14 @@ import torch
 from tensordict import TensorDict
 from torchrl.data import Binary, Composite, Unbounded
 
+from agents.base import OffPolicyAgent
 from agents.modules.normalization import (
     ObservationNormalizer,
     RewardNormalizer,
     RunningMoments,
     weighted_moments,
 )
+from tests.helpers.agents import Case, every_agent_that, losses_of, make_batch
 from tests.helpers.ranks import on_ranks
 from torchrl_gpu.processes import Processes
 
@@ -125,3 +127,25 @@ def test_a_first_reward_after_zeros_is_clipped() -> None:
     normalized = RewardNormalizer(torch.Size([1]), 0.99)(reward, torch.zeros_like(reward).bool())
     assert normalized[-1] == 10.0
     assert normalized[:-1].eq(0.0).all()
+
+
+@every_agent_that(lambda case: issubclass(case.agent_class, OffPolicyAgent))
+def test_agents_with_a_replay_learn_and_act_whatever_the_scale_of_observations(case: Case) -> None:
+    # The target network of a long period never moves here.
+    agent = case.make(normalize_observations=True, target_period=100)
+    plain = case.make(target_period=100)
+    batch = make_batch(plain)
+    observation = batch["observation"]
+    deviation, mean = torch.std_mean(observation, dim=0, correction=0)
+    wide = batch.clone()
+    for place in (batch, batch["next"]):
+        place["observation"] = (place["observation"] - mean) / deviation
+    for place in (wide, wide["next"]):
+        place["observation"] = 100.0 + 3.0 * place["observation"]
+
+    for name, loss in losses_of(agent, wide).items():
+        torch.testing.assert_close(loss, losses_of(plain, batch)[name], rtol=1e-3, atol=1e-3)
+    agent.policy.eval()
+    plain.policy.eval()
+    acted, expected = agent.policy(wide)["action"], plain.policy(batch)["action"]
+    torch.testing.assert_close(acted, expected, rtol=1e-3, atol=1e-3)
