@@ -51,18 +51,11 @@ class DDPG(OffPolicyAgent):
         tuple[hp.NonNegative, hp.NonNegative] | None,
         Field(
             description="standard deviation of the exploration noise in the first and in the last "
-            "environment that explores, each at least 0, for actions in [-1, 1]; those between are "
-            "evenly spaced (mixed exploration of PQL, arXiv 2307.12983). None for the same noise "
-            "in all environments, which changes over frames"
+            "environment, each at least 0, for actions in [-1, 1]; those between are evenly spaced "
+            "(mixed exploration of PQL, arXiv 2307.12983). None for the same noise in all "
+            "environments, which changes over frames"
         ),
     ] = None
-    greedy_share: Annotated[
-        hp.Share,
-        Field(
-            description="share of the environments that act without noise where `noise_range` is "
-            "set: the replay then has failures of the greedy policy that noise would end"
-        ),
-    ] = 0.0
     batch_size: hp.BatchSize = 256
     utd_ratio: hp.UTDRatio = 1.0
 
@@ -75,9 +68,8 @@ class DDPG(OffPolicyAgent):
         if self.noise_range is None:
             schedule = LinearSchedule(self.noise_start, self.noise_end, self.noise_frames)
             noise: Exploration = GaussianNoise(schedule)
-            self.warn_of_unused("greedy_share", where="agent.noise_range=null")
         else:
-            noise = MixedNoise(*self.noise_range, self.greedy_share)
+            noise = MixedNoise(*self.noise_range)
             unused = ("noise_start", "noise_end", "noise_frames")
             self.warn_of_unused(*unused, where=f"agent.noise_range={list(self.noise_range)}")
         self.policy = self.build_policy(self.actor, noise)

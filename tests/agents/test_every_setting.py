@@ -52,7 +52,6 @@ OUT_OF_RANGE = [
     ("hidden_sizes", [16, 0]),
     ("initial_temperature", 0.0),
     ("kappa", 0.0),
-    ("greedy_share", 1.5),
     ("learning_rate", 0.0),
     ("learning_rate_end", -0.1),
     ("learning_rate_frames", 0),
@@ -162,11 +161,6 @@ def test_observations_with_the_name_of_another_entry_of_a_batch_are_refused(
             DDPG,
             {"noise_end": 0.0, "noise_range": [0.0, 0.4]},
             "agent.noise_end=0.0: no effect with agent.noise_range=[0.0, 0.4]",
-        ),
-        (
-            DDPG,
-            {"greedy_share": 0.2},
-            "agent.greedy_share=0.2: no effect with agent.noise_range=null",
         ),
         (
             Rainbow,

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from torchrl_gpu.acting.schedules import LinearSchedule
@@ -54,21 +53,18 @@ class MixedNoise:
     """Adds normal noise whose scale differs from environment to environment.
 
     Some environments follow the policy closely while others explore widely, whatever the stage of
-    training is: sigma_i = low + i / (N - 1) (high - low) in environment i of the N that explore.
+    training is: sigma_i = low + i / (N - 1) (high - low) in environment i of N.
 
     Source: Li et al., "Parallel Q-Learning: Scaling Off-policy Reinforcement Learning under
     Massively Parallel Simulation", arXiv 2307.12983, mixed exploration.
 
     Attributes:
-        low: standard deviation in the first environment that explores, at least 0, for actions in
-            [-1, 1].
+        low: standard deviation in the first environment, at least 0, for actions in [-1, 1].
         high: standard deviation in the last environment, at least 0, for actions in [-1, 1].
-        greedy_share: share of the environments, from the first on, without noise, 0 to 1.
     """
 
     low: float
     high: float
-    greedy_share: float = 0.0
 
     def __call__(self, action: Tensor, frames: Tensor) -> Tensor:
         """Return actions `[*B, action_dim]` with noise, clamped to [-1, 1].
@@ -76,7 +72,6 @@ class MixedNoise:
         The first batch dimension counts environments; `frames` `[]` has no effect.
         """
         rows = action if action.dim() > 1 else action.unsqueeze(0)
-        greedy = round(self.greedy_share * len(rows))
-        scale = torch.linspace(self.low, self.high, len(rows) - greedy, device=action.device)
-        scale = F.pad(scale, (greedy, 0)).view(-1, *[1] * (rows.dim() - 1))
+        scale = torch.linspace(self.low, self.high, len(rows), device=action.device)
+        scale = scale.view(-1, *[1] * (rows.dim() - 1))
         return (rows + scale * torch.randn_like(rows)).clamp(-1.0, 1.0).view_as(action)

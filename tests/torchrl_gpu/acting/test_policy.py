@@ -150,13 +150,6 @@ def test_mixed_noise_grows_from_environment_to_environment(robots: tuple[int, ..
     assert noise(torch.zeros(2), frames).shape == (2,)  # a single environment without a batch
 
 
-def test_a_share_of_the_environments_acts_without_noise() -> None:
-    torch.manual_seed(0)
-    noise = MixedNoise(0.5, 0.5, greedy_share=0.25)
-    acted = noise(torch.zeros(8, 3), torch.zeros((), dtype=torch.int64))
-    assert acted.eq(0.0).all(dim=1).tolist() == [True] * 2 + [False] * 6
-
-
 @pytest.mark.parametrize("kind", ["continuous", "mixed", "discrete"])
 def test_acting_needs_no_host_reads(accelerator: torch.device, kind: str) -> None:
     schedule = LinearSchedule(1.0, 0.1, 100)
