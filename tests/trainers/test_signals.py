@@ -52,6 +52,8 @@ SIGNALS = {
 def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen]]:
     """Trainings by the name of a signal, all started at once; each in its own folder and group."""
     running = {}
+    # Under nohup the tests ignore it, and so would the trainings.
+    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for name in SIGNALS:
         folder = tmp_path_factory.mktemp(name.replace(" ", "_"))
         running[name] = subprocess.Popen(
@@ -64,6 +66,7 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, su
             start_new_session=True,
         )
         running[name].folder = folder  # type: ignore[attr-defined]
+    signal.signal(signal.SIGHUP, inherited)
     yield running
     for process in running.values():
         if process.poll() is None:
