@@ -20,8 +20,8 @@ _MAKERS = (torch.tensor, torch.as_tensor)
 def count_reads_of_cpu_tensors() -> Iterator[HostTraffic]:
     """Count host reads as though all tensors of the CPU were on an accelerator.
 
-    Counted are also tensors made of Python's numbers on a given device, as copies to it. Other
-    copies between devices cannot be told, and neither can what compiled code does.
+    Tensors made of Python's numbers on a given device count as copies to it. Other copies between
+    devices and the reads of compiled code are invisible.
     """
     with count_host_reads() as traffic, _Functions(), _Operations():
         yield traffic
@@ -43,7 +43,7 @@ class _Operations(TorchDispatchMode):
 
 
 class _Functions(TorchFunctionMode):
-    """Sees what is no operation for a tensor of the CPU."""
+    """Sees calls that are not operations for a tensor of the CPU."""
 
     def __torch_function__(
         self,

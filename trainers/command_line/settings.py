@@ -189,7 +189,7 @@ def of_checkpoint(
         composed: see `check`; the choices of agent and environment become those of the run.
 
     Raises:
-        ConfigurationError: there is no such file, or it does not fit the command.
+        ConfigurationError: the file does not exist, or does not fit the command.
     """
     general = general_settings(composed.config)
     assert general.checkpoint is not None
