@@ -34,6 +34,8 @@ class ACIQN(DDPG):
             the same widths. In the critic, the embedded quantile fraction multiplies the output of
             the first layer, and the embedded action that of the second.
         fractions: the actor's loss draws as many.
+        critic_layer_norm: apply layer normalization before each ReLU of the critic, except that of
+            the embedded quantile fraction.
         max_gradient_norm: actor and critic are separate groups.
     """
 
@@ -43,12 +45,15 @@ class ACIQN(DDPG):
     target_fractions: hp.TargetFractions = 8
     risk_level: hp.RiskLevel = 1.0
     kappa: hp.QuantileKappa = 1.0
+    critic_layer_norm: bool = False
     batch_size: hp.BatchSize = 128
     utd_ratio: hp.UTDRatio = 0.5
 
     def build_critic(self, encoder: Encoder, action_dim: int) -> QuantileCritic:
         """Return a new critic of actions in [-1, 1]."""
-        return QuantileCritic(encoder, action_dim, self.hidden_sizes, self.cosines)
+        return QuantileCritic(
+            encoder, action_dim, self.hidden_sizes, self.cosines, self.critic_layer_norm
+        )
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/critic` and `loss/actor`, and the mean value."""
@@ -92,10 +97,16 @@ class QuantileCritic(nn.Module):
         action_dim: number of action dimensions.
         hidden_sizes: widths of two or more hidden layers, see `ACIQN`.
         cosines: number of cosines that embed tau.
+        layer_norm: apply layer normalization before each ReLU.
     """
 
     def __init__(
-        self, encoder: Encoder, action_dim: int, hidden_sizes: Sequence[int], cosines: int
+        self,
+        encoder: Encoder,
+        action_dim: int,
+        hidden_sizes: Sequence[int],
+        cosines: int,
+        layer_norm: bool,
     ) -> None:
         super().__init__()
         first, second, *rest = hidden_sizes
@@ -104,7 +115,11 @@ class QuantileCritic(nn.Module):
         self.fraction_embedding = CosineEmbedding(cosines, first)
         self.merge = nn.Linear(first, second)
         self.action_embedding = nn.Linear(action_dim, second)
-        self.head = mlp(second, rest, 1)
+        self.head = mlp(second, rest, 1, layer_norm=layer_norm)
+        widths = (first, second, second)
+        self.norms = nn.ModuleList(
+            nn.LayerNorm(width) if layer_norm else nn.Identity() for width in widths
+        )
 
     def forward(self, observation: Encodable, action: Tensor, fractions: Tensor) -> Tensor:
         """Return the quantiles `[B, N]` of the return.
@@ -114,7 +129,9 @@ class QuantileCritic(nn.Module):
             action: actions `[B, action_dim]` in [-1, 1].
             fractions: quantile fractions (tau) `[B, N]` in [0, 1].
         """
-        features = relu(self.features(features_of(self.encoder, observation)))
-        merged = relu(self.merge(features.unsqueeze(-2) * self.fraction_embedding(fractions)))
-        action_features = relu(self.action_embedding(action))
+        norm, merged_norm, action_norm = self.norms
+        features = relu(norm(self.features(features_of(self.encoder, observation))))
+        fraction_features = self.fraction_embedding(fractions)
+        merged = relu(merged_norm(self.merge(features.unsqueeze(-2) * fraction_features)))
+        action_features = relu(action_norm(self.action_embedding(action)))
         return self.head(merged * action_features.unsqueeze(-2)).squeeze(-1)

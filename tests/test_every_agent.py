@@ -12,7 +12,7 @@ import torch
 from torchrl.data import Binary, Bounded, Composite, Unbounded
 from torchrl.envs import EnvBase
 
-from agents import DDPG, SAC
+from agents import ACIQN, DDPG, SAC
 from agents.base import Agent
 from envs.fanuc import FanucEnv
 from envs.gym import GymnasiumEnv
@@ -75,8 +75,9 @@ def test_every_agent_solves_the_identity_task(case: Case, tmp_path: Path) -> Non
             },
         ),
         (DDPG, {"noise_range": (0.05, 0.8)}),
+        (ACIQN, {"critic_layer_norm": True}),
     ],
-    ids=["SAC", "DDPG"],
+    ids=["SAC", "DDPG", "ACIQN"],
 )
 def test_options_for_many_environments_solve_the_identity_task(
     agent_class: type[Agent], options: dict[str, Any], tmp_path: Path

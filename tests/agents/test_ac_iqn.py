@@ -65,3 +65,13 @@ def test_actor_maximizes_the_mean_of_the_worst_returns(risk_level: float) -> Non
 def test_fewer_than_two_hidden_layers_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="hidden_sizes"):
         ACIQN(*small_specs("continuous"), CPU, hidden_sizes=[16])
+
+
+@pytest.mark.parametrize("critic_layer_norm", [False, True])
+def test_layer_norm_is_in_the_critic_alone(critic_layer_norm: bool) -> None:
+    agent = make(critic_layer_norm=critic_layer_norm)
+    norms = [
+        sum(isinstance(module, nn.LayerNorm) for module in network.modules())
+        for network in (agent.actor, agent.critic, agent.target_networks)
+    ]
+    assert norms == ([0, 3, 3] if critic_layer_norm else [0, 0, 0])
