@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import fanuc_learning, precision_learning
+from benchmarks.learning import __main__ as learning
 from benchmarks.learning.results import Point, Result, Run, Series, read_results, write_result
 from benchmarks.learning.runs import OurJob
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
@@ -47,6 +48,30 @@ def test_run_is_read_from_its_files(tmp_path: Path) -> None:
     run = OurJob("sac", 3, ("-c", WRITE_RUN, f"runs={home}"), home).run()
     assert (run.seed, run.score, run.frames, run.episodes) == (3, 0.9, 100, 500)
     assert run.curve == [Point(0, 1.5, 0.0), Point(100, 3.0, 0.9)]
+
+
+def test_runs_of_the_peer_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    program = tmp_path / "program"
+    program.write_text(f"#!{sys.executable}\n{WRITE_RUN}")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    results = tmp_path / "docs" / "learning"
+
+    def measure() -> None:
+        learning.learn(
+            agent="ppo", task="cartpole", peer="kept", results=results, runs=tmp_path / "runs"
+        )
+
+    with pytest.raises(ConfigurationError, match="choose peer=measured"):
+        measure()
+    peer = series("ppo", 500.0)
+    results.mkdir(parents=True)
+    write_result(result("ppo", peer), results)
+    measure()
+    (measured,) = read_results(results)
+    assert measured.peer == peer
+    assert [run.score for run in measured.ours.runs] == [0.9] * 3
 
 
 def test_fanuc_learning_prints_a_table_and_a_json_line(

@@ -6,18 +6,21 @@ time, one of this library and one of Stable-Baselines3, see the same load of the
 keeps all cores busy goes alone.
 
     python -m benchmarks.learning agent=dqn task=cartpole seeds=3
+    python -m benchmarks.learning agent=dqn task=cartpole seeds=3 peer=kept
 
-writes docs/results/learning/dqn_cartpole.json and renders docs/results/learning.md and .png.
+writes docs/results/learning/dqn_cartpole.json and renders docs/results/learning.md and .png. The
+second command measures this library alone, because its changes leave Stable-Baselines3 as it is.
 """
 
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.fixture import Count
 from benchmarks.learning.report import HEADER, RESULTS, render, row
-from benchmarks.learning.results import Result, Series, write_result
+from benchmarks.learning.results import Result, Series, read_results, write_result
 from benchmarks.learning.runs import OurJob, PeerJob, new_folder
 from benchmarks.learning.tasks import GATES, Gate
 from benchmarks.report import machine, print_figures, print_table, require
@@ -30,6 +33,7 @@ def learn(
     agent: str,
     task: str,
     seeds: Count | None = None,
+    peer: Literal["measured", "kept"] = "measured",
     results: Path = RESULTS,
     runs: Path = Path("runs/learning"),
 ) -> int:
@@ -41,6 +45,8 @@ def learn(
             pong, fanuc, fanuc_hold, fanuc_kuka, lift_cube, lift_cube_one_jaw, reach_pixels or
             lift_pixels.
         seeds: number of seeds, starting at 0, at least 1 (3; LunarLander, Pong and FANUC 1).
+        peer: runs of Stable-Baselines3, where the task has them: measured, or kept from the last
+            result (measured).
         results: folder of the JSON files; table and picture are written beside it
             (docs/results/learning).
         runs: folder of the runs (runs/learning).
@@ -51,13 +57,15 @@ def learn(
     """
     require("matplotlib")
     gate = _gate(agent, task)
-    if gate.peer is not None:
+    kinds: dict[str, type[OurJob] | type[PeerJob]] = {"ours": OurJob}
+    series: dict[str, Series] = {}
+    if gate.peer is not None and peer == "measured":
         require("stable_baselines3", "sb3_contrib")
+        kinds["peer"] = PeerJob
+    elif gate.peer is not None:
+        series["peer"] = _kept_peer(gate, results)
     started = new_folder(runs)
     print(f"{machine()}\nruns: {started}\n", flush=True)
-    kinds: dict[str, type[OurJob] | type[PeerJob]] = {"ours": OurJob}
-    if gate.peer is not None:
-        kinds["peer"] = PeerJob
     numbers = range(seeds or gate.task.seeds)
     jobs = {
         (side, seed): kind.of(gate, seed, started / f"{side}_{seed}")
@@ -74,7 +82,6 @@ def learn(
             raise
     place = f"{machine()}, {at_a_time} run(s) at a time with one torch thread each"
     date = time.strftime("%Y-%m-%d")
-    series = {}
     for side in kinds:
         first, done = jobs[side, 0], [runs_of[side, seed] for seed in numbers]
         series[side] = Series(first.algorithm, first.command, place, date, done)
@@ -92,6 +99,18 @@ def learn(
         }
     )
     return 0
+
+
+def _kept_peer(gate: Gate, results: Path) -> Series:
+    """Return the runs of Stable-Baselines3 in the last result of an agent on a task."""
+    for result in read_results(results):
+        is_same = (result.agent, result.task) == (gate.agent, gate.task.name)
+        if is_same and result.frames == gate.frames and result.peer is not None:
+            return result.peer
+    raise ConfigurationError(
+        f"peer=kept: {results} has no runs of Stable-Baselines3 for agent={gate.agent} "
+        f"task={gate.task.name} with {gate.frames} frames; choose peer=measured"
+    )
 
 
 def _gate(agent: str, task: str) -> Gate:
