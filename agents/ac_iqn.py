@@ -20,6 +20,7 @@ from agents.modules.encoders import Encodable, Encoder, detached, features_of
 from agents.modules.networks import frozen, mlp, relu
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
 from torchrl_gpu.execution.learner import Losses
+from torchrl_gpu.execution.products import Linear
 
 
 class ACIQN(DDPG):
@@ -111,10 +112,10 @@ class QuantileCritic(nn.Module):
         super().__init__()
         first, second, *rest = hidden_sizes
         self.encoder = encoder
-        self.features = nn.Linear(self.encoder.width, first)
+        self.features = Linear(self.encoder.width, first)
         self.fraction_embedding = CosineEmbedding(cosines, first)
-        self.merge = nn.Linear(first, second)
-        self.action_embedding = nn.Linear(action_dim, second)
+        self.merge = Linear(first, second)
+        self.action_embedding = Linear(action_dim, second)
         self.head = mlp(second, rest, 1, layer_norm=layer_norm)
         widths = (first, second, second)
         self.norms = nn.ModuleList(

@@ -19,6 +19,7 @@ from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.environments.environment import mask_of
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.products import Linear
 
 Augmentation = Callable[[TensorDictBase], TensorDictBase]
 
@@ -273,7 +274,7 @@ class VectorEncoder(nn.Sequential):
         super().__init__()
         self.width = inputs if features is None else features
         if features is not None:
-            self.extend([nn.Linear(inputs, features), nn.ReLU()])
+            self.extend([Linear(inputs, features), nn.ReLU()])
 
 
 class SetEncoder(nn.Module):
@@ -291,7 +292,7 @@ class SetEncoder(nn.Module):
 
     def __init__(self, elements: int, inputs: int, features: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(inputs, features)
+        self.linear = Linear(inputs, features)
         self.width = elements * features
 
     def forward(self, elements: Tensor, mask: Tensor) -> Tensor:

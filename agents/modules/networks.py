@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from agents.modules.encoders import Encodable, Encoder, features_of
 from torchrl_gpu.acting.policy import Observations
+from torchrl_gpu.execution.products import Linear, ProductLayer
 
 # Bound of the initial weights of the last layer: the first actions lie near 0, where tanh is steep
 # (Lillicrap et al., arXiv 1509.02971, section 7).
@@ -52,7 +53,7 @@ class _KeepsOutputs(torch.autograd.Function):
         return gradient * outputs.sign()
 
 
-class EnsembleLinear(nn.Module):
+class EnsembleLinear(ProductLayer):
     """`members` linear layers of one shape, computed as one batched matrix product.
 
     Each member is initialized as `nn.Linear` is, with its own random draw.
@@ -66,12 +67,17 @@ class EnsembleLinear(nn.Module):
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
+    @property
+    def weights(self) -> Tensor:
+        """Weights `[members, outputs, inputs]`."""
+        return self.weight.mT
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Map `[members, B, inputs]` to `[members, B, outputs]`."""
         if self.weight.shape[-1] == 1:
             # A batched product with vectors is several times slower than this sum on a CPU.
             return (inputs * self.weight.mT).sum(dim=-1, keepdim=True) + self.bias
-        return torch.baddbmm(self.bias, inputs, self.weight)
+        return self.product(inputs, self.weights, self.bias)
 
 
 class InFloat32(nn.Module):
@@ -91,7 +97,7 @@ class InFloat32(nn.Module):
             return super().forward(inputs.to(torch.float32), *rest, **options)
 
 
-class Head(InFloat32, nn.Linear):
+class Head(InFloat32, Linear):
     """The last layer of a network."""
 
 
@@ -117,7 +123,7 @@ def mlp(
             None for one network, `[*B, inputs] -> [*B, outputs]`.
         layer_norm: apply layer normalization before each ReLU.
     """
-    hidden_layer: Callable[[int, int], nn.Module] = nn.Linear
+    hidden_layer: Callable[[int, int], nn.Module] = Linear
     last_layer: Callable[[int, int], nn.Module] = Head
     if members is not None:
         hidden_layer, last_layer = partial(EnsembleLinear, members), partial(EnsembleHead, members)

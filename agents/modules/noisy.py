@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agents.modules.networks import InFloat32
+from torchrl_gpu.execution.products import Linear
 
 
-class NoisyLinear(nn.Linear):
+class NoisyLinear(Linear):
     """A linear layer with factorized Gaussian noise on weights and biases.
 
     `weight` and `bias`, the means, are initialized as in `nn.Linear`. Every call draws new noise,
@@ -46,7 +46,7 @@ class NoisyLinear(nn.Linear):
         # y = (mu_w + sigma_w * epsilon_w) x + mu_b + sigma_b * epsilon_b              (eq. 9)
         weight = torch.addcmul(self.weight, self.weight_sigma, torch.outer(noise_out, noise_in))
         bias = torch.addcmul(self.bias, self.bias_sigma, noise_out)
-        return F.linear(inputs, weight, bias)
+        return self.product(inputs, weight, bias)
 
 
 class NoisyHead(InFloat32, NoisyLinear):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.products import Linear
 
 Convolutions = Literal["strided", "nature", "impala", "drqv2"]
 
@@ -63,7 +64,7 @@ class PixelEncoder(nn.Module):
                 f"agent.encoder.convolutions={style}: images of {height} x {width} pixels are too "
                 "small for these convolutions"
             ) from error
-        self.network.extend([nn.Flatten(), nn.Linear(outputs, self.width)])
+        self.network.extend([nn.Flatten(), Linear(outputs, self.width)])
         if chosen.layer_norm:
             self.network.append(nn.LayerNorm(self.width))
         self.network.append(chosen.activation())

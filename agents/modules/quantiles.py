@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agents.modules.networks import relu
+from torchrl_gpu.execution.products import Linear
 
 
 class CosineEmbedding(nn.Module):
@@ -25,7 +26,7 @@ class CosineEmbedding(nn.Module):
 
     def __init__(self, cosines: int, width: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(cosines, width)
+        self.linear = Linear(cosines, width)
         frequencies = math.pi * torch.arange(cosines, dtype=torch.float32)
         self.register_buffer("frequencies", frequencies, persistent=False)
 

@@ -206,6 +206,11 @@ class Accelerator:
         return False
 
     @property
+    def onednn(self) -> bool:
+        """Whether torch can compute float32 products of the device by oneDNN on request."""
+        return False
+
+    @property
     def graphs(self) -> bool:
         """Whether torch can capture the device's work in a graph and replay it."""
         return getattr(self.module, "graph", None) is not None

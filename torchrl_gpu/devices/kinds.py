@@ -88,6 +88,13 @@ class Cpu(Accelerator):
         return used
 
     @property
+    def onednn(self) -> bool:
+        """Whether torch contains oneDNN, with its products of dense tensors."""
+        return torch.backends.mkldnn.is_available() and hasattr(
+            torch.ops.mkldnn, "_linear_pointwise"
+        )
+
+    @property
     def compile(self) -> bool:
         """Whether `torch.compile` works here: it needs a C++ compiler on the machine."""
         builder = importlib.import_module("torch._inductor.cpp_builder")

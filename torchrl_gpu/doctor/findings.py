@@ -38,6 +38,7 @@ _CAPABILITIES: Final = (
     "foreach_adam",
     "capturable_adam",
     "graphs",
+    "onednn",
     "compile",
     "pinned_transfers",
     "has_generator",

@@ -16,6 +16,8 @@ from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import one_line
 from torchrl_gpu.execution.adam import adam
+from torchrl_gpu.execution.options import Library
+from torchrl_gpu.execution.products import Linear, ProductLayer
 
 _MATRIX: Final = 2048  # rows and columns
 _OBSERVATION_DIM, _ACTION_DIM, _WIDTH = 36, 6, 256  # those of the environment fanuc
@@ -24,6 +26,7 @@ _BATCH: Final = 256  # of an update
 _COPY: Final = 2**26  # bytes
 
 Call = Callable[[], object]
+Work = Callable[[torch.device], Call | None]
 
 
 class Measured(NamedTuple):
@@ -33,7 +36,8 @@ class Measured(NamedTuple):
         key: name in the JSON object, with the unit.
         title: name in the table.
         unit: unit of the speeds.
-        speeds: speed by name of the device for `device=`; an error message if the work failed.
+        speeds: speed by name of the device for `device=`; an error message if the work failed, `-`
+            if it does not exist on the device.
     """
 
     key: str
@@ -85,12 +89,13 @@ def calls_per_second(call: Call, accelerator: Accelerator, seconds: float) -> fl
         calls *= 2
 
 
-def _speed(
-    work: Callable[[torch.device], Call], amount: float, device: torch.device, seconds: float
-) -> float | str:
+def _speed(work: Work, amount: float, device: torch.device, seconds: float) -> float | str:
     """Return the amount of work per second, or the error of a device that cannot do it."""
     try:
-        return amount * calls_per_second(work(device), accelerator_of(device), seconds)
+        call = work(device)
+        if call is None:
+            return "-"
+        return amount * calls_per_second(call, accelerator_of(device), seconds)
     except RuntimeError as error:  # of torch: no kernel, no memory, a lost device
         return f"failed: {one_line(error)}"
 
@@ -113,8 +118,15 @@ def _policy_step(device: torch.device) -> Call:
     return step
 
 
-def _update(device: torch.device) -> Call:
+def _update_by_onednn(device: torch.device) -> Call | None:
+    return _update(device, "onednn") if accelerator_of(device).onednn else None
+
+
+def _update(device: torch.device, library: Library = "torch") -> Call:
     network = _network().to(device)
+    for layer in network.modules():
+        if isinstance(layer, ProductLayer):
+            layer.library = library
     optimizer = adam(network.parameters(), 1e-3, device)
     observation = torch.rand(_BATCH, _OBSERVATION_DIM).to(device)
     target = torch.rand(_BATCH, _ACTION_DIM).to(device)
@@ -136,7 +148,13 @@ def _copy(device: torch.device, to_device: bool) -> Call:
 
 
 def _network() -> MLP:
-    return MLP(_OBSERVATION_DIM, _ACTION_DIM, num_cells=[_WIDTH] * 2, activation_class=nn.ReLU)
+    return MLP(
+        _OBSERVATION_DIM,
+        _ACTION_DIM,
+        num_cells=[_WIDTH] * 2,
+        activation_class=nn.ReLU,
+        layer_class=Linear,
+    )
 
 
 class _Actor(nn.Module):
@@ -149,7 +167,7 @@ class _Actor(nn.Module):
 
 
 # Key, title and unit; amount of work in one call; function that prepares the work.
-_WORK: Final[tuple[tuple[str, str, str, float, Callable[[torch.device], Call]], ...]] = (
+_WORK: Final[tuple[tuple[str, str, str, float, Work], ...]] = (
     (
         "matrix_product_gflops",
         f"matrix product, {_MATRIX} x {_MATRIX}",
@@ -165,6 +183,13 @@ _WORK: Final[tuple[tuple[str, str, str, float, Callable[[torch.device], Call]], 
         _policy_step,
     ),
     ("updates_per_second", f"update, batch of {_BATCH}", "updates/s", 1, _update),
+    (
+        "updates_by_onednn_per_second",
+        "update, products by oneDNN",
+        "updates/s",
+        1,
+        _update_by_onednn,
+    ),
     *(
         (
             f"copy_{way}_device_gb_per_second",

@@ -10,15 +10,22 @@ from typing import Any, TypeVar
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
 from torchrl_gpu.execution.graphs import CapturedFunction
 from torchrl_gpu.execution.learner import Learner, LossFunction, Update
-from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionName
+from torchrl_gpu.execution.options import (
+    CompileMode,
+    GraphMode,
+    Library,
+    PrecisionName,
+    ProductMode,
+)
 from torchrl_gpu.execution.precision import Precision
+from torchrl_gpu.execution.products import ProductLayer, faster_library
 from torchrl_gpu.execution.step import gradient_step
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
@@ -64,8 +71,11 @@ class Execution:
         graphs: `on` captures policies and whole updates in graphs after their first calls, and
             replays them: the host then queues one piece of work instead of hundreds. With
             `compile`, the graphs hold the compiled code.
+        products: library of the float32 products of the layers on a CPU: `auto` for oneDNN where
+            the first update finds it faster, or `torch`, see `faster_library`.
 
     Attributes:
+        products: the chosen library; None before the first update.
         announce: function that is called with a description of work that takes seconds, such as
             `compiling the update of SAC`, when it begins, and with an empty text when it ends.
 
@@ -81,6 +91,7 @@ class Execution:
         precision: PrecisionName = "fp32",
         compile: CompileMode = "off",
         graphs: GraphMode = "off",
+        products: ProductMode = "auto",
     ) -> None:
         self.precision = Precision(precision, device)
         if graphs == "on" and not accelerator_of(device).graphs:
@@ -97,6 +108,10 @@ class Execution:
                 "compile=%s: no compiler for %s here; losses run eagerly", compile, device
             )
             self.compile_mode = "off"
+        self._product_mode = products
+        self.products: Library | None = None if products == "auto" else "torch"
+        # Networks whose layers know the library.
+        self._informed: set[nn.Module] = set()
         self.announce = _ignore
         self._compiled: dict[Learner, LossFunction] = {}
         self._fitting = Fitting("the gradients")
@@ -134,6 +149,7 @@ class Execution:
         Raises:
             ConfigurationError: the memory is insufficient.
         """
+        self._inform(policy)
         rows = observation.numel()
         casts = not self.precision.casts or rows >= _MIN_CAST_ROWS
         work, advice = f"the actions of {rows} environments or robots", "a smaller env.num_envs"
@@ -167,6 +183,9 @@ class Execution:
 
     def _step(self, learner: Learner, batch: TensorDictBase) -> Update:
         """Take one gradient step with the loss as it is, or compiled."""
+        if self.products is None:
+            self._choose_products(learner, rows=len(batch))
+        self._inform(learner)
 
         def step(loss: LossFunction) -> Update:
             return gradient_step(learner, batch, loss, self.precision, self._fitting)
@@ -182,6 +201,27 @@ class Execution:
         self.announce("")
         return update
 
+    def _choose_products(self, learner: Learner, rows: int) -> None:
+        """Choose the library of the products of an agent, for all later updates."""
+        if not accelerator_of(learner.device).onednn:
+            self.products = "torch"
+            return
+        layers = [module for module in learner.modules() if isinstance(module, ProductLayer)]
+        self.products, gain = faster_library(layers, rows)
+        if gain is not None:
+            name = {"torch": "PyTorch", "onednn": "oneDNN"}[self.products]
+            ratio = f"oneDNN has {gain:.1f} times the speed of PyTorch's"
+            _logger.info("float32 products by %s: %s", name, ratio)
+
+    def _inform(self, network: object) -> None:
+        """Tell the layers of a network the library of their products, if it is chosen."""
+        if self.products is None or not isinstance(network, nn.Module) or network in self._informed:
+            return
+        for module in network.modules():
+            if isinstance(module, ProductLayer):
+                module.library = self.products
+        self._informed.add(network)
+
     def compiled(self, loss: LossFunction) -> LossFunction:
         """Return the compiled form of a loss; override it to compile by another backend."""
         return torch.compile(loss, mode=_TORCH_MODES[self.compile_mode])
@@ -195,8 +235,8 @@ class Execution:
         return self._captured[key]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that a resumed run needs: that of the precision."""
-        return {"precision": self.precision.state_dict()}
+        """Return the state that a resumed run needs: of the precision, and the chosen library."""
+        return {"precision": self.precision.state_dict(), "products": self.products}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that `state_dict` returned, even of an execution in another precision.
@@ -205,6 +245,13 @@ class Execution:
         """
         self._captured.clear()
         self.precision.load_state_dict(state["precision"])
+        saved: Library | None = state.get("products", "torch")  # older checkpoints lack it
+        has_onednn = accelerator_of(self._device).onednn and self._product_mode == "auto"
+        if saved == "onednn" and not has_onednn:
+            _logger.warning("the run began with products by oneDNN, and goes on with torch's")
+            saved = "torch"
+        self.products = saved
+        self._informed.clear()
 
 
 def _ignore(work: str) -> None:

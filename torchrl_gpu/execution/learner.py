@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from tensordict import TensorDictBase
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchrl_gpu.processes import Processes
 
@@ -71,6 +71,9 @@ class Learner(Protocol):
     processes: Processes
     max_gradient_norm: float | None
     phase: int
+
+    def modules(self) -> Iterator[nn.Module]:
+        """Yield all networks and layers."""
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return the optimizers of all trained parameters, by name."""

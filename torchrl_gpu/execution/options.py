@@ -5,3 +5,5 @@ from typing import Literal
 PrecisionName = Literal["fp32", "tf32", "bf16", "fp16"]
 CompileMode = Literal["off", "default", "max-autotune"]
 GraphMode = Literal["off", "on"]
+ProductMode = Literal["auto", "torch"]
+Library = Literal["torch", "onednn"]

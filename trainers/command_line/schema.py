@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 from pydantic import BeforeValidator, Field
 
 from torchrl_gpu.arguments import CheckedFields
-from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionName
+from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionName, ProductMode
 
 Mode = Literal["train", "eval", "demo"]
 
@@ -32,6 +32,8 @@ class GeneralSettings(CheckedFields):
             the fastest kernels; the first update takes from seconds to a minute.
         graphs: off, or on to replay policies and updates as captured graphs, for which the host
             queues one piece of work instead of one for each kernel; for cuda, rocm and xpu.
+        products: library of float32 matrix products on a CPU: auto for oneDNN where the first
+            update finds it faster, as on AMD processors with AVX-512; torch for PyTorch's own.
         observation_keys: observations that the agent receives, as in [observation]; None for all.
         checkpoint: run folder or checkpoint file to resume, evaluate or film; pretrained:NAME, as
             in pretrained:fanuc/sac, for a policy of the library.
@@ -60,6 +62,7 @@ class GeneralSettings(CheckedFields):
     precision: Annotated[PrecisionName, _SAVED] = "fp32"
     compile: Annotated[CompileMode, _SAVED] = "off"
     graphs: Annotated[GraphMode, _SAVED] = "off"
+    products: Annotated[ProductMode, _SAVED] = "auto"
     observation_keys: Annotated[Annotated[list[str], Field(min_length=1)] | None, _SAVED] = None
     checkpoint: Path | None = None
     trust: Annotated[

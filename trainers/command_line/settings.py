@@ -145,7 +145,9 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
             components["trainer"].settings.__getitem__,
             components["env"].settings.get("num_envs") or 1,
         )
-        execution = Execution(device, general.precision, general.compile, general.graphs)
+        execution = Execution(
+            device, general.precision, general.compile, general.graphs, general.products
+        )
     parts: dict[str, Any] = {**components, **sections}
     return Settings(
         general=general,

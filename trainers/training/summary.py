@@ -35,6 +35,7 @@ def write_summary(trainer: TorchRLTrainer, result: Evaluation | None, **named: A
         "seconds": time.perf_counter() - trainer.started,
         **named,
         **({} if result is None else asdict(result)),
+        "products": trainer.execution.products,
         "transfers": transfers(trainer.collector),
     }
     if trainer.profiler is not None:

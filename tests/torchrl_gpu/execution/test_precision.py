@@ -102,7 +102,7 @@ def test_the_state_of_one_precision_loads_into_another() -> None:
     scaled, single = Execution(precision="fp16"), Execution()
     single.load_state_dict(scaled.state_dict())
     scaled.load_state_dict(single.state_dict())
-    assert single.state_dict() == {"precision": {}}
+    assert single.precision.state_dict() == {}
 
 
 class Recording:

@@ -104,6 +104,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
             "precision=tf32: not available on cpu; choose fp32",
         ),
         ([*BASE, "compile=on"], "compile=on: input should be 'off', 'default' or 'max-autotune'"),
+        ([*BASE, "products=mkl"], "products=mkl: input should be 'auto' or 'torch'"),
         ([*BASE, "graphs=all"], "graphs=all: input should be 'off' or 'on'"),
         ([*BASE, "device=cpu", "graphs=on"], "graphs=on: cpu cannot capture graphs"),
         ([*BASE, "device_memory_limit=0"], "device_memory_limit=0: use a fraction"),

@@ -1,0 +1,154 @@
+"""Products by oneDNN equal those of torch, and are chosen where they are faster and as exact."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from agents.modules.networks import EnsembleLinear
+from tests.helpers.agents import CASES, Case, every_agent, make_batch, parameters
+from torchrl_gpu.devices.kinds import Cpu
+from torchrl_gpu.execution import products
+from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.options import Library
+from torchrl_gpu.execution.products import Choice, Linear, ProductLayer, faster_library
+
+pytestmark = pytest.mark.skipif(
+    not Cpu(torch.device("cpu")).onednn, reason="this torch does not contain oneDNN"
+)
+
+QUICKEST = next(case for case in CASES if case.agent_class.__name__ == "DQN")
+
+
+def libraries(network: nn.Module) -> set[Library]:
+    return {layer.library for layer in network.modules() if isinstance(layer, ProductLayer)}
+
+
+def learn(case: Case, execution: Execution, updates: int = 20) -> dict[str, Tensor]:
+    """Return the parameters after updates from one random state."""
+    agent = case.make()
+    torch.manual_seed(1)
+    for seed in range(updates):
+        execution.update(agent, make_batch(agent, seed))
+    return parameters(agent)
+
+
+@pytest.fixture
+def by_onednn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let oneDNN compute all products of agents, however small."""
+    monkeypatch.setattr(products, "_MIN_MULTIPLICATIONS", 1)
+    monkeypatch.setattr(products, "_MIN_GAIN", 0.0)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("inputs", ["rows", "groups of rows", "transposed", "all equal"])
+@pytest.mark.parametrize("members", [None, 2])
+def test_product_and_gradients_equal_those_of_torch(
+    members: int | None, inputs: str, by_onednn: None
+) -> None:
+    torch.manual_seed(0)
+    layer: ProductLayer = Linear(48, 32) if members is None else EnsembleLinear(members, 48, 32)
+    shape = [64, 48] if members is None else [members, 64, 48]
+    x = {
+        "rows": torch.randn(shape),
+        "groups of rows": torch.randn(shape if members else [4, 16, 48]),
+        "transposed": torch.randn(*shape[:-2], 48, 64).mT,
+        "all equal": torch.randn(48).expand(shape),
+    }[inputs]
+    results = []
+    for library in ("torch", "onednn"):
+        layer.library = library
+        leaf = x.detach().requires_grad_()
+        output = layer(leaf)
+        gradients = torch.autograd.grad(output.sin().sum(), [leaf, *layer.parameters()])
+        results.append([output, *gradients])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+@every_agent
+def test_every_agent_learns_by_onednn_as_by_torch(case: Case, by_onednn: None) -> None:
+    execution = Execution()
+    found = learn(case, execution)
+    assert execution.products == "onednn"
+    expected = learn(case, Execution(products="torch"))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_compiled_losses_learn_by_onednn_as_well(by_onednn: None) -> None:
+    class WholeGraph(Execution):
+        def compiled(self, loss: Any) -> Any:
+            return torch.compile(loss, fullgraph=True, backend="aot_eager")
+
+    execution = WholeGraph(compile="default")
+    found = learn(QUICKEST, execution)
+    assert execution.products == "onednn"
+    expected = learn(QUICKEST, Execution(products="torch"))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_autocast_and_other_dtypes_keep_torchs_products(by_onednn: None) -> None:
+    layer = Linear(8, 8)
+    layer.library = "onednn"
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(torch.ones(4, 8)).dtype == torch.bfloat16
+    layer.double()
+    assert layer(torch.ones(4, 8, dtype=torch.float64)).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        pytest.param({"_torch_product": 2.0, "_onednn_product": 1.0}, "onednn", id="AMD"),
+        pytest.param({"_torch_product": 1.0, "_onednn_product": 1.0}, "torch", id="Intel"),
+    ],
+)
+def test_the_faster_library_is_chosen(
+    seconds: dict[str, float], expected: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "_time", lambda product, *_: seconds[product.__name__])
+    gain = seconds["_torch_product"] / seconds["_onednn_product"]
+    assert faster_library([Linear(128, 128)], 256) == Choice(expected, gain)
+
+
+def test_an_inexact_library_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rounded(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return (x.bfloat16() @ weight.bfloat16().mT).float() + bias
+
+    monkeypatch.setattr(products, "_onednn_product", rounded)
+    monkeypatch.setattr(products, "_MIN_GAIN", 0.0)
+    assert faster_library([Linear(128, 128)], 256).library == "torch"
+
+
+def test_small_products_are_not_measured_and_stay_with_torch() -> None:
+    small, large = [Linear(64, 64), Linear(256, 1)], [Linear(256, 256)]
+    before = torch.get_rng_state()
+    assert faster_library(small, rows=256) == Choice("torch", None)
+    faster_library(large, rows=256)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_resumed_execution_computes_by_the_same_library(
+    by_onednn: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    execution, agent = Execution(), QUICKEST.make()
+    execution.update(agent, make_batch(agent))
+    state = execution.state_dict()
+    resumed, other = Execution(), QUICKEST.make()
+    resumed.load_state_dict(state)
+    # Before its first update, too.
+    resumed.act(other.policy, make_batch(other).select(*other.policy.in_keys))
+    assert libraries(other.policy) == {"onednn"}
+
+    resumed.load_state_dict({"precision": state["precision"]})  # of an older version
+    resumed.update(other, make_batch(other))
+    assert libraries(other) == {"torch"}
+
+    caplog.set_level(logging.WARNING)
+    by_torch = Execution(products="torch")
+    by_torch.load_state_dict(state)
+    assert by_torch.products == "torch"
+    assert caplog.messages == ["the run began with products by oneDNN, and goes on with torch's"]

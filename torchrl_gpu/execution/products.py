@@ -1,0 +1,219 @@
+"""Float32 matrix products of layers on a CPU, by the faster of two libraries.
+
+Torch computes them with MKL, which uses AVX-512 on Intel processors alone. oneDNN, which torch
+contains as well and uses for bfloat16, also does so on AMD processors, where it is up to twice as
+fast (https://github.com/pytorch/builder/issues/504).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchrl_gpu.execution.options import Library
+
+# Below this number of multiplications, a call of oneDNN takes longer than one of torch.
+_MIN_MULTIPLICATIONS: Final = 1_500_000
+
+# oneDNN is chosen from this gain on, so that a loaded machine chooses as an idle one does: MKL is
+# as fast on Intel processors, and takes twice as long on AMD's with AVX-512.
+_MIN_GAIN: Final = 1.25
+
+# Largest relative error of a product. That of float32 is about 3e-7, that of bfloat16 2e-3.
+_MAX_ERROR: Final = 1e-5
+
+_ROUNDS: Final = 5
+
+Product = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class ProductLayer(nn.Module):
+    """Mixin of a layer with a matrix product.
+
+    Attributes:
+        library: library of its float32 products from 1.5 million multiplications on, in forward and
+            backward passes; torch computes smaller ones, and those of other dtypes. An `Execution`
+            sets it.
+    """
+
+    library: Library = "torch"
+
+    @property
+    @abstractmethod
+    def weights(self) -> Tensor:
+        """W of `product`."""
+
+    def product(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return x W^T + b, the product of a layer or of several.
+
+        Args:
+            inputs: x, `[*B, inputs]` for one layer, `[members, B, inputs]` for several.
+            weight: W, `[outputs, inputs]` or `[members, outputs, inputs]`.
+            bias: b, `[outputs]` or `[members, 1, outputs]`.
+
+        Returns:
+            `[*B, outputs]` or `[members, B, outputs]`.
+        """
+        by_onednn = (
+            self.library == "onednn"
+            and inputs.dtype == torch.float32
+            and inputs.numel() * weight.shape[-2] >= _MIN_MULTIPLICATIONS
+            and not torch.is_autocast_enabled(inputs.device.type)
+        )
+        return (_onednn_product if by_onednn else _torch_product)(inputs, weight, bias)
+
+
+class Linear(ProductLayer, nn.Linear):
+    """`nn.Linear` whose products an `Execution` may pass to a faster library."""
+
+    @property
+    def weights(self) -> Tensor:
+        """Weights `[outputs, inputs]`."""
+        return self.weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map `[*B, inputs]` to `[*B, outputs]`."""
+        return self.product(inputs, self.weight, self.bias)
+
+
+class Choice(NamedTuple):
+    """Library of the products of an agent.
+
+    Attributes:
+        library: the faster library, if it is as exact.
+        gain: speed of oneDNN divided by that of torch, for the products of a gradient step; None if
+            all products are small, and torch computes them in any case.
+    """
+
+    library: Library
+    gain: float | None
+
+
+def faster_library(layers: Iterable[ProductLayer], rows: int) -> Choice:
+    """Measure which library computes the products of layers and their gradients faster.
+
+    Takes some milliseconds, and draws from no random stream.
+
+    Args:
+        layers: layers on a CPU; each shape is measured once.
+        rows: number of rows of the inputs, at least 1.
+    """
+    shapes = {tuple(layer.weights.shape) for layer in layers}
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator)
+
+    seconds, exact = torch.zeros(2, dtype=torch.float64), True
+    for *members, outputs, inputs in sorted(shapes):
+        if rows * inputs * outputs * math.prod(members) < _MIN_MULTIPLICATIONS:
+            continue
+        bias = draw(*members, 1, outputs) if members else draw(outputs)
+        operands = draw(*members, rows, inputs), draw(*members, outputs, inputs), bias
+        gradient = draw(*members, rows, outputs)
+        products = _torch_product, _onednn_product
+        rounds = [
+            [_time(product, operands, gradient) for product in products] for _ in range(_ROUNDS)
+        ]
+        seconds += torch.tensor(rounds, dtype=torch.float64).amin(0)
+        exact = exact and _error(_onednn_product, operands, gradient) <= _MAX_ERROR
+    by_torch, by_onednn = seconds.tolist()
+    if by_onednn == 0.0:
+        return Choice("torch", None)
+    gain = by_torch / by_onednn
+    return Choice("onednn" if gain >= _MIN_GAIN and exact else "torch", gain)
+
+
+def _time(product: Product, operands: tuple[Tensor, ...], gradient: Tensor) -> float:
+    """Return the seconds that a product and its three gradients take."""
+    start = time.perf_counter()
+    _with_gradients(product, operands, gradient)
+    return time.perf_counter() - start
+
+
+def _error(product: Product, operands: tuple[Tensor, ...], gradient: Tensor) -> float:
+    """Return the largest relative error of a product and its gradients, against float64."""
+    exact = _with_gradients(_torch_product, [each.double() for each in operands], gradient.double())
+    found = _with_gradients(product, operands, gradient)
+    return max(
+        float((one.double() - other).norm() / other.norm())
+        for one, other in zip(found, exact, strict=True)
+    )
+
+
+@torch.enable_grad()
+def _with_gradients(
+    product: Product, operands: Iterable[Tensor], gradient: Tensor
+) -> tuple[Tensor, ...]:
+    """Return a product, and the gradients of its operands for a gradient of the product."""
+    leaves = [operand.detach().requires_grad_() for operand in operands]
+    output = product(*leaves)
+    return output.detach(), *torch.autograd.grad(output, leaves, gradient)
+
+
+def _torch_product(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if weight.ndim == 2:
+        return F.linear(inputs, weight, bias)
+    return torch.baddbmm(bias, inputs, weight.mT)
+
+
+def _onednn_product(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    product: Tensor = _OneDnnProduct.apply(inputs, weight, bias)
+    return product
+
+
+class _OneDnnProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(inputs, weight)
+        return _multiply(inputs, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weight = ctx.saved_tensors
+        to_inputs, to_weight, to_bias = ctx.needs_input_grad
+        gradients: list[Tensor | None] = [None, None, None]
+        if to_inputs:
+            gradients[0] = _multiply(gradient, weight.mT, None)
+        if weight.ndim == 2:
+            gradient, inputs = gradient.flatten(0, -2), inputs.flatten(0, -2)
+        if to_weight:
+            gradients[1] = _multiply(gradient.mT, inputs.mT, None)
+        if to_bias:
+            gradients[2] = gradient.sum(-2, keepdim=weight.ndim == 3)
+        return tuple(gradients)
+
+
+def _multiply(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return x W^T + b by oneDNN."""
+    if torch.compiler.is_compiling():
+        product: Tensor = torch.ops.torchrl_gpu.product(inputs, weight, bias)
+        return product
+    return _call_onednn(inputs, weight, bias)
+
+
+def _call_onednn(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    onednn: Callable[..., Tensor] = torch.ops.mkldnn._linear_pointwise
+    if weight.ndim == 2:
+        return onednn(inputs, weight, bias, "none", [], "")
+    biases = [None] * len(weight) if bias is None else bias.flatten(1)
+    members = zip(inputs, weight, biases, strict=True)
+    return torch.stack([onednn(*member, "none", [], "") for member in members])
+
+
+def _empty_product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return inputs.new_empty(*inputs.shape[:-1], weight.shape[-2])
+
+
+# An operator that torch's compiler calls as it is.
+_OPERATORS: Final = torch.library.Library("torchrl_gpu", "DEF")
+_OPERATORS.define("product(Tensor inputs, Tensor weight, Tensor? bias) -> Tensor")
+_OPERATORS.impl("product", _call_onednn, "CPU")
+torch.library.register_fake("torchrl_gpu::product", _empty_product, lib=_OPERATORS)
