@@ -7,7 +7,6 @@ fast (https://github.com/pytorch/builder/issues/504).
 
 from __future__ import annotations
 
-import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
@@ -20,16 +19,16 @@ from torch import Tensor, nn
 from torchrl_gpu.execution.options import Library
 
 # Below this number of multiplications, a call of oneDNN takes longer than one of torch.
-_MIN_MULTIPLICATIONS: Final = 1_500_000
+_MIN_MULTIPLICATIONS: Final = 2_500_000
 
-# oneDNN is chosen from this gain on, so that a loaded machine chooses as an idle one does: MKL is
-# as fast on Intel processors, and takes twice as long on AMD's with AVX-512.
-_MIN_GAIN: Final = 1.25
+# oneDNN is chosen from this gain on, so that the noise of a measurement does not decide between
+# libraries that are equally fast.
+_MIN_GAIN: Final = 1.1
 
 # Largest relative error of a product. That of float32 is about 3e-7, that of bfloat16 2e-3.
 _MAX_ERROR: Final = 1e-5
 
-_ROUNDS: Final = 5
+_ROUNDS: Final = 9
 
 Product = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -38,9 +37,9 @@ class ProductLayer(nn.Module):
     """Mixin of a layer with a matrix product.
 
     Attributes:
-        library: library of its float32 products from 1.5 million multiplications on, in forward and
-            backward passes; torch computes smaller ones, and those of other dtypes. An `Execution`
-            sets it.
+        library: library of its float32 products from 2.5 million multiplications on, in forward and
+            backward passes; torch computes smaller ones, and those of other dtypes. Of several
+            layers side by side, the product of each counts. An `Execution` sets it.
     """
 
     library: Library = "torch"
@@ -61,10 +60,11 @@ class ProductLayer(nn.Module):
         Returns:
             `[*B, outputs]` or `[members, B, outputs]`.
         """
+        members = weight.shape[:-2].numel()
         by_onednn = (
             self.library == "onednn"
             and inputs.dtype == torch.float32
-            and inputs.numel() * weight.shape[-2] >= _MIN_MULTIPLICATIONS
+            and inputs.numel() * weight.shape[-2] >= _MIN_MULTIPLICATIONS * members
             and not torch.is_autocast_enabled(inputs.device.type)
         )
         return (_onednn_product if by_onednn else _torch_product)(inputs, weight, bias)
@@ -113,7 +113,7 @@ def faster_library(layers: Iterable[ProductLayer], rows: int) -> Choice:
 
     seconds, exact = torch.zeros(2, dtype=torch.float64), True
     for *members, outputs, inputs in sorted(shapes):
-        if rows * inputs * outputs * math.prod(members) < _MIN_MULTIPLICATIONS:
+        if rows * inputs * outputs < _MIN_MULTIPLICATIONS:
             continue
         bias = draw(*members, 1, outputs) if members else draw(outputs)
         operands = draw(*members, rows, inputs), draw(*members, outputs, inputs), bias
