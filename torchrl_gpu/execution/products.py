@@ -38,9 +38,9 @@ class ProductLayer(nn.Module):
     """Mixin of a layer with a matrix product.
 
     Attributes:
-        library: library of its float32 products from 1.5 million multiplications on, in forward and
-            backward passes; torch computes smaller ones, and those of other dtypes. An `Execution`
-            sets it.
+        library: library of its float32 products on a CPU from 1.5 million multiplications on, in
+            forward and backward passes; torch computes smaller ones, those of other dtypes and of
+            single vectors. An `Execution` sets it.
     """
 
     library: Library = "torch"
@@ -50,22 +50,24 @@ class ProductLayer(nn.Module):
     def weights(self) -> Tensor:
         """W of `product`."""
 
-    def product(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def product(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return x W^T + b, the product of a layer or of several.
 
         Args:
             inputs: x, `[*B, inputs]` for one layer, `[members, B, inputs]` for several.
             weight: W, `[outputs, inputs]` or `[members, outputs, inputs]`.
-            bias: b, `[outputs]` or `[members, 1, outputs]`.
+            bias: b, `[outputs]` or `[members, 1, outputs]`, or None.
 
         Returns:
             `[*B, outputs]` or `[members, B, outputs]`.
         """
         by_onednn = (
             self.library == "onednn"
+            and inputs.device.type == "cpu"
+            and inputs.ndim > 1
             and inputs.dtype == torch.float32
             and inputs.numel() * weight.shape[-2] >= _MIN_MULTIPLICATIONS
-            and not torch.is_autocast_enabled(inputs.device.type)
+            and not torch.is_autocast_enabled("cpu")
         )
         return (_onednn_product if by_onednn else _torch_product)(inputs, weight, bias)
 
@@ -158,20 +160,22 @@ def _with_gradients(
     return output.detach(), *torch.autograd.grad(output, leaves, gradient)
 
 
-def _torch_product(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _torch_product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if weight.ndim == 2:
         return F.linear(inputs, weight, bias)
+    if bias is None:
+        return torch.bmm(inputs, weight.mT)
     return torch.baddbmm(bias, inputs, weight.mT)
 
 
-def _onednn_product(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _onednn_product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     product: Tensor = _OneDnnProduct.apply(inputs, weight, bias)
     return product
 
 
 class _OneDnnProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(inputs, weight)
         return _multiply(inputs, weight, bias)
 
@@ -180,12 +184,14 @@ class _OneDnnProduct(torch.autograd.Function):
         inputs, weight = ctx.saved_tensors
         to_inputs, to_weight, to_bias = ctx.needs_input_grad
         gradients: list[Tensor | None] = [None, None, None]
+        # With gradients enabled, the gradients are differentiated again, as in a gradient penalty.
+        multiply = _onednn_product if torch.is_grad_enabled() else _multiply
         if to_inputs:
-            gradients[0] = _multiply(gradient, weight.mT, None)
+            gradients[0] = multiply(gradient, weight.mT, None)
         if weight.ndim == 2:
             gradient, inputs = gradient.flatten(0, -2), inputs.flatten(0, -2)
         if to_weight:
-            gradients[1] = _multiply(gradient.mT, inputs.mT, None)
+            gradients[1] = multiply(gradient.mT, inputs.mT, None)
         if to_bias:
             gradients[2] = gradient.sum(-2, keepdim=weight.ndim == 3)
         return tuple(gradients)

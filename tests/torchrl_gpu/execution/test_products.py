@@ -69,6 +69,44 @@ def test_product_and_gradients_equal_those_of_torch(
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("members", [None, 2])
+def test_gradients_can_be_differentiated_again(members: int | None, by_onednn: None) -> None:
+    torch.manual_seed(0)
+    layer: ProductLayer = Linear(8, 8) if members is None else EnsembleLinear(members, 8, 8)
+    inputs = torch.randn([16, 8] if members is None else [members, 16, 8], requires_grad=True)
+    results = []
+    for library in ("torch", "onednn"):
+        layer.library = library
+        (slope,) = torch.autograd.grad(layer(inputs).tanh().sum(), inputs, create_graph=True)
+        penalty = (slope.norm(dim=-1) - 1.0).square().mean()
+        results.append(torch.autograd.grad(penalty, [inputs, *layer.parameters()]))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(8,), (0, 8), (1, 8), (2, 3, 8)], ids=str)
+def test_a_layer_takes_all_inputs_of_the_layer_of_torch(
+    shape: tuple[int, ...], bias: bool, by_onednn: None
+) -> None:
+    torch.manual_seed(0)
+    layer = Linear(8, 4, bias=bias)
+    expected = nn.Linear(8, 4, bias=bias)
+    expected.load_state_dict(layer.state_dict())
+    layer.library = "onednn"
+    inputs = torch.randn(shape, requires_grad=True)
+    results = []
+    for each in (layer, expected):
+        output = each(inputs)
+        results.append([output, *torch.autograd.grad(output.sum(), [inputs, *each.parameters()])])
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_leaves_the_cpu_after_training_there(by_onednn: None) -> None:
+    layer = Linear(8, 8)
+    layer.library = "onednn"
+    assert layer.to("meta")(torch.ones(4, 8, device="meta")).is_meta
+
+
 @every_agent
 def test_every_agent_learns_by_onednn_as_by_torch(case: Case, by_onednn: None) -> None:
     execution = Execution()
