@@ -246,9 +246,9 @@ class Execution:
         self._captured.clear()
         self.precision.load_state_dict(state["precision"])
         saved: Library | None = state.get("products", "torch")  # older checkpoints lack it
-        has_onednn = accelerator_of(self._device).onednn and self._product_mode == "auto"
-        if saved == "onednn" and not has_onednn:
-            _logger.warning("the run began with products by oneDNN, and goes on with torch's")
+        if self._product_mode == "torch" or not accelerator_of(self._device).onednn:
+            if saved == "onednn":
+                _logger.warning("the run began with products by oneDNN, and goes on with torch's")
             saved = "torch"
         self.products = saved
         self._informed.clear()

@@ -190,3 +190,13 @@ def test_a_resumed_execution_computes_by_the_same_library(
     by_torch.load_state_dict(state)
     assert by_torch.products == "torch"
     assert caplog.messages == ["the run began with products by oneDNN, and goes on with torch's"]
+
+
+def test_a_run_resumed_with_torchs_products_before_its_first_update_keeps_them(
+    by_onednn: None,
+) -> None:
+    agent, by_torch = QUICKEST.make(), Execution(products="torch")
+    by_torch.load_state_dict(Execution().state_dict())
+    by_torch.update(agent, make_batch(agent))
+    assert by_torch.products == "torch"
+    assert libraries(agent) == {"torch"}
