@@ -207,7 +207,10 @@ class Execution:
             self.products = "torch"
             return
         layers = [module for module in learner.modules() if isinstance(module, ProductLayer)]
-        self.products, gain = faster_library(layers, rows)
+        choice, gain = faster_library(layers, rows)
+        # All processes take that of rank 0, whose checkpoint a resumed run loads.
+        by_onednn = learner.processes.broadcast(torch.tensor(choice == "onednn"))
+        self.products = "onednn" if by_onednn else "torch"
         if gain is not None:
             name = {"torch": "PyTorch", "onednn": "oneDNN"}[self.products]
             ratio = f"oneDNN has {gain:.1f} times the speed of PyTorch's"

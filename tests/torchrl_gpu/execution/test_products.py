@@ -9,12 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from agents.modules.networks import EnsembleLinear
-from tests.helpers.agents import CASES, Case, every_agent, make_batch, parameters
+from tests.helpers.agents import BATCH, CASES, Case, every_agent, make_batch, parameters
+from tests.helpers.ranks import on_ranks
 from torchrl_gpu.devices.kinds import Cpu
+from torchrl_gpu.execution import execution as execution_module
 from torchrl_gpu.execution import products
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.options import Library
 from torchrl_gpu.execution.products import Choice, Linear, ProductLayer, faster_library
+from torchrl_gpu.processes import Processes
 
 pytestmark = pytest.mark.skipif(
     not Cpu(torch.device("cpu")).onednn, reason="this torch does not contain oneDNN"
@@ -200,3 +203,24 @@ def test_a_run_resumed_with_torchs_products_before_its_first_update_keeps_them(
     by_torch.update(agent, make_batch(agent))
     assert by_torch.products == "torch"
     assert libraries(agent) == {"torch"}
+
+
+@pytest.mark.parametrize("choices", [("onednn", "torch"), ("torch", "onednn")])
+def test_all_processes_take_the_library_of_rank_0(
+    choices: tuple[Library, Library], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents = [QUICKEST.make(seed) for seed in range(2)]
+    batches = [make_batch(agents[0])[: BATCH - rank] for rank in range(2)]
+    monkeypatch.setattr(
+        execution_module,
+        "faster_library",
+        lambda layers, rows: Choice(choices[BATCH - rows], 1.0),
+    )
+
+    def learn(processes: Processes) -> Library | None:
+        execution, agent = Execution(), agents[processes.rank]
+        agent.join(processes)
+        execution.update(agent, batches[processes.rank])
+        return execution.products
+
+    assert on_ranks(2, learn) == [choices[0]] * 2
