@@ -155,6 +155,17 @@ def test_the_faster_library_is_chosen(
     assert faster_library([Linear(128, 128)], 256) == Choice(expected, gain)
 
 
+def test_agents_of_all_sizes_choose_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seconds(product: products.Product, operands: Any, gradient: Tensor) -> float:
+        # The times of small products are nearly equal, so that chance would choose.
+        is_faster = product.__name__ == "_onednn_product" and gradient.shape[-1] >= 256
+        return 1.0 if is_faster else 2.0
+
+    monkeypatch.setattr(products, "_time", seconds)
+    for width in (128, 512):
+        assert faster_library([Linear(width, width)], 256) == Choice("onednn", 2.0)
+
+
 def test_an_inexact_library_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     def rounded(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return (x.bfloat16() @ weight.bfloat16().mT).float() + bias
