@@ -1,5 +1,6 @@
 """Products by oneDNN equal those of torch, and are chosen where they are faster and as exact."""
 
+import copy
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -9,13 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from agents.modules.networks import EnsembleLinear
-from tests.helpers.agents import BATCH, CASES, Case, every_agent, make_batch, parameters
+from tests.helpers.agents import (
+    BATCH,
+    CASES,
+    Case,
+    assert_equal,
+    every_agent,
+    make_batch,
+    parameters,
+)
 from tests.helpers.ranks import on_ranks
 from torchrl_gpu.devices.kinds import Cpu
 from torchrl_gpu.execution import execution as execution_module
 from torchrl_gpu.execution import products
 from torchrl_gpu.execution.execution import Execution
-from torchrl_gpu.execution.options import Library
+from torchrl_gpu.execution.options import CompileMode, Library
 from torchrl_gpu.execution.products import Choice, Linear, ProductLayer, faster_library
 from torchrl_gpu.processes import Processes
 
@@ -37,6 +46,11 @@ def learn(case: Case, execution: Execution, updates: int = 20) -> dict[str, Tens
     for seed in range(updates):
         execution.update(agent, make_batch(agent, seed))
     return parameters(agent)
+
+
+class WholeGraph(Execution):
+    def compiled(self, loss: Any) -> Any:
+        return torch.compile(loss, fullgraph=True, backend="aot_eager")
 
 
 @pytest.fixture
@@ -120,10 +134,6 @@ def test_every_agent_learns_by_onednn_as_by_torch(case: Case, by_onednn: None) -
 
 
 def test_compiled_losses_learn_by_onednn_as_well(by_onednn: None) -> None:
-    class WholeGraph(Execution):
-        def compiled(self, loss: Any) -> Any:
-            return torch.compile(loss, fullgraph=True, backend="aot_eager")
-
     execution = WholeGraph(compile="default")
     found = learn(QUICKEST, execution)
     assert execution.products == "onednn"
@@ -204,6 +214,23 @@ def test_a_resumed_execution_computes_by_the_same_library(
     by_torch.load_state_dict(state)
     assert by_torch.products == "torch"
     assert caplog.messages == ["the run began with products by oneDNN, and goes on with torch's"]
+
+
+@pytest.mark.parametrize("compile", ["off", "default"])
+def test_a_resumed_agent_learns_by_onednn_bit_for_bit(
+    compile: CompileMode, by_onednn: None
+) -> None:
+    wide: dict[str, Any] = {"hidden_sizes": (256, 256)}
+    whole, agent = WholeGraph(compile=compile), QUICKEST.make(**wide)
+    for seed in range(3):
+        whole.update(agent, make_batch(agent, seed))
+    resumed, other = WholeGraph(compile=compile), QUICKEST.make(seed=1, **wide)
+    other.load_training_state(copy.deepcopy(agent.training_state()))
+    resumed.load_state_dict(whole.state_dict())
+    for execution, each in ((whole, agent), (resumed, other)):
+        for seed in range(3, 6):
+            execution.update(each, make_batch(each, seed))
+    assert_equal(parameters(other), parameters(agent))
 
 
 def test_a_run_resumed_with_torchs_products_before_its_first_update_keeps_them(
