@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Hashable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -215,6 +215,11 @@ class Execution:
             name = {"torch": "PyTorch", "onednn": "oneDNN"}[self.products]
             ratio = f"oneDNN has {gain:.1f} times the speed of PyTorch's"
             _logger.info("float32 products by %s: %s", name, ratio)
+
+    def active(self, learner: Learner) -> AbstractContextManager[object]:
+        """Return a context in which the networks of an agent compute as in its updates."""
+        self._inform(learner)
+        return self.precision.active()
 
     def _inform(self, network: object) -> None:
         """Tell the layers of a network the library of their products, if it is chosen."""
