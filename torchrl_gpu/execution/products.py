@@ -76,7 +76,10 @@ class ProductLayer(nn.Module):
 
 
 class Linear(ProductLayer, nn.Linear):
-    """`nn.Linear` whose products an `Execution` may pass to a faster library."""
+    """`nn.Linear` whose products an `Execution` may pass to a faster library.
+
+    The transforms of `torch.func` and forward-mode differentiation need products of torch.
+    """
 
     @property
     def weights(self) -> Tensor:
