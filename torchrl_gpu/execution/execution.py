@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Hashable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -207,11 +207,19 @@ class Execution:
             self.products = "torch"
             return
         layers = [module for module in learner.modules() if isinstance(module, ProductLayer)]
-        self.products, gain = faster_library(layers, rows)
+        choice, gain = faster_library(layers, rows)
+        # All processes take that of rank 0, whose checkpoint a resumed run loads.
+        by_onednn = learner.processes.broadcast(torch.tensor(choice == "onednn"))
+        self.products = "onednn" if by_onednn else "torch"
         if gain is not None:
             name = {"torch": "PyTorch", "onednn": "oneDNN"}[self.products]
             ratio = f"oneDNN has {gain:.1f} times the speed of PyTorch's"
             _logger.info("float32 products by %s: %s", name, ratio)
+
+    def active(self, learner: Learner) -> AbstractContextManager[object]:
+        """Return a context in which the networks of an agent compute as in its updates."""
+        self._inform(learner)
+        return self.precision.active()
 
     def _inform(self, network: object) -> None:
         """Tell the layers of a network the library of their products, if it is chosen."""
@@ -246,9 +254,9 @@ class Execution:
         self._captured.clear()
         self.precision.load_state_dict(state["precision"])
         saved: Library | None = state.get("products", "torch")  # older checkpoints lack it
-        has_onednn = accelerator_of(self._device).onednn and self._product_mode == "auto"
-        if saved == "onednn" and not has_onednn:
-            _logger.warning("the run began with products by oneDNN, and goes on with torch's")
+        if self._product_mode == "torch" or not accelerator_of(self._device).onednn:
+            if saved == "onednn":
+                _logger.warning("the run began with products by oneDNN, and goes on with torch's")
             saved = "torch"
         self.products = saved
         self._informed.clear()

@@ -21,14 +21,18 @@ from torchrl_gpu.execution.options import Library
 # Below this number of multiplications, a call of oneDNN takes longer than one of torch.
 _MIN_MULTIPLICATIONS: Final = 2_500_000
 
-# oneDNN is chosen from this gain on, so that the noise of a measurement does not decide between
-# libraries that are equally fast.
-_MIN_GAIN: Final = 1.1
+# oneDNN is chosen from this gain on, so that a loaded machine chooses as an idle one does: MKL is
+# as fast on Intel processors, and takes twice as long on AMD's with AVX-512.
+_MIN_GAIN: Final = 1.25
 
 # Largest relative error of a product. That of float32 is about 3e-7, that of bfloat16 2e-3.
 _MAX_ERROR: Final = 1e-5
 
-_ROUNDS: Final = 9
+# Rows, inputs and outputs of the product that is measured.
+_MEASURED_SIZE: Final = 256
+
+# So many that other programs on the machine leave some of them undisturbed.
+_ROUNDS: Final = 30
 
 Product = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -37,9 +41,10 @@ class ProductLayer(nn.Module):
     """Mixin of a layer with a matrix product.
 
     Attributes:
-        library: library of its float32 products from 2.5 million multiplications on, in forward and
-            backward passes; torch computes smaller ones, and those of other dtypes. Of several
-            layers side by side, the product of each counts. An `Execution` sets it.
+        library: library of its float32 products on a CPU from 2.5 million multiplications on, in
+            forward and backward passes; torch computes smaller ones, those of other dtypes and of
+            single vectors. Of several layers side by side, the product of each counts. An
+            `Execution` sets it.
     """
 
     library: Library = "torch"
@@ -49,13 +54,13 @@ class ProductLayer(nn.Module):
     def weights(self) -> Tensor:
         """W of `product`."""
 
-    def product(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def product(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return x W^T + b, the product of a layer or of several.
 
         Args:
             inputs: x, `[*B, inputs]` for one layer, `[members, B, inputs]` for several.
             weight: W, `[outputs, inputs]` or `[members, outputs, inputs]`.
-            bias: b, `[outputs]` or `[members, 1, outputs]`.
+            bias: b, `[outputs]` or `[members, 1, outputs]`, or None.
 
         Returns:
             `[*B, outputs]` or `[members, B, outputs]`.
@@ -63,15 +68,20 @@ class ProductLayer(nn.Module):
         members = weight.shape[:-2].numel()
         by_onednn = (
             self.library == "onednn"
+            and inputs.is_cpu
+            and inputs.ndim > 1
             and inputs.dtype == torch.float32
             and inputs.numel() * weight.shape[-2] >= _MIN_MULTIPLICATIONS * members
-            and not torch.is_autocast_enabled(inputs.device.type)
+            and not torch.is_autocast_enabled("cpu")
         )
         return (_onednn_product if by_onednn else _torch_product)(inputs, weight, bias)
 
 
 class Linear(ProductLayer, nn.Linear):
-    """`nn.Linear` whose products an `Execution` may pass to a faster library."""
+    """`nn.Linear` whose products an `Execution` may pass to a faster library.
+
+    The transforms of `torch.func` and forward-mode differentiation need products of torch.
+    """
 
     @property
     def weights(self) -> Tensor:
@@ -88,8 +98,8 @@ class Choice(NamedTuple):
 
     Attributes:
         library: the faster library, if it is as exact.
-        gain: speed of oneDNN divided by that of torch, for the products of a gradient step; None if
-            all products are small, and torch computes them in any case.
+        gain: speed of oneDNN divided by that of torch; None if all products are small, and torch
+            computes them in any case.
     """
 
     library: Library
@@ -97,48 +107,40 @@ class Choice(NamedTuple):
 
 
 def faster_library(layers: Iterable[ProductLayer], rows: int) -> Choice:
-    """Measure which library computes the products of layers and their gradients faster.
+    """Measure which library computes float32 products and their gradients faster.
 
-    Takes some milliseconds, and draws from no random stream.
+    All agents are measured by one product, far from the sizes at which both libraries are equally
+    fast: the same seed then gives the same result on one machine, although times vary. Takes about
+    0.1 s, and draws from no random stream.
 
     Args:
-        layers: layers on a CPU; each shape is measured once.
-        rows: number of rows of the inputs, at least 1.
+        layers: layers on a CPU.
+        rows: number of rows of their inputs, at least 1.
     """
-    shapes = {tuple(layer.weights.shape) for layer in layers}
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator)
-
-    seconds, exact = torch.zeros(2, dtype=torch.float64), True
-    for *members, outputs, inputs in sorted(shapes):
-        if rows * inputs * outputs < _MIN_MULTIPLICATIONS:
-            continue
-        bias = draw(*members, 1, outputs) if members else draw(outputs)
-        operands = draw(*members, rows, inputs), draw(*members, outputs, inputs), bias
-        gradient = draw(*members, rows, outputs)
-        products = _torch_product, _onednn_product
-        rounds = [
-            [_time(product, operands, gradient) for product in products] for _ in range(_ROUNDS)
-        ]
-        seconds += torch.tensor(rounds, dtype=torch.float64).amin(0)
-        exact = exact and _error(_onednn_product, operands, gradient) <= _MAX_ERROR
-    by_torch, by_onednn = seconds.tolist()
-    if by_onednn == 0.0:
+    if all(rows * layer.weights.shape[-2:].numel() < _MIN_MULTIPLICATIONS for layer in layers):
         return Choice("torch", None)
+    generator = torch.Generator().manual_seed(0)
+    size = _MEASURED_SIZE
+    *operands, gradient = (
+        torch.randn(shape, generator=generator)
+        for shape in ((size, size), (size, size), (size,), (size, size))
+    )
+    products = _torch_product, _onednn_product
+    rounds = [[_time(product, operands, gradient) for product in products] for _ in range(_ROUNDS)]
+    by_torch, by_onednn = (min(seconds) for seconds in zip(*rounds, strict=True))
     gain = by_torch / by_onednn
-    return Choice("onednn" if gain >= _MIN_GAIN and exact else "torch", gain)
+    is_exact = _error(_onednn_product, operands, gradient) <= _MAX_ERROR
+    return Choice("onednn" if gain >= _MIN_GAIN and is_exact else "torch", gain)
 
 
-def _time(product: Product, operands: tuple[Tensor, ...], gradient: Tensor) -> float:
+def _time(product: Product, operands: Iterable[Tensor], gradient: Tensor) -> float:
     """Return the seconds that a product and its three gradients take."""
     start = time.perf_counter()
     _with_gradients(product, operands, gradient)
     return time.perf_counter() - start
 
 
-def _error(product: Product, operands: tuple[Tensor, ...], gradient: Tensor) -> float:
+def _error(product: Product, operands: Iterable[Tensor], gradient: Tensor) -> float:
     """Return the largest relative error of a product and its gradients, against float64."""
     exact = _with_gradients(_torch_product, [each.double() for each in operands], gradient.double())
     found = _with_gradients(product, operands, gradient)
@@ -158,20 +160,22 @@ def _with_gradients(
     return output.detach(), *torch.autograd.grad(output, leaves, gradient)
 
 
-def _torch_product(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _torch_product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if weight.ndim == 2:
         return F.linear(inputs, weight, bias)
+    if bias is None:
+        return torch.bmm(inputs, weight.mT)
     return torch.baddbmm(bias, inputs, weight.mT)
 
 
-def _onednn_product(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _onednn_product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     product: Tensor = _OneDnnProduct.apply(inputs, weight, bias)
     return product
 
 
 class _OneDnnProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(inputs, weight)
         return _multiply(inputs, weight, bias)
 
@@ -180,12 +184,14 @@ class _OneDnnProduct(torch.autograd.Function):
         inputs, weight = ctx.saved_tensors
         to_inputs, to_weight, to_bias = ctx.needs_input_grad
         gradients: list[Tensor | None] = [None, None, None]
+        # With gradients enabled, the gradients are differentiated again, as in a gradient penalty.
+        multiply = _onednn_product if torch.is_grad_enabled() else _multiply
         if to_inputs:
-            gradients[0] = _multiply(gradient, weight.mT, None)
+            gradients[0] = multiply(gradient, weight.mT, None)
         if weight.ndim == 2:
             gradient, inputs = gradient.flatten(0, -2), inputs.flatten(0, -2)
         if to_weight:
-            gradients[1] = _multiply(gradient.mT, inputs.mT, None)
+            gradients[1] = multiply(gradient.mT, inputs.mT, None)
         if to_bias:
             gradients[2] = gradient.sum(-2, keepdim=weight.ndim == 3)
         return tuple(gradients)

@@ -129,8 +129,8 @@ class RolloutExperience:
         """
         if not self.buffer.is_full:
             return
-        # In the precision of the updates, whose probabilities are divided by those found here.
-        with self.execution.precision.active():
+        # As in the updates, whose probabilities are divided by those found here.
+        with self.execution.active(self.agent):
             rollout = self.agent.prepare(self.buffer.rollout()).flatten()
         count = math.ceil(len(rollout) / self.agent.batch_size)
         size = len(rollout) // count

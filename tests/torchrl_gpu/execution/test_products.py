@@ -1,5 +1,6 @@
 """Products by oneDNN equal those of torch, and are chosen where they are faster and as exact."""
 
+import copy
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -9,12 +10,23 @@ import torch
 from torch import Tensor, nn
 
 from agents.modules.networks import EnsembleLinear
-from tests.helpers.agents import CASES, Case, every_agent, make_batch, parameters
+from tests.helpers.agents import (
+    BATCH,
+    CASES,
+    Case,
+    assert_equal,
+    every_agent,
+    make_batch,
+    parameters,
+)
+from tests.helpers.ranks import on_ranks
 from torchrl_gpu.devices.kinds import Cpu
+from torchrl_gpu.execution import execution as execution_module
 from torchrl_gpu.execution import products
 from torchrl_gpu.execution.execution import Execution
-from torchrl_gpu.execution.options import Library
+from torchrl_gpu.execution.options import CompileMode, Library
 from torchrl_gpu.execution.products import Choice, Linear, ProductLayer, faster_library
+from torchrl_gpu.processes import Processes
 
 pytestmark = pytest.mark.skipif(
     not Cpu(torch.device("cpu")).onednn, reason="this torch does not contain oneDNN"
@@ -34,6 +46,11 @@ def learn(case: Case, execution: Execution, updates: int = 20) -> dict[str, Tens
     for seed in range(updates):
         execution.update(agent, make_batch(agent, seed))
     return parameters(agent)
+
+
+class WholeGraph(Execution):
+    def compiled(self, loss: Any) -> Any:
+        return torch.compile(loss, fullgraph=True, backend="aot_eager")
 
 
 @pytest.fixture
@@ -69,6 +86,44 @@ def test_product_and_gradients_equal_those_of_torch(
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("members", [None, 2])
+def test_gradients_can_be_differentiated_again(members: int | None, by_onednn: None) -> None:
+    torch.manual_seed(0)
+    layer: ProductLayer = Linear(8, 8) if members is None else EnsembleLinear(members, 8, 8)
+    inputs = torch.randn([16, 8] if members is None else [members, 16, 8], requires_grad=True)
+    results = []
+    for library in ("torch", "onednn"):
+        layer.library = library
+        (slope,) = torch.autograd.grad(layer(inputs).tanh().sum(), inputs, create_graph=True)
+        penalty = (slope.norm(dim=-1) - 1.0).square().mean()
+        results.append(torch.autograd.grad(penalty, [inputs, *layer.parameters()]))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(8,), (0, 8), (1, 8), (2, 3, 8)], ids=str)
+def test_a_layer_takes_all_inputs_of_the_layer_of_torch(
+    shape: tuple[int, ...], bias: bool, by_onednn: None
+) -> None:
+    torch.manual_seed(0)
+    layer = Linear(8, 4, bias=bias)
+    expected = nn.Linear(8, 4, bias=bias)
+    expected.load_state_dict(layer.state_dict())
+    layer.library = "onednn"
+    inputs = torch.randn(shape, requires_grad=True)
+    results = []
+    for each in (layer, expected):
+        output = each(inputs)
+        results.append([output, *torch.autograd.grad(output.sum(), [inputs, *each.parameters()])])
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_leaves_the_cpu_after_training_there(by_onednn: None) -> None:
+    layer = Linear(8, 8)
+    layer.library = "onednn"
+    assert layer.to("meta")(torch.ones(4, 8, device="meta")).is_meta
+
+
 @every_agent
 def test_every_agent_learns_by_onednn_as_by_torch(case: Case, by_onednn: None) -> None:
     execution = Execution()
@@ -79,10 +134,6 @@ def test_every_agent_learns_by_onednn_as_by_torch(case: Case, by_onednn: None) -
 
 
 def test_compiled_losses_learn_by_onednn_as_well(by_onednn: None) -> None:
-    class WholeGraph(Execution):
-        def compiled(self, loss: Any) -> Any:
-            return torch.compile(loss, fullgraph=True, backend="aot_eager")
-
     execution = WholeGraph(compile="default")
     found = learn(QUICKEST, execution)
     assert execution.products == "onednn"
@@ -112,6 +163,17 @@ def test_the_faster_library_is_chosen(
     monkeypatch.setattr(products, "_time", lambda product, *_: seconds[product.__name__])
     gain = seconds["_torch_product"] / seconds["_onednn_product"]
     assert faster_library([Linear(128, 128)], 256) == Choice(expected, gain)
+
+
+def test_agents_of_all_sizes_choose_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seconds(product: products.Product, operands: Any, gradient: Tensor) -> float:
+        # The times of small products are nearly equal, so that chance would choose.
+        is_faster = product.__name__ == "_onednn_product" and gradient.shape[-1] >= 256
+        return 1.0 if is_faster else 2.0
+
+    monkeypatch.setattr(products, "_time", seconds)
+    for width in (128, 512):
+        assert faster_library([Linear(width, width)], 256) == Choice("onednn", 2.0)
 
 
 def test_an_inexact_library_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,3 +214,51 @@ def test_a_resumed_execution_computes_by_the_same_library(
     by_torch.load_state_dict(state)
     assert by_torch.products == "torch"
     assert caplog.messages == ["the run began with products by oneDNN, and goes on with torch's"]
+
+
+@pytest.mark.parametrize("compile", ["off", "default"])
+def test_a_resumed_agent_learns_by_onednn_bit_for_bit(
+    compile: CompileMode, by_onednn: None
+) -> None:
+    wide: dict[str, Any] = {"hidden_sizes": (256, 256)}
+    whole, agent = WholeGraph(compile=compile), QUICKEST.make(**wide)
+    for seed in range(3):
+        whole.update(agent, make_batch(agent, seed))
+    resumed, other = WholeGraph(compile=compile), QUICKEST.make(seed=1, **wide)
+    other.load_training_state(copy.deepcopy(agent.training_state()))
+    resumed.load_state_dict(whole.state_dict())
+    for execution, each in ((whole, agent), (resumed, other)):
+        for seed in range(3, 6):
+            execution.update(each, make_batch(each, seed))
+    assert_equal(parameters(other), parameters(agent))
+
+
+def test_a_run_resumed_with_torchs_products_before_its_first_update_keeps_them(
+    by_onednn: None,
+) -> None:
+    agent, by_torch = QUICKEST.make(), Execution(products="torch")
+    by_torch.load_state_dict(Execution().state_dict())
+    by_torch.update(agent, make_batch(agent))
+    assert by_torch.products == "torch"
+    assert libraries(agent) == {"torch"}
+
+
+@pytest.mark.parametrize("choices", [("onednn", "torch"), ("torch", "onednn")])
+def test_all_processes_take_the_library_of_rank_0(
+    choices: tuple[Library, Library], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents = [QUICKEST.make(seed) for seed in range(2)]
+    batches = [make_batch(agents[0])[: BATCH - rank] for rank in range(2)]
+    monkeypatch.setattr(
+        execution_module,
+        "faster_library",
+        lambda layers, rows: Choice(choices[BATCH - rows], 1.0),
+    )
+
+    def learn(processes: Processes) -> Library | None:
+        execution, agent = Execution(), agents[processes.rank]
+        agent.join(processes)
+        execution.update(agent, batches[processes.rank])
+        return execution.products
+
+    assert on_ranks(2, learn) == [choices[0]] * 2

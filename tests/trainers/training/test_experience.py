@@ -12,6 +12,7 @@ from tests.helpers.environments import MatchEnv
 from tests.helpers.training import train_briefly
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.products import ProductLayer
 from trainers.training.experience import Experience, experience_of
 
 
@@ -62,6 +63,14 @@ def test_half_precision_finds_the_policy_that_acted_unchanged() -> None:
     experience = experience_of(agent, ENVS, 100, 0, execution=execution)
     batches = [batch for _ in range(64) for batch in after_a_step(experience, agent)]
     assert execution.update(agent, batches[0]).metrics["ppo/kl"].abs() < 1e-7
+
+
+def test_a_resumed_run_prepares_its_first_rollout_by_the_library_of_the_updates() -> None:
+    agent, execution = make(PPO, "discrete", rollout_length=1), Execution()
+    execution.load_state_dict({"precision": {}, "products": "onednn"})
+    after_a_step(experience_of(agent, ENVS, 100, 0, execution=execution), agent)
+    layers = [module for module in agent.modules() if isinstance(module, ProductLayer)]
+    assert {layer.library for layer in layers} == {execution.products}
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
