@@ -42,18 +42,6 @@ class Reach:
         Returns:
             Flags `[*B]`, bool. A position at the very edge of the work space can be missed.
         """
-        return self.solve(position)[1]
-
-    def solve(self, position: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the best postures found.
-
-        Args:
-            position: positions of the tool in the base frame `[*B, 3]`, metres.
-
-        Returns:
-            Joint angles `[*B, N]`, rad, and whether each is within 1 mm of its position and free of
-            collisions, bool `[*B]`.
-        """
         goal = position.reshape(-1, 3).to(self._positions)
         count = min(NEIGHBOURS, len(self._postures))
         nearest = torch.cdist(goal, self._positions).topk(count, largest=False).indices
@@ -68,8 +56,4 @@ class Reach:
             eye = eye / 2  # convergence is slow until the damping is gone
         gap = (goals - self._geometry.position(joints)).norm(dim=1)
         fits = (gap <= TOLERANCE) & (self._geometry.clearance(joints) > MIN_CLEARANCE)
-        choice = gap.where(fits, torch.inf).view(-1, count).argmin(1, keepdim=True)
-        joints = joints.view(len(goal), count, -1)
-        best = joints.take_along_dim(choice.unsqueeze(-1), 1).squeeze(1)
-        reached = fits.view(-1, count).any(1)
-        return best.view(*position.shape[:-1], -1), reached.view(position.shape[:-1])
+        return fits.view(-1, count).any(1).view(position.shape[:-1])
