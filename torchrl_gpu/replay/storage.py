@@ -132,14 +132,11 @@ def unchecked(tensors: Mapping[Key, Tensor], batch_size: torch.Size) -> TensorDi
         batch_size: leading dimensions that all of them share.
     """
     entries: dict[str, Any] = {}
-    nested: dict[str, dict[Key, Tensor]] = {}
-    for (name, *inner), tensor in tensors.items():
-        if inner:
-            nested.setdefault(name, {})[tuple(inner)] = tensor
-        else:
-            entries[name] = tensor
-    for name, children in nested.items():
-        entries[name] = unchecked(children, batch_size)
+    for (*outer, name), tensor in tensors.items():
+        holder = entries
+        for each in outer:
+            holder = holder.setdefault(each, {})
+        holder[name] = tensor
     device = next(iter(tensors.values())).device
     return TensorDict._new_unsafe(entries, batch_size=batch_size, device=device)
 
