@@ -16,6 +16,7 @@ from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.specs import name_of_key
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.component import read_component
 from trainers.components.trust import check_plain, check_trusted, resolved
@@ -77,7 +78,8 @@ def check_identity(
         raise ConfigurationError(
             f"checkpoint={checkpoint}: it contains the agent {state.get('agent_name')}, not {name}"
         )
-    found = PolicyInterface.from_state(state["interface"]).shapes()
+    saved = PolicyInterface.from_state(state["interface"])
+    found = saved.shapes()
     expected = PolicyInterface(agent.observation_spec, agent.action_spec).shapes()
     # The order counts, too: the networks read the observations one after the other.
     if list(found.items()) != list(expected.items()):
@@ -86,14 +88,10 @@ def check_identity(
             f"this one has {expected}"
         )
     if env is not None:
-        units = PolicyInterface.of(
-            agent.observation_spec, agent.action_spec, env.capabilities
-        ).units
-        for name, unit in PolicyInterface.from_state(state["interface"]).units.items():
-            if name in units and units[name] != unit:
-                logger.warning(
-                    "%s: the policy was trained with %s; this is %s", name, unit, units[name]
-                )
+        for key, unit in env.capabilities.units.items():
+            name = name_of_key(key)
+            if (was := saved.units.get(name, unit)) != unit:
+                logger.warning("%s: the policy was trained with %s; this is %s", name, was, unit)
 
 
 def check_trainable(state: Mapping[str, Any], checkpoint: Path) -> None:
