@@ -6,7 +6,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -128,6 +127,8 @@ class Agent(CheckedFields, nn.Module, ABC):
         self.rate_schedule = self.build_schedule("learning_rate")
         self.phase = 0
         self.processes: Processes = ONE_PROCESS
+        # Of `update`; it remembers the number of transitions that fit into memory.
+        self._execution = Execution()
 
     def build_schedule(self, name: str) -> LinearSchedule | None:
         """Return the schedule of a setting, which `name_end` and `name_frames` describe.
@@ -221,11 +222,6 @@ class Agent(CheckedFields, nn.Module, ABC):
             batch: transitions `[B]`, see `prepare_batch`.
         """
         return self._execution.update(self, batch)
-
-    @cached_property
-    def _execution(self) -> Execution:
-        """Execution of `update`, which remembers the number of transitions that fit into memory."""
-        return Execution()
 
     def join(self, processes: Processes) -> None:
         """Train as one of several processes, all from the parameters of the process of rank 0.
