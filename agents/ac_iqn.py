@@ -93,12 +93,8 @@ class ACIQN(DDPG):
 class QuantileCritic(nn.Module):
     """Z_tau(s, a): the quantile function of the return of an action.
 
-    Args:
-        encoder: encoder of s.
-        action_dim: number of action dimensions.
-        hidden_sizes: widths of two or more hidden layers, see `ACIQN`.
-        cosines: number of cosines that embed tau.
-        layer_norm: apply layer normalization before each ReLU.
+    The arguments are those of `Critics` and `CosineEmbedding`; `hidden_sizes` has two or more
+    widths, see `ACIQN`.
     """
 
     def __init__(

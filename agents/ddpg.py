@@ -60,7 +60,6 @@ class DDPG(OffPolicyAgent):
     utd_ratio: hp.UTDRatio = 1.0
 
     def __post_init__(self) -> None:
-        """Build the networks, the policy and the optimizer."""
         super().__post_init__()
         actor_encoder, critic_encoder = self.build_encoders()
         action_dim = self.action_spec.shape[-1]
@@ -120,9 +119,7 @@ class DDPG(OffPolicyAgent):
     def saturation_loss(self, raw_action: Tensor) -> Tensor:
         """Return a loss `[]` that keeps actions off their bounds, where tanh passes no gradient.
 
-        Source: the action penalty of Plappert et al., arXiv 1802.09464, here before tanh.
-
-        Args:
-            raw_action: actions before tanh, `[B, action_dim]`.
+        Source: the action penalty of Plappert et al., arXiv 1802.09464, here on the actions before
+        tanh, `[B, action_dim]`.
         """
         return self.saturation_penalty * raw_action.square().mean()

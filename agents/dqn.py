@@ -46,7 +46,6 @@ class ValueBasedAgent(OffPolicyAgent):
     batch_size: hp.BatchSize = 64
 
     def __post_init__(self) -> None:
-        """Build the networks, the policy and the optimizer."""
         super().__post_init__()
         num_actions = self.action_spec.space.n
         self.network = self.build_network(self.build_encoder(), num_actions)

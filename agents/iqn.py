@@ -137,14 +137,9 @@ class QuantileNetwork(nn.Module):
         return self.features(self.encoder(observation))
 
     def values(self, features: Tensor, fractions: Tensor) -> Tensor:
-        """Return the mean of the quantiles of every action.
+        """Return the mean quantile of every action, `[*B, num_actions]`, over fractions `[N]`.
 
-        Args:
-            features: psi(s) `[*B, width]`.
-            fractions: quantile fractions `[N]` in [0, 1].
-
-        Returns:
-            Means `[*B, num_actions]`.
+        The features psi(s) are `[*B, width]`, as `forward` returns them.
         """
         embedded = self.embedding(fractions)
         if len(self.head) == 1:
@@ -153,15 +148,9 @@ class QuantileNetwork(nn.Module):
         return self.head(features.unsqueeze(-2) * embedded).mean(dim=-2)
 
     def quantiles(self, features: Tensor, fractions: Tensor, action: Tensor) -> Tensor:
-        """Return the quantiles of one action for each observation.
+        """Return the quantiles `[*B, N]`, float32, of one action `[*B]` int64 for each observation.
 
-        Args:
-            features: psi(s) `[*B, width]`.
-            fractions: quantile fractions `[*B, N]` in [0, 1].
-            action: actions `[*B]` int64.
-
-        Returns:
-            Quantiles `[*B, N]`, float32.
+        The features psi(s) are `[*B, width]`, and the quantile fractions `[*B, N]` in [0, 1].
         """
         # Z_tau(s, a) = f(psi(s) * phi(tau))_a: the rows of all other actions are left out.
         last: Any = self.head[-1]

@@ -98,7 +98,6 @@ class PPO(OnPolicyAgent):
     log_std_init: Annotated[float, Field(ge=-5.0, le=2.0)] = 0.0
 
     def __post_init__(self) -> None:
-        """Build the networks, the policy and the optimizer."""
         super().__post_init__()
         if self.target_kl is not None and self.learning_rate_end is not None:
             raise ConfigurationError(

@@ -71,7 +71,6 @@ class Rainbow(ValueBasedAgent):
     utd_ratio: hp.UTDRatio = 0.25
 
     def __post_init__(self) -> None:
-        """Build the networks, the policy and the optimizer."""
         super().__post_init__()
         if not self.prioritized:
             weights = ("weight_exponent_start", "weight_exponent_frames")

@@ -69,7 +69,6 @@ class SAC(OffPolicyAgent):
     utd_ratio: hp.UTDRatio = 1.0
 
     def __post_init__(self) -> None:
-        """Build the networks, the policy and the optimizer."""
         super().__post_init__()
         self._begin(update=0)
         action_dim = self.action_spec.shape[-1]

@@ -20,11 +20,9 @@ def draw(logits: Tensor) -> Tensor:
 
 
 def evaluate(action: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities of actions `[*B]` and entropies in nats, `[*B, 1]` each.
+    """Return log-probabilities of actions `[*B]` int64 and entropies in nats, `[*B, 1]` each.
 
-    Args:
-        action: actions `[*B]` int64.
-        logits: logits `[*B, n]`.
+    The logits are `[*B, n]`.
     """
     # In half precision, rounding errors are as large as the steps of a policy.
     log_probs = logits.to(torch.float32).log_softmax(dim=-1)

@@ -194,8 +194,7 @@ DEFAULT_ENCODER = ObservationEncoderFactory()
 class JoinedEncoder(Encoder):
     """Encodes each observation by its own network and concatenates the features.
 
-    Args:
-        parts: network of each observation; that of a set reads the mask too.
+    The network of a set reads the mask too.
     """
 
     def __init__(self, parts: dict[NestedKey, Part]) -> None:
@@ -224,11 +223,7 @@ class JoinedEncoder(Encoder):
 
 
 class DetachedEncoder(Encoder):
-    """Reads the encoder of another network without training it.
-
-    Args:
-        encoder: encoder to share.
-    """
+    """Reads the encoder of another network without training it."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -242,12 +237,7 @@ class DetachedEncoder(Encoder):
 
 
 class NormalizedEncoder(Encoder):
-    """Encodes normalized observations.
-
-    Args:
-        normalizer: normalizer of the observations, which all encoders of an agent share.
-        encoder: encoder of the normalized observations.
-    """
+    """Encodes observations after a normalizer that all encoders of an agent share."""
 
     def __init__(self, normalizer: ObservationNormalizer, encoder: Encoder) -> None:
         super().__init__()
@@ -261,12 +251,7 @@ class NormalizedEncoder(Encoder):
 
 
 class VectorEncoder(nn.Sequential):
-    """Passes vectors `[*B, D]` unchanged, or through one layer with ReLU to `[*B, width]`.
-
-    Args:
-        inputs: length of the vector (D).
-        features: width of the layer; None passes the vector unchanged.
-    """
+    """Passes vectors `[*B, inputs]` unchanged, or with `features` through a layer with ReLU."""
 
     observes = "vectors"
 

@@ -141,14 +141,7 @@ def mlp(
 
 
 class EncodedMLP(nn.Module):
-    """A multilayer perceptron with ReLU behind an encoder.
-
-    Args:
-        encoder: encoder of the observations.
-        outputs: width of the output.
-        hidden_sizes: widths of the hidden layers.
-        layer_norm: apply layer normalization before each ReLU.
-    """
+    """An `mlp` behind an encoder of the observations."""
 
     def __init__(
         self, encoder: Encoder, outputs: int, hidden_sizes: Sequence[int], layer_norm: bool = False
@@ -189,13 +182,7 @@ class DeterministicActor(EncodedMLP):
 class Critics(nn.Module):
     """Q(s, a), or its distribution, by `members` networks side by side, behind one encoder.
 
-    Args:
-        encoder: encoder of s.
-        action_dim: number of action dimensions.
-        hidden_sizes: widths of the hidden layers.
-        members: number of networks.
-        layer_norm: apply layer normalization before each ReLU.
-        outputs: number of outputs of each network: 1 for a value.
+    The other arguments are those of `mlp`; `outputs` is 1 for values.
     """
 
     def __init__(

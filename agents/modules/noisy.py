@@ -56,11 +56,7 @@ class NoisyHead(InFloat32, NoisyLinear):
 class NoisyMLP(nn.Module):
     """A multilayer perceptron of `NoisyLinear` with ReLU between its layers.
 
-    Args:
-        inputs: width of the input.
-        hidden_sizes: widths of the hidden layers.
-        outputs: width of the output.
-        sigma: initial standard deviation of the weights, see `NoisyLinear`.
+    The arguments are those of `mlp` and `NoisyLinear`.
     """
 
     def __init__(

@@ -35,11 +35,7 @@ def weighted_moments(
 
 
 class RunningMoments(nn.Module):
-    """Running mean and variance of samples: 0 and 1 before the first sample.
-
-    Args:
-        size: number of components of a sample (D).
-    """
+    """Running mean and variance, `[size]` each, of samples: 0 and 1 before the first sample."""
 
     count: Tensor
     mean: Tensor

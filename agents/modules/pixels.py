@@ -78,11 +78,7 @@ class PixelEncoder(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions whose output is added to their input `[B, channels, H, W]`.
-
-    Args:
-        channels: number of channels of input and output.
-    """
+    """Two convolutions whose output is added to their input `[B, channels, H, W]`."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

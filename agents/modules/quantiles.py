@@ -17,9 +17,7 @@ from torchrl_gpu.execution.products import Linear
 class CosineEmbedding(nn.Module):
     """Turns quantile fractions into features: phi(tau) = ReLU(W [cos(pi i tau)] + b), eq. 4.
 
-    Args:
-        cosines: number of cosines, i = 0 .. cosines - 1.
-        width: number of features.
+    i runs from 0 to `cosines` - 1, and `width` is the number of features.
     """
 
     frequencies: Tensor
