@@ -18,6 +18,7 @@ from agents.modules.pixels import Convolutions, PixelEncoder
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.environments.environment import mask_of
+from torchrl_gpu.environments.readers import MIN_PICTURE_SIZE
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.products import Linear
 
@@ -183,7 +184,7 @@ class ObservationEncoderFactory(EncoderFactory):
         raise ConfigurationError(
             f"observation {key!r} of shape {shape} and type {leaf.dtype}: agents read vectors (D,) "
             f"and sets (K, F) with {mask_of(key)!r} (K,) of float32, and pixels (C, H, W) of uint8 "
-            f"with H and W at least {_MIN_PIXELS}"
+            f"with H and W at least {MIN_PICTURE_SIZE}"
         )
 
 
@@ -288,9 +289,6 @@ class SetEncoder(nn.Module):
 
 Part = VectorEncoder | PixelEncoder | SetEncoder
 
-# Height and width of the smallest image.
-_MIN_PIXELS = 8
-
 
 def _is_pixels(leaf: TensorSpec) -> bool:
-    return leaf.ndim == 4 and leaf.dtype == torch.uint8 and min(leaf.shape[2:]) >= _MIN_PIXELS
+    return leaf.ndim == 4 and leaf.dtype == torch.uint8 and min(leaf.shape[2:]) >= MIN_PICTURE_SIZE

@@ -15,7 +15,7 @@ from torchrl_gpu.errors import ConfigurationError
 
 # Minimum height and width of an observation that is treated as a picture; one whose last dimension
 # is smaller has its channels there.
-_MIN_PICTURE_SIZE = 8
+MIN_PICTURE_SIZE = 8
 
 
 class Reader(NamedTuple):
@@ -83,10 +83,10 @@ def _reader(
         return Reader(path, batch, Categorical(2, (*batch, *flags), dtype=dtype, device=device))
     # Many channels, those of stacked frames, stand beside two equal sides.
     has_channels_last = len(shape) == 3 and (
-        shape[2] < _MIN_PICTURE_SIZE <= min(shape[:2])
-        or shape[0] == shape[1] > shape[2] >= _MIN_PICTURE_SIZE
+        shape[2] < MIN_PICTURE_SIZE <= min(shape[:2])
+        or shape[0] == shape[1] > shape[2] >= MIN_PICTURE_SIZE
     )
-    is_picture = has_channels_last or (len(shape) == 3 and min(shape[1:]) >= _MIN_PICTURE_SIZE)
+    is_picture = has_channels_last or (len(shape) == 3 and min(shape[1:]) >= MIN_PICTURE_SIZE)
     if is_picture and (dtype == torch.uint8 or _is_of_unit_range(spec)):
         pixels = (*shape[2:], *shape[:2]) if has_channels_last else shape
         bounds = Bounded(0, 255, (*batch, *pixels), device, torch.uint8)
