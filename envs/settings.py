@@ -4,12 +4,13 @@ Descriptions in the docstring of an environment are only those of its other sett
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import torch
 from pydantic import AfterValidator, Field
 
-from torchrl_gpu.arguments import parameters_of
+from torchrl_gpu.arguments import as_device, parameters_of
 from torchrl_gpu.environments import environment
 
 
@@ -22,13 +23,6 @@ def with_defaults(
     """
     defaults = {name: parameter.default for name, parameter in parameters_of(env).items()}
     return {**defaults, **settings}
-
-
-def _device(name: torch.device | str) -> torch.device:
-    try:
-        return torch.device(name)
-    except RuntimeError:
-        raise ValueError("not a device of PyTorch, such as cpu or cuda:0") from None
 
 
 NumEnvs = Annotated[int, Field(ge=1, description="number of environments simulated in parallel")]
@@ -45,7 +39,9 @@ FrameStack = Annotated[
     ),
 ]
 Device = Annotated[
-    torch.device | str, AfterValidator(_device), Field(description="device of the policy")
+    torch.device | str,
+    AfterValidator(partial(as_device, torch.device)),
+    Field(description="device of the policy"),
 ]
 Mode = Annotated[
     environment.Mode, Field(description="purpose of the environment: `train`, `eval` or `demo`")

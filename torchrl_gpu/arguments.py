@@ -289,8 +289,8 @@ AS_TYPED = {"None": "null", "True": "true", "False": "false"}
 _PLAIN_VALUES = (bool, int, float, str, Path)
 
 
-def _device(device: type, value: Any) -> Any:
-    """Return the device of torch that a value names; this module must not import torch."""
+def as_device(device: type, value: Any) -> Any:
+    """Return a value as a `device` of torch, which this module must not import."""
     try:
         return device(value)
     except (RuntimeError, TypeError):
@@ -308,6 +308,6 @@ def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None
     if isinstance(kind, type) and get_origin(kind) is None and kind not in _PLAIN_VALUES:
         instance: Any = InstanceOf.__class_getitem__(kind)
         if (kind.__module__, kind.__name__) == ("torch", "device"):
-            instance = Annotated[instance, BeforeValidator(functools.partial(_device, kind))]
+            instance = Annotated[instance, BeforeValidator(functools.partial(as_device, kind))]
         return TypeAdapter(instance)
     return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
