@@ -124,6 +124,25 @@ def test_a_layer_leaves_the_cpu_after_training_there(by_onednn: None) -> None:
     assert layer.to("meta")(torch.ones(4, 8, device="meta")).is_meta
 
 
+@pytest.mark.parametrize(("rows", "by_onednn"), [(63, False), (64, True)])
+@pytest.mark.parametrize("members", [None, 2])
+def test_the_size_of_each_product_decides(
+    members: int | None, rows: int, by_onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[bool] = []
+
+    def product(*operands: Any) -> Tensor:
+        called.append(True)
+        return products._torch_product(*operands)
+
+    monkeypatch.setattr(products, "_MIN_MULTIPLICATIONS", 64 * 48 * 32)
+    monkeypatch.setattr(products, "_onednn_product", product)
+    layer: ProductLayer = Linear(48, 32) if members is None else EnsembleLinear(members, 48, 32)
+    layer.library = "onednn"
+    layer(torch.ones([rows, 48] if members is None else [members, rows, 48]))
+    assert called == [True] * by_onednn
+
+
 @every_agent
 def test_every_agent_learns_by_onednn_as_by_torch(case: Case, by_onednn: None) -> None:
     execution = Execution()
