@@ -5,13 +5,14 @@ with one torch thread. A learning curve is compared at all of its points, becaus
 evaluations of good policies hardly differ. The minutes are those of training, with its evaluations,
 checkpoints and compilation.
 
-* `pendulum` and `fanuc`, in fp32 and bf16: the points are the evaluations of the run.
-* `marinenav`, with the preset of the agent, in fp32, and in bf16 with compiled updates: every
-  checkpoint is judged by the paper's protocol on 600 episodes that no run has seen, 100 at each of
-  the six levels. The best checkpoint is that of the run's own evaluations, which play other
-  episodes; the highest success on the judging episodes would flatter the agent.
+Updates are eager in fp32 and compiled in bf16.
 
-    python -m benchmarks.precision_learning task=fanuc
+* `pendulum` and `fanuc`: the points are the evaluations of the run.
+* `marinenav`: every checkpoint is judged by the paper's protocol on 600 episodes that no run has
+  seen, 100 at each of the six levels. The best checkpoint is that of the run's own evaluations,
+  which play other episodes; the highest success on the judging episodes would flatter the agent.
+
+    python -m benchmarks.precision_learning task=fanuc agent=ppo
     python -m benchmarks.precision_learning task=marinenav agent=ddpg seeds=[0]
 """
 
@@ -48,17 +49,20 @@ class Comparison(NamedTuple):
     Attributes:
         agents: agents that learn it.
         settings: arguments of the main program that select the task and the points of the curve.
-        half: arguments of half precision.
         percent: whether scores are success rates, and not returns.
         is_judged: whether all checkpoints are judged, or the run's own evaluations are taken.
     """
 
     agents: tuple[str, ...]
     settings: tuple[str, ...]
-    half: tuple[str, ...] = ("precision=bf16",)
     percent: bool = True
     is_judged: bool = False
 
+
+PRECISIONS: Final = {
+    "fp32": ("precision=fp32", "compile=off"),
+    "bf16": ("precision=bf16", "compile=default"),
+}
 
 COMPARISONS: Final = {
     "pendulum": Comparison(
@@ -71,7 +75,7 @@ COMPARISONS: Final = {
         percent=False,
     ),
     "fanuc": Comparison(
-        ("sac",),
+        ("sac", "ddpg", "ac_iqn", "ppo", "dqn", "iqn", "rainbow"),
         (
             *("env=fanuc", "trainer.total_frames=50000"),
             *("trainer.evaluation_interval=12500", "trainer.checkpoint_interval=12500"),
@@ -79,9 +83,8 @@ COMPARISONS: Final = {
         ),
     ),
     "marinenav": Comparison(
-        ("ac_iqn", "sac", "ddpg", "ppo", "rainbow"),
+        ("sac", "ddpg", "ac_iqn", "ppo", "rainbow"),
         ("env=marinenav", "trainer.checkpoints_kept=1000", "trainer.save_replay=false"),
-        half=("precision=bf16", "compile=default"),
         is_judged=True,
     ),
 }
@@ -90,7 +93,7 @@ COMPARISONS: Final = {
 def learn(
     *,
     task: Literal["pendulum", "fanuc", "marinenav"],
-    agent: Literal["ac_iqn", "sac", "ddpg", "ppo", "rainbow"] = "sac",
+    agent: Literal["sac", "ddpg", "ac_iqn", "ppo", "dqn", "iqn", "rainbow"] = "sac",
     precision: Literal["fp32", "bf16", "both"] = "both",
     seeds: Json[Annotated[Sequence[Seed], Field(min_length=1)]] = (0, 1, 2),
     runs: Path = Path("runs/precision_learning"),
@@ -99,7 +102,8 @@ def learn(
 
     Args:
         task: task to learn: pendulum, fanuc or marinenav.
-        agent: agent to train: sac, on marinenav also ac_iqn, ddpg, ppo or rainbow (sac).
+        agent: agent to train: sac; on fanuc any that learns, on marinenav also ac_iqn, ddpg, ppo
+            or rainbow (sac).
         precision: precision to train in: fp32, bf16 or both (both).
         seeds: seeds of the runs ([0,1,2]).
         runs: folder of the runs (runs/precision_learning).
@@ -113,15 +117,14 @@ def learn(
         raise ConfigurationError(f"agent={agent}: not measured on {task}; choose one of: {known}")
     print_machine()
     common = (f"agent={agent}", *comparison.settings, "device=cpu", "threads=1", f"runs={runs}")
-    half = " ".join(comparison.half)
     learned: dict[str, list[dict[str, float]]] = {
-        name: [] for name in ("fp32", "bf16") if precision in (name, "both")
+        name: [] for name in PRECISIONS if precision in (name, "both")
     }
     rows = []
     for seed in seeds:
         for name, figures in learned.items():
-            settings = comparison.half if name == "bf16" else ()
-            found = figures_of(carry_out(*common, *settings, f"seed={seed}"), comparison)
+            outcome = carry_out(*common, *PRECISIONS[name], f"seed={seed}")
+            found = figures_of(outcome, comparison)
             figures.append(found)
             cells = [f"{name}, seed {seed}", *(f"{value:.1f}" for value in found.values())]
             print(", ".join(cells), file=sys.stderr, flush=True)
@@ -130,7 +133,7 @@ def learn(
         columns = zip(*(each.values() for each in figures), strict=True)
         rows.append([f"{name}, mean (deviation)", *map(_spread, columns)])
     unit = "success, %" if comparison.percent else "mean return"
-    print(f"{agent}, {task}: {unit}, after frames; bf16 is {half}")
+    print(f"{agent}, {task}: {unit}, after frames; bf16 is compiled")
     print_table(["precision", *next(iter(learned.values()))[0]], rows)
     print_figures({f"{agent}_{task}": learned})
     return 0

@@ -128,8 +128,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         lines.append(f"  watch it     {_command(settings, 'mode=demo', f'checkpoint={folder}')}")
     if "tensorboard" in settings.trainer.settings["loggers"]:
         lines.append(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
-    if settings.execution.products == "onednn":
-        lines.append("  products     float32 by oneDNN; products=torch for those of PyTorch")
+    lines.append(f"  updates      {settings.execution.description}")
     lines.append(f"  copies       {transfers_line(trainer.collector)}")
     if trainer.tracer is not None and trainer.tracer.path is not None:
         lines.append(f"  trace        {trainer.tracer.path}, for https://ui.perfetto.dev")

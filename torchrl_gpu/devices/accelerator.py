@@ -75,6 +75,8 @@ class Accelerator:
         byte_views: whether tensors can be viewed as another dtype, in the same memory.
         searchsorted: whether the device has a kernel of `searchsorted`, by which the sum tree of
             prioritized replay finds leaves.
+        compiles_long_runs: whether compiled updates are known to be faster, so that a run of many
+            updates earns the time of compiling.
     """
 
     device: torch.device
@@ -89,6 +91,7 @@ class Accelerator:
     lerp: ClassVar[bool] = True
     byte_views: ClassVar[bool] = True
     searchsorted: ClassVar[bool] = True
+    compiles_long_runs: ClassVar[bool] = False
 
     @classmethod
     def look(cls) -> Presence:
@@ -203,6 +206,11 @@ class Accelerator:
     @property
     def tf32(self) -> bool:
         """Whether the device multiplies float32 matrices as TensorFloat-32 on request."""
+        return False
+
+    @property
+    def bfloat16_products(self) -> bool:
+        """Whether compiled products of bfloat16 are known to be faster than those of float32."""
         return False
 
     @property

@@ -44,6 +44,7 @@ class Cpu(Accelerator):
     kind = "cpu"
     device_type = "cpu"
     reads_stall = False
+    compiles_long_runs = True
 
     @classmethod
     def look(cls) -> Presence:
@@ -86,6 +87,12 @@ class Cpu(Accelerator):
             with contextlib.suppress(psutil.Error):  # it has ended
                 used += int(child.memory_info().rss)
         return used
+
+    @property
+    def bfloat16_products(self) -> bool:
+        """Whether the processor has instructions for products of bfloat16: AVX-512 BF16 or AMX."""
+        queries = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # from torch 2.6 on
+        return any(self.call(query, default=False) for query in queries)
 
     @property
     def onednn(self) -> bool:

@@ -13,18 +13,20 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, one_line
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
 from torchrl_gpu.execution.graphs import CapturedFunction
 from torchrl_gpu.execution.learner import Learner, LossFunction, Update
 from torchrl_gpu.execution.options import (
+    Compilation,
     CompileMode,
     GraphMode,
     Library,
+    PrecisionMode,
     PrecisionName,
     ProductMode,
 )
-from torchrl_gpu.execution.precision import Precision
+from torchrl_gpu.execution.precision import Precision, precisions_of
 from torchrl_gpu.execution.products import ProductLayer, faster_library
 from torchrl_gpu.execution.step import gradient_step
 
@@ -33,6 +35,9 @@ Result = TypeVar("Result")
 
 # Torch's name of each mode. Its own `max-autotune` would also capture graphs, as `graphs` does.
 _TORCH_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
+
+# Transitions in all batches of a run. A run of fewer would not earn the seconds of compiling.
+_MIN_COMPILED_TRANSITIONS = 7_500_000
 
 # A policy converts its weights at every call. From this number of observations on, faster products
 # save more time than that costs.
@@ -64,10 +69,12 @@ class Execution:
 
     Args:
         device: device of the networks.
-        precision: number format of the matrix products and convolutions, see `Precision`.
+        precision: number format of the matrix products and convolutions, see `Precision`; `auto`
+            for float32 unless `plan` chooses another.
         compile: compile losses with `torch.compile`: `off`, `default`, or `max-autotune`, which
             also tries several kernels for each operation. On a machine without a compiler, a
-            warning is logged and losses run eagerly.
+            warning is logged and losses run eagerly. `auto` for `off` unless `plan` chooses
+            otherwise.
         graphs: `on` captures policies and whole updates in graphs after their first calls, and
             replays them: the host then queues one piece of work instead of hundreds. With
             `compile`, the graphs hold the compiled code.
@@ -88,12 +95,14 @@ class Execution:
     def __init__(
         self,
         device: torch.device = _CPU,
-        precision: PrecisionName = "fp32",
-        compile: CompileMode = "off",
+        precision: PrecisionMode = "auto",
+        compile: CompileMode = "auto",
         graphs: GraphMode = "off",
         products: ProductMode = "auto",
     ) -> None:
-        self.precision = Precision(precision, device)
+        self._chooses_precision = precision == "auto"
+        self._chooses_compilation = compile == "auto"
+        self.precision = Precision("fp32" if precision == "auto" else precision, device)
         if graphs == "on" and not accelerator_of(device).graphs:
             raise ConfigurationError(
                 f"graphs=on: {accelerator_of(device).choice} cannot capture graphs; use graphs=off"
@@ -102,12 +111,9 @@ class Execution:
         self._device = device
         # Captured policies and updates.
         self._captured: dict[Hashable, CapturedFunction[Any]] = {}
-        self.compile_mode = compile
-        if compile != "off" and not accelerator_of(device).compile:
-            _logger.warning(
-                "compile=%s: no compiler for %s here; losses run eagerly", compile, device
-            )
-            self.compile_mode = "off"
+        self.compile_mode: Compilation = "off"
+        if compile != "auto":
+            self._set_compilation(compile)
         self._product_mode = products
         self.products: Library | None = None if products == "auto" else "torch"
         # Networks whose layers know the library.
@@ -115,6 +121,41 @@ class Execution:
         self.announce = _ignore
         self._compiled: dict[Learner, LossFunction] = {}
         self._fitting = Fitting("the gradients")
+
+    def plan(self, transitions: int) -> None:
+        """Choose the precision and the compilation that were left to choose, for a whole run.
+
+        Args:
+            transitions: number of transitions in all batches of the run. From 7.5 million on, its
+                updates are compiled where that is known to be faster, and then in bf16 where that
+                is.
+        """
+        accelerator = accelerator_of(self._device)
+        if transitions < _MIN_COMPILED_TRANSITIONS or not accelerator.compiles_long_runs:
+            return
+        if self._chooses_compilation and accelerator.compile:
+            self.compile_mode = "default"
+        if self._chooses_precision and self.compile_mode != "off" and accelerator.bfloat16_products:
+            self.precision = Precision("bf16", self._device)
+
+    @property
+    def description(self) -> str:
+        """Way of the updates in words, such as `fp32, products by oneDNN`."""
+        parts = {
+            self.precision.name: True,
+            "compiled": self.compile_mode != "off",
+            "captured": self.graph_mode == "on",
+            "products by oneDNN": self.products == "onednn" and not self.precision.casts,
+        }
+        return ", ".join(part for part, holds in parts.items() if holds)
+
+    def _set_compilation(self, mode: Compilation) -> None:
+        """Compile losses in a mode, or leave them eager on a machine without a compiler."""
+        self.compile_mode = mode
+        if mode != "off" and not accelerator_of(self._device).compile:
+            text = "compile=%s: no compiler for %s here; losses run eagerly"
+            _logger.warning(text, mode, self._device)
+            self.compile_mode = "off"
 
     def act(self, policy: Policy, observation: TensorDictBase) -> TensorDictBase:
         """Call a policy.
@@ -196,10 +237,28 @@ class Execution:
         _logger.info("compile=%s: compiling %s", self.compile_mode, work)
         self.announce(f"compiling {work}")
         self._compiled[learner] = self.compiled(learner.loss)
-        update = step(self._compiled[learner])
-        _logger.info("compiled %s: %.0f s", work, time.perf_counter() - started)
+        try:
+            update = step(self._compiled[learner])
+        except ConfigurationError:
+            raise
+        except Exception as error:  # the compiler and its parts raise errors of many types
+            if not self._chooses_compilation:
+                raise
+            cause = one_line(error).partition(". ")[0]
+            _logger.warning("compile=auto: %s cannot be compiled and runs eagerly: %s", work, cause)
+            self._run_eagerly()
+            update = step(learner.loss)
+        else:
+            _logger.info("compiled %s: %.0f s", work, time.perf_counter() - started)
         self.announce("")
         return update
+
+    def _run_eagerly(self) -> None:
+        """Go back to eager updates, and to the precision that suits them."""
+        self.compile_mode = "off"
+        self._compiled.clear()
+        if self._chooses_precision:
+            self.precision = Precision("fp32", self._device)
 
     def _choose_products(self, learner: Learner, rows: int) -> None:
         """Choose the library of the products of an agent, for all later updates."""
@@ -243,22 +302,37 @@ class Execution:
         return self._captured[key]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that a resumed run needs: of the precision, and the chosen library."""
-        return {"precision": self.precision.state_dict(), "products": self.products}
+        """Return the state that a resumed run needs: of the precision, and all choices."""
+        return {
+            "precision": self.precision.state_dict(),
+            "format": self.precision.name,
+            "compile": self.compile_mode,
+            "products": self.products,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that `state_dict` returned, even of an execution in another precision.
 
-        All graphs are dropped, because loaded optimizers keep their state in other tensors.
+        What was left to choose is as the saved run chose it, where the device can. All graphs are
+        dropped, because loaded optimizers keep their state in other tensors.
         """
         self._captured.clear()
+        # Checkpoints without these entries were trained as by the defaults here.
+        if self._chooses_compilation:
+            self._set_compilation(state.get("compile", "off"))
+        if self._chooses_precision:
+            saved: PrecisionName = state.get("format", "fp32")
+            if saved not in precisions_of(self._device):
+                _logger.warning("the run began in %s, and goes on in fp32", saved)
+                saved = "fp32"
+            self.precision = Precision(saved, self._device)
         self.precision.load_state_dict(state["precision"])
-        saved: Library | None = state.get("products", "torch")  # older checkpoints lack it
+        products: Library | None = state.get("products", "torch")
         if self._product_mode == "torch" or not accelerator_of(self._device).onednn:
-            if saved == "onednn":
+            if products == "onednn":
                 _logger.warning("the run began with products by oneDNN, and goes on with torch's")
-            saved = "torch"
-        self.products = saved
+            products = "torch"
+        self.products = products
         self._informed.clear()
 
 

@@ -3,7 +3,9 @@
 from typing import Literal
 
 PrecisionName = Literal["fp32", "tf32", "bf16", "fp16"]
-CompileMode = Literal["off", "default", "max-autotune"]
+PrecisionMode = Literal["auto", PrecisionName]
+Compilation = Literal["off", "default", "max-autotune"]
+CompileMode = Literal["auto", Compilation]
 GraphMode = Literal["off", "on"]
 ProductMode = Literal["auto", "torch"]
 Library = Literal["torch", "onednn"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 from pydantic import BeforeValidator, Field
 
 from torchrl_gpu.arguments import CheckedFields
-from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionName, ProductMode
+from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionMode, ProductMode
 
 Mode = Literal["train", "eval", "demo"]
 
@@ -27,9 +27,11 @@ class GeneralSettings(CheckedFields):
             (8GiB, 512MiB); None for no limit. Torch enforces it on cuda, rocm, xpu and mps;
             everywhere, replays and simulators that exceed it are refused.
         precision: number format of matrix products and convolutions in learning: fp32, tf32, bf16
-            or fp16; parameters, losses and distributions are float32 in all of them.
+            or fp16; parameters, losses and distributions are float32 in all of them. auto for
+            bf16 in compiled updates on a CPU with instructions for it, and fp32 otherwise.
         compile: compile the losses of the agent: off, default, or max-autotune, which searches for
-            the fastest kernels; the first update takes from seconds to a minute.
+            the fastest kernels; the first update takes from seconds to a minute. auto for default
+            on a CPU in runs whose batches have at least 7.5 million transitions, else off.
         graphs: off, or on to replay policies and updates as captured graphs, for which the host
             queues one piece of work instead of one for each kernel; for cuda, rocm and xpu.
         products: library of float32 matrix products on a CPU: auto for oneDNN where the first
@@ -59,8 +61,8 @@ class GeneralSettings(CheckedFields):
             "helps networks from 256 wide on, and images, if cores are free",
         ),
     ] = 1
-    precision: Annotated[PrecisionName, _SAVED] = "fp32"
-    compile: Annotated[CompileMode, _SAVED] = "off"
+    precision: Annotated[PrecisionMode, _SAVED] = "auto"
+    compile: Annotated[CompileMode, _SAVED] = "auto"
     graphs: Annotated[GraphMode, _SAVED] = "off"
     products: Annotated[ProductMode, _SAVED] = "auto"
     observation_keys: Annotated[Annotated[list[str], Field(min_length=1)] | None, _SAVED] = None

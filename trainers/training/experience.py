@@ -205,6 +205,23 @@ def check_updates(
         )
 
 
+def learned_transitions(agent: Agent, frames: int, random_frames: int, frames_per_step: int) -> int:
+    """Return the number of transitions in all batches of a run in this process.
+
+    Args:
+        agent: agent that is trained; one that is neither off-policy nor on-policy has no batches.
+        frames: number of environment steps of the run.
+        random_frames: number of environment steps before the first update.
+        frames_per_step: number of environment steps in a batched step of all processes.
+    """
+    if isinstance(agent, OnPolicyAgent):
+        rollout = agent.rollout_length * frames_per_step
+        return frames // rollout * rollout * agent.epochs // agent.processes.count
+    if isinstance(agent, OffPolicyAgent):
+        return int(max(0, frames - random_frames) * agent.utd_ratio) * agent.batch_size
+    return 0
+
+
 def experience_of(
     agent: Agent,
     frames_per_step: int,

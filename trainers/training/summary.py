@@ -35,6 +35,8 @@ def write_summary(trainer: TorchRLTrainer, result: Evaluation | None, **named: A
         "seconds": time.perf_counter() - trainer.started,
         **named,
         **({} if result is None else asdict(result)),
+        "precision": trainer.execution.precision.name,
+        "compile": trainer.execution.compile_mode,
         "products": trainer.execution.products,
         "transfers": transfers(trainer.collector),
     }

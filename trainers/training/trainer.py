@@ -46,7 +46,7 @@ from trainers.runs.policy_files import (
     load_checkpoint,
 )
 from trainers.training.callbacks import Callback
-from trainers.training.experience import check_updates, experience_of
+from trainers.training.experience import check_updates, experience_of, learned_transitions
 from trainers.training.progress import ProgressDisplay
 from trainers.training.summary import write_summary
 
@@ -69,7 +69,8 @@ class TorchRLTrainer(CheckedFields):
             (`Capabilities.can_switch_mode`); otherwise there are no evaluations.
         config: configuration of the run, saved in every checkpoint (JSON values). The trainer adds
             class and settings of agent and trainer.
-        execution: executes policy steps and gradient steps, eagerly by default.
+        execution: executes policy steps and gradient steps; by default it chooses precision and
+            compilation by the length of the run, see `Execution.plan`.
         seed: seed of the run; it determines the episodes of the evaluations.
         total_frames: number of environment steps to train for.
         random_frames: number of environment steps with uniformly random actions before the first
@@ -166,6 +167,8 @@ class TorchRLTrainer(CheckedFields):
         self.frames_per_step = self.num_envs * self.processes.count
         settings = partial(getattr, agent), partial(getattr, self)
         check_updates(type(agent), *settings, self.frames_per_step)
+        length = self.total_frames, self.random_frames, self.frames_per_step
+        self.execution.plan(learned_transitions(agent, *length))
         self.experience = experience_of(
             agent,
             self.frames_per_step,

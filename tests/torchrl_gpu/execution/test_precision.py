@@ -99,7 +99,7 @@ def test_an_overflow_skips_the_step_and_halves_the_scale() -> None:
 
 
 def test_the_state_of_one_precision_loads_into_another() -> None:
-    scaled, single = Execution(precision="fp16"), Execution()
+    scaled, single = Execution(precision="fp16"), Execution(precision="fp32")
     single.load_state_dict(scaled.state_dict())
     scaled.load_state_dict(single.state_dict())
     assert single.precision.state_dict() == {}

@@ -98,12 +98,12 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "mode=fly"], "mode=fly: input should be 'train', 'eval' or 'demo'"),
         ([*BASE, "seed=-1"], "seed=-1: input should be greater than or equal to 0"),
         ([*BASE, "device=quantum"], "quantum"),
-        ([*BASE, "precision=fp8"], "precision=fp8: input should be 'fp32', 'tf32', 'bf16' or"),
+        ([*BASE, "precision=fp8"], "precision=fp8: input should be 'auto', 'fp32', 'tf32'"),
         (
             [*BASE, "device=cpu", "precision=tf32"],
             "precision=tf32: not available on cpu; choose fp32",
         ),
-        ([*BASE, "compile=on"], "compile=on: input should be 'off', 'default' or 'max-autotune'"),
+        ([*BASE, "compile=on"], "compile=on: input should be 'auto', 'off', 'default' or"),
         ([*BASE, "products=mkl"], "products=mkl: input should be 'auto' or 'torch'"),
         ([*BASE, "graphs=all"], "graphs=all: input should be 'off' or 'on'"),
         ([*BASE, "device=cpu", "graphs=on"], "graphs=on: cpu cannot capture graphs"),
@@ -354,7 +354,7 @@ def test_help_shows_the_settings_of_a_checkpoint(
         "trainer.random_frames": "(200, typed)",
         "evaluation.episodes": "(8, checkpoint)",
         "seed": "(7, typed)",
-        "precision": "(fp32, checkpoint)",
+        "precision": "(auto, checkpoint)",
         "device": "(auto)",
     }.items():
         assert shown[name].endswith(f" {end}"), name

@@ -13,7 +13,7 @@ from tests.helpers.training import train_briefly
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.products import ProductLayer
-from trainers.training.experience import Experience, experience_of
+from trainers.training.experience import Experience, experience_of, learned_transitions
 
 
 def make(agent_class: type[Agent], actions: ActionKind, **settings: Any) -> Agent:
@@ -53,6 +53,16 @@ def test_remainder_of_a_rollout_differs_from_epoch_to_epoch() -> None:
     seen = torch.cat([batch["advantage"] for batch in batches])
     assert len(seen) == 20 * 16
     assert len(seen.unique()) == 16
+
+
+def test_the_learned_transitions_are_those_of_all_batches() -> None:
+    ppo = make(PPO, "discrete", rollout_length=3, batch_size=4, epochs=2)
+    rainbow = make(Rainbow, "discrete", batch_size=8, utd_ratio=0.25, n_step=1)
+    for agent, frames in ((ppo, 9 * ENVS), (rainbow, 41 * ENVS)):
+        experience = experience_of(agent, ENVS, 1_000, random_frames=5)
+        steps = range(frames // ENVS)
+        batches = [batch for _ in steps for batch in after_a_step(experience, agent)]
+        assert learned_transitions(agent, frames, 5, ENVS) == sum(map(len, batches))
 
 
 def test_half_precision_finds_the_policy_that_acted_unchanged() -> None:

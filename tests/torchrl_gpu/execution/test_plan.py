@@ -1,0 +1,118 @@
+"""Long runs are compiled, in bf16 where the processor multiplies it fast; short runs are not."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.helpers.agents import CASES, CPU, make_batch, parameters
+from torchrl_gpu.devices.kinds import Cpu
+from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.options import CompileMode, PrecisionMode
+
+CASE = next(case for case in CASES if case.agent_class.__name__ == "DQN")
+LONG, SHORT = 7_500_000, 7_499_999
+
+
+@pytest.fixture(autouse=True)
+def processor(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A processor with a compiler and with instructions for bfloat16."""
+    monkeypatch.setattr(Cpu, "compile", True)
+    monkeypatch.setattr(Cpu, "bfloat16_products", True)
+    return monkeypatch
+
+
+def planned(transitions: int, *modes: Any) -> tuple[str, str]:
+    """Return the precision and the compilation of a run that learns from transitions."""
+    execution = Execution(CPU, *modes)
+    execution.plan(transitions)
+    return execution.precision.name, execution.compile_mode
+
+
+@pytest.mark.parametrize(
+    ("transitions", "precision", "compile", "expected"),
+    [
+        (SHORT, "auto", "auto", ("fp32", "off")),
+        (LONG, "auto", "auto", ("bf16", "default")),
+        (LONG, "fp32", "auto", ("fp32", "default")),
+        (LONG, "auto", "off", ("fp32", "off")),
+        (SHORT, "bf16", "auto", ("bf16", "off")),
+        (LONG, "auto", "max-autotune", ("bf16", "max-autotune")),
+    ],
+)
+def test_the_length_of_the_run_decides_where_nothing_is_typed(
+    transitions: int, precision: PrecisionMode, compile: CompileMode, expected: tuple[str, str]
+) -> None:
+    assert planned(transitions, precision, compile) == expected
+
+
+def test_a_processor_without_bfloat16_compiles_float32(processor: pytest.MonkeyPatch) -> None:
+    processor.setattr(Cpu, "bfloat16_products", False)
+    assert planned(LONG) == ("fp32", "default")
+
+
+def test_a_machine_without_a_compiler_stays_eager_and_silent(
+    processor: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    processor.setattr(Cpu, "compile", False)
+    assert planned(LONG) == ("fp32", "off")
+    assert not caplog.records
+
+
+def test_kinds_of_devices_without_measurements_stay_as_they_are() -> None:
+    execution = Execution(torch.device("meta"))
+    execution.plan(LONG)
+    assert (execution.precision.name, execution.compile_mode) == ("fp32", "off")
+
+
+def test_a_resumed_run_goes_on_as_it_was_planned_whatever_its_new_length() -> None:
+    execution, resumed = Execution(), Execution()
+    execution.plan(LONG)
+    resumed.plan(SHORT)
+    resumed.load_state_dict(execution.state_dict())
+    assert (resumed.precision.name, resumed.compile_mode) == ("bf16", "default")
+    resumed.load_state_dict({"precision": {}})  # of a checkpoint from before these choices
+    assert (resumed.precision.name, resumed.compile_mode) == ("fp32", "off")
+
+
+def test_typed_modes_outlast_a_checkpoint() -> None:
+    execution, resumed = Execution(), Execution(CPU, "fp32", "off")
+    execution.plan(LONG)
+    resumed.load_state_dict(execution.state_dict())
+    assert (resumed.precision.name, resumed.compile_mode) == ("fp32", "off")
+
+
+class Failing(Execution):
+    """Has a compiler that fails at the first call."""
+
+    def compiled(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+        def fail(batch: Any) -> Any:
+            raise RuntimeError("cannot trace a generator. Some pages follow.")
+
+        return fail
+
+
+def test_a_loss_that_cannot_be_compiled_runs_eagerly_after_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ends = []
+    for execution in (Failing(), Execution(CPU, "fp32", "off")):
+        execution.plan(LONG)
+        agent = CASE.make()
+        for seed in range(3):
+            torch.manual_seed(seed)
+            execution.update(agent, make_batch(agent, seed))
+        ends.append(parameters(agent))
+    torch.testing.assert_close(*ends, rtol=0.0, atol=0.0)
+    assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
+        "compile=auto: the update of DQN cannot be compiled and runs eagerly: cannot trace a "
+        "generator"
+    ]
+
+
+def test_a_typed_compilation_that_fails_ends_the_run() -> None:
+    agent = CASE.make()
+    with pytest.raises(RuntimeError, match="cannot trace"):
+        Failing(compile="default").update(agent, make_batch(agent))
