@@ -57,6 +57,8 @@ class PixelEncoder(nn.Module):
         chosen = STYLES[style]
         self.width = features or chosen.features
         self.network = nn.Sequential(*chosen.convolve(inputs, channels or chosen.channels))
+        convolutions = [layer for layer in self.network if isinstance(layer, nn.Conv2d)]
+        self._rows, self._columns = (_pixels_read(convolutions, size) for size in (height, width))
         try:
             outputs = self.network(torch.zeros(1, *shape)).numel()
         except RuntimeError as error:
@@ -73,7 +75,8 @@ class PixelEncoder(nn.Module):
         """Return `[*B, width]` for pixels `[*B, C, H, W]` of values 0 to 255."""
         # Scaled to [-0.5, 0.5] here, so that pixels stay bytes until they reach the network.
         # In place, because the copy to floats is new and each further one costs as much.
-        images = pixels.reshape(-1, *pixels.shape[-3:]).to(torch.float32).div_(255.0).sub_(0.5)
+        images = pixels.reshape(-1, *pixels.shape[-3:])[..., : self._rows, : self._columns]
+        images = images.to(torch.float32).mul_(1.0 / 255.0).sub_(0.5)
         return self.network(images).reshape(*pixels.shape[:-3], self.width)
 
 
@@ -109,6 +112,25 @@ def _plain(
         return layers
 
     return convolve
+
+
+def _pixels_read(convolutions: Sequence[nn.Conv2d], size: int) -> int:
+    """Return how many of the first `size` rows or columns determine the output of convolutions.
+
+    A stride can leave out the last outputs of the layer before: with images of 48 x 48, 17 % of
+    those of the first layer of `nature`.
+    """
+    if any(convolution.padding != (0, 0) for convolution in convolutions):
+        return size
+    outputs, read = [], size
+    for convolution in convolutions:
+        read = (read - convolution.kernel_size[0]) // convolution.stride[0] + 1
+        outputs.append(read)
+    for convolution in reversed(convolutions):
+        used = read
+        read = (read - 1) * convolution.stride[0] + convolution.kernel_size[0]
+    # Pixels that the first layer leaves out itself cost nothing.
+    return size if used == outputs[0] else read
 
 
 def _impala(inputs: int, channels: Sequence[int]) -> list[nn.Module]:

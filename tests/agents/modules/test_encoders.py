@@ -121,6 +121,37 @@ def test_every_convolutional_network_encodes_images(style: str) -> None:
     assert not torch.equal(features[0], features[1])
 
 
+@pytest.mark.parametrize("size", [48, 84])
+@pytest.mark.parametrize("style", get_args(Convolutions))
+def test_pixels_are_encoded_as_by_the_layers_alone(style: Convolutions, size: int) -> None:
+    torch.manual_seed(0)
+    leaves = {"pixels": Bounded(0, 255, (ENVS, 3, size, size), dtype=torch.uint8)}
+    observation = spec_of(leaves).rand()
+    encoder = build(leaves, convolutions=style, channels=[4, 8, 8], pixel_features=8)
+    encoded = encoder(observation)
+    expected = encoder.parts[0].network(observation["pixels"] / 255.0 - 0.5)
+    torch.testing.assert_close(encoded, expected)
+    for found, exact in zip(
+        *(
+            torch.autograd.grad(y.square().sum(), [*encoder.parameters()])
+            for y in (encoded, expected)
+        ),
+        strict=True,
+    ):
+        assert (found - exact).norm() < 1e-5 * exact.norm()
+
+
+def test_convolutions_compute_no_outputs_that_none_reads() -> None:
+    leaves = {"pixels": Bounded(0, 255, (ENVS, 3, 48, 48), dtype=torch.uint8)}
+    encoder = build(leaves, convolutions="nature")
+    shapes = []
+    encoder.parts[0].network[0].register_forward_hook(
+        lambda layer, inputs, outputs: shapes.append(outputs.shape[2:])
+    )
+    encoder(spec_of(leaves).rand())
+    assert shapes == [(10, 10)]  # the second layer reads no more, of 11 x 11
+
+
 @pytest.mark.parametrize("style", get_args(Convolutions))
 def test_channels_and_features_of_pixels_are_settings(style: str) -> None:
     images = {"pixels": Bounded(0, 255, (ENVS, 3, 40, 48), dtype=torch.uint8)}
