@@ -75,6 +75,8 @@ class Accelerator:
         byte_views: whether tensors can be viewed as another dtype, in the same memory.
         searchsorted: whether the device has a kernel of `searchsorted`, by which the sum tree of
             prioritized replay finds leaves.
+        channels_last: whether many convolutions are faster with the channels of an image as the
+            innermost dimension.
     """
 
     device: torch.device
@@ -89,6 +91,7 @@ class Accelerator:
     lerp: ClassVar[bool] = True
     byte_views: ClassVar[bool] = True
     searchsorted: ClassVar[bool] = True
+    channels_last: ClassVar[bool] = False
 
     @classmethod
     def look(cls) -> Presence:

@@ -44,6 +44,7 @@ class Cpu(Accelerator):
     kind = "cpu"
     device_type = "cpu"
     reads_stall = False
+    channels_last = True
 
     @classmethod
     def look(cls) -> Presence:

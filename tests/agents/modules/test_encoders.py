@@ -152,6 +152,18 @@ def test_convolutions_compute_no_outputs_that_none_reads() -> None:
     assert shapes == [(10, 10)]  # the second layer reads no more, of 11 x 11
 
 
+def test_residual_blocks_have_the_channels_last_on_a_cpu() -> None:
+    encoder = build(PIXELS, convolutions="impala")
+    layouts = []
+    encoder.parts[0].network[2].register_forward_hook(
+        lambda block, inputs, outputs: layouts.append(
+            outputs.is_contiguous(memory_format=torch.channels_last)
+        )
+    )
+    encoder(spec_of(PIXELS).rand())
+    assert layouts == [True]
+
+
 @pytest.mark.parametrize("style", get_args(Convolutions))
 def test_channels_and_features_of_pixels_are_settings(style: str) -> None:
     images = {"pixels": Bounded(0, 255, (ENVS, 3, 40, 48), dtype=torch.uint8)}
