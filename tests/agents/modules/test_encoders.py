@@ -3,6 +3,7 @@ from typing import Any, get_args
 import pytest
 import torch
 from tensordict import TensorDict
+from torch import nn
 from torchrl.data import Binary, Bounded, Composite, TensorSpec, Unbounded
 
 from agents.modules.encoders import Encoder, ObservationEncoderFactory
@@ -26,6 +27,13 @@ def spec_of(leaves: dict[str, TensorSpec]) -> Composite:
 
 def build(leaves: dict[str, TensorSpec], **settings: Any) -> Encoder:
     return ObservationEncoderFactory(**settings).build(spec_of(leaves))
+
+
+def pixel_network(encoder: Encoder) -> nn.Sequential:
+    """Return the layers that encode the only observation, of pixels."""
+    network = encoder.get_submodule("parts.0.network")
+    assert isinstance(network, nn.Sequential)
+    return network
 
 
 @pytest.mark.parametrize("leaves", [VECTOR, PIXELS, SET, {**VECTOR, **PIXELS, **SET}])
@@ -129,7 +137,7 @@ def test_pixels_are_encoded_as_by_the_layers_alone(style: Convolutions, size: in
     observation = spec_of(leaves).rand()
     encoder = build(leaves, convolutions=style, channels=[4, 8, 8], pixel_features=8)
     encoded = encoder(observation)
-    expected = encoder.parts[0].network(observation["pixels"] / 255.0 - 0.5)
+    expected = pixel_network(encoder)(observation["pixels"] / 255.0 - 0.5)
     torch.testing.assert_close(encoded, expected)
     for found, exact in zip(
         *(
@@ -145,7 +153,7 @@ def test_convolutions_compute_no_outputs_that_none_reads() -> None:
     leaves = {"pixels": Bounded(0, 255, (ENVS, 3, 48, 48), dtype=torch.uint8)}
     encoder = build(leaves, convolutions="nature")
     shapes = []
-    encoder.parts[0].network[0].register_forward_hook(
+    pixel_network(encoder)[0].register_forward_hook(
         lambda layer, inputs, outputs: shapes.append(outputs.shape[2:])
     )
     encoder(spec_of(leaves).rand())
@@ -155,7 +163,7 @@ def test_convolutions_compute_no_outputs_that_none_reads() -> None:
 def test_residual_blocks_have_the_channels_last_on_a_cpu() -> None:
     encoder = build(PIXELS, convolutions="impala")
     layouts = []
-    encoder.parts[0].network[2].register_forward_hook(
+    pixel_network(encoder)[2].register_forward_hook(
         lambda block, inputs, outputs: layouts.append(
             outputs.is_contiguous(memory_format=torch.channels_last)
         )
