@@ -10,6 +10,7 @@ eager one after 50 gradient steps from the same random state on the same batches
 far training has moved them.
 
     python -m benchmarks.execution
+    python -m benchmarks.execution images=true
 """
 
 import importlib
@@ -20,8 +21,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torchrl.data import Bounded, Composite
 
 from agents.base import Agent
+from agents.modules.encoders import ObservationEncoderFactory
 from benchmarks.fixture import (
     BATCH,
     HIDDEN,
@@ -47,6 +50,14 @@ from trainers.components.choices import learning_agents
 STEPS = 10  # gradient steps in each round
 AGREEMENT_STEPS = 50
 
+# The sizes of `experiment=reach_pixels`.
+IMAGE_SIZE = 48
+IMAGE_BATCH = 128
+IMAGE_HIDDEN = (128, 128)
+IMAGE_ENCODER = ObservationEncoderFactory(
+    convolutions="nature", channels=[16, 32, 32], pixel_features=64, shared=True, random_shift=2
+)
+
 
 class Mode(NamedTuple):
     """How updates are executed."""
@@ -61,16 +72,24 @@ class Mode(NamedTuple):
         return " ".join(word for word, holds in words.items() if holds)
 
 
-def build(agent_class: type[Agent], device: torch.device) -> Agent:
-    """Return an agent with two hidden layers and otherwise default settings."""
+def build(agent_class: type[Agent], device: torch.device, images: bool) -> Agent:
+    """Return an agent of vectors or images, with two hidden layers and default settings."""
     torch.manual_seed(0)
     see, act = specs(1, kind=kind_of(agent_class), device=device)
-    return build_agent(agent_class, see, act, hidden_sizes=HIDDEN, batch_size=BATCH)
+    if not images:
+        return build_agent(agent_class, see, act, hidden_sizes=HIDDEN, batch_size=BATCH)
+    shape = (1, 3, IMAGE_SIZE, IMAGE_SIZE)
+    pixels = Bounded(0, 255, shape, dtype=torch.uint8, device=device)
+    see = Composite(pixels=pixels, shape=(1,), device=device)
+    settings = {"hidden_sizes": IMAGE_HIDDEN, "batch_size": IMAGE_BATCH, "encoder": IMAGE_ENCODER}
+    return build_agent(agent_class, see, act, **settings)
 
 
 def end(agent: Agent, execution: Execution) -> tuple[Tensor, Tensor]:
     """Return all parameters of an agent, and those after 50 gradient steps."""
-    steps = [gradient_step(agent, random_batch(agent, BATCH), execution) for _ in range(5)]
+    steps = [
+        gradient_step(agent, random_batch(agent, agent.batch_size), execution) for _ in range(5)
+    ]
     start = nn.utils.parameters_to_vector(agent.parameters()).detach().clone()
     torch.manual_seed(1)
     for step in range(AGREEMENT_STEPS):
@@ -78,7 +97,7 @@ def end(agent: Agent, execution: Execution) -> tuple[Tensor, Tensor]:
     return start, nn.utils.parameters_to_vector(agent.parameters()).detach()
 
 
-def deviation(agent_class: type[Agent], device: torch.device, mode: Mode) -> float:
+def deviation(agent_class: type[Agent], device: torch.device, images: bool, mode: Mode) -> float:
     """Return the distance between the parameters that eager updates and those of a mode reach.
 
     Returns:
@@ -87,16 +106,17 @@ def deviation(agent_class: type[Agent], device: torch.device, mode: Mode) -> flo
     torch._dynamo.reset()  # the same loss may be compiled with random numbers of the compiler
     options = importlib.import_module("torch._inductor.config")
     with options.patch(fallback_random=True):  # the random numbers of eager execution
-        start, eager = end(build(agent_class, device), Execution(device))
-        _, other = end(build(agent_class, device), Execution(device, "fp32", *mode))
+        start, eager = end(build(agent_class, device, images), Execution(device))
+        _, other = end(build(agent_class, device, images), Execution(device, "fp32", *mode))
     return float((other - eager).norm() / (eager - start).norm())
 
 
-def measure(*, device: str = "auto", rounds: Count = 9) -> int:
+def measure(*, device: str = "auto", images: bool = False, rounds: Count = 9) -> int:
     """Measure every agent in every precision of the device and print the medians.
 
     Args:
         device: compute device: auto, cpu, cuda, ... (auto).
+        images: learn from images of 48 x 48 pixels instead of vectors (false).
         rounds: number of rounds of 10 gradient steps for each execution (9).
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
@@ -105,9 +125,11 @@ def measure(*, device: str = "auto", rounds: Count = 9) -> int:
     resolved = resolve_device(device)
     accelerator = accelerator_of(resolved)
     print_machine()
+    batch_size, width = (IMAGE_BATCH, IMAGE_HIDDEN[0]) if images else (BATCH, WIDTH)
+    size = f" of images of {IMAGE_SIZE} x {IMAGE_SIZE}" if images else ""
     print(
-        f"gradient steps/s on {describe_device(resolved)}: {BATCH} transitions, 2 hidden layers of "
-        f"{WIDTH}\n"
+        f"gradient steps/s on {describe_device(resolved)}: {batch_size} transitions{size}, 2 "
+        f"hidden layers of {width}\n"
     )
     is_cpu = accelerator.kind == "cpu"
     clock = time.process_time if is_cpu else time.perf_counter
@@ -123,8 +145,8 @@ def measure(*, device: str = "auto", rounds: Count = 9) -> int:
     for agent, agent_class in agents.items():
         sides = {}
         for name, options in names.items():
-            learner = build(agent_class, resolved)
-            batch = random_batch(learner, BATCH)
+            learner = build(agent_class, resolved, images)
+            batch = random_batch(learner, batch_size)
             step = gradient_step(learner, batch, Execution(resolved, *options))
             sides[name] = timed(times(step), STEPS, device=resolved, clock=clock)
         samples = take_turns(sides, rounds)
@@ -141,7 +163,7 @@ def measure(*, device: str = "auto", rounds: Count = 9) -> int:
         )
         rows = []
         for agent, agent_class in agents.items():
-            shares = {mode.name: deviation(agent_class, resolved, mode) for mode in others}
+            shares = {mode.name: deviation(agent_class, resolved, images, mode) for mode in others}
             rows.append([agent, *(f"{share:.1e}" for share in shares.values())])
             for name, share in shares.items():
                 figures[f"{agent}_{name.replace(' ', '_')}_deviation"] = share

@@ -126,10 +126,10 @@ class Training:
 
     def __init__(self, env: EnvBase, agent: Agent, **settings: Any) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        quiet = {"checkpoint_interval": NEVER, "save_replay": False, "show_progress": False}
-        self.trainer = TorchRLTrainer(
-            env, agent, Path(self._folder.name), total_frames=NEVER, **{**quiet, **settings}
-        )
+        fixed = {"total_frames": NEVER, "checkpoint_interval": NEVER}
+        quiet = {"save_replay": False, "show_progress": False}
+        folder = Path(self._folder.name)
+        self.trainer = TorchRLTrainer(env, agent, folder, **{**fixed, **quiet, **settings})
 
     @classmethod
     def of(cls, arguments: Sequence[str], **settings: Any) -> Training:
@@ -143,6 +143,8 @@ class Training:
         chosen = settings_of(*arguments, "device=cpu")
         env = pair(chosen.env.build(mode="train", device=CPU, seed=0), chosen.agent.target)
         agent = chosen.agent.build(observation_spec(env), action_spec(env), CPU)
+        # The length of a run decides how its updates are executed.
+        settings = {"total_frames": chosen.trainer.settings["total_frames"], **settings}
         return cls(env, agent, execution=chosen.execution, **settings)
 
     def __call__(self, frames: int) -> None:

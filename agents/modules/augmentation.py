@@ -42,18 +42,25 @@ def shift_randomly(images: Tensor, pixels: int) -> Tensor:
         images: `[B, C, H, W]` of any dtype.
         pixels: longest shift along height and along width, in pixels.
     """
-    count, _, height, width = images.shape
+    count, channels, height, width = images.shape
     down, right = torch.randint(0, 2 * pixels + 1, (2, count), device=images.device)
-    bordered = _with_borders(_with_borders(images, pixels, 2), pixels, 3)
-    # A view of every shifted image, of which the index copies one for each image of the batch.
-    shifted = bordered.unfold(2, height, 1).unfold(3, width, 1)
-    return shifted[torch.arange(count, device=images.device), :, down, right]
+    # The last row below is beyond the end of the longest shift.
+    bordered = _with_borders(_with_borders(images, 2, pixels, pixels + 1), 3, pixels, pixels)
+    lines, line = bordered.shape[2:]
+    # The rows of a shifted image, with what lies between them, are one run of the bordered one: an
+    # index copies whole runs several times as fast as pixels.
+    runs = bordered.flatten().unfold(0, height * line, 1)
+    planes = torch.arange(0, bordered.numel(), lines * line, device=images.device)
+    starts = planes.reshape(count, channels) + (down * line + right).unsqueeze(1)
+    shifted = runs.index_select(0, starts.flatten())
+    return shifted.reshape(count, channels, height, line)[..., :width]
 
 
-def _with_borders(images: Tensor, pixels: int, dimension: int) -> Tensor:
-    """Repeat the first and the last pixel of a dimension `pixels` times."""
+def _with_borders(images: Tensor, dimension: int, before: int, after: int) -> Tensor:
+    """Repeat the first and the last pixel of a dimension a number of times."""
     size = [-1] * images.dim()
-    size[dimension] = pixels
-    first = images.narrow(dimension, 0, 1).expand(size)
-    last = images.narrow(dimension, -1, 1).expand(size)
-    return torch.cat((first, images, last), dimension)
+    first, last = images.narrow(dimension, 0, 1), images.narrow(dimension, -1, 1)
+    size[dimension] = before
+    first = first.expand(size)
+    size[dimension] = after
+    return torch.cat((first, images, last.expand(size)), dimension)

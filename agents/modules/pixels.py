@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.products import Linear
 
@@ -21,6 +22,7 @@ class Style(NamedTuple):
         convolve: builds the convolutions, from input and output channels.
         layer_norm: whether layer normalization follows the linear layer.
         activation: last layer.
+        channels_last: whether devices that prefer the layout get images with the channels last.
     """
 
     channels: tuple[int, ...]
@@ -28,6 +30,7 @@ class Style(NamedTuple):
     convolve: Callable[[int, Sequence[int]], list[nn.Module]]
     layer_norm: bool
     activation: type[nn.Module] = nn.ReLU
+    channels_last: bool = False
 
 
 class PixelEncoder(nn.Module):
@@ -56,7 +59,10 @@ class PixelEncoder(nn.Module):
         inputs, height, width = shape
         chosen = STYLES[style]
         self.width = features or chosen.features
+        self._channels_last = chosen.channels_last
         self.network = nn.Sequential(*chosen.convolve(inputs, channels or chosen.channels))
+        convolutions = [layer for layer in self.network if isinstance(layer, nn.Conv2d)]
+        self._rows, self._columns = (_pixels_read(convolutions, size) for size in (height, width))
         try:
             outputs = self.network(torch.zeros(1, *shape)).numel()
         except RuntimeError as error:
@@ -73,7 +79,10 @@ class PixelEncoder(nn.Module):
         """Return `[*B, width]` for pixels `[*B, C, H, W]` of values 0 to 255."""
         # Scaled to [-0.5, 0.5] here, so that pixels stay bytes until they reach the network.
         # In place, because the copy to floats is new and each further one costs as much.
-        images = pixels.reshape(-1, *pixels.shape[-3:]).to(torch.float32).div_(255.0).sub_(0.5)
+        images = pixels.reshape(-1, *pixels.shape[-3:])[..., : self._rows, : self._columns]
+        images = images.to(torch.float32).mul_(1.0 / 255.0).sub_(0.5)
+        if self._channels_last and accelerator_of(images.device).channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
         return self.network(images).reshape(*pixels.shape[:-3], self.width)
 
 
@@ -111,6 +120,25 @@ def _plain(
     return convolve
 
 
+def _pixels_read(convolutions: Sequence[nn.Conv2d], size: int) -> int:
+    """Return how many of the first `size` rows or columns determine the output of convolutions.
+
+    A stride can leave out the last outputs of the layer before: with images of 48 x 48, 17 % of
+    those of the first layer of `nature`.
+    """
+    if any(convolution.padding != (0, 0) for convolution in convolutions):
+        return size
+    outputs, read = [], size
+    for convolution in convolutions:
+        read = (read - convolution.kernel_size[0]) // convolution.stride[0] + 1
+        outputs.append(read)
+    for convolution in reversed(convolutions):
+        used = read
+        read = (read - 1) * convolution.stride[0] + convolution.kernel_size[0]
+    # Pixels that the first layer leaves out itself cost nothing.
+    return size if used == outputs[0] else read
+
+
 def _impala(inputs: int, channels: Sequence[int]) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for outputs in channels:
@@ -130,7 +158,7 @@ STYLES: dict[Convolutions, Style] = {
     # Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015.
     "nature": Style((32, 64, 64), 512, _plain([8, 4, 3], [4, 2, 1]), layer_norm=False),
     # Espeholt et al., "IMPALA", arXiv 1802.01561: the larger network, without its LSTM.
-    "impala": Style((16, 32, 32), 256, _impala, layer_norm=False),
+    "impala": Style((16, 32, 32), 256, _impala, layer_norm=False, channels_last=True),
     # Yarats et al., "Mastering Visual Continuous Control", arXiv 2107.09645.
     "drqv2": Style((32, 32, 32, 32), 50, _plain([3], [2, 1]), layer_norm=True, activation=nn.Tanh),
 }

@@ -77,6 +77,8 @@ class Accelerator:
             prioritized replay finds leaves.
         compiles_long_runs: whether compiled updates are known to be faster, so that a run of many
             updates earns the time of compiling.
+        channels_last: whether many convolutions are faster with the channels of an image as the
+            innermost dimension.
     """
 
     device: torch.device
@@ -92,6 +94,7 @@ class Accelerator:
     byte_views: ClassVar[bool] = True
     searchsorted: ClassVar[bool] = True
     compiles_long_runs: ClassVar[bool] = False
+    channels_last: ClassVar[bool] = False
 
     @classmethod
     def look(cls) -> Presence:

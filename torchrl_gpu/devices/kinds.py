@@ -45,6 +45,7 @@ class Cpu(Accelerator):
     device_type = "cpu"
     reads_stall = False
     compiles_long_runs = True
+    channels_last = True
 
     @classmethod
     def look(cls) -> Presence:

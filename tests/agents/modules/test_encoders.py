@@ -3,6 +3,7 @@ from typing import Any, get_args
 import pytest
 import torch
 from tensordict import TensorDict
+from torch import nn
 from torchrl.data import Binary, Bounded, Composite, TensorSpec, Unbounded
 
 from agents.modules.encoders import Encoder, ObservationEncoderFactory
@@ -26,6 +27,13 @@ def spec_of(leaves: dict[str, TensorSpec]) -> Composite:
 
 def build(leaves: dict[str, TensorSpec], **settings: Any) -> Encoder:
     return ObservationEncoderFactory(**settings).build(spec_of(leaves))
+
+
+def pixel_network(encoder: Encoder) -> nn.Sequential:
+    """Return the layers that encode the only observation, of pixels."""
+    network = encoder.get_submodule("parts.0.network")
+    assert isinstance(network, nn.Sequential)
+    return network
 
 
 @pytest.mark.parametrize("leaves", [VECTOR, PIXELS, SET, {**VECTOR, **PIXELS, **SET}])
@@ -119,6 +127,49 @@ def test_every_convolutional_network_encodes_images(style: str) -> None:
     features.square().sum().backward()
     assert all(parameter.grad is not None for parameter in encoder.parameters())
     assert not torch.equal(features[0], features[1])
+
+
+@pytest.mark.parametrize("size", [48, 84])
+@pytest.mark.parametrize("style", get_args(Convolutions))
+def test_pixels_are_encoded_as_by_the_layers_alone(style: Convolutions, size: int) -> None:
+    torch.manual_seed(0)
+    leaves = {"pixels": Bounded(0, 255, (ENVS, 3, size, size), dtype=torch.uint8)}
+    observation = spec_of(leaves).rand()
+    encoder = build(leaves, convolutions=style, channels=[4, 8, 8], pixel_features=8)
+    encoded = encoder(observation)
+    expected = pixel_network(encoder)(observation["pixels"] / 255.0 - 0.5)
+    torch.testing.assert_close(encoded, expected)
+    for found, exact in zip(
+        *(
+            torch.autograd.grad(y.square().sum(), [*encoder.parameters()])
+            for y in (encoded, expected)
+        ),
+        strict=True,
+    ):
+        assert (found - exact).norm() < 1e-5 * exact.norm()
+
+
+def test_convolutions_compute_no_outputs_that_none_reads() -> None:
+    leaves = {"pixels": Bounded(0, 255, (ENVS, 3, 48, 48), dtype=torch.uint8)}
+    encoder = build(leaves, convolutions="nature")
+    shapes = []
+    pixel_network(encoder)[0].register_forward_hook(
+        lambda layer, inputs, outputs: shapes.append(outputs.shape[2:])
+    )
+    encoder(spec_of(leaves).rand())
+    assert shapes == [(10, 10)]  # the second layer reads no more, of 11 x 11
+
+
+def test_residual_blocks_have_the_channels_last_on_a_cpu() -> None:
+    encoder = build(PIXELS, convolutions="impala")
+    layouts = []
+    pixel_network(encoder)[2].register_forward_hook(
+        lambda block, inputs, outputs: layouts.append(
+            outputs.is_contiguous(memory_format=torch.channels_last)
+        )
+    )
+    encoder(spec_of(PIXELS).rand())
+    assert layouts == [True]
 
 
 @pytest.mark.parametrize("style", get_args(Convolutions))

@@ -39,6 +39,7 @@ def test_capabilities_of_each_kind_of_device(name: str) -> None:
     assert accelerator.adam_options == adam_options
     assert accelerator.graphs == graphs
     assert accelerator.has_generator == has_generator
+    assert accelerator.channels_last == (kind == "cpu")
 
 
 def test_a_function_without_a_signature_is_called_without_the_device(
