@@ -44,6 +44,7 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "policy.txt": ("agents", "torchrl_gpu/acting"),
     "precision_learning.txt": ("envs/fanuc", "configs/experiment/fanuc", *_LEARNERS),
     "replay.txt": ("torchrl_gpu/replay",),
+    "trend.json": ("agents", "envs", "trainers", "torchrl_gpu"),
     "robot_*.png": (
         "trainers/robot.py",
         "envs/fanuc/inspection.py",
