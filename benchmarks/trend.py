@@ -89,8 +89,8 @@ def starting(rounds: int) -> float:
     """Return the ratio of the import of torch to the whole start until the first update."""
     startup.times_of_training()  # fills the cache of targets
     sides = {
-        "ours": lambda: 1.0 / startup.times_of_training()["first update"].seconds,
-        "torch": lambda: 1.0 / startup.time_of_answer(["-c", "import torch"]).seconds,
+        "ours": lambda: 1.0 / startup.times_of_training()["first update"].cpu,
+        "torch": lambda: 1.0 / startup.time_of_answer(["-c", "import torch"]).cpu,
     }
     return take_turns(sides, rounds).ratio("ours", "torch")
 
