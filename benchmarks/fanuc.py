@@ -5,8 +5,9 @@ Two comparisons, with the same arm and physics, in one run:
 1. Speed of the environment alone, with SAC's policy acting, and with training at the default ratio,
    after each step and while the next one is simulated, as a share of the speed of a plain PyBullet
    loop on all cores.
-2. Speed of acting with storing, and of training, beside Stable-Baselines3 with `peers` Gymnasium
-   environments in processes (SubprocVecEnv) at the same number of updates per frame. The actor
+2. Speed of acting with storing, and of training, beside Stable-Baselines3 with Gymnasium
+   environments in processes (SubprocVecEnv) at the same number of updates per frame: one for each
+   core (the largest power of two), and `peers`. The actor
    learns in every update, as theirs does, and not in every second one, as in the preset. This
    library runs `many` arms.
 
@@ -15,8 +16,8 @@ Two comparisons, with the same arm and physics, in one run:
 
 import pkgutil
 import sys
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Annotated, Any
 
@@ -33,6 +34,7 @@ from envs.fanuc.robot import load_robot
 from envs.fanuc.targets import HOME, load_targets
 from envs.fanuc.worker_pool import default_num_workers, group_sizes
 from torchrl_gpu.commands import call_with_arguments
+from torchrl_gpu.devices.host import num_cores
 from trainers.run import settings_of
 
 COMMAND = ("agent=sac", "env=fanuc", "agent.actor_period=1")
@@ -138,8 +140,8 @@ def measure(
     Args:
         arms: number of arms for the comparison with plain PyBullet, at least 1 (64).
         many: number of arms for the comparison with Stable-Baselines3, at least 1 (512).
-        peers: number of environments of Stable-Baselines3, a process each; 1, 2, 4, ... up to 32,
-            so that its updates per frame are the same (8).
+        peers: number of environments of Stable-Baselines3 beside one for each core, a process
+            each; 1, 2, 4, ... up to 32, so that its updates per frame are the same (8).
         rounds: number of rounds after a first one that warms up, at least 1 (3).
         frames: number of arm-steps per measurement, at least 10 (25000).
 
@@ -152,16 +154,19 @@ def measure(
     print_machine()
     teams = [Ours(number) for number in (arms, many)]
     sides = {key: side for team in teams for key, side in team.measurements(frames).items()}
-    with closing(gymnasium_arms(peers)) as envs:
-        sides |= theirs(settings.agent.settings, envs, frames // 10)
+    processes = sorted({1 << num_cores().bit_length() - 1, peers})
+    with ExitStack() as opened:
+        for number in processes:
+            envs = opened.enter_context(closing(gymnasium_arms(number)))
+            sides |= theirs(settings.agent.settings, envs, frames // 10)
         samples = take_turns(sides, rounds)
     for team in teams:
         team.close()
-    report(samples, arms, many, peers)
+    report(samples, arms, many, processes)
     return 0
 
 
-def report(samples: Samples[Key], arms: int, many: int, peers: int) -> None:
+def report(samples: Samples[Key], arms: int, many: int, processes: Sequence[int]) -> None:
     """Print both comparisons and a final JSON object."""
     rows = []
     for part, text in WORDS.items():
@@ -178,10 +183,12 @@ def report(samples: Samples[Key], arms: int, many: int, peers: int) -> None:
         ("acting and storing", "collect", "collect"),
         ("training", "training", "overlap"),
     ):
-        sb3, ours = samples.rate((f"sb3_{kind}", peers)), samples.rate((part, many))
-        rows.append([text, f"{sb3:,.0f}", f"{ours:,.0f}", f"{ours / sb3:.1f} x"])
-        figures |= {f"sb3_{kind}": sb3, f"ours_{kind}": ours}
-    header = ["arm-steps/s", f"SB3, {peers} processes", f"ours, {many} arms", "ratio"]
+        for number in processes:
+            sb3, ours = samples.rate((f"sb3_{kind}", number)), samples.rate((part, many))
+            row = [text, f"{number}", f"{sb3:,.0f}", f"{ours:,.0f}", f"{ours / sb3:.1f} x"]
+            rows.append(row)
+            figures |= {f"sb3_{kind}_{number}": sb3, f"ours_{kind}": ours}
+    header = ["arm-steps/s", "processes of SB3", "SB3", f"ours, {many} arms", "ratio"]
     print_table(header, rows)
     print_figures({name: round(speed, 1) for name, speed in figures.items()})
 

@@ -1,8 +1,10 @@
 """Measure robot-steps per second of the marine environment, and the overhead of TorchRL.
 
 The reference is the paper's NumPy environment (Multi_Robot_Distributional_RL_Navigation), one sea
-at a time on one core: 871 active robot-steps/s at 5 robots, 4 obstacles and random actions. It was
-measured on an earlier machine, because that environment cannot be installed as a package. Only
+at a time on one core: 871 active robot-steps/s at 5 robots, 4 obstacles and random actions (413
+environment steps/s). This figure is from the notes with which the port of that environment began:
+it was measured on an earlier machine, and cannot be measured here, because the environment is not
+a package and its source is not part of this repository. Only
 active robots count in both cases. Their mean number is measured over whole episodes of random
 actions, because an inactive robot costs as much time as an active one.
 
@@ -122,7 +124,10 @@ def measure(
     steps = steps_within(ways["plain"], seconds, resolved)
     sides = {way: timed(run, steps, device=resolved) for way, run in ways.items()}
     overhead = take_turns(sides, rounds).ratio("plain", "torchrl") - 1.0
-    print(f"reference: {REFERENCE:.0f} robot-steps/s, measured on an earlier machine")
+    print(
+        f"reference: {REFERENCE:.0f} robot-steps/s, noted on an earlier machine; "
+        "no command here repeats it"
+    )
     print(f"EnvBase costs {overhead:.1%} on top of the plain loop at {OVERHEAD_SEAS} seas\n")
     print_figures(
         {

@@ -43,6 +43,8 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "peers.*": ("agents", "benchmarks/peers", "torchrl_gpu/execution", "torchrl_gpu/replay"),
     "policy.txt": ("agents", "torchrl_gpu/acting"),
     "precision_learning.txt": ("envs/fanuc", "configs/experiment/fanuc", *_LEARNERS),
+    "replay.txt": ("torchrl_gpu/replay",),
+    "trend.json": ("agents", "envs", "trainers", "torchrl_gpu"),
     "robot_*.png": (
         "trainers/robot.py",
         "envs/fanuc/inspection.py",

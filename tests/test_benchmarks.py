@@ -9,11 +9,11 @@ from typing import NamedTuple
 import pytest
 
 import benchmarks
-from benchmarks import fixture
+from benchmarks import fanuc, fixture
 from benchmarks.learning.results import Point, Run
 from benchmarks.lift_cube_environments import row
 from benchmarks.marinenav import measure
-from benchmarks.measuring import Measurement, take_turns
+from benchmarks.measuring import Measurement, Samples, take_turns
 from benchmarks.stale import REPOSITORY, changes_since, git, measured, result_files
 from envs.fanuc import FanucEnv
 from torchrl_gpu.commands import call_with_arguments, read_arguments
@@ -157,6 +157,18 @@ def test_runs_that_never_learn_are_reported_as_such() -> None:
     never = Run(1, 0.2, 100, 60.0, [Point(40, 20.0, 0.1), Point(80, 30.0, 0.2)])
     cells = ["4", "never", "0.5, never, never", "80, never, never", "95%, 20%, 20%"]
     assert row(4, [learned, never, never]) == cells
+
+
+def test_every_number_of_processes_of_stable_baselines_has_rows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rates = {(part, arms): [100.0] for part in fanuc.WORDS for arms in (64, 512)}
+    for processes, rate in ((2, 10.0), (8, 20.0)):
+        rates |= {(f"sb3_{kind}", processes): [rate] for kind in ("collect", "training")}
+    fanuc.report(Samples(rates), 64, 512, [2, 8])
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["training", "2", "10", "100", "10.0", "x"] in said
+    assert ["training", "8", "20", "100", "5.0", "x"] in said
 
 
 def test_sizes_are_those_of_fanuc() -> None:

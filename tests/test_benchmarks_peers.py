@@ -56,6 +56,13 @@ def test_every_job_is_done_by_this_library_and_another() -> None:
                 assert any(not side.is_ours for side in sides)
 
 
+def test_compiled_plain_pytorch_stands_beside_this_library_compiled() -> None:
+    for work in WORKS.values():
+        for job in work:
+            ours, plain = (set(builders_of(name).get(job.name, {})) for name in ("ours", "plain"))
+            assert plain in (set(), ours), job.name
+
+
 def test_units_are_whole_rollouts() -> None:
     units = {job.name: job.units for work in WORKS.values() for job in work}
     assert units["updates_ppo"] % RANDOM_PPO.updates == 0

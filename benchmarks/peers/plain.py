@@ -54,11 +54,19 @@ def build_off_policy(
     return times(lambda: update(replay.sample()))
 
 
-def build_ppo(is_fast: bool = False) -> Run:
-    """Return a run of PPO's updates, all epochs of one rollout at a time."""
-    learner = PPO(OBSERVATION_DIM, ACTION_DIM, is_discrete=False, task=RANDOM_PPO)
+def make_ppo(
+    observation_dim: int, actions: int, task: PPOTask, is_fast: bool, is_discrete: bool = False
+) -> PPO:
+    """Return PPO, whose gradient steps are compiled and in bfloat16 if it is fast."""
+    learner = PPO(observation_dim, actions, is_discrete, task)
     if is_fast:
         learner.learn = in_bf16_compiled(learner.learn)  # type: ignore[method-assign]
+    return learner
+
+
+def build_ppo(is_fast: bool = False) -> Run:
+    """Return a run of PPO's updates, all epochs of one rollout at a time."""
+    learner = make_ppo(OBSERVATION_DIM, ACTION_DIM, RANDOM_PPO, is_fast)
     shape = (RANDOM_PPO.rollout_length, RANDOM_PPO.num_envs)
     with torch.no_grad():
         chosen = learner.choose(torch.randn(*shape, OBSERVATION_DIM))
@@ -66,10 +74,11 @@ def build_ppo(is_fast: bool = False) -> Run:
     return times(lambda: learner.update(rollout, rollout.value[-1]), RANDOM_PPO.updates)
 
 
-def build_training_sac() -> Run:
+def build_training_sac(is_fast: bool = False) -> Run:
     """Return a run of frames of SAC on Pendulum-v1."""
     env = gym.make(jobs.PENDULUM)
     learner = SAC(3, 1, jobs.LEARNING_RATE)
+    update = in_bf16_compiled(learner.update) if is_fast else learner.update
     bound = float(env.action_space.high[0])
     one = torch.zeros(1, 1)
     replay = Replay(jobs.CAPACITY, Batch(torch.zeros(1, 3), one, one, one, torch.zeros(1, 3)))
@@ -97,7 +106,7 @@ def build_training_sac() -> Run:
 
     def step_and_learn() -> None:
         step(is_random=False)
-        learner.update(replay.sample())
+        update(replay.sample())
 
     for _ in range(jobs.RANDOM_FRAMES):
         step(is_random=True)
@@ -131,7 +140,7 @@ def train_ppo(
     return times(collect_and_learn, task.frames)
 
 
-def build_training_ppo() -> Run:
+def build_training_ppo(is_fast: bool = False) -> Run:
     """Return a run of frames of PPO on CartPole-v1."""
     envs = gym.make_vec(
         jobs.CARTPOLE,
@@ -145,11 +154,11 @@ def build_training_ppo() -> Run:
         ends = torch.as_tensor(terminated | truncated, dtype=torch.float32)
         return torch.as_tensor(numbers), torch.as_tensor(reward, dtype=torch.float32), ends
 
-    learner = PPO(4, 2, is_discrete=True, task=CARTPOLE_PPO)
+    learner = make_ppo(4, 2, CARTPOLE_PPO, is_fast, is_discrete=True)
     return train_ppo(learner, CARTPOLE_PPO, torch.as_tensor(envs.reset(seed=0)[0]), step)
 
 
-def build_seas_ppo() -> Run:
+def build_seas_ppo(is_fast: bool = False) -> Run:
     """Return a run of frames of PPO on the seas."""
     vessels = Vessels()
 
@@ -158,7 +167,7 @@ def build_seas_ppo() -> Run:
         return after, reward.squeeze(1), (terminated | truncated).squeeze(1).float()
 
     first = vessels.observation
-    learner = PPO(first.shape[1], ACTIONS, is_discrete=False, task=SEAS_PPO)
+    learner = make_ppo(first.shape[1], ACTIONS, SEAS_PPO, is_fast)
     return train_ppo(learner, SEAS_PPO, first, step)
 
 
@@ -174,7 +183,7 @@ BUILDERS: Builders = {
     "updates_ddpg": _executions(partial(build_off_policy, DDPG)),
     "updates_dqn": _executions(partial(build_off_policy, DQN, is_discrete=True)),
     "updates_ppo": _executions(build_ppo),
-    "training_sac": {"": build_training_sac},
-    "training_ppo": {"": build_training_ppo},
-    "seas_ppo": {"": build_seas_ppo},
+    "training_sac": _executions(build_training_sac),
+    "training_ppo": _executions(build_training_ppo),
+    "seas_ppo": _executions(build_seas_ppo),
 }

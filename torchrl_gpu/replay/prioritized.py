@@ -16,7 +16,7 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.storage import StorageSpec
-from torchrl_gpu.replay.sum_tree import SumTree
+from torchrl_gpu.replay.sum_tree import FAN_OUT, SumTree
 
 # Added to every priority, so that every transition can still be sampled.
 _MIN_PRIORITY = 1e-6
@@ -48,6 +48,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         super().__post_init__()
         self._tree = SumTree(self._num_places, self.device)
         self._max_priority = torch.ones(1, device=self.device)
+        # The places of a step follow one another; these environments' are in all its groups.
+        touching = torch.arange(0, self.num_envs + FAN_OUT - 1, FAN_OUT, device=self.device)
+        self._touching_envs = touching.clamp(max=self.num_envs - 1)
         self._tensors["leaves"] = self._tree.leaves
         self._tensors["max_priority"] = self._max_priority
 
@@ -96,7 +99,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 "agent: prioritized replay needs priorities, but `loss` returned none"
             )
         place = batch.get("place")
-        priority = (priorities + _MIN_PRIORITY).where(priorities.isfinite(), self._max_priority)
+        priority = (priorities + _MIN_PRIORITY).where(priorities < torch.inf, self._max_priority)
         self._max_priority.copy_(torch.maximum(self._max_priority, priority.max()))
         # Transitions that were overwritten since the draw keep priority 0.
         is_stored = self._tree.leaves.index_select(0, place) > 0.0
@@ -109,23 +112,17 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._tree.rebuild()
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
-        step = self._next_step.clone()
-        oldest_steps = self._oldest_steps.clone()
+        steps = torch.cat((self._next_step, self._oldest_steps))
         is_listed = super()._extend_by_step(transition)
 
-        new_priority = self._max_priority**self.priority_exponent
-        new = new_priority.expand(self.num_envs)
-        if is_listed is not None:
-            new = torch.where(is_listed, new, 0.0)
+        first_places = (steps % self._step_capacity * self.num_envs).unsqueeze(1)
+        places = (first_places + self._env_numbers).flatten()
+        priority = self._tree.leaves.index_select(0, places).view(3, self.num_envs)
         # Steps that lost a row to this step get priority 0, so they are never drawn.
-        is_lost = oldest_steps < self._oldest_steps[:1]
-        old_places = self._places_of(oldest_steps)
-        kept = self._tree.leaves.index_select(0, old_places).view(2, self.num_envs)
-        old = torch.where(is_lost.unsqueeze(1), 0.0, kept).flatten()
-        self._tree.update(torch.cat([self._places_of(step), old_places]), torch.cat([new, old]))
+        priority = torch.where((steps < self._oldest_steps[:1]).unsqueeze(1), 0.0, priority)
+        priority[0] = self._max_priority**self.priority_exponent
+        if is_listed is not None:
+            priority[0] *= is_listed
+        touched = (first_places + self._touching_envs).flatten()
+        self._tree.update(places, priority.flatten(), touched)
         return is_listed
-
-    def _places_of(self, steps: Tensor) -> Tensor:
-        """Return the places `[S * num_envs]` of the steps with the numbers `[S]`."""
-        slots = steps % self._step_capacity
-        return (slots.unsqueeze(1) * self.num_envs + self._env_numbers).flatten()

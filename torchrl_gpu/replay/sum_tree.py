@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrl_gpu.devices.kinds import accelerator_of
 
 # Number of children per node. A level costs a few kernels on rows of this length.
-_FAN_OUT = 32
+FAN_OUT = 32
 
 # Largest number of nodes in the top level, which has no parent: three levels for 2 million leaves.
 # Its cumulative sum is made once for all draws, so it may be wide.
@@ -35,40 +35,58 @@ class SumTree:
     def __init__(self, capacity: int, device: torch.device) -> None:
         # Levels from the leaves to the top; all but the top are padded to groups of siblings.
         self._levels = [torch.zeros(nodes, device=device) for nodes in _level_sizes(capacity)]
-        self._groups = [level.view(-1, _FAN_OUT) for level in self._levels[:-1]]
+        self._groups = [level.view(-1, FAN_OUT) for level in self._levels[:-1]]
+        # Cumulative sums of each group as shares of its sum, by which a draw finds a child. Those
+        # of a group of sum 0 may be NaN, which compares as "not below a position".
+        self._shares = [torch.ones_like(groups) for groups in self._groups]
         # Two rows, because CUDA sums a single one in an order that differs from call to call, and
         # a cumulative sum then may exceed its predecessor at a node of priority 0.
         self._top = self._levels[-1].expand(2, -1)
+        # The last share stays 1, so that a search ends there if all priorities are 0.
+        self._top_shares = torch.ones_like(self._levels[-1])
+        self._inner_top_shares = self._top_shares[:-1]
+        self._ones = torch.ones(FAN_OUT, 1, device=device)
         self._has_searchsorted = accelerator_of(device).searchsorted
-        self._strata = self._strata_of(1)
         self.leaves = self._levels[0][:capacity]
+        self._prepare(1)
 
     @staticmethod
     def bytes_needed(capacity: int) -> int:
         """Return the size in bytes of a tree, without allocating it."""
-        return 4 * sum(_level_sizes(capacity))
+        return 8 * sum(_level_sizes(capacity))
 
-    def update(self, index: Tensor, priority: Tensor) -> None:
+    def update(self, index: Tensor, priority: Tensor, touched: Tensor | None = None) -> None:
         """Set the priorities of some leaves.
 
         Args:
             index: indices of the leaves, `[M]` int64, 0 to capacity - 1. A leaf that occurs
                 several times gets the largest of its new priorities.
             priority: new priorities of the leaves, `[M]` float32, finite and at least 0.
+            touched: indices of any leaves, at least one in each group of `FAN_OUT` siblings that
+                has one of `index`, which spares sums where groups change as a whole; None for
+                `index`.
         """
-        self.leaves.index_put_((index,), torch.zeros_like(priority))
-        self.leaves.scatter_reduce_(0, index, priority, "amax")
+        self.leaves.scatter_reduce_(0, index, priority, "amax", include_self=False)
         # Sums are recomputed, not adjusted by differences, so rounding errors do not accumulate.
         # The parent of several of these leaves is written repeatedly, with the same value.
-        parent = index
-        for groups, parents in zip(self._groups, self._levels[1:], strict=True):
-            parent = parent // _FAN_OUT
-            parents.index_put_((parent,), groups.index_select(0, parent).sum(1))
+        parent = index if touched is None else touched
+        levels = zip(self._groups, self._shares, self._levels[1:], strict=True)
+        for groups, shares, parents in levels:
+            parent = parent // FAN_OUT
+            sums = groups.index_select(0, parent).cumsum(1)
+            total = sums.narrow(1, -1, 1)
+            shares.index_put_((parent,), sums / total)
+            parents.index_put_((parent,), total.squeeze(1))
+        self._update_top()
 
     def rebuild(self) -> None:
         """Recompute all sums after direct writes to the leaves."""
-        for groups, parents in zip(self._groups, self._levels[1:], strict=True):
-            parents[: len(groups)].copy_(groups.sum(1))
+        levels = zip(self._groups, self._shares, self._levels[1:], strict=True)
+        for groups, shares, parents in levels:
+            sums = groups.cumsum(1)
+            shares.copy_(sums / sums[:, -1:])
+            parents[: len(groups)].copy_(sums[:, -1])
+        self._update_top()
 
     def draw(self, count: int) -> Tensor:
         """Draw leaves in proportion to their priorities, with replacement.
@@ -83,44 +101,51 @@ class SumTree:
         Returns:
             Indices of the leaves, `[count]` int64.
         """
-        if count != self._strata[0].shape[1]:
-            self._strata = self._strata_of(count)
+        if count != len(self._top_position):
+            self._prepare(count)
         ends, lengths = self._strata
         # Positions above 0 up to 1 in the cumulative sums. Separate ones give each level the
         # full resolution of float32: probabilities are exact to about 1 part in 10,000.
-        top, *lower = torch.addcmul(ends, torch.rand_like(ends), lengths, value=-1.0).unbind()
-        ends = self._top.cumsum(1)[0]
-        node = self._first_reaching(ends, ends[-1] * top)
-        for groups, fraction in zip(reversed(self._groups), lower, strict=True):
-            ends = groups.index_select(0, node.squeeze(1)).cumsum(1)
-            child = self._first_reaching(ends, ends[:, -1:] * fraction)
-            node = torch.add(child, node, alpha=_FAN_OUT)
-        return node.squeeze(1)
-
-    def _first_reaching(self, ends: Tensor, position: Tensor) -> Tensor:
-        """Return indices `[B, 1]` of the first ends, `[B, N]` or `[N]`, at or above positions."""
+        torch.addcmul(ends, torch.rand_like(ends), lengths, value=-1.0, out=self._positions)
+        # A draw is the first node whose cumulative sum reaches its position.
         if self._has_searchsorted:
-            return torch.searchsorted(ends, position)
-        return (ends < position).sum(1, keepdim=True)
+            node = torch.searchsorted(self._top_shares, self._top_position)
+        else:
+            node = (self._top_shares < self._positions[0]).sum(1)
+        for shares, position in self._lower:
+            # Counting is faster than a search, whose branches processors cannot predict.
+            below = shares.index_select(0, node).lt_(position).mm(self._ones)
+            node = torch.add(below.squeeze(1).long(), node, alpha=FAN_OUT)
+        return node
 
-    def _strata_of(self, count: int) -> tuple[Tensor, Tensor]:
-        """Return ends `[levels, count, 1]` and lengths `[levels, 1, 1]` of the strata of draws.
+    def _update_top(self) -> None:
+        """Recompute the cumulative sums of the top level."""
+        sums = self._top.cumsum(1)[0]
+        torch.div(sums[:-1], sums[-1], out=self._inner_top_shares)
 
-        The top level has `count` strata, each lower level a single one.
+    def _prepare(self, count: int) -> None:
+        """Prepare the tensors of draws of `count` leaves.
+
+        The strata have ends `[levels, count, 1]` and lengths `[levels, 1, 1]`: `count` in the top
+        level, a single one in each lower level.
         """
-        device = self._top.device
+        device = self.leaves.device
         ends = torch.ones(len(self._levels), count, 1, device=device)
         ends[0, :, 0] = torch.arange(1, count + 1, device=device) / count
         lengths = torch.ones(len(self._levels), 1, 1, device=device)
         lengths[0] = 1.0 / count
-        return ends, lengths
+        self._strata = ends, lengths
+        self._positions = torch.empty_like(ends)
+        top, *lower = self._positions.unbind()
+        self._top_position = top.squeeze(1)
+        self._lower = list(zip(reversed(self._shares), lower, strict=True))
 
 
 def _level_sizes(capacity: int) -> list[int]:
     """Return the number of nodes of each level, from the leaves to the top."""
     sizes = [capacity]
     while sizes[-1] > _TOP_WIDTH:
-        groups = math.ceil(sizes[-1] / _FAN_OUT)
-        sizes[-1] = groups * _FAN_OUT
+        groups = math.ceil(sizes[-1] / FAN_OUT)
+        sizes[-1] = groups * FAN_OUT
         sizes.append(groups)
     return sizes
