@@ -293,7 +293,7 @@ class FanucEnv(Environment):
         if not self._may_be(mask):
             return
         joints = self.robot.num_joints
-        words, streams = random_words(self._streams, (2 + joints,))
+        words, streams = random_words(self._streams, (2 + joints if self._target_noise else 2,))
         self._streams = torch.where(mask.view(-1), streams, self._streams)
         words = words & 0x7FFFFFFF
         num_targets = (self._curriculum.level + 1) * len(self._targets) // len(GRADES)
