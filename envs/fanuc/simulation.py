@@ -206,7 +206,8 @@ class ArmSimulation:
                 -1 to 1; joints stand still where it is not a number, which PyBullet would keep.
         """
         angles = state[:, 0].copy()
-        share = np.nan_to_num(np.minimum(np.maximum(action, -1), 1))
+        share = np.minimum(np.maximum(action, -1), 1)
+        share[np.isnan(share)] = 0
         goal = angles + share * (SPEED_SHARE * self._farthest_step)
         goal = np.minimum(np.maximum(goal, self._lowest_goal), self._highest_goal)
         velocities = ((goal - angles) * self._control_rate).tolist()
