@@ -73,8 +73,8 @@ def random_transitions(see: Composite, act: TensorSpec) -> TensorDict:
 def random_steps(env: EnvBase) -> Callable[[int], None]:
     """Return a function that steps an environment a number of times by random actions."""
     spec = env.full_action_spec[env.action_keys[0]]
-    # Few repeated actions would drift every arm of `fanuc` into its limits and itself, and a contact
-    # takes PyBullet longer.
+    # Few repeated actions would drift every arm of `fanuc` into its limits and itself, and contacts
+    # take PyBullet longer.
     actions = [spec.rand() for _ in range(100)]
     root = env.reset()
 

@@ -121,7 +121,14 @@ class BulletArms(Arms):
         arms, shared = mask.numpy(), self._pool.exchange
         shared.state[arms] = self.state.numpy()[arms]
         shared.target[arms] = self.target.numpy()[arms]
+        # A worker whose arms are idle does not encode them.
+        shared.observation[arms] = self.observation.numpy()[arms]
+        shared.distance[arms] = self.distance.numpy()[arms]
         shared.rewritten[arms] = 1
+
+    def set_idle(self, mask: Tensor) -> None:
+        """Leave out clients and workers whose arms are all idle: see `Arms.set_idle`."""
+        self._pool.set_idle(mask.numpy())
 
     def _show_targets(self, mask: Tensor) -> None:
         self._write(mask)
@@ -129,6 +136,7 @@ class BulletArms(Arms):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state: see `Arms.load_state_dict`."""
         super().load_state_dict(state)
+        self.set_idle(~self._all)
         self._write(self._all)
 
     def close(self) -> None:

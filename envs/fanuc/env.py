@@ -285,8 +285,14 @@ class FanucEnv(Environment):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
+        if mask is None:
+            self.set_idle(torch.zeros(self.num_envs, dtype=torch.bool))
         self._restart(~self._no if mask is None else mask)
         return self.observe()
+
+    def set_idle(self, mask: Tensor) -> None:
+        """Let the workers of PyBullet leave arms out: see `Environment.set_idle`."""
+        self._arms.set_idle(mask)
 
     def _restart(self, mask: Tensor) -> None:
         """Start a new episode for some arms, chosen by a mask `[num_envs, 1]`."""
