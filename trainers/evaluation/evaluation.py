@@ -156,7 +156,7 @@ def evaluate(
                     f"env: no episode ended within {_MAX_STEPS:,} steps of an evaluation; the "
                     "environment needs a time limit, for instance TorchRL's StepCounter"
                 )
-        env.set_idle(quota.cpu() > 0)  # none
+        env.set_idle(torch.zeros(env.num_envs, dtype=torch.bool))
     means = read(statistics.take())
     for name, mean in means.items():
         if not math.isfinite(mean):
