@@ -73,7 +73,9 @@ def random_transitions(see: Composite, act: TensorSpec) -> TensorDict:
 def random_steps(env: EnvBase) -> Callable[[int], None]:
     """Return a function that steps an environment a number of times by random actions."""
     spec = env.full_action_spec[env.action_keys[0]]
-    actions = [spec.rand() for _ in range(16)]
+    # Few repeated actions would drift every arm of `fanuc` into its limits and itself, and contacts
+    # take PyBullet longer.
+    actions = [spec.rand() for _ in range(100)]
     root = env.reset()
 
     def run(steps: int) -> None:

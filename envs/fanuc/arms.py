@@ -103,6 +103,10 @@ class Arms(ABC):
         return observation, distance
 
     @abstractmethod
+    def set_idle(self, mask: Tensor) -> None:
+        """Leave some arms out of the next steps, bool `[B]` on the host, where that saves time."""
+
+    @abstractmethod
     def _write(self, mask: Tensor) -> None:
         """Let the simulator set some arms, bool `[B]`, to their `state`."""
 

@@ -2,10 +2,11 @@
 
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from envs.fanuc.arms import Arms
+from envs.fanuc.arms import SAVED, Arms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.reward import Goal, Judgement, effort_of, judge
@@ -37,8 +38,7 @@ class BulletArms(Arms):
     def __init__(self, robot: Robot, pool: WorkerPool, goal: Goal) -> None:
         self.goal, self._geometry = goal, ArmGeometry(robot)
         self._pool = pool
-        encoder = ArmEncoder(robot)
-        self._encode = lambda *tensors: encoder(*(tensor.numpy() for tensor in tensors))
+        self._encoder = ArmEncoder(robot)
         self._begun: Tensor | None = None  # the actions of the step in flight
         self.target = torch.from_numpy(self._pool.exchange.target.copy())
         self.steps = torch.zeros(len(self.target), 1, dtype=torch.int64)
@@ -52,6 +52,9 @@ class BulletArms(Arms):
         self.state = torch.from_numpy(shared.state.copy())
         self.observation = torch.from_numpy(shared.observation.copy())
         self.distance = torch.from_numpy(shared.distance.copy())
+
+    def _encode(self, *tensors: Tensor) -> None:
+        self._encoder(*(tensor.numpy() for tensor in tensors))
 
     def begin_step(self, action: Tensor) -> None:
         """Let the workers begin a step while the program computes: see `Arms.begin_step`."""
@@ -93,6 +96,22 @@ class BulletArms(Arms):
         reward, success, truncated, done = map(torch.from_numpy, result[:4])
         return Judgement(reward.float(), success, truncated, done, result.interrupted)
 
+    def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:
+        """Set some arms to a posture at rest: see `Arms.place`."""
+        rows = np.flatnonzero(mask.numpy())
+        # Copies, because the arrays of earlier steps are kept.
+        arrays = [getattr(self, name).numpy().copy() for name in SAVED]
+        state, goal, observation, distance, steps, held = arrays
+        state[rows, 0], state[rows, 1], goal[rows] = angles.numpy()[rows], 0, target.numpy()[rows]
+        steps[rows], held[rows] = 0, 0
+        # Only some: encoding takes longer than all the rest.
+        seen, gap = np.empty_like(observation[rows]), np.empty_like(distance[rows])
+        self._encoder(state[rows], goal[rows], seen, gap)
+        observation[rows], distance[rows] = seen, gap
+        for name, array in zip(SAVED, arrays, strict=True):
+            setattr(self, name, torch.from_numpy(array))
+        self._write(mask.squeeze(1))
+
     def _write(self, mask: Tensor) -> None:
         """Write the state of some arms to shared memory; workers load it before the next step.
 
@@ -102,7 +121,14 @@ class BulletArms(Arms):
         arms, shared = mask.numpy(), self._pool.exchange
         shared.state[arms] = self.state.numpy()[arms]
         shared.target[arms] = self.target.numpy()[arms]
+        # A worker whose arms are idle does not encode them.
+        shared.observation[arms] = self.observation.numpy()[arms]
+        shared.distance[arms] = self.distance.numpy()[arms]
         shared.rewritten[arms] = 1
+
+    def set_idle(self, mask: Tensor) -> None:
+        """Leave out clients and workers whose arms are all idle: see `Arms.set_idle`."""
+        self._pool.set_idle(mask.numpy())
 
     def _show_targets(self, mask: Tensor) -> None:
         self._write(mask)
@@ -110,6 +136,7 @@ class BulletArms(Arms):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state: see `Arms.load_state_dict`."""
         super().load_state_dict(state)
+        self.set_idle(~self._all)
         self._write(self._all)
 
     def close(self) -> None:

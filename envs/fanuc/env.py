@@ -285,15 +285,21 @@ class FanucEnv(Environment):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
+        if mask is None:
+            self.set_idle(torch.zeros(self.num_envs, dtype=torch.bool))
         self._restart(~self._no if mask is None else mask)
         return self.observe()
+
+    def set_idle(self, mask: Tensor) -> None:
+        """Let the workers of PyBullet leave arms out: see `Environment.set_idle`."""
+        self._arms.set_idle(mask)
 
     def _restart(self, mask: Tensor) -> None:
         """Start a new episode for some arms, chosen by a mask `[num_envs, 1]`."""
         if not self._may_be(mask):
             return
         joints = self.robot.num_joints
-        words, streams = random_words(self._streams, (2 + joints,))
+        words, streams = random_words(self._streams, (2 + joints if self._target_noise else 2,))
         self._streams = torch.where(mask.view(-1), streams, self._streams)
         words = words & 0x7FFFFFFF
         num_targets = (self._curriculum.level + 1) * len(self._targets) // len(GRADES)

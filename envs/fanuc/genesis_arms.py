@@ -142,6 +142,9 @@ class GenesisArms(Arms):
         super().place(mask, angles, target)
         self._inertia = torch.where(mask.unsqueeze(2), 0.0, self._inertia)
 
+    def set_idle(self, mask: Tensor) -> None:
+        """Do nothing: the scene steps all its arms."""
+
     def _read(self) -> Tensor:
         return torch.stack((self.entity.get_dofs_position(), self.entity.get_dofs_velocity()), 1)
 

@@ -28,6 +28,7 @@ class Exchange:
         action: next actions, `[num_arms, N]`, float32.
         rewritten: nonzero where the environment has written `state` and the simulator must load it
             before its next step, `[num_arms]`, uint8.
+        idle: nonzero where the arm need not be simulated, `[num_arms]`, uint8.
     """
 
     def __init__(self, path: Path, robot: Robot, num_arms: int) -> None:
@@ -41,6 +42,7 @@ class Exchange:
                 ("observation", "<f4", (num_arms, observation_size(robot))),
                 ("distance", "<f4", (num_arms, 1)),
                 ("rewritten", "u1", (num_arms,)),
+                ("idle", "u1", (num_arms,)),
             ]
         )
         # Extends a new file, which is empty.
@@ -51,6 +53,7 @@ class Exchange:
         self.observation: NDArray[np.float32] = memory["observation"]
         self.distance: NDArray[np.float32] = memory["distance"]
         self.rewritten: NDArray[np.uint8] = memory["rewritten"]
+        self.idle: NDArray[np.uint8] = memory["idle"]
 
     @classmethod
     def create(cls, robot: Robot, num_arms: int) -> Exchange:

@@ -194,7 +194,9 @@ class ArmSimulation:
             group.write(arm, *state[index].tolist())
             group.show_target(arm, (targets[index] + self._shoulder).tolist())
 
-    def step(self, state: Array, action: NDArray[np.float32]) -> None:
+    def step(
+        self, state: Array, action: NDArray[np.float32], idle: NDArray[np.uint8] | None = None
+    ) -> None:
         """Move all arms for one control period.
 
         A joint that the solver moves past a limit, for instance in a hard contact, is reset to the
@@ -204,18 +206,26 @@ class ArmSimulation:
             state: joint angles and speeds `[num_arms, 2, N]`, float64; overwritten.
             action: joint speeds as fractions of the maximum speeds, `[num_arms, N]`, clipped to
                 -1 to 1; joints stand still where it is not a number, which PyBullet would keep.
+            idle: nonzero where an arm need not move, `[num_arms]`. A client whose arms are all idle
+                is left out. None if all arms move.
         """
         angles = state[:, 0].copy()
-        share = np.nan_to_num(np.minimum(np.maximum(action, -1), 1))
+        share = np.minimum(np.maximum(action, -1), 1)
+        share[np.isnan(share)] = 0
         goal = angles + share * (SPEED_SHARE * self._farthest_step)
         goal = np.minimum(np.maximum(goal, self._lowest_goal), self._highest_goal)
         velocities = ((goal - angles) * self._control_rate).tolist()
 
         first, reached = 0, []
+        if idle is not None and not idle.any():
+            idle = None
         for group in self.groups:
             last = first + len(group.bodies)
-            group.step(velocities[first:last])
-            reached += group.read()
+            if idle is not None and idle[first:last].all():
+                reached += state[first:last].ravel().tolist()
+            else:
+                group.step(velocities[first:last])
+                reached += group.read()
             first = last
         after = np.array(reached).reshape(state.shape)
 

@@ -11,6 +11,9 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from envs.fanuc.robot import CONTROL_RATE, Robot
 from envs.fanuc.shared_memory import Exchange
 from envs.fanuc.worker_process import SIGNAL, Assignment
@@ -161,6 +164,7 @@ class WorkerPool:
                 raise ConfigurationError(
                     f"env.urdf={robot.urdf}: PyBullet cannot load this arm; see its output above"
                 )
+        self._busy = self._workers  # those that take part in a step
 
     @property
     def exchange(self) -> Exchange:
@@ -188,9 +192,14 @@ class WorkerPool:
             if not worker.gives_way:
                 worker.give_way()
 
+    def set_idle(self, mask: NDArray[np.bool_]) -> None:
+        """Leave out clients, and workers, whose arms are all idle, bool `[num_arms]`."""
+        self.exchange.idle[:] = mask
+        self._busy = [each for each in self._workers if not mask[each.assignment.arms].all()]
+
     def begin_step(self) -> None:
         """Let the workers step their arms by `exchange.action`, and return at once."""
-        for worker in self._workers:
+        for worker in self._busy:
             worker.send_step()
 
     def finish_step(self) -> list[slice]:
@@ -205,7 +214,7 @@ class WorkerPool:
         """
         lost = []
         for worker in self._workers:
-            if not worker.wait():
+            if worker.stepping and not worker.wait():
                 self._replace(worker)
                 lost.append(worker.assignment.arms)
         return lost

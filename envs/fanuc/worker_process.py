@@ -72,8 +72,8 @@ def main(assignment: Assignment) -> None:
     exchange = Exchange(Path(assignment.exchange), robot, assignment.num_arms)
     state, action = exchange.state[assignment.arms], exchange.action[assignment.arms]
     target, rewritten = exchange.target[assignment.arms], exchange.rewritten[assignment.arms]
-    observation = exchange.observation[assignment.arms]
-    distance = exchange.distance[assignment.arms]
+    observation, distance = (x[assignment.arms] for x in (exchange.observation, exchange.distance))
+    idle = exchange.idle[assignment.arms]
     encode = ArmEncoder(robot)
     rate = assignment.control_rate
     groups = [
@@ -90,13 +90,13 @@ def main(assignment: Assignment) -> None:
             if rewritten.any():
                 simulation.write(np.flatnonzero(rewritten).tolist(), state, target)
                 rewritten[:] = 0
-            simulation.step(state, action)
+            simulation.step(state, action, idle)
             encode(state, target, observation, distance)
             if assignment.window:  # show the arms at most in real time
                 time.sleep(max(0.0, 1 / rate - (time.perf_counter() - began)))
             os.write(output, SIGNAL)
     simulation.close()
-    del state, action, target, rewritten, observation, distance
+    del state, action, target, rewritten, observation, distance, idle
     exchange.remove()  # the parent cannot remove the file if it was killed
 
 

@@ -87,8 +87,8 @@ def test_each_second_counts_for_the_part_that_takes_it(
     profile = trainer.profiler
     assert profile is not None
     assert profile.amount == (clock[0], 320, trainer.updates)
-    # 20 steps, the last 10 of them by the policy; one evaluation of 10 steps, of 2 + 1 s each.
-    expected = {"simulate": 40.0, "act": 10.0, "update": 4.0 * trainer.updates, "evaluate": 30.0}
+    # 20 steps, the last 10 of them by the policy; one evaluation of 8 steps, of 2 + 1 s each.
+    expected = {"simulate": 40.0, "act": 10.0, "update": 4.0 * trainer.updates, "evaluate": 24.0}
     assert profile.seconds() == {part: expected.get(part, 0.0) for part in PARTS_AND_REST}
     rows = list(csv.DictReader((tmp_path / "metrics.csv").open()))[:4]
     assert [float(row["time/simulate"]) for row in rows[:2]] == [1.0, 1.0]

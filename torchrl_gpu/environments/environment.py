@@ -133,6 +133,16 @@ class Environment(EnvBase):
                 change before that call.
         """
 
+    def set_idle(self, mask: Tensor) -> None:
+        """Declare that the episodes of some environments do not count, until the next full reset.
+
+        Does nothing where it saves no time to leave environments out. Otherwise their observations
+        may stand still, and the other environments give the same transitions as before.
+
+        Args:
+            mask: bool `[num_envs]`, on the host.
+        """
+
     def set_mode(self, mode: Mode) -> None:
         """Switch between training and evaluation; the next reset starts new episodes.
 
@@ -255,6 +265,11 @@ class EnvironmentView(Environment):
             super().set_mode(mode)
         else:
             self._declared.set_mode(mode)
+
+    def set_idle(self, mask: Tensor) -> None:
+        """Leave out environments of the wrapped environment."""
+        if self._declared is not None:
+            self._declared.set_idle(mask)
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the state of the wrapped environment."""

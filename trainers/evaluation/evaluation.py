@@ -25,7 +25,7 @@ from torchrl_gpu.intervals import wilson_interval
 from trainers.metrics import EpisodeStatistics, read
 from trainers.nonfinite import FiniteWatch, NonfiniteError
 
-# Reading the count of finished episodes back from the device stalls the pipeline.
+# Reading the finished episodes back from an accelerator stalls its pipeline.
 _STEPS_BETWEEN_READS = 10
 # Steps without the end of any episode: many times the usual length of an episode.
 _MAX_STEPS = 100_000
@@ -98,7 +98,8 @@ def evaluate(
     """Run the greedy policy for a number of episodes.
 
     Each environment of the batch plays an equal share of the episodes; its further episodes do not
-    count. Counting the first episodes to end would bias the means towards short episodes.
+    count, and are left out where that saves time (`Environment.set_idle`). Counting the first
+    episodes to end would bias the means towards short episodes.
 
     The return is the sum of the rewards as `env` returns them, after its transforms: leave out
     those that change rewards, such as `RewardScaling`, for the return of the task itself. Running
@@ -125,6 +126,7 @@ def evaluate(
     quota[: episodes % env.num_envs] += 1
     statistics = EpisodeStatistics(env.num_envs, device)
     watch: FiniteWatch | None = None
+    steps_between_reads = 1 if device.type == "cpu" else _STEPS_BETWEEN_READS
     step = done = 0
     with frozen_statistics(env), _greedy(policy):
         while done < episodes:
@@ -140,11 +142,13 @@ def evaluate(
             watch.update(robots, due.repeat_interleave(rows // env.num_envs))
             quota -= (after["done"].reshape(env.num_envs) & due).to(quota.dtype)
             step += 1
-            if step % _STEPS_BETWEEN_READS == 0:
-                left, is_finite = torch.stack((quota.sum(), watch.is_finite())).tolist()
+            if step % steps_between_reads == 0:
+                read_back = torch.cat((quota, watch.is_finite().view(1))).cpu()
+                left, is_finite = read_back[:-1], read_back[-1]
                 if not is_finite:
                     raise NonfiniteError(watch.cause(step, " of an evaluation"))
-                done = episodes - left
+                env.set_idle(left == 0)
+                done = episodes - int(left.sum())
                 if progress is not None:
                     progress(done)
             if done == 0 and step >= _MAX_STEPS:
@@ -152,6 +156,7 @@ def evaluate(
                     f"env: no episode ended within {_MAX_STEPS:,} steps of an evaluation; the "
                     "environment needs a time limit, for instance TorchRL's StepCounter"
                 )
+        env.set_idle(torch.zeros(env.num_envs, dtype=torch.bool))
     means = read(statistics.take())
     for name, mean in means.items():
         if not math.isfinite(mean):

@@ -40,6 +40,12 @@ def test_level_never_exceeds_the_ceiling() -> None:
     assert Curriculum(ceiling=0, level=2).level == 0
 
 
+def test_episodes_at_the_highest_level_are_not_counted() -> None:
+    curriculum = Curriculum(ceiling=1, level=1)
+    _record(curriculum, WINDOW, WINDOW)
+    assert curriculum.state_dict()["recorded"] == 0
+
+
 def test_only_finished_episodes_count() -> None:
     curriculum = Curriculum(ceiling=2)
     success = torch.ones(WINDOW, 1, dtype=torch.bool)

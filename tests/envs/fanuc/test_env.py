@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDict
-from torchrl.envs import check_env_specs
+from torchrl.envs import StepCounter, TransformedEnv, check_env_specs
 
 from envs.fanuc import FanucEnv
 from envs.fanuc.reward import ACTION_COST, PROGRESS_REWARD, STEP_COST, SUCCESS_REWARD
 from envs.fanuc.worker_pool import WorkerPool
 from tests.helpers.environments import trajectory
+from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 
 MakeEnv = Callable[..., FanucEnv]
@@ -26,6 +28,10 @@ def _act(env: FanucEnv, action: torch.Tensor, tensordict: TensorDict) -> TensorD
 def _random_actions(steps: int, num_envs: int, seed: int = 0) -> torch.Tensor:
     noise = torch.rand(steps, num_envs, 6, generator=torch.Generator().manual_seed(seed))
     return 2 * noise - 1
+
+
+def _counting(env: FanucEnv) -> Environment:
+    return as_environment(TransformedEnv(env, StepCounter()))
 
 
 def _equal(first: TensorDict, second: TensorDict) -> bool:
@@ -147,6 +153,27 @@ def test_partial_reset_leaves_other_arms_unchanged(make_env: MakeEnv) -> None:
     theirs = trajectory(calm, actions[20:], calm.observe())
     assert _equal(ours["next"][:, others], theirs["next"][:, others])
     assert not torch.equal(ours["next", "observation"][:, 3], theirs["next", "observation"][:, 3])
+
+
+@pytest.mark.parametrize("view", [lambda env: env, _counting])
+def test_idle_arms_are_left_out_and_change_nothing_for_others(
+    make_env: MakeEnv, view: Callable[[FanucEnv], Environment]
+) -> None:
+    env, calm = (view(make_env(num_envs=16, max_episode_steps=15)) for _ in range(2))
+    actions = _random_actions(30, 16)
+    env.reset()
+    calm.reset()
+    # Two arms share a client: the last worker, one client of another, and half of a client.
+    idle = torch.arange(16) >= 5
+    env.set_idle(idle)
+    ours, theirs = (trajectory(each, actions, each.observe()) for each in (env, calm))
+    assert _equal(ours["next"][:, :5], theirs["next"][:, :5])
+    left_out = ours["next", "observation"][:14, 6:, :12]
+    assert torch.equal(left_out, left_out[:1].expand_as(left_out))
+    env.set_seed(5)
+    calm.set_seed(5)
+    ours, theirs = (trajectory(each, actions) for each in (env, calm))
+    assert _equal(ours["next"], theirs["next"])
 
 
 def test_reset_starts_new_episodes_at_rest(make_env: MakeEnv) -> None:

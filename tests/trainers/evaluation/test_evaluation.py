@@ -103,7 +103,7 @@ def test_statistics_of_transforms_stay_as_they_are_and_scale_the_return() -> Non
 
 def test_surplus_episode_does_not_affect_the_means() -> None:
     class Diverging(IdentityEnv):
-        """Returns NaN rewards from its second episode on."""
+        """Returns NaN rewards in the second episodes of the last eight environments."""
 
         steps_done = 0
 
@@ -111,10 +111,10 @@ def test_surplus_episode_does_not_affect_the_means() -> None:
             self.steps_done += 1
             after = super()._step(tensordict)
             if self.steps_done > self.max_episode_steps:
-                after["reward"].fill_(float("nan"))
+                after["reward"][8:] = float("nan")
             return after
 
     env = Diverging()
-    result = evaluate(env, policy_for(env), CPU, episodes=16)
+    result = evaluate(env, policy_for(env), CPU, episodes=24)
     assert env.steps_done > env.max_episode_steps
     assert result.mean_return == 0.0

@@ -95,7 +95,7 @@ def test_progress_is_reported_up_to_the_last_episode() -> None:
     evaluate(env, policy_for(env), CPU, episodes=40, progress=reports.append)
     assert reports == sorted(reports)
     assert len(reports) > 5
-    assert 0 < reports[0] < 40
+    assert reports[0] < 40
     assert reports[-1] == 40
 
 
@@ -106,6 +106,27 @@ def test_evaluation_starts_no_more_processes_than_training(vectorization: str, b
     build = Builder()
     Evaluator(build, episodes=50, limit=limit).env  # noqa: B018
     assert build.sizes == [built]
+
+
+class IdlingEnv(IdentityEnv):
+    """Records how many environments are idle."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.idle: list[int] = []
+
+    def set_idle(self, mask: torch.Tensor) -> None:
+        self.idle.append(int(mask.sum()))
+
+
+def test_environments_whose_episodes_do_not_count_are_idle() -> None:
+    env = IdlingEnv(4)
+    env.terminates_above = 0.5
+    evaluate(env, policy_for(env), CPU, episodes=6)
+    *during, after = env.idle
+    assert during == sorted(during)
+    assert (during[0], during[-1], after) == (0, 4, 0)
+    assert set(during) & {1, 2, 3}
 
 
 class SwitchableEnv(IdentityEnv):
