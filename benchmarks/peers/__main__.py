@@ -2,10 +2,11 @@
 
 Beside it: Stable-Baselines3 with sb3-contrib, SBX, skrl, rsl_rl, TorchRL's own losses and
 replay, and plain PyTorch. Each library runs in a child process with one thread, and the rates are
-per second of its CPU time, which other programs do not lengthen. This library runs eagerly in
-float32, its default, and compiled in bfloat16, as do the updates in plain PyTorch. The sides of a
-job take turns, round by round, and the figures are medians. A ratio is the median over the rounds
-of the ratio within a round. Compiling takes up to a minute for each agent.
+per second of its CPU time, which other programs do not lengthen. This library is measured as it
+runs by default: short runs eagerly in float32, long ones compiled, and in bfloat16 where the
+processor has instructions for it; plain PyTorch in both ways too. The sides of a job take turns,
+round by round, and the figures are medians. A ratio is the median over the rounds of the ratio
+within a round. Compiling takes up to a minute for each agent.
 
 * `updates`: one gradient step with 256 transitions, two hidden layers of 256, and the observations
   and actions of fanuc: 36 numbers; 6 dimensions, or 13 discrete actions. It runs the library's own

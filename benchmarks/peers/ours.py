@@ -18,6 +18,7 @@ from benchmarks.fixture import (
     BATCH,
     CPU,
     HIDDEN,
+    NEVER,
     Training,
     build_agent,
     kind_of,
@@ -101,7 +102,7 @@ def build_ppo(execution: Execution) -> Run:
     """Return a run of PPO's updates, all epochs of one rollout at a time."""
     see, act = specs(RANDOM_PPO.num_envs)
     agent = make_ppo(see, act, RANDOM_PPO)
-    experience = RolloutExperience(agent)
+    experience = RolloutExperience(agent, execution)
     for _ in range(RANDOM_PPO.rollout_length):
         experience.store(random_transitions(see, act))
     learn = learner(agent, execution)
@@ -135,11 +136,14 @@ def train_ppo(make_env: Callable[[], EnvBase], task: PPOTask, execution: Executi
 
 
 def _executions(build: Callable[[Execution], Run]) -> dict[str, Build]:
-    """Return the builders of the default execution and of the fastest one."""
-    return {
-        "": lambda: build(Execution()),
-        "bf16 compiled": lambda: build(Execution(CPU, "bf16", "default")),
-    }
+    """Return the builders of the default execution, that of short runs and that of long ones."""
+
+    def build_long() -> Run:
+        execution = Execution()
+        execution.plan(NEVER)
+        return build(execution)
+
+    return {"": lambda: build(Execution(CPU, "fp32", "off")), "in long runs": build_long}
 
 
 _CARTPOLES = partial(GymnasiumEnv, name=jobs.CARTPOLE, num_envs=CARTPOLE_PPO.num_envs)

@@ -64,7 +64,7 @@ def print_work(results: Sequence[Result]) -> None:
         for other in others
     ]
     if rows:
-        print_table(["ours over theirs: default, best", *jobs], rows)
+        print_table(["ours over theirs: in short runs, best", *jobs], rows)
 
 
 def _ratios(result: Result, other: Side) -> str:
