@@ -12,14 +12,15 @@ from typing import Any
 import torch
 
 from benchmarks.directml.steps import record_steps
-from benchmarks.report import print_figures, print_table
+from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 from trainers.components.choices import learning_agents
 
 
 def count() -> int:
     """Record one step of every agent and print its operations and its round trips to the CPU."""
-    print(f"torch {torch.__version__}; torch-directml 0.2.5.dev240914 pins torch 2.4.1\n")
+    print_machine()
+    print("torch-directml 0.2.5.dev240914 pins torch 2.4.1\n")
     rows: list[list[str]] = []
     named: list[str] = []
     figures: dict[str, Any] = {"torch": torch.__version__}
