@@ -128,7 +128,8 @@ def test_precision_learning_compares_seeds_that_differ_in_precision_alone(
     assert precision_learning.learn(task="fanuc", seeds=(0, 1)) == 0
     assert len(called) == 4
     for single, half in zip(called[::2], called[1::2], strict=True):
-        assert half == (*single[:-1], "precision=bf16", single[-1])
+        assert single[-3:-1] == ("precision=fp32", "compile=off")
+        assert half == (*single[:-3], "precision=bf16", "compile=default", single[-1])
     assert all(settings_of(*arguments).general.seed in (0, 1) for arguments in called)
     printed = capsys.readouterr().out
     assert "bf16, mean (deviation)" in printed
@@ -149,5 +150,5 @@ def test_checkpoints_on_marinenav_are_judged_on_unseen_episodes(
 
 
 def test_precision_learning_refuses_an_agent_that_is_not_measured() -> None:
-    with pytest.raises(ConfigurationError, match="agent=ddpg: not measured on fanuc"):
-        precision_learning.learn(task="fanuc", agent="ddpg")
+    with pytest.raises(ConfigurationError, match="agent=ddpg: not measured on pendulum"):
+        precision_learning.learn(task="pendulum", agent="ddpg")

@@ -15,6 +15,7 @@ from benchmarks.fixture import build_agent, random_transitions, specs
 from torchrl_gpu.devices.kinds import DirectML
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution import adam
+from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.replay import sum_tree
 from trainers.training.experience import experience_of
 
@@ -76,6 +77,7 @@ def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any)
     specs_of_agent = specs(NUM_ENVS, kind=actions)
     agent = build_agent(agent_class, *specs_of_agent, **{**_SETTINGS, **settings})
     experience = experience_of(agent, NUM_ENVS, CAPACITY, random_frames=0)
+    execution = Execution(products="torch")  # oneDNN is for CPUs
     updates = 0
     while True:
         steps = Steps(RecordedOperations(), RecordedOperations(), RecordedOperations())
@@ -88,7 +90,7 @@ def record_steps(agent_class: type[Agent], actions: ActionKind, **settings: Any)
         if batch is None:
             continue
         with steps.update:
-            update = agent.update(batch)
+            update = execution.update(agent, batch)
         with steps.store:
             experience.update_priorities(batch, update.priorities)
         updates += 1
