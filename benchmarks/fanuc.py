@@ -154,7 +154,7 @@ def measure(
     print_machine()
     teams = [Ours(number) for number in (arms, many)]
     sides = {key: side for team in teams for key, side in team.measurements(frames).items()}
-    processes = sorted({1 << num_cores().bit_length() - 1, peers})
+    processes = sorted({min(32, 1 << num_cores().bit_length() - 1), peers})
     with ExitStack() as opened:
         for number in processes:
             envs = opened.enter_context(closing(gymnasium_arms(number)))

@@ -46,6 +46,10 @@ def shift_randomly(images: Tensor, pixels: int) -> Tensor:
     down, right = torch.randint(0, 2 * pixels + 1, (2, count), device=images.device)
     # The last row below is beyond the end of the longest shift.
     bordered = _with_borders(_with_borders(images, 2, pixels, pixels + 1), 3, pixels, pixels)
+    if not images.is_cpu:
+        # Other devices may copy a whole view before they index it, and this one is smaller.
+        windows = bordered.unfold(2, height, 1).unfold(3, width, 1)
+        return windows[torch.arange(count, device=images.device), :, down, right]
     lines, line = bordered.shape[2:]
     # The rows of a shifted image, with what lies between them, are one run of the bordered one: an
     # index copies whole runs several times as fast as pixels.

@@ -193,9 +193,17 @@ class WorkerPool:
                 worker.give_way()
 
     def set_idle(self, mask: NDArray[np.bool_]) -> None:
-        """Leave out clients, and workers, whose arms are all idle, bool `[num_arms]`."""
+        """Leave out clients, and workers, whose arms are all idle, bool `[num_arms]`.
+
+        A worker that died idle is replaced: a reset of its arms follows.
+        """
         self.exchange.idle[:] = mask
+        before = self._busy
         self._busy = [each for each in self._workers if not mask[each.assignment.arms].all()]
+        for worker in self._busy:
+            if worker not in before and worker.process.poll() is not None:
+                self._restart(worker)
+                self.exchange.rewritten[worker.assignment.arms] = 1
 
     def begin_step(self) -> None:
         """Let the workers step their arms by `exchange.action`, and return at once."""

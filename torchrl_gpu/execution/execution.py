@@ -1,5 +1,6 @@
 """Execution of the computations of a run: acting and the gradient step."""
 
+import importlib
 import logging
 import time
 from collections.abc import Callable, Hashable
@@ -26,9 +27,9 @@ from torchrl_gpu.execution.options import (
     PrecisionName,
     ProductMode,
 )
-from torchrl_gpu.execution.precision import Precision, precisions_of
+from torchrl_gpu.execution.precision import Precision
 from torchrl_gpu.execution.products import ProductLayer, faster_library
-from torchrl_gpu.execution.step import gradient_step
+from torchrl_gpu.execution.step import gradient_step, prepare
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 Result = TypeVar("Result")
@@ -122,21 +123,24 @@ class Execution:
         self._compiled: dict[Learner, LossFunction] = {}
         self._fitting = Fitting("the gradients")
 
-    def plan(self, transitions: int) -> None:
+    def plan(self, transitions: int, device: torch.device = _CPU) -> None:
         """Choose the precision and the compilation that were left to choose, for a whole run.
 
         Args:
             transitions: number of transitions in all batches of the run. From 7.5 million on, its
-                updates are compiled where that is known to be faster, and then in bf16 where that
-                is.
+                updates are compiled where that is known to be faster.
+            device: device of the agent. Compiled updates are in bf16 where that is known to be
+                faster.
         """
-        accelerator = accelerator_of(self._device)
-        if transitions < _MIN_COMPILED_TRANSITIONS or not accelerator.compiles_long_runs:
-            return
-        if self._chooses_compilation and accelerator.compile:
+        accelerator = accelerator_of(device)
+        is_long = transitions >= _MIN_COMPILED_TRANSITIONS and accelerator.compiles_long_runs
+        if self._chooses_compilation and is_long and accelerator.compile:
             self.compile_mode = "default"
-        if self._chooses_precision and self.compile_mode != "off" and accelerator.bfloat16_products:
-            self.precision = Precision("bf16", self._device)
+        if self._chooses_precision and self._suits_bf16(device):
+            self.precision = Precision("bf16", device)
+
+    def _suits_bf16(self, device: torch.device) -> bool:
+        return self.compile_mode != "off" and accelerator_of(device).bfloat16_products
 
     @property
     def description(self) -> str:
@@ -228,29 +232,32 @@ class Execution:
             self._choose_products(learner, rows=len(batch))
         self._inform(learner)
 
-        def step(loss: LossFunction) -> Update:
-            return gradient_step(learner, batch, loss, self.precision, self._fitting)
+        prepared = prepare(learner, batch)
 
-        if self.compile_mode == "off" or learner in self._compiled:
-            return step(self._compiled.get(learner, learner.loss))
+        def step(loss: LossFunction) -> Update:
+            return gradient_step(learner, prepared, loss, self.precision, self._fitting)
+
+        if self.compile_mode == "off":
+            return step(learner.loss)
         started, work = time.perf_counter(), f"the update of {type(learner).__name__}"
-        _logger.info("compile=%s: compiling %s", self.compile_mode, work)
-        self.announce(f"compiling {work}")
-        self._compiled[learner] = self.compiled(learner.loss)
+        if is_first := learner not in self._compiled:
+            _logger.info("compile=%s: compiling %s", self.compile_mode, work)
+            self.announce(f"compiling {work}")
+            self._compiled[learner] = self.compiled(learner.loss)
         try:
             update = step(self._compiled[learner])
-        except ConfigurationError:
-            raise
-        except Exception as error:  # the compiler and its parts raise errors of many types
-            if not self._chooses_compilation:
+        except Exception as error:
+            if not self._chooses_compilation or not _is_of_compiler(error):
                 raise
-            cause = one_line(error).partition(". ")[0]
+            cause = one_line(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0])
             _logger.warning("compile=auto: %s cannot be compiled and runs eagerly: %s", work, cause)
             self._run_eagerly()
             update = step(learner.loss)
         else:
-            _logger.info("compiled %s: %.0f s", work, time.perf_counter() - started)
-        self.announce("")
+            if is_first:
+                _logger.info("compiled %s: %.0f s", work, time.perf_counter() - started)
+        if is_first:
+            self.announce("")
         return update
 
     def _run_eagerly(self) -> None:
@@ -317,12 +324,13 @@ class Execution:
         dropped, because loaded optimizers keep their state in other tensors.
         """
         self._captured.clear()
+        self._compiled.clear()
         # Checkpoints without these entries were trained as by the defaults here.
         if self._chooses_compilation:
             self._set_compilation(state.get("compile", "off"))
         if self._chooses_precision:
             saved: PrecisionName = state.get("format", "fp32")
-            if saved not in precisions_of(self._device):
+            if saved != "fp32" and not self._suits_bf16(self._device):
                 _logger.warning("the run began in %s, and goes on in fp32", saved)
                 saved = "fp32"
             self.precision = Precision(saved, self._device)
@@ -334,6 +342,15 @@ class Execution:
             products = "torch"
         self.products = products
         self._informed.clear()
+
+
+def _is_of_compiler(error: Exception) -> bool:
+    """Return whether an error is one of torch's compiler, or of the C++ compiler that it calls."""
+    kinds = (
+        importlib.import_module("torch._dynamo.exc").TorchDynamoException,
+        importlib.import_module("torch._inductor.exc").CppCompileError,
+    )
+    return isinstance(error, kinds)
 
 
 def _ignore(work: str) -> None:

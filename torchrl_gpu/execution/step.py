@@ -14,6 +14,17 @@ from torchrl_gpu.execution.precision import Precision
 from torchrl_gpu.processes import Processes
 
 
+def prepare(learner: Learner, batch: TensorDictBase) -> TensorDictBase:
+    """Return the batch `[B]` that a gradient step learns from, see `Learner.prepare_batch`.
+
+    Raises:
+        ConfigurationError: the memory is insufficient.
+    """
+    work = f"the images of {len(batch)} transitions"
+    with enough_memory(learner.device, work, "a smaller agent.batch_size"):
+        return learner.prepare_batch(batch)
+
+
 def gradient_step(
     learner: Learner,
     batch: TensorDictBase,
@@ -28,7 +39,7 @@ def gradient_step(
 
     Args:
         learner: agent whose parameters change.
-        batch: transitions `[B]` to learn from.
+        batch: return value of `prepare`.
         loss: loss function of the learner, or its compiled form.
         precision: precision of losses and gradients.
         fitting: finds the size of the parts, and remembers it for later batches.
@@ -41,9 +52,6 @@ def gradient_step(
     """
     processes, optimizers = learner.processes, list(learner.optimizers().values())
     learner.follow_rate_schedule()
-    work = f"the images of {len(batch)} transitions"
-    with enough_memory(learner.device, work, "a smaller agent.batch_size"):
-        batch = learner.prepare_batch(batch)
     differentiate = partial(_differentiate, loss, batch, optimizers, precision)
     losses = fitting(differentiate, len(batch), learner.device)
     _average_gradients(optimizers, processes)

@@ -99,7 +99,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 "agent: prioritized replay needs priorities, but `loss` returned none"
             )
         place = batch.get("place")
-        priority = (priorities + _MIN_PRIORITY).where(priorities < torch.inf, self._max_priority)
+        priority = (priorities + _MIN_PRIORITY).where(priorities.isfinite(), self._max_priority)
         self._max_priority.copy_(torch.maximum(self._max_priority, priority.max()))
         # Transitions that were overwritten since the draw keep priority 0.
         is_stored = self._tree.leaves.index_select(0, place) > 0.0

@@ -215,8 +215,8 @@ def learned_transitions(agent: Agent, frames: int, random_frames: int, frames_pe
         frames_per_step: number of environment steps in a batched step of all processes.
     """
     if isinstance(agent, OnPolicyAgent):
-        rollout = agent.rollout_length * frames_per_step
-        return frames // rollout * rollout * agent.epochs // agent.processes.count
+        rollouts = frames // (agent.rollout_length * frames_per_step)
+        return rollouts * agent.rollout_length * agent.action_spec.shape[0] * agent.epochs
     if isinstance(agent, OffPolicyAgent):
         return int(max(0, frames - random_frames) * agent.utd_ratio) * agent.batch_size
     return 0

@@ -81,6 +81,22 @@ def test_killed_worker_is_replaced_and_only_its_episodes_are_truncated(
         assert moved.abs().amax(-1).min() > 0, "every arm is simulated again"
 
 
+def test_worker_that_died_idle_costs_the_next_episodes_nothing(make_env: MakeEnv) -> None:
+    env, calm = (make_env(num_envs=8, num_workers=2) for _ in range(2))
+    for each in (env, calm):
+        each.reset()
+        each.set_idle(torch.arange(8) >= 4)
+    pid = env.worker_pids[1]
+    psutil.Process(pid).kill()
+    assert _ends(pid)
+    zeros = torch.zeros(8, 6)
+    for each in (env, calm):
+        each.step(each.observe().set("action", zeros))
+    ours, theirs = (each.step(each.reset().set("action", zeros)) for each in (env, calm))
+    assert not ours["next", "truncated"].any()
+    assert (ours["next"] == theirs["next"]).all()
+
+
 def test_lost_arms_without_a_reset_continue_from_their_last_state(make_env: MakeEnv) -> None:
     env = make_env(num_envs=2)
     tensordict = env.reset().set("action", torch.full((2, 6), 0.3))

@@ -18,7 +18,8 @@ LONG, SHORT = 7_500_000, 7_499_999
 
 @pytest.fixture(autouse=True)
 def processor(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A processor with a compiler and with instructions for bfloat16."""
+    """A processor with a compiler and with instructions for bfloat16; no code is compiled yet."""
+    torch._dynamo.reset()
     monkeypatch.setattr(Cpu, "compile", True)
     monkeypatch.setattr(Cpu, "bfloat16_products", True)
     return monkeypatch
@@ -39,7 +40,7 @@ def planned(transitions: int, *modes: Any) -> tuple[str, str]:
         (LONG, "fp32", "auto", ("fp32", "default")),
         (LONG, "auto", "off", ("fp32", "off")),
         (SHORT, "bf16", "auto", ("bf16", "off")),
-        (LONG, "auto", "max-autotune", ("bf16", "max-autotune")),
+        (SHORT, "auto", "max-autotune", ("bf16", "max-autotune")),
     ],
 )
 def test_the_length_of_the_run_decides_where_nothing_is_typed(
@@ -62,8 +63,8 @@ def test_a_machine_without_a_compiler_stays_eager_and_silent(
 
 
 def test_kinds_of_devices_without_measurements_stay_as_they_are() -> None:
-    execution = Execution(torch.device("meta"))
-    execution.plan(LONG)
+    execution = Execution()
+    execution.plan(LONG, torch.device("meta"))
     assert (execution.precision.name, execution.compile_mode) == ("fp32", "off")
 
 
@@ -85,13 +86,21 @@ def test_typed_modes_outlast_a_checkpoint() -> None:
 
 
 class Failing(Execution):
-    """Has a compiler that fails at the first call."""
+    """Has a compiler that fails at its call of a number, from 1."""
+
+    fails_at = 1
 
     def compiled(self, loss: Callable[..., Any]) -> Callable[..., Any]:
-        def fail(batch: Any) -> Any:
-            raise RuntimeError("cannot trace a generator. Some pages follow.")
+        calls: list[None] = []
 
-        return fail
+        def backend(graph: Any, inputs: Any) -> Callable[..., Any]:
+            calls.append(None)
+            if len(calls) == self.fails_at:
+                raise RuntimeError("no such kernel")
+            forward: Callable[..., Any] = graph.forward
+            return forward
+
+        return torch.compile(loss, backend=backend)
 
 
 def test_a_loss_that_cannot_be_compiled_runs_eagerly_after_one_line(
@@ -107,12 +116,54 @@ def test_a_loss_that_cannot_be_compiled_runs_eagerly_after_one_line(
         ends.append(parameters(agent))
     torch.testing.assert_close(*ends, rtol=0.0, atol=0.0)
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == [
-        "compile=auto: the update of DQN cannot be compiled and runs eagerly: cannot trace a "
-        "generator"
+        "compile=auto: the update of DQN cannot be compiled and runs eagerly: backend='backend' "
+        "raised: RuntimeError: no such kernel"
     ]
 
 
 def test_a_typed_compilation_that_fails_ends_the_run() -> None:
     agent = CASE.make()
-    with pytest.raises(RuntimeError, match="cannot trace"):
+    with pytest.raises(RuntimeError, match="no such kernel"):
         Failing(compile="default").update(agent, make_batch(agent))
+
+
+def test_a_later_compilation_that_fails_changes_to_eager_updates() -> None:
+    case = next(case for case in CASES if case.agent_class.__name__ == "SAC")
+    agent, execution = case.make(actor_period=2), Failing()
+    execution.fails_at = 2  # the update with the actor
+    execution.plan(LONG)
+    for seed in range(2):
+        execution.update(agent, make_batch(agent, seed))
+        assert execution.compile_mode == ("default", "off")[seed]
+
+
+def test_a_normalizer_learns_a_batch_once_where_compiling_fails() -> None:
+    agent, execution = CASE.make(normalize_observations=True), Failing()
+    execution.plan(LONG)
+    execution.update(agent, make_batch(agent))
+    expected = CASE.make(normalize_observations=True)
+    Execution(CPU, "fp32", "off").update(expected, make_batch(expected))
+    found, exact = (each.get_submodule("normalizer").state_dict() for each in (agent, expected))
+    torch.testing.assert_close(found, exact)
+
+
+def test_an_error_of_a_loss_is_not_one_of_the_compiler() -> None:
+    class Broken(Execution):
+        def compiled(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda batch: loss(batch["no such entry"])
+
+    agent, execution = CASE.make(), Broken()
+    execution.plan(LONG)
+    with pytest.raises(KeyError, match="no such entry"):
+        execution.update(agent, make_batch(agent))
+
+
+def test_a_resumed_run_stays_eager_and_exact_without_a_compiler(
+    processor: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    execution, resumed = Execution(), Execution()
+    execution.plan(LONG)
+    processor.setattr(Cpu, "compile", False)
+    resumed.load_state_dict(execution.state_dict())
+    assert (resumed.precision.name, resumed.compile_mode) == ("fp32", "off")
+    assert caplog.messages[-1] == "the run began in bf16, and goes on in fp32"
