@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrl_gpu.devices.kinds import accelerator_of
+
 WINDOW = 200
 PASS_RATE = 0.7
 
@@ -34,13 +36,14 @@ class Curriculum:
     def record(self, success: Tensor, done: Tensor) -> None:
         """Count the episodes that ended in the last step, on the device.
 
-        The host counts none at the highest level.
+        Where reading the level is free, none is counted at the highest one.
 
         Args:
             success: whether an arm has reached its target, bool `[N, 1]`.
             done: whether the episode of an arm has ended, bool `[N, 1]`.
         """
-        if self.level.device.type == "cpu" and int(self.level) >= self.ceiling:
+        stalls = accelerator_of(self.level.device).reads_stall
+        if not stalls and int(self.level) >= self.ceiling:
             return  # no episode can change the level
         ended, outcome = done.view(-1), success.view(-1)
         number = ended.cumsum(0)

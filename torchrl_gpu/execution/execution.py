@@ -231,7 +231,6 @@ class Execution:
         if self.products is None:
             self._choose_products(learner, rows=len(batch))
         self._inform(learner)
-
         prepared = prepare(learner, batch)
 
         def step(loss: LossFunction) -> Update:
@@ -251,7 +250,9 @@ class Execution:
                 raise
             cause = one_line(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0])
             _logger.warning("compile=auto: %s cannot be compiled and runs eagerly: %s", work, cause)
-            self._run_eagerly()
+            self.compile_mode = "off"
+            if self._chooses_precision:
+                self.precision = Precision("fp32", self._device)
             update = step(learner.loss)
         else:
             if is_first:
@@ -259,13 +260,6 @@ class Execution:
         if is_first:
             self.announce("")
         return update
-
-    def _run_eagerly(self) -> None:
-        """Go back to eager updates, and to the precision that suits them."""
-        self.compile_mode = "off"
-        self._compiled.clear()
-        if self._chooses_precision:
-            self.precision = Precision("fp32", self._device)
 
     def _choose_products(self, learner: Learner, rows: int) -> None:
         """Choose the library of the products of an agent, for all later updates."""
@@ -324,7 +318,6 @@ class Execution:
         dropped, because loaded optimizers keep their state in other tensors.
         """
         self._captured.clear()
-        self._compiled.clear()
         # Checkpoints without these entries were trained as by the defaults here.
         if self._chooses_compilation:
             self._set_compilation(state.get("compile", "off"))

@@ -16,6 +16,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.bookkeeping import frozen_statistics
 from torchrl_gpu.environments.environment import Environment
@@ -126,7 +127,7 @@ def evaluate(
     quota[: episodes % env.num_envs] += 1
     statistics = EpisodeStatistics(env.num_envs, device)
     watch: FiniteWatch | None = None
-    steps_between_reads = 1 if device.type == "cpu" else _STEPS_BETWEEN_READS
+    steps_between_reads = _STEPS_BETWEEN_READS if accelerator_of(device).reads_stall else 1
     step = done = 0
     with frozen_statistics(env), _greedy(policy):
         while done < episodes:
