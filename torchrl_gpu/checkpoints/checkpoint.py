@@ -2,21 +2,43 @@
 
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, write_text
-from torchrl_gpu.checkpoints.state_file import save_state
+from torchrl_gpu.checkpoints.state_file import Snapshot, open_state
 from torchrl_gpu.errors import ConfigurationError
+
+_REPLAY_NAME = re.compile(r"frames_[0-9]{12}_replay\.safetensors")
+
+
+class ReplayPart(NamedTuple):
+    """What a checkpoint adds to the saved replay buffer.
+
+    Attributes:
+        state: contents that no earlier part holds, see `Snapshot`.
+        written: number of entries written to each ring of the buffer so far.
+        oldest: number of the oldest entry that each ring still holds; the buffer no longer needs an
+            earlier part whose `written` is nowhere greater.
+        steps: number of steps of the environments for which the tensors of `state` stay as they
+            are; None for any number.
+    """
+
+    state: Mapping[str, Any]
+    written: tuple[int, ...] = ()
+    oldest: tuple[int, ...] = ()
+    steps: int | None = None
 
 
 class CheckpointFolder:
     """Checkpoints `frames_<frames>.safetensors` of one run: the newest ones and the best one.
 
-    The replay buffer, which is large and needed only to resume training, is saved in a separate
-    file beside the newest checkpoint. A folder that already contains checkpoints is continued. Only
-    one run writes to a folder, and its frames increase from save to save.
+    The replay buffer, which is large and needed only to resume training, is saved in separate
+    files: each save writes the part that is new since the save before. The files that the newest
+    checkpoint needs are kept. A folder that already contains checkpoints is continued. Only one run
+    writes to a folder, and its frames increase from save to save.
 
     Args:
         folder: folder of the checkpoints, created by the first `save`.
@@ -26,48 +48,128 @@ class CheckpointFolder:
     def __init__(self, folder: Path, keep: int = 3) -> None:
         self.folder = folder
         self.keep = keep
+        # Names of the files of the saved replay, oldest first, and their `ReplayPart.written`.
+        self._parts: dict[str, tuple[int, ...]] = {}
+
+    def written(self, frames: int) -> tuple[int, ...] | None:
+        """Return `ReplayPart.written` of the newest saved part before a number of frames.
+
+        None if there is none, so that the next part has to be the whole buffer.
+        """
+        own = replay_path(self.path(frames)).name
+        return next((self._parts[name] for name in reversed(self._parts) if name != own), None)
 
     def save(
         self,
         frames: int,
         state: Mapping[Any, Any],
-        replay_state: Mapping[Any, Any] | None = None,
+        replay: ReplayPart | None = None,
         score: float | None = None,
     ) -> Path:
-        """Write a checkpoint, then delete the checkpoints beyond `keep`.
+        """Write a checkpoint at once: see `prepare`."""
+        return self.prepare(frames, state, replay, score, copies=False)()
+
+    def prepare(
+        self,
+        frames: int,
+        state: Mapping[Any, Any],
+        replay: ReplayPart | None = None,
+        score: float | None = None,
+        copies: bool = True,
+    ) -> Callable[[], Path]:
+        """Take a snapshot of a run, and return the function that writes its checkpoint.
+
+        The function writes the checkpoint, then deletes the checkpoints beyond `keep`. Call it
+        before the next `prepare`, in any thread; `replay.steps` limits the time for it.
 
         Args:
             frames: number of environment steps so far.
-            state: state of the run, see `save_state`.
-            replay_state: state of the replay buffer, see `save_state`; written before `state`, so
-                that an existing checkpoint is always complete.
+            state: state of the run, see `Snapshot`.
+            replay: part of the replay buffer since `written`, which is on disk before the
+                checkpoint, so that an existing checkpoint is always complete; None if the buffer is
+                not saved, or was saved after as many frames.
             score: score of the evaluation, finite, higher is better; the latest of equal scores is
                 best.
+            copies: whether to copy the tensors of `state`.
 
         Returns:
-            Path of the file with `state`.
+            Function that returns the path of the file with `state`. It raises a ConfigurationError
+            if the files cannot be written; all earlier checkpoints then remain.
 
         Raises:
-            TypeError: a state contains an unsupported value, see `save_state`.
-            ConfigurationError: the files cannot be written; all earlier checkpoints remain.
+            TypeError: a state contains an unsupported value, see `Snapshot`.
         """
-        for leftover in self.folder.glob(f".*{PARTIAL_SUFFIX}"):
-            discard(leftover)
         path = self.path(frames)
-        if replay_state is not None:
-            save_state(replay_path(path), replay_state)
-        save_state(path, state)
+        own = replay_path(path)
+        parts = {name: written for name, written in self._parts.items() if name != own.name}
+        files = {path: Snapshot(state, copies)}
+        if replay is not None:
+            needed = {name: w for name, w in parts.items() if _is_after(w, replay.oldest)}
+            parts = {**needed, own.name: replay.written}
+            content = {"parts": list(map(list, parts.items())), "state": replay.state}
+            files = {own: Snapshot(content, copies), **files}
+        elif own.name in self._parts:
+            parts = self._parts
+        else:
+            parts = {}
+
+        def write() -> Path:
+            for leftover in self.folder.glob(f".*{PARTIAL_SUFFIX}"):
+                discard(leftover)
+            for file, snapshot in files.items():
+                snapshot.write(file)
+            self._parts = parts
+            self._rotate(path, score)
+            return path
+
+        return write
+
+    def _rotate(self, path: Path, score: float | None) -> None:
+        """Record the score of the checkpoint just written, and delete the files beyond `keep`."""
         if score is not None and score >= self._best_record()[1]:
-            record = {"frames": frames, "score": float(score)}
-            write_text(self.folder / "best.json", json.dumps(record))
+            frames = int(path.stem.removeprefix("frames_"))
+            write_text(
+                self.folder / "best.json", json.dumps({"frames": frames, "score": float(score)})
+            )
         checkpoints = self.paths()
         kept = {path, self.best(), *checkpoints[-self.keep :]}
-        with_replay = {replay_path(path), replay_path(checkpoints[-1])}
-        for replay in set(self.folder.glob("frames_*_replay.safetensors")) - with_replay:
-            discard(replay)
+        for replay in self.folder.glob("frames_*_replay.safetensors"):
+            if replay.name not in self._parts:
+                discard(replay)
         for checkpoint in set(checkpoints) - kept:
             discard(checkpoint)
-        return path
+
+    def load_replay(self, checkpoint: Path) -> list[Mapping[str, Any]] | None:
+        """Return the states of the parts of a saved replay, without reading their tensors.
+
+        If the checkpoint lies in this folder, the next save adds a part to them.
+
+        Args:
+            checkpoint: path of a checkpoint.
+
+        Returns:
+            State of each part as from `open_state`, oldest first; None if the replay was not saved.
+
+        Raises:
+            ConfigurationError: a file cannot be read, or another version of this library wrote it.
+        """
+        newest = replay_path(checkpoint)
+        if not newest.exists():
+            return None
+        content = open_state(newest)
+        if "parts" not in content:
+            raise ConfigurationError(
+                f"{newest}: another version of this library wrote this replay; delete the file to "
+                "resume with a new one"
+            )
+        parts = {str(name): tuple(written) for name, written in content["parts"]}
+        for name in parts:
+            if _REPLAY_NAME.fullmatch(name) is None:
+                raise ConfigurationError(f"{newest}: it names {name[:80]!r}, which is not a replay")
+        if checkpoint.parent == self.folder:
+            self._parts = parts
+        states = [open_state(newest.with_name(name)) for name in parts if name != newest.name]
+        return [each["state"] for each in (*states, content)]
 
     def paths(self) -> list[Path]:
         """Return all checkpoints, oldest first."""
@@ -128,3 +230,8 @@ def find_checkpoint(path: Path | str, best: bool = False) -> Path:
     if found is None:
         raise ConfigurationError(f"checkpoint={path}: no frames_*.safetensors in {folder.folder}")
     return found
+
+
+def _is_after(written: tuple[int, ...], oldest: tuple[int, ...]) -> bool:
+    """Return whether a part reaches beyond the oldest entry of a ring."""
+    return any(end > first for end, first in zip(written, oldest, strict=True))

@@ -50,34 +50,80 @@ _PICKLE_SUFFIXES = {".pt", ".pth", ".pkl", ".pickle", ".zip", ".ckpt"}
 _PICKLE_START = re.compile(rb"PK\x03\x04|\x80[\x02-\x05][^\x00]", re.DOTALL)
 
 
-def save_state(path: Path, state: Mapping[Any, Any]) -> None:
-    """Write `state` to `path`, replacing an existing file only once the new one is complete.
+@dataclass(frozen=True)
+class Pieces:
+    """Tensors `[N_i, ...]` of one dtype, written one after the other as one tensor `[N, ...]`.
+
+    Attributes:
+        tensors: the tensors, at least one.
+    """
+
+    tensors: tuple[torch.Tensor, ...]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of all tensors."""
+        return self.tensors[0].dtype
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the tensor that they make up."""
+        rows = sum(len(tensor) for tensor in self.tensors)
+        return torch.Size((rows, *self.tensors[0].shape[1:]))
+
+    def clone(self) -> torch.Tensor:
+        """Return the tensor that they make up."""
+        return torch.cat(self.tensors)
+
+
+class Snapshot:
+    """A state at one moment, which can be written to a file while the state goes on changing.
 
     Args:
-        path: file to write, `*.safetensors`; its folder is created.
         state: nested mappings (keys: str or int), lists, tuples, None, bool, int, float, str and
             dense torch tensors of any shape, on any device. Tensors may share memory and need not
-            be contiguous: each is written in full.
+            be contiguous: each is written in full. Those of `Pieces` on the host are not copied:
+            they have to stay as they are until `write` returns.
+        copies: whether to copy the tensors; without, all have to stay as they are.
 
     Raises:
         TypeError: the state contains an unsupported value; the message names its path.
-        ConfigurationError: the file cannot be written (disk full, no permission); an existing file
-            is unchanged.
     """
-    tensors: dict[str, torch.Tensor] = {}
-    tree = _encode(state, "", tensors)
-    # Readers map the file: the widest element first keeps every tensor aligned.
-    names = sorted(tensors, key=lambda name: -tensors[name].element_size())
-    header = _header(tree, {name: tensors[name] for name in names})
-    with atomic_file(path) as file:
-        file.write(header)
-        checksum = zlib.crc32(header)
-        for name in names:
-            for chunk in _chunks(tensors[name]):
-                file.write(chunk)
-                checksum = zlib.crc32(chunk, checksum)
-        file.seek(_CHECKSUM_OFFSET)
-        file.write(f"{checksum:08x}".encode())
+
+    def __init__(self, state: Mapping[Any, Any], copies: bool = True) -> None:
+        tensors: dict[str, torch.Tensor | Pieces] = {}
+        self._tree = _encode(state, "", tensors)
+        # Readers map the file: the widest element first keeps every tensor aligned.
+        names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
+        self._tensors = {
+            name: _copied(tensors[name]) if copies else tensors[name] for name in names
+        }
+
+    def write(self, path: Path) -> None:
+        """Write the state, replacing an existing file only once the new one is complete.
+
+        Args:
+            path: file to write, `*.safetensors`; its folder is created.
+
+        Raises:
+            ConfigurationError: the file cannot be written (disk full, no permission); an existing
+                file is unchanged.
+        """
+        header = _header(self._tree, self._tensors)
+        with atomic_file(path) as file:
+            file.write(header)
+            checksum = zlib.crc32(header)
+            for tensor in self._tensors.values():
+                for chunk in _chunks(tensor):
+                    file.write(chunk)
+                    checksum = zlib.crc32(chunk, checksum)
+            file.seek(_CHECKSUM_OFFSET)
+            file.write(f"{checksum:08x}".encode())
+
+
+def save_state(path: Path, state: Mapping[Any, Any]) -> None:
+    """Write a state to a file at once: see `Snapshot` and its `write`."""
+    Snapshot(state, copies=False).write(path)
 
 
 @dataclass(frozen=True)
@@ -114,6 +160,13 @@ class StoredTensor:
         except (OSError, ValueError) as error:
             why = reason(error) if isinstance(error, OSError) else str(error)
             raise ConfigurationError(f"cannot read checkpoint {self.path}: {why}") from error
+
+    def __getitem__(self, rows: slice) -> "StoredTensor":
+        """Return a range of entries of the first dimension."""
+        start, stop, _ = rows.indices(self.shape[0])
+        rest = self.shape[1:]
+        begin = self.begin + start * rest.numel() * self.dtype.itemsize
+        return StoredTensor(self.path, begin, self.dtype, torch.Size((stop - start, *rest)))
 
     def read(self) -> torch.Tensor:
         """Return the values as a new tensor on the host."""
@@ -179,14 +232,15 @@ def open_state(path: Path) -> dict[Any, Any]:
         raise ConfigurationError(_why_unreadable(path)) from error
 
 
-def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
+def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor | Pieces]) -> Any:
     """Return `value` as JSON, with its tensors moved to `tensors` and replaced by their names."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, torch.Tensor):
-        if value.dtype not in _DTYPES or value.layout != torch.strided or value.is_meta:
-            kind = f"{value.layout} {value.dtype} tensor on {value.device}"
-            raise TypeError(f"{path}: cannot save a {kind}")
+    if isinstance(value, torch.Tensor | Pieces):
+        for tensor in _pieces(value):
+            if tensor.dtype not in _DTYPES or tensor.layout != torch.strided or tensor.is_meta:
+                kind = f"{tensor.layout} {tensor.dtype} tensor on {tensor.device}"
+                raise TypeError(f"{path}: cannot save a {kind}")
         name = path
         while name in tensors:  # the keys 1 and "1", or a key with a slash in it
             name += "'"
@@ -234,7 +288,7 @@ def _read_tensors(node: Any) -> Any:
     return node
 
 
-def _header(tree: Any, tensors: Mapping[str, torch.Tensor]) -> bytes:
+def _header(tree: Any, tensors: Mapping[str, torch.Tensor | Pieces]) -> bytes:
     """Return the file header: the length of the JSON, then the JSON, padded to 8 bytes."""
     metadata = {
         "checksum": _NO_CHECKSUM,
@@ -245,7 +299,7 @@ def _header(tree: Any, tensors: Mapping[str, torch.Tensor]) -> bytes:
     entries: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, tensor in tensors.items():
-        begin, end = end, end + tensor.numel() * tensor.element_size()
+        begin, end = end, end + tensor.shape.numel() * tensor.dtype.itemsize
         dtype, shape = _DTYPES[tensor.dtype], list(tensor.shape)
         entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(entries, separators=(",", ":")).encode()
@@ -253,14 +307,26 @@ def _header(tree: Any, tensors: Mapping[str, torch.Tensor]) -> bytes:
     return struct.pack("<Q", len(text)) + text
 
 
-def _chunks(tensor: torch.Tensor) -> Iterator[memoryview]:
+def _pieces(tensor: torch.Tensor | Pieces) -> tuple[torch.Tensor, ...]:
+    return tensor.tensors if isinstance(tensor, Pieces) else (tensor,)
+
+
+def _copied(tensor: torch.Tensor | Pieces) -> torch.Tensor | Pieces:
+    """Return a copy on the host of a tensor, and of pieces on other devices."""
+    if isinstance(tensor, Pieces):
+        return Pieces(tuple(piece.cpu() for piece in tensor.tensors))
+    return tensor.detach().to("cpu", copy=True)
+
+
+def _chunks(tensor: torch.Tensor | Pieces) -> Iterator[memoryview]:
     """Yield the bytes of `tensor` in row-major order, copied to the host piece by piece."""
-    flat = tensor.detach().contiguous().reshape(-1)
-    for part in flat.split(_CHUNK_BYTES // flat.element_size()):
-        if part.numel() > 0:
-            # A single element counts as contiguous with any stride, but `view` needs 1.
-            host = part.cpu().as_strided(part.shape, (1,))
-            yield memoryview(host.view(torch.uint8).numpy())
+    for piece in _pieces(tensor):
+        flat = piece.detach().contiguous().reshape(-1)
+        for part in flat.split(_CHUNK_BYTES // flat.element_size()):
+            if part.numel() > 0:
+                # A single element counts as contiguous with any stride, but `view` needs 1.
+                host = part.cpu().as_strided(part.shape, (1,))
+                yield memoryview(host.view(torch.uint8).numpy())
 
 
 def _read_header(path: Path) -> tuple[dict[str, str], dict[str, StoredTensor]]:

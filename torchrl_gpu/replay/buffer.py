@@ -1,6 +1,6 @@
 """Replay buffer on the device that stores every observation once and needs no host reads."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, Any
 
@@ -11,10 +11,12 @@ from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.arguments import CheckedFields
-from torchrl_gpu.checkpoints.state_file import StoredTensor, restore
+from torchrl_gpu.checkpoints.checkpoint import ReplayPart
+from torchrl_gpu.checkpoints.state_file import Pieces, StoredTensor, restore
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.n_step import look_ahead
+from torchrl_gpu.replay.rings import Ring
 from torchrl_gpu.replay.stacks import FrameStacks
 from torchrl_gpu.replay.storage import Key, StorageSpec, unchecked
 
@@ -114,6 +116,11 @@ class ReplayBuffer(CheckedFields):
         self._next_step = self._tensors["next_step"]
         self._places = self._tensors["places"]
         self._num_places = spec.places(capacity)
+        self._rings = {
+            "rows": Ring(capacity, 2 * num_envs),
+            "steps": Ring(self._step_capacity, 1),
+            "places": Ring(self._num_places, num_envs),
+        }
         self._next_transition = self._tensors["next_transition"]
         self._env_numbers = torch.arange(num_envs, device=device)
         self._is_empty = True
@@ -193,33 +200,76 @@ class ReplayBuffer(CheckedFields):
         """Return the number of transitions that can be sampled. Reads the device: slow."""
         return int(self._stored_transitions()[1])
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the written part of each tensor, by name. Reads the device: slow.
+    def part(self, since: Sequence[int] | None = None) -> ReplayPart:
+        """Return the contents to save, or those since an earlier part. Reads the device: slow.
 
-        The tensors are views of the buffer: save or clone them before the next `extend`.
+        The tensors of the rings are views. Those that the next steps overwrite are copies, so that
+        2 % of the steps that fit into the buffer, at least, leave the part as it is.
+
+        Args:
+            since: `ReplayPart.written` of the earlier part; None for all contents.
         """
-        written = {
-            "rows": int(self._current_row[-1]) + 1,
-            "steps": int(self._next_step),
-            "places": int(self._next_transition),
-        }
-        return {
-            name: tensor[: written.get(name.partition(".")[0], len(tensor))]
-            for name, tensor in self._tensors.items()
-        }
+        written = self._written(self._tensors)
+        oldest = {name: ring.oldest(written[name]) for name, ring in self._rings.items()}
+        first = dict(zip(self._rings, map(max, since or (0, 0, 0), oldest.values()), strict=True))
+        steps = min(
+            (ring.size - (written[name] - first[name])) // ring.per_step
+            for name, ring in self._rings.items()
+        )
+        copied = max(0, self._step_capacity // 50 - steps)
+        state: dict[str, Tensor | Pieces] = {}
+        for name, tensor in self._tensors.items():
+            if (ring := self._rings.get(kind := name.partition(".")[0])) is None:
+                state[name] = tensor.clone()
+                continue
+            start, stop = first[kind], written[kind]
+            live = min(start + copied * ring.per_step, stop)
+            copies = (view.clone() for view in ring.entries(tensor, start, live))
+            state[name] = Pieces((*copies, *ring.entries(tensor, live, stop)))
+        return ReplayPart(state, (*written.values(),), (*oldest.values(),), steps + copied)
 
-    def load_state_dict(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return copies of the contents, by name. Reads the device: slow."""
+        return {name: value.clone() for name, value in self.part().state.items()}
+
+    def load_state_dict(self, *states: Mapping[str, Tensor | StoredTensor]) -> None:
         """Restore a state, which then gives the same samples.
 
         Args:
-            state: return value of `state_dict`, on any device or in a file.
+            states: return value of `state_dict`, or the states of consecutive parts, oldest first.
+                Their tensors may be on any device or in a file.
 
         Raises:
-            ConfigurationError: the state was saved with another capacity or other specs; the buffer
-                stays as it was.
+            ConfigurationError: the states were saved with another capacity or other specs, or do
+                not make up the contents of a buffer, and the buffer stays as it was; or they refer
+                to entries that do not exist.
         """
+        for state in states:
+            self._check(state)
+        written = [self._written(state) for state in states]
+        for name in self._tensors:
+            ring = self._rings.get(kind := name.partition(".")[0])
+            if ring is not None:
+                counts = [state[name].shape[0] for state in states]
+                if not ring.is_complete(counts, [each[kind] for each in written]):
+                    raise ConfigurationError(f"the saved replay lacks some of its {name}")
+        for name, tensor in self._tensors.items():
+            parts = [state[name] for state in states]
+            if (ring := self._rings.get(kind := name.partition(".")[0])) is None:
+                restore(tensor, parts[-1])
+            else:
+                ring.restore(tensor, parts, [each[kind] for each in written])
+        for name, stop in (("steps.slots", self.capacity), ("places", self._num_places)):
+            low, high = self._tensors[name].aminmax()
+            if low < 0 or high >= stop:
+                raise ConfigurationError(f"the saved replay has {name} beyond its {stop} entries")
+        self._is_empty = True  # until `is_empty` has found a transition
+
+    def _check(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
+        """Refuse the state of a buffer of another capacity or other specs."""
         for name in sorted(self._tensors.keys() | state.keys()):
-            saved, own = (_describe(tensors.get(name)) for tensors in (state, self._tensors))
+            is_ring = name.partition(".")[0] in self._rings
+            saved, own = (_describe(each.get(name), is_ring) for each in (state, self._tensors))
             if saved != own:
                 raise ConfigurationError(f"the saved replay has {name}: {saved}; this one: {own}")
         capacity = torch.zeros(1, dtype=torch.int64)
@@ -228,14 +278,14 @@ class ReplayBuffer(CheckedFields):
             raise ConfigurationError(
                 f"trainer.replay_capacity={self.capacity}: the saved replay has {int(capacity)}"
             )
-        for name, tensor in self._tensors.items():
-            if state[name].shape[0] > len(tensor):
-                raise ConfigurationError(
-                    f"the saved replay has {state[name].shape[0]} {name}, this one {len(tensor)}"
-                )
-        for name, tensor in self._tensors.items():
-            restore(tensor[: state[name].shape[0]], state[name])
-        self._is_empty = True  # until `is_empty` has found a transition
+
+    def _written(self, state: Mapping[str, Tensor | StoredTensor]) -> dict[str, int]:
+        """Return the number of entries written to each ring until a state."""
+        counters = (state[name] for name in ("current_row", "next_step", "next_transition"))
+        rows, steps, places = (
+            int((each.read() if isinstance(each, StoredTensor) else each)[-1]) for each in counters
+        )
+        return {"rows": rows + 1, "steps": steps, "places": places}
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
         """Store one step, and return which rows are transitions, bool [num_envs]; None for all."""
@@ -346,9 +396,9 @@ class ReplayBuffer(CheckedFields):
             raise RuntimeError("the replay buffer is empty: extend it before sampling")
 
 
-def _describe(tensor: Tensor | StoredTensor | None) -> str:
-    """Return dtype and shape of the entries of a tensor that is filled in the first dimension."""
+def _describe(tensor: Tensor | StoredTensor | None, is_ring: bool) -> str:
+    """Return dtype and shape of a tensor, or of the entries of a ring."""
     if tensor is None:
         return "missing"
-    entries = list(tensor.shape[1:]) if tensor.shape else "without rows"
-    return f"{tensor.dtype} {entries}"
+    shape = list(tensor.shape[1:] if is_ring else tensor.shape)
+    return f"{tensor.dtype} {shape}"

@@ -106,9 +106,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         leaf = torch.where(is_stored, priority**self.priority_exponent, 0.0)
         self._tree.update(place, leaf)
 
-    def load_state_dict(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
+    def load_state_dict(self, *states: Mapping[str, Tensor | StoredTensor]) -> None:
         """Restore a state; see `ReplayBuffer.load_state_dict`."""
-        super().load_state_dict(state)
+        super().load_state_dict(*states)
         self._tree.rebuild()
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:

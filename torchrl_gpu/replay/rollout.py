@@ -1,5 +1,6 @@
 """Rollout buffer of an on-policy agent, on the agent's device."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -8,7 +9,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 from torchrl.data import Composite
 
-from torchrl_gpu.checkpoints.state_file import StoredTensor, restore
+from torchrl_gpu.checkpoints.checkpoint import ReplayPart
+from torchrl_gpu.checkpoints.state_file import Pieces, StoredTensor, restore
 from torchrl_gpu.devices.memory import check_memory
 
 # Keys of a transition besides observations; `active` is optional.
@@ -86,11 +88,18 @@ class RolloutBuffer:
         """Remove all steps."""
         self._next = 0
 
+    def part(self) -> ReplayPart:
+        """Return the stored steps to save; nothing before the first step and of a full buffer."""
+        if self._steps is None or self.is_full:
+            return ReplayPart({})
+        steps = tree_map(lambda leaf: Pieces((leaf,)), self.rollout().to_dict())
+        return ReplayPart(steps, steps=self.length - self._next)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the stored steps by key; an empty dict before the first step."""
         return {} if self._steps is None else self.rollout().to_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state from `state_dict`, with tensors on any device or in a file.
 
         Steps that exceed the length of this buffer are those of another setting: the rollout then

@@ -27,7 +27,7 @@ class Callback:
         """
 
     def on_evaluation(self, trainer: TorchRLTrainer, evaluation: Evaluation) -> None:
-        """Run after an evaluation during the training, which is logged and saved.
+        """Run after an evaluation during the training, which is logged.
 
         Args:
             trainer: the trainer.
@@ -35,7 +35,9 @@ class Callback:
         """
 
     def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
-        """Run after a checkpoint is written, in the process that writes.
+        """Run after a checkpoint is on disk, in the process that writes.
+
+        With `trainer.save_in_background` the training has gone on meanwhile by some steps.
 
         Args:
             trainer: the trainer.

@@ -5,7 +5,7 @@ update after it.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
 
 from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
+from torchrl_gpu.checkpoints.checkpoint import ReplayPart
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.replay.rollout import RolloutBuffer
@@ -76,20 +77,21 @@ class ReplayExperience:
         """Return the frames since the first update was due, and the number of updates owed."""
         return {"frames": self._frames, "owed": self._updates_due() - self._updates}
 
-    def stored(self) -> dict[str, Any]:
-        """Return the state of the replay buffer."""
-        return self.replay.state_dict()
+    def part(self, since: Sequence[int] | None) -> ReplayPart:
+        """Return what the replay buffer holds since an earlier part; with None, all of it."""
+        return self.replay.part(since)
 
-    def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
+    def load_state_dict(
+        self, state: dict[str, Any], parts: Sequence[Mapping[str, Any]] | None
+    ) -> None:
         """Restore the replay buffer; if it was not saved, `random_frames` new steps come first.
 
         Args:
             state: return value of `state_dict`.
-            stored: return value of `stored`, with tensors or as they are in a file, see
-                `torchrl_gpu.checkpoints.state_file.open_state`; None if it was not saved.
+            parts: states of the saved parts, oldest first; None if the buffer was not saved.
         """
-        if stored is not None:
-            self.replay.load_state_dict(stored)
+        if parts is not None:
+            self.replay.load_state_dict(*parts)
             # Updates of earlier frames stay as they were, even if the ratio is another one.
             self._frames = state["frames"]
             self._updates = self._updates_due() - state["owed"]
@@ -148,14 +150,16 @@ class RolloutExperience:
         """Return nothing: the progress is the open rollout."""
         return {}
 
-    def stored(self) -> dict[str, Any]:
-        """Return the open rollout."""
-        return self.buffer.state_dict() if not self.buffer.is_full else {}
+    def part(self, since: Sequence[int] | None) -> ReplayPart:
+        """Return the open rollout, which is always saved as a whole."""
+        return self.buffer.part()
 
-    def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
+    def load_state_dict(
+        self, state: dict[str, Any], parts: Sequence[Mapping[str, Any]] | None
+    ) -> None:
         """Restore the open rollout, or begin a new one."""
-        if stored:
-            self.buffer.load_state_dict(stored)
+        if parts:
+            self.buffer.load_state_dict(parts[-1])
 
     def forget_episodes(self) -> None:
         """Drop the open rollout: its next step would belong to another episode."""

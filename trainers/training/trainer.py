@@ -21,9 +21,8 @@ from agents.base import Agent
 from agents.modules.training_state import networks_state, nonfinite
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import CheckedFields
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, ReplayPart
 from torchrl_gpu.checkpoints.files import write_text
-from torchrl_gpu.checkpoints.state_file import open_state
 from torchrl_gpu.devices.seeding import Stream, rng_state, set_rng_state, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import name_of
@@ -48,6 +47,7 @@ from trainers.runs.policy_files import (
 from trainers.training.callbacks import Callback
 from trainers.training.experience import check_updates, experience_of, learned_transitions
 from trainers.training.progress import ProgressDisplay
+from trainers.training.saving import CheckpointSaver
 from trainers.training.summary import write_summary
 
 logger = logging.getLogger(__name__)
@@ -91,6 +91,8 @@ class TorchRLTrainer(CheckedFields):
             as well.
         save_replay: save the replay buffer beside the newest checkpoint, so that a resumed run
             continues with it.
+        save_in_background: write checkpoints while the training goes on, one at a time; it waits
+            for the last one. Without, it waits for each.
         overlap: do the updates of each batched step while the environment simulates the next one,
             so that the policy that acts lacks the updates of one batched step. The number of
             updates is the same. None for all off-policy agents in an environment that can overlap
@@ -144,6 +146,7 @@ class TorchRLTrainer(CheckedFields):
     checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000
     checkpoints_kept: Annotated[int, Field(ge=1)] = 3
     save_replay: bool = True
+    save_in_background: bool = True
     overlap: bool | None = None
     on_nonfinite: OnNonfinite = "stop"
     loggers: Sequence[LoggerName] = ("csv", "tensorboard")
@@ -191,6 +194,7 @@ class TorchRLTrainer(CheckedFields):
         self._restarts = torch.zeros((), device=agent.device)  # since the last row of metrics
         self.update_metrics = MetricAccumulator()
         self.checkpoints = CheckpointFolder(folder / "checkpoints", keep=self.checkpoints_kept)
+        self.saver = CheckpointSaver(self.save_in_background, self._call_on_save)
         sinks = self.loggers if self.processes.is_writer else ()
         self.metric_logger = MetricLogger(folder, sinks, self.config)
 
@@ -198,8 +202,6 @@ class TorchRLTrainer(CheckedFields):
         self.updates = 0
         self.stop_requested = False
         self.evaluations: dict[int, Evaluation] = {}
-        # Frames and number of evaluations of the newest checkpoint that this trainer wrote or read.
-        self._saved: tuple[int, int] | None = None
         self.started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
         self.profiler = Profile(self, [agent.device, env.device]) if self.profile else None
@@ -250,6 +252,7 @@ class TorchRLTrainer(CheckedFields):
                 self.collector.begin(self._policy())
                 self._learn()
             transition = self.collect()
+            self.saver.before_store()
             with self.timers("store"):
                 self.experience.store(transition)
             if not self.overlap or self._pauses():
@@ -257,7 +260,7 @@ class TorchRLTrainer(CheckedFields):
             # First of all, because the disk may be full for the logs, or the memory insufficient
             # for an evaluation.
             if self._passed(self.checkpoint_interval):
-                self.save()
+                self._begin_save()
             if self._passed(self.log_interval):
                 self._log(display)
             if self._evaluates():
@@ -266,6 +269,7 @@ class TorchRLTrainer(CheckedFields):
         if not self.stop_requested and self.frames not in self.evaluations:
             self._evaluate(display)
         self._save_if_changed()
+        self.saver.wait()
 
     def close(self) -> None:
         """Write out buffered metrics and close the loggers."""
@@ -347,31 +351,44 @@ class TorchRLTrainer(CheckedFields):
             ConfigurationError: a parameter is NaN or infinite, and nothing is written; or the file
                 cannot be written.
         """
+        self._begin_save()
+        self.saver.wait()
+        return self.checkpoints.path(self.frames)
+
+    def _begin_save(self) -> None:
+        """Take a snapshot, and begin to write it once the checkpoint before is on disk."""
         self._refuse_nonfinite(nonfinite(networks_state(self.agent)))
-        path = self.checkpoints.path(self.frames)
-        if self.processes.is_writer:
-            evaluation = self.evaluations.get(self.frames)
+        with self.timers("save"):
+            self.saver.wait()
+            frames, newest = self.frames, self.saver.newest
+            contains = frames, len(self.evaluations)
+            if not self.processes.is_writer:
+                self.saver.newest = contains
+                return
+            evaluation = self.evaluations.get(frames)
             score = None if evaluation is None else evaluation.score
-            with self.timers("save"):
-                # An evaluation changes nothing in the replay.
-                is_stored = self._saved is not None and self._saved[0] == self.frames
-                stores = self.save_replay and not is_stored
-                stored = self.experience.stored() if stores else None
-                self.checkpoints.save(self.frames, self._state(), stored, score)
-        self._saved = self.frames, len(self.evaluations)
-        for callback in self.callbacks if self.processes.is_writer else ():
+            part: ReplayPart | None = None
+            # An evaluation changes nothing in the replay.
+            if self.save_replay and (newest is None or newest[0] != frames):
+                part = self.experience.part(self.checkpoints.written(frames))
+            copies = self.save_in_background
+            write = self.checkpoints.prepare(frames, self._state(), part, score, copies)
+            self.saver.begin(write, contains, part and part.steps)
+
+    def _call_on_save(self, path: Path) -> None:
+        for callback in self.callbacks:
             callback.on_save(self, path)
-        return path
 
     def _save_if_changed(self) -> None:
-        """Write a checkpoint unless there is one of this state."""
-        if self._saved != (self.frames, len(self.evaluations)):
-            self.save()
+        """Begin to write a checkpoint unless there is one of this state."""
+        if self.saver.newest != (self.frames, len(self.evaluations)):
+            self._begin_save()
 
     def _save_after_error(self) -> bool:
         """Save the state that an exception has left, and return whether it is saved."""
         try:
             self._save_if_changed()
+            self.saver.wait()
         except Exception as error:
             logger.warning("an error ends the run at %d frames; not saved: %s", self.frames, error)
             return False
@@ -423,19 +440,17 @@ class TorchRLTrainer(CheckedFields):
         self.episodes.load_state_dict(state["episodes"])
         self.agent.load_training_state(state["agent"])
         goes_on = self.collector.load_state_dict(state["collector"])
-        stored = None
-        if replay_path(checkpoint).exists():
-            stored = open_state(replay_path(checkpoint))
-        else:
+        parts = self.checkpoints.load_replay(checkpoint)
+        if parts is None:
             logger.info("no replay buffer beside %s: the policy fills a new one", checkpoint)
-        self.experience.load_state_dict(state["experience"], stored)
+        self.experience.load_state_dict(state["experience"], parts)
         self.execution.load_state_dict(state["execution"])
         self.metric_logger.resume_from(self.frames)
         set_rng_state(state["random"], self.agent.device)
         if not goes_on:
             self._begin_new_episodes()
         is_own = checkpoint == self.checkpoints.path(self.frames)
-        self._saved = (self.frames, len(self.evaluations)) if is_own else None
+        self.saver.newest = (self.frames, len(self.evaluations)) if is_own else None
 
     def _policy(self) -> Policy:
         """Return the policy that acts in the next step."""
@@ -530,6 +545,7 @@ class TorchRLTrainer(CheckedFields):
         cause = self.watch.cause(self.frames // self.frames_per_step)
         if name or cause:
             learned = f"agent: {name} is NaN or infinite after {self.updates:,} updates"
+            self.saver.wait()
             kept = self.checkpoints.paths()
             last = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint"
             raise NonfiniteError(f"{cause or learned}; {last}")
@@ -554,7 +570,7 @@ class TorchRLTrainer(CheckedFields):
             finally:
                 display.update(self.frames, stage="")
         self.evaluations[self.frames] = evaluation
-        self.save()
+        self._begin_save()
         with self.timers("log"):
             seconds = time.perf_counter() - self.started
             self.metric_logger.log(self.frames, {"seconds": seconds, **evaluation.as_metrics()})

@@ -10,10 +10,11 @@ import torch
 from tests.helpers.files import files_limited_to, names, one_line
 from torchrl_gpu.checkpoints.checkpoint import (
     CheckpointFolder,
+    ReplayPart,
     find_checkpoint,
     replay_path,
 )
-from torchrl_gpu.checkpoints.state_file import load_state
+from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[3]
@@ -22,6 +23,17 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "frames_000000000100.safetensors"
+
+
+def part(size: int) -> ReplayPart:
+    """Return a replay that its newest part holds alone."""
+    return ReplayPart({"size": size})
+
+
+def size(checkpoint: Path) -> int:
+    """Return the size in the saved replay of a checkpoint."""
+    content = load_state(replay_path(checkpoint))["state"]
+    return int(content["size"])
 
 
 # Checkpoint folder of a run
@@ -62,32 +74,105 @@ def test_the_latest_of_equal_scores_is_best_and_nan_is_never_best(tmp_path: Path
 
 def test_only_the_newest_checkpoint_has_a_replay(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
-    first = folder.save(100, {"frames": 100}, {"size": 1}, score=1.0)
-    assert load_state(replay_path(first)) == {"size": 1}
-    second = folder.save(200, {"frames": 200}, {"size": 2})
+    first = folder.save(100, {"frames": 100}, part(1), score=1.0)
+    assert size(first) == 1
+    second = folder.save(200, {"frames": 200}, part(2))
     assert not replay_path(first).exists()
-    assert load_state(replay_path(second)) == {"size": 2}
+    assert size(second) == 2
     assert folder.latest() == second
     folder.save(300, {"frames": 300})
     assert list(tmp_path.glob("*_replay.safetensors")) == []
 
 
+def ring(*numbers: int) -> ReplayPart:
+    """Return the newest entries of a ring that keeps five."""
+    written = numbers[-1] + 1
+    return ReplayPart({"numbers": list(numbers)}, (written,), (max(0, written - 5),))
+
+
+def numbers(folder: CheckpointFolder) -> list[list[int]]:
+    """Return the entries in all parts of the saved replay."""
+    latest = folder.latest()
+    assert latest is not None
+    parts = folder.load_replay(latest)
+    assert parts is not None
+    return [part["numbers"] for part in parts]
+
+
+def test_the_replay_is_saved_in_parts_for_as_long_as_they_are_needed(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep=1)
+    assert folder.written(100) is None
+    for frames, part, expected in [
+        (100, ring(0, 1), [[0, 1]]),
+        (200, ring(2, 3), [[0, 1], [2, 3]]),
+        (300, ring(4, 5, 6), [[2, 3], [4, 5, 6]]),  # of 2 to 6
+        (400, ring(7), [[2, 3], [4, 5, 6], [7]]),
+        (400, None, [[2, 3], [4, 5, 6], [7]]),  # after an evaluation
+        (500, ring(8), [[4, 5, 6], [7], [8]]),
+    ]:
+        folder.save(frames, {}, part)
+        assert folder.written(frames + 100) == (expected[-1][-1] + 1,)
+        assert numbers(folder) == numbers(CheckpointFolder(tmp_path)) == expected
+        assert len(list(tmp_path.glob("*_replay*"))) == len(expected)
+    resumed = CheckpointFolder(tmp_path, keep=1)
+    resumed.load_replay(tmp_path / "frames_000000000500.safetensors")
+    assert resumed.written(600) == (9,)
+    resumed.save(600, {}, ring(9, 10))
+    assert numbers(resumed) == [[4, 5, 6], [7], [8], [9, 10]]
+    elsewhere = CheckpointFolder(tmp_path / "another")
+    elsewhere.load_replay(tmp_path / "frames_000000000600.safetensors")
+    assert elsewhere.written(700) is None, "its folder lacks the earlier parts"
+
+
+def test_a_part_is_written_again_after_a_save_that_failed(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    folder.save(100, {}, ring(0, 1))
+    folder.save(200, {}, ring(2))
+    with files_limited_to(2_000), pytest.raises(ConfigurationError, match="cannot write"):
+        folder.save(200, {"a": torch.zeros(10_000)})  # the second save after as many frames
+    assert folder.written(200) == (2,)
+    folder.save(200, {}, ring(2))
+    assert numbers(folder) == [[0, 1], [2]]
+
+
+def test_parts_of_a_replay_that_are_missing_or_foreign_are_refused(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    first = folder.save(100, {}, ring(0, 1))
+    second = folder.save(200, {}, ring(2))
+    whole = load_state(replay_path(second))
+    for content, said in [
+        ({**whole, "parts": [["../frames_000000000100_replay.safetensors", [2]]]}, "not a replay"),
+        ({"rows": torch.zeros(2)}, "another version"),
+    ]:
+        save_state(replay_path(second), content)
+        with pytest.raises(ConfigurationError, match=said) as caught:
+            folder.load_replay(second)
+        one_line(caught)
+    save_state(replay_path(second), whole)
+    replay_path(first).unlink()
+    with pytest.raises(ConfigurationError, match=r"000100_replay.* file not found"):
+        folder.load_replay(second)
+
+
 def test_a_checkpoint_is_written_after_its_replay(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
-    first = folder.save(100, {"frames": 100}, {"size": 1})
+    first = folder.save(100, {"frames": 100}, part(1))
     with pytest.raises(TypeError):
-        folder.save(200, {"bad": object()}, {"size": 2})
+        folder.save(200, {"bad": object()}, part(2))
     assert folder.latest() == first
-    assert load_state(replay_path(first)) == {"size": 1}
-    folder.save(300, {}, {"size": 3})
+    assert size(first) == 1
+    folder.save(300, {}, part(3))
     assert [file.name[:19] for file in tmp_path.glob("*_replay*")] == ["frames_000000000300"]
 
 
 def test_a_full_disk_loses_no_earlier_checkpoint(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, keep=1)
-    folder.save(100, {"frames": 100}, {"size": 1}, score=1.0)
+    folder.save(100, {"frames": 100}, part(1), score=1.0)
     before = names(tmp_path)
-    for state, replay in [({"a": torch.zeros(10_000)}, None), ({}, {"a": torch.zeros(10_000)})]:
+    for state, replay in [
+        ({"a": torch.zeros(10_000)}, None),
+        ({}, ReplayPart({"a": torch.zeros(10_000)})),
+    ]:
         with files_limited_to(10_000), pytest.raises(ConfigurationError, match="cannot write"):
             folder.save(200, state, replay, score=2.0)
         assert names(tmp_path) == before
@@ -109,7 +194,7 @@ def test_the_folder_of_an_earlier_run_is_continued(tmp_path: Path) -> None:
 def test_a_new_checkpoint_is_kept_even_if_others_have_more_frames(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, keep=1)
     folder.save(300, {})
-    assert folder.save(200, {"frames": 200}, {"size": 2}).exists()
+    assert folder.save(200, {"frames": 200}, part(2)).exists()
     assert replay_path(tmp_path / "frames_000000000200.safetensors").exists()
     assert folder.latest() == tmp_path / "frames_000000000300.safetensors"
 
@@ -134,7 +219,7 @@ def test_a_damaged_best_json_is_ignored(tmp_path: Path, text: str) -> None:
 def test_find_checkpoint_accepts_files_and_folders(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "checkpoints")
     best = folder.save(100, {}, score=1.0)
-    latest = folder.save(200, {}, {"size": 1}, score=0.5)
+    latest = folder.save(200, {}, part(1), score=0.5)
     for place in (tmp_path, tmp_path / "checkpoints", str(tmp_path)):
         assert find_checkpoint(place) == latest
         assert find_checkpoint(place, best=True) == best

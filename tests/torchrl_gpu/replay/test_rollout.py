@@ -107,3 +107,17 @@ def test_a_rollout_beyond_the_memory_is_refused_before_the_first_step() -> None:
     with limited_memory(CPU, 2**30), pytest.raises(ConfigurationError) as error:
         RolloutBuffer(10_000, pixels, CPU)
     assert str(error.value).startswith("agent.rollout_length=10000: the rollout needs 3.15 GiB")
+
+
+def test_a_part_stays_as_it_is_until_the_rollout_is_full() -> None:
+    buffer = RolloutBuffer(5, SPEC, CPU)
+    assert buffer.part().state == {}
+    for number in range(2):
+        buffer.extend(step(number))
+    part = buffer.part()
+    assert part.steps == 3
+    before = part.state["action"].clone()
+    for number in range(3):
+        buffer.extend(step(2 + number))
+    assert torch.equal(part.state["action"].clone(), before)
+    assert buffer.part().state == {}, "it has been learned from"

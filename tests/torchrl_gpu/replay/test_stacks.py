@@ -6,6 +6,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
+from tests.helpers.replay import allocated_bytes
 from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -254,7 +255,7 @@ def test_a_million_frames_of_atari_need_a_quarter_of_the_memory_of_stacks(
 
 def test_the_size_is_exact() -> None:
     buffer = make(ReplayBuffer, 3, 100)
-    allocated = sum(tensor.untyped_storage().nbytes() for tensor in buffer.state_dict().values())
+    allocated = allocated_bytes(buffer)
     spec, action = spec_of(3), Categorical(3, shape=(3,))
     assert ReplayBuffer.bytes_needed(100, StorageSpec(spec, action, STACKS)) == allocated
 

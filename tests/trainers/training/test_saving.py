@@ -2,19 +2,25 @@
 
 import csv
 import logging
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from agents import SAC
-from tests.helpers.agents import assert_equal, build_for, parameters
+from tests.helpers.agents import CASES, Case, assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
-from torchrl_gpu.checkpoints.checkpoint import replay_path
-from torchrl_gpu.checkpoints.state_file import load_state
+from tests.helpers.training import make_trainer
+from torchrl_gpu.checkpoints.checkpoint import ReplayPart, replay_path
+from torchrl_gpu.checkpoints.state_file import Snapshot, load_state
+from torchrl_gpu.errors import ConfigurationError
 from trainers import Callback
 from trainers.evaluation.evaluation import Evaluation, Evaluator
 from trainers.training.trainer import TorchRLTrainer
@@ -204,13 +210,13 @@ def test_a_finished_run_is_neither_evaluated_nor_saved_again(tmp_path: Path) -> 
 def test_an_evaluation_at_a_checkpoint_does_not_write_the_replay_twice(tmp_path: Path) -> None:
     trainer = make(tmp_path, checkpoint_interval=10 * STEP)
     stored: list[int] = []
-    read = trainer.experience.stored
+    read = trainer.experience.part
 
-    def record() -> dict[str, Any]:
+    def record(since: Sequence[int] | None) -> ReplayPart:
         stored.append(trainer.frames)
-        return read()
+        return read(since)
 
-    trainer.experience.stored = record  # type: ignore[method-assign]
+    trainer.experience.part = record  # type: ignore[method-assign]
     trainer.train()
     assert stored == [160, 320, 480, 640]
     latest = trainer.checkpoints.latest()
@@ -246,7 +252,8 @@ class Recorder(Callback):
 
 def test_callbacks_follow_rows_evaluations_and_checkpoints(tmp_path: Path) -> None:
     first, second = Recorder(stops_at=20 * STEP), Recorder()
-    trainer = make(tmp_path, callbacks=[first, Callback(), second])
+    callbacks = [first, Callback(), second]
+    trainer = make(tmp_path, callbacks=callbacks, save_in_background=False)
     trainer.train()
     assert first.calls == second.calls
     assert [(name, frames // STEP) for name, frames in first.calls] == [
@@ -277,3 +284,110 @@ def test_a_run_ends_at_the_evaluation_that_reaches_the_score(tmp_path: Path) -> 
     further = resumed(tmp_path, stop_at_score=0.5)  # of successes: these evaluations have them
     further.train()
     assert further.frames == 40 * STEP
+
+
+def write_as_late_as_possible(trainer: TorchRLTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the disk write nothing before the training waits for it."""
+    waited_for = threading.Event()
+    begin, wait, write = trainer.saver.begin, trainer.saver.wait, Snapshot.write
+
+    def begin_and_stall(*arguments: Any) -> None:
+        waited_for.clear()
+        begin(*arguments)
+
+    def let_go_and_wait() -> None:
+        waited_for.set()
+        wait()
+
+    def stall_and_write(snapshot: Snapshot, path: Path) -> None:
+        assert waited_for.wait(60)
+        write(snapshot, path)
+
+    monkeypatch.setattr(trainer.saver, "begin", begin_and_stall)
+    monkeypatch.setattr(trainer.saver, "wait", let_go_and_wait)
+    monkeypatch.setattr(Snapshot, "write", stall_and_write)
+
+
+class Reader(Callback):
+    """Reads each checkpoint and its replay as soon as they are on disk.
+
+    Attributes:
+        files: values of each file, as far as a run determines them; tensors as bytes.
+    """
+
+    def __init__(self) -> None:
+        self.files: list[list[Any]] = []
+
+    def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
+        """Read the files."""
+        for state in load_state(path), load_state(replay_path(path)):
+            for varying in ("seconds", "config"):
+                state.pop(varying, None)
+            as_bytes = tree_map_only(Tensor, lambda tensor: tensor.numpy().tobytes(), state)
+            self.files.append(tree_leaves(as_bytes))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_checkpoint_holds_the_moment_of_the_save(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the training changes before the checkpoint is on disk."""
+    readers = {"moment": Reader(), "late": Reader()}
+    for name, reader in readers.items():
+        trainer = make_trainer(
+            case,
+            tmp_path / name,
+            replay_capacity=200,  # is overwritten again and again
+            checkpoint_interval=256,
+            evaluation_interval=10**6,
+            save_in_background=name == "late",
+            callbacks=[reader],
+        )
+        if name == "late":
+            write_as_late_as_possible(trainer, monkeypatch)
+        trainer.train()
+    files = readers["moment"].files
+    assert len(files) == 10
+    assert all(one != another for one, another in combinations(files[::2], 2))
+    assert files == readers["late"].files
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_run_resumed_twice_is_the_run_that_never_stopped(case: Case, tmp_path: Path) -> None:
+    intervals: dict[str, Any] = {"evaluation_interval": 512, "checkpoint_interval": 128}
+    whole = make_trainer(case, tmp_path / "whole", replay_capacity=300, **intervals)
+    whole.train()
+    for total in (400, 720, 1024):
+        part = make_trainer(
+            case, tmp_path / "parts", replay_capacity=300, total_frames=total, **intervals
+        )
+        if latest := part.checkpoints.latest():
+            part.load(latest)
+        part.train()
+    assert part.updates == whole.updates
+    assert_equal(parameters(whole.agent), parameters(part.agent))
+    latest = part.checkpoints.latest()
+    assert latest == tmp_path / "parts" / "checkpoints" / "frames_000000001024.safetensors"
+
+
+def test_a_failed_write_ends_the_run_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = make(tmp_path, evaluation_env=None, checkpoint_interval=10 * STEP)
+    write = Snapshot.write
+
+    def fill_the_disk(snapshot: Snapshot, path: Path) -> None:
+        if trainer.frames >= 20 * STEP:
+            raise ConfigurationError("cannot write: the disk is full")
+        write(snapshot, path)
+
+    monkeypatch.setattr(Snapshot, "write", fill_the_disk)
+    with pytest.raises(ConfigurationError, match="the disk is full"):
+        trainer.train()
+    assert trainer.frames < 40 * STEP
+    assert f"an error ends the run at {trainer.frames} frames; not saved" in caplog.text
+    monkeypatch.undo()
+    assert trainer.checkpoints.latest() == trainer.checkpoints.path(10 * STEP)
+    again = resumed(tmp_path)
+    again.train()
+    assert again.updates == (40 * STEP - 4 * STEP) // 8

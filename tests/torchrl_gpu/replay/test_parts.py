@@ -1,0 +1,169 @@
+"""A replay that is saved in parts: what is new since the save before."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
+
+from torchrl_gpu.checkpoints.checkpoint import ReplayPart
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
+
+CPU = torch.device("cpu")
+ENVS, CAPACITY = 3, 300
+SPEC = Composite(
+    pixels=Bounded(0, 255, (ENVS, 4, 2, 2), dtype=torch.uint8),
+    speed=Unbounded((ENVS, 2)),
+    shape=(ENVS,),
+)
+ACTIONS = Categorical(3, shape=(ENVS,))
+KINDS = {
+    "uniform": (ReplayBuffer, {}),
+    "stacks": (ReplayBuffer, {"frame_stacks": {"pixels": 4}, "n_step": 2}),
+    "prioritized": (PrioritizedReplayBuffer, {"n_step": 3}),
+}
+
+
+def make(kind: str, capacity: int = CAPACITY) -> ReplayBuffer:
+    """Return an empty buffer."""
+    buffer, settings = KINDS[kind]
+    return buffer(capacity, SPEC, ACTIONS, CPU, gamma=0.9, **settings)  # type: ignore[arg-type]
+
+
+class Stream:
+    """Episodes of random length; a tenth of the steps ends one."""
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(0)
+        self.root = self.observe(None)
+
+    def observe(self, before: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+        """Return the next observation, or the first one of an episode."""
+        frame = torch.randint(256, (ENVS, 1, 2, 2), dtype=torch.uint8, generator=self.generator)
+        stack = frame.repeat(1, 4, 1, 1)
+        if before is not None:
+            stack = torch.cat((before["pixels"][:, 1:], frame), 1)
+        return {"pixels": stack, "speed": torch.randn(ENVS, 2, generator=self.generator)}
+
+    def step(self) -> TensorDict:
+        """Return the next transition of all environments."""
+        done = torch.rand(ENVS, 1, generator=self.generator) < 0.1
+        after = self.observe(self.root)
+        transition = {
+            **self.root,
+            "action": torch.randint(3, (ENVS,), generator=self.generator),
+            "next": {
+                **after,
+                "reward": torch.randn(ENVS, 1, generator=self.generator),
+                "terminated": done,
+                "truncated": torch.zeros_like(done),
+            },
+        }
+        first = self.observe(None)
+        self.root = {
+            key: torch.where(done.view(-1, *[1] * (x.dim() - 1)), first[key], x)
+            for key, x in after.items()
+        }
+        return TensorDict(transition, [ENVS])
+
+
+def learn(buffer: ReplayBuffer, seed: int) -> TensorDict:
+    """Sample, and set new priorities."""
+    torch.manual_seed(seed)
+    batch = buffer.sample(32)
+    buffer.update_priorities(batch, torch.rand(32))
+    return batch
+
+
+def taken(part: ReplayPart) -> dict[str, Tensor]:
+    """Return copies of the tensors of a part, as if they were on disk."""
+    return {name: value.clone() for name, value in part.state.items()}
+
+
+def needed(parts: list[ReplayPart]) -> list[ReplayPart]:
+    """Return the parts that the newest one does not make superfluous."""
+    newest = parts[-1]
+    return [
+        part
+        for part in parts
+        if any(end > old for end, old in zip(part.written, newest.oldest, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("between", [1, 7, 40, 150])  # 150 steps overwrite all
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_buffer_restored_from_its_parts_samples_and_extends_alike(
+    kind: str, between: int
+) -> None:
+    stream, buffer, restored = Stream(), make(kind), make(kind)
+    parts: list[ReplayPart] = []
+    for _ in range(max(4, 200 // between)):
+        for step in range(between):
+            buffer.extend(stream.step())
+            if step > 10:
+                learn(buffer, step)
+        part = buffer.part(parts[-1].written if parts else None)
+        parts = needed([*parts, part._replace(state=taken(part))])
+    restored.load_state_dict(*(part.state for part in parts))
+    for seed in range(30):
+        assert (learn(buffer, seed) == learn(restored, seed)).all()
+        transition = stream.step()
+        for replay in (buffer, restored):
+            replay.extend(transition)
+        further = buffer.part(part.written), restored.part(part.written)
+        assert further[0].written == further[1].written
+        assert all(map(torch.equal, *(taken(each).values() for each in further)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("steps", [5, 90, 1000])
+def test_a_part_stays_as_it_is_for_as_many_steps_as_it_says(kind: str, steps: int) -> None:
+    stream, buffer = Stream(), make(kind, capacity=3000)
+    for _ in range(steps):
+        buffer.extend(stream.step())
+    part = buffer.part()
+    before = taken(part)
+    assert part.steps is not None
+    assert part.steps >= 3000 // ENVS // 50
+    for seed in range(part.steps):
+        buffer.extend(stream.step())
+        learn(buffer, seed)
+    assert all(map(torch.equal, before.values(), taken(part).values()))
+
+
+def test_a_part_is_as_large_as_what_is_new() -> None:
+    stream, buffer = Stream(), make("uniform", capacity=30_000)
+    sizes = []
+    since: Any = None
+    for steps in (1000, 10, 100):
+        for _ in range(steps):
+            buffer.extend(stream.step())
+        part = buffer.part(since)
+        since = part.written
+        sizes.append(sum(tensor.nbytes for tensor in taken(part).values()))
+    counters = sum(tensor.nbytes for tensor in taken(buffer.part(since)).values())
+    per_step = (sizes[0] - counters) / 1000
+    for size, steps in zip(sizes[1:], (10, 100), strict=True):
+        assert size - counters == pytest.approx(steps * per_step, rel=0.2)
+
+
+def test_missing_parts_are_refused() -> None:
+    stream, buffer = Stream(), make("uniform")
+    parts: list[ReplayPart] = []
+    for _ in range(4):
+        for _ in range(10):
+            buffer.extend(stream.step())
+        part = buffer.part(parts[-1].written if parts else None)
+        parts.append(part._replace(state=taken(part)))
+    states = [part.state for part in parts]
+    for wrong in (states[1:], [states[0], *states[2:]], states[::-1]):
+        with pytest.raises(ConfigurationError, match="the saved replay lacks some of its"):
+            make("uniform").load_state_dict(*wrong)
+    outside = {**states[0], "places": states[0]["places"] + CAPACITY}
+    with pytest.raises(ConfigurationError, match="places beyond its"):
+        make("uniform").load_state_dict(outside, *states[1:])
