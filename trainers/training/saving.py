@@ -16,13 +16,14 @@ class CheckpointSaver:
             the thread of the training.
 
     Attributes:
+        in_background: see the argument.
         newest: frames and number of evaluations of the newest checkpoint that is on disk or being
             written; None if there is none of this state of the run.
     """
 
     def __init__(self, in_background: bool, on_written: Callable[[Path], None]) -> None:
         self.newest: tuple[int, int] | None = None
-        self._in_background = in_background
+        self.in_background = in_background
         self._on_written = on_written
         self._thread: threading.Thread | None = None
         self._steps_left: int | None = None
@@ -42,7 +43,7 @@ class CheckpointSaver:
         # If the program is to end at once, it does not wait for a daemon.
         self._thread = threading.Thread(target=self._run, args=(write,), name="save", daemon=True)
         self._thread.start()
-        if not self._in_background:
+        if not self.in_background:
             self.wait()
 
     def before_store(self) -> None:

@@ -252,7 +252,8 @@ class TorchRLTrainer(CheckedFields):
                 self.collector.begin(self._policy())
                 self._learn()
             transition = self.collect()
-            self.saver.before_store()
+            with self.timers("save"):
+                self.saver.before_store()
             with self.timers("store"):
                 self.experience.store(transition)
             if not self.overlap or self._pauses():
@@ -357,8 +358,8 @@ class TorchRLTrainer(CheckedFields):
 
     def _begin_save(self) -> None:
         """Take a snapshot, and begin to write it once the checkpoint before is on disk."""
-        self._refuse_nonfinite(nonfinite(networks_state(self.agent)))
         with self.timers("save"):
+            self._refuse_nonfinite(nonfinite(networks_state(self.agent)))
             self.saver.wait()
             frames, newest = self.frames, self.saver.newest
             contains = frames, len(self.evaluations)
@@ -371,7 +372,7 @@ class TorchRLTrainer(CheckedFields):
             # An evaluation changes nothing in the replay.
             if self.save_replay and (newest is None or newest[0] != frames):
                 part = self.experience.part(self.checkpoints.written(frames))
-            copies = self.save_in_background
+            copies = self.saver.in_background
             write = self.checkpoints.prepare(frames, self._state(), part, score, copies)
             self.saver.begin(write, contains, part and part.steps)
 
