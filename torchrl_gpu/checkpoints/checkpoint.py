@@ -11,6 +11,7 @@ from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, write_text
 from torchrl_gpu.checkpoints.state_file import Snapshot, open_state
 from torchrl_gpu.errors import ConfigurationError
 
+_MAX_PARTS = 100
 _REPLAY_NAME = re.compile(r"frames_[0-9]{12}_replay\.safetensors")
 
 
@@ -18,7 +19,8 @@ class ReplayPart(NamedTuple):
     """What a checkpoint adds to the saved replay buffer.
 
     Attributes:
-        state: contents that no earlier part holds, see `Snapshot`.
+        state: contents since the state of `since`, see `Snapshot`.
+        since: `written` of an earlier part; empty for all contents.
         written: number of entries written to each ring of the buffer so far.
         oldest: number of the oldest entry that each ring still holds; the buffer no longer needs an
             earlier part whose `written` is nowhere greater.
@@ -27,6 +29,7 @@ class ReplayPart(NamedTuple):
     """
 
     state: Mapping[str, Any]
+    since: tuple[int, ...] = ()
     written: tuple[int, ...] = ()
     oldest: tuple[int, ...] = ()
     steps: int | None = None
@@ -51,13 +54,22 @@ class CheckpointFolder:
         # Names of the files of the saved replay, oldest first, and their `ReplayPart.written`.
         self._parts: dict[str, tuple[int, ...]] = {}
 
-    def written(self, frames: int) -> tuple[int, ...] | None:
-        """Return `ReplayPart.written` of the newest saved part before a number of frames.
+    def since(self, frames: int) -> tuple[int, ...]:
+        """Return `ReplayPart.since` of the part to save after a number of frames.
 
-        None if there is none, so that the next part has to be the whole buffer.
+        It is `written` of the newest part. Beyond 100 parts, the next one also replaces the newest
+        ones, as long as each is no larger than those after it together: so their number is limited,
+        and each entry is written a few times.
         """
         own = replay_path(self.path(frames)).name
-        return next((self._parts[name] for name in reversed(self._parts) if name != own), None)
+        ends = [written for name, written in self._parts.items() if name != own]
+        if len(ends) > _MAX_PARTS:
+            totals = [sum(end) for end in ends]
+            next_size = totals[-1] - totals[-2]
+            while len(ends) > 1 and (size := totals[-1] - totals[-2]) <= next_size:
+                next_size += size
+                del totals[-1], ends[-1]
+        return ends[-1] if ends else ()
 
     def save(
         self,
@@ -85,8 +97,8 @@ class CheckpointFolder:
         Args:
             frames: number of environment steps so far.
             state: state of the run, see `Snapshot`.
-            replay: part of the replay buffer since `written`, which is on disk before the
-                checkpoint, so that an existing checkpoint is always complete; None if the buffer is
+            replay: part of the replay buffer since `since(frames)`. It is on disk before the
+                checkpoint, so that an existing checkpoint is always complete. None if the buffer is
                 not saved, or was saved after as many frames.
             score: score of the evaluation, finite, higher is better; the latest of equal scores is
                 best.
@@ -104,8 +116,12 @@ class CheckpointFolder:
         parts = {name: written for name, written in self._parts.items() if name != own.name}
         files = {path: Snapshot(state, copies)}
         if replay is not None:
-            needed = {name: w for name, w in parts.items() if _is_after(w, replay.oldest)}
-            parts = {**needed, own.name: replay.written}
+            parts = {
+                name: written
+                for name, written in parts.items()
+                if written <= replay.since and _is_after(written, replay.oldest)
+            }
+            parts[own.name] = replay.written
             content = {"parts": list(map(list, parts.items())), "state": replay.state}
             files = {own: Snapshot(content, copies), **files}
         elif own.name in self._parts:

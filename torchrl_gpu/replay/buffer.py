@@ -1,6 +1,6 @@
 """Replay buffer on the device that stores every observation once and needs no host reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any
 
@@ -200,14 +200,14 @@ class ReplayBuffer(CheckedFields):
         """Return the number of transitions that can be sampled. Reads the device: slow."""
         return int(self._stored_transitions()[1])
 
-    def part(self, since: Sequence[int] | None = None) -> ReplayPart:
+    def part(self, since: tuple[int, ...] = ()) -> ReplayPart:
         """Return the contents to save, or those since an earlier part. Reads the device: slow.
 
         The tensors of the rings are views. Those that the next steps overwrite are copies, so that
         2 % of the steps that fit into the buffer, at least, leave the part as it is.
 
         Args:
-            since: `ReplayPart.written` of the earlier part; None for all contents.
+            since: `ReplayPart.written` of the earlier part; empty for all contents.
         """
         written = self._written(self._tensors)
         oldest = {name: ring.oldest(written[name]) for name, ring in self._rings.items()}
@@ -226,7 +226,7 @@ class ReplayBuffer(CheckedFields):
             live = min(start + copied * ring.per_step, stop)
             copies = (view.clone() for view in ring.entries(tensor, start, live))
             state[name] = Pieces((*copies, *ring.entries(tensor, live, stop)))
-        return ReplayPart(state, (*written.values(),), (*oldest.values(),), steps + copied)
+        return ReplayPart(state, since, (*written.values(),), (*oldest.values(),), steps + copied)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of the contents, by name. Reads the device: slow."""

@@ -77,8 +77,8 @@ class ReplayExperience:
         """Return the frames since the first update was due, and the number of updates owed."""
         return {"frames": self._frames, "owed": self._updates_due() - self._updates}
 
-    def part(self, since: Sequence[int] | None) -> ReplayPart:
-        """Return what the replay buffer holds since an earlier part; with None, all of it."""
+    def part(self, since: tuple[int, ...]) -> ReplayPart:
+        """Return the contents of the replay buffer since an earlier part; if empty, all of them."""
         return self.replay.part(since)
 
     def load_state_dict(
@@ -150,7 +150,7 @@ class RolloutExperience:
         """Return nothing: the progress is the open rollout."""
         return {}
 
-    def part(self, since: Sequence[int] | None) -> ReplayPart:
+    def part(self, since: tuple[int, ...]) -> ReplayPart:
         """Return the open rollout, which is always saved as a whole."""
         return self.buffer.part()
 

@@ -371,7 +371,7 @@ class TorchRLTrainer(CheckedFields):
             part: ReplayPart | None = None
             # An evaluation changes nothing in the replay.
             if self.save_replay and (newest is None or newest[0] != frames):
-                part = self.experience.part(self.checkpoints.written(frames))
+                part = self.experience.part(self.checkpoints.since(frames))
             copies = self.saver.in_background
             write = self.checkpoints.prepare(frames, self._state(), part, score, copies)
             self.saver.begin(write, contains, part and part.steps)

@@ -154,7 +154,7 @@ def test_training_stores_each_image_once(
     trainer.train()
     trainer.close()
     assert trainer.updates > 0
-    stored = trainer.experience.part(None).state
+    stored = trainer.experience.part(()).state
     assert stored["rows.pixels"].shape[1:] == (1, 16, 16)
     brightness = trainer.experience.replay.sample(64)["pixels"].amax((-2, -1)).int()  # type: ignore[union-attr]
     assert ((brightness[:, 1:] - brightness[:, :-1] == 1) | (brightness[:, 1:] == 0)).all()

@@ -87,7 +87,8 @@ def test_only_the_newest_checkpoint_has_a_replay(tmp_path: Path) -> None:
 def ring(*numbers: int) -> ReplayPart:
     """Return the newest entries of a ring that keeps five."""
     written = numbers[-1] + 1
-    return ReplayPart({"numbers": list(numbers)}, (written,), (max(0, written - 5),))
+    oldest = max(0, written - 5)
+    return ReplayPart({"numbers": list(numbers)}, (numbers[0],), (written,), (oldest,))
 
 
 def numbers(folder: CheckpointFolder) -> list[list[int]]:
@@ -101,7 +102,7 @@ def numbers(folder: CheckpointFolder) -> list[list[int]]:
 
 def test_the_replay_is_saved_in_parts_for_as_long_as_they_are_needed(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, keep=1)
-    assert folder.written(100) is None
+    assert folder.since(100) == ()
     for frames, part, expected in [
         (100, ring(0, 1), [[0, 1]]),
         (200, ring(2, 3), [[0, 1], [2, 3]]),
@@ -111,17 +112,32 @@ def test_the_replay_is_saved_in_parts_for_as_long_as_they_are_needed(tmp_path: P
         (500, ring(8), [[4, 5, 6], [7], [8]]),
     ]:
         folder.save(frames, {}, part)
-        assert folder.written(frames + 100) == (expected[-1][-1] + 1,)
+        assert folder.since(frames + 100) == (expected[-1][-1] + 1,)
         assert numbers(folder) == numbers(CheckpointFolder(tmp_path)) == expected
         assert len(list(tmp_path.glob("*_replay*"))) == len(expected)
     resumed = CheckpointFolder(tmp_path, keep=1)
     resumed.load_replay(tmp_path / "frames_000000000500.safetensors")
-    assert resumed.written(600) == (9,)
+    assert resumed.since(600) == (9,)
     resumed.save(600, {}, ring(9, 10))
     assert numbers(resumed) == [[4, 5, 6], [7], [8], [9, 10]]
     elsewhere = CheckpointFolder(tmp_path / "another")
     elsewhere.load_replay(tmp_path / "frames_000000000600.safetensors")
-    assert elsewhere.written(700) is None, "its folder lacks the earlier parts"
+    assert elsewhere.since(700) == (), "its folder lacks the earlier parts"
+
+
+def test_many_small_parts_are_merged(tmp_path: Path) -> None:
+    folder, written = CheckpointFolder(tmp_path, keep=1), 0
+    most = 0
+    for frames in range(400):
+        since = folder.since(frames)
+        first = since[0] if since else 0
+        written += frames + 1 - first
+        part = ReplayPart({"numbers": list(range(first, frames + 1))}, since, (frames + 1,), (0,))
+        folder.save(frames, {}, part)
+        most = max(most, len(list(tmp_path.glob("*_replay*"))))
+    assert most <= 110
+    assert written < 4 * 400
+    assert [number for part in numbers(folder) for number in part] == list(range(400))
 
 
 def test_a_part_is_written_again_after_a_save_that_failed(tmp_path: Path) -> None:
@@ -130,7 +146,7 @@ def test_a_part_is_written_again_after_a_save_that_failed(tmp_path: Path) -> Non
     folder.save(200, {}, ring(2))
     with files_limited_to(2_000), pytest.raises(ConfigurationError, match="cannot write"):
         folder.save(200, {"a": torch.zeros(10_000)})  # the second save after as many frames
-    assert folder.written(200) == (2,)
+    assert folder.since(200) == (2,)
     folder.save(200, {}, ring(2))
     assert numbers(folder) == [[0, 1], [2]]
 

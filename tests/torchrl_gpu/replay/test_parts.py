@@ -1,7 +1,6 @@
 """A replay that is saved in parts: what is new since the save before."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 import torch
@@ -107,7 +106,7 @@ def test_a_buffer_restored_from_its_parts_samples_and_extends_alike(
             buffer.extend(stream.step())
             if step > 10:
                 learn(buffer, step)
-        part = buffer.part(parts[-1].written if parts else None)
+        part = buffer.part(parts[-1].written if parts else ())
         parts = needed([*parts, part._replace(state=taken(part))])
     restored.load_state_dict(*(part.state for part in parts))
     for seed in range(30):
@@ -139,7 +138,7 @@ def test_a_part_stays_as_it_is_for_as_many_steps_as_it_says(kind: str, steps: in
 def test_a_part_is_as_large_as_what_is_new() -> None:
     stream, buffer = Stream(), make("uniform", capacity=30_000)
     sizes = []
-    since: Any = None
+    since: tuple[int, ...] = ()
     for steps in (1000, 10, 100):
         for _ in range(steps):
             buffer.extend(stream.step())
@@ -158,7 +157,7 @@ def test_missing_parts_are_refused() -> None:
     for _ in range(4):
         for _ in range(10):
             buffer.extend(stream.step())
-        part = buffer.part(parts[-1].written if parts else None)
+        part = buffer.part(parts[-1].written if parts else ())
         parts.append(part._replace(state=taken(part)))
     states = [part.state for part in parts]
     for wrong in (states[1:], [states[0], *states[2:]], states[::-1]):

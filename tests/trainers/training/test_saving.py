@@ -3,7 +3,7 @@
 import csv
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -212,7 +212,7 @@ def test_an_evaluation_at_a_checkpoint_does_not_write_the_replay_twice(tmp_path:
     stored: list[int] = []
     read = trainer.experience.part
 
-    def record(since: Sequence[int] | None) -> ReplayPart:
+    def record(since: tuple[int, ...]) -> ReplayPart:
         stored.append(trainer.frames)
         return read(since)
 

@@ -1,0 +1,157 @@
+"""Kill a training again and again, as a power cut would, and see whether it goes on.
+
+The training is the program in a separate process; it saves several times a second, so that many
+kills hit a save. Each time it runs until it has written a further checkpoint, and is killed (kill
+-9) at a random moment within some seconds after it: every second time with its workers. Then every
+file of the newest checkpoint is read, and the command that resumes the run starts the next one.
+
+    python -m benchmarks.kill kills=100
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from benchmarks.fixture import Count, Seconds
+from benchmarks.report import print_figures, print_machine, print_table
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX
+from torchrl_gpu.commands import call_with_arguments
+from torchrl_gpu.errors import ConfigurationError
+from trainers.runs.policy_files import load_checkpoint
+
+_ROOT = Path(__file__).parents[1]
+_SETTINGS = (
+    "trainer.total_frames=1_000_000_000",
+    "trainer.random_frames=1_000",
+    "trainer.evaluation_interval=50_000",
+    "trainer.evaluation_episodes=10",
+    "trainer.checkpoint_interval=256",
+)
+_SECONDS_TO_SAVE = 120.0  # within which a training has to write its next checkpoint
+
+
+def start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start the program in a new process group."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "trainers.run", *arguments],
+            stdout=output,
+            stderr=output,
+            cwd=_ROOT,
+            start_new_session=True,
+        )
+
+
+def checkpoints_of(runs: Path) -> CheckpointFolder | None:
+    """Return the checkpoints of the only run in a folder; None before there is one."""
+    folder = next(runs.glob("**/checkpoints"), None)
+    return None if folder is None else CheckpointFolder(folder)
+
+
+def waits_for_save(process: subprocess.Popen[bytes], runs: Path, before: Path | None) -> bool:
+    """Return whether a training writes a further checkpoint."""
+    end = time.perf_counter() + _SECONDS_TO_SAVE
+    while process.poll() is None and time.perf_counter() < end:
+        folder = checkpoints_of(runs)
+        if folder is not None and folder.latest() != before:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def check(checkpoint: Path) -> None:
+    """Read all files of a checkpoint.
+
+    Raises:
+        ConfigurationError: a file is missing or damaged.
+    """
+    load_checkpoint(checkpoint)
+    parts = CheckpointFolder(checkpoint.parent).load_replay(checkpoint)
+    if not parts:
+        raise ConfigurationError(f"{checkpoint} has no replay")
+    for part in parts:
+        for tensor in part.values():
+            tensor.read()
+
+
+def strays_in(folder: Path) -> list[Path]:
+    """Return the files of writes that did not end."""
+    return sorted(folder.glob(f".*{PARTIAL_SUFFIX}"))
+
+
+def measure(
+    *,
+    kills: Count = 100,
+    seconds: Seconds = 2.0,
+    agent: str = "sac",
+    env: str = "fanuc",
+    seed: int = 0,
+) -> int:
+    """Kill a training at random moments, and count how often it went on.
+
+    Args:
+        kills: number of kills (100).
+        seconds: longest time between a checkpoint and the kill, above 0 (2).
+        agent: name of the agent (sac).
+        env: name of the environment (fanuc).
+        seed: seed of the moments (0).
+    """
+    print_machine()
+    moments = random.Random(seed)
+    went_on = inside = 0
+    problems: list[str] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        runs, log = Path(temporary) / "runs", Path(temporary) / "log"
+        arguments = [f"agent={agent}", f"env={env}", f"runs={runs}", "device=cpu", *_SETTINGS]
+        newest: Path | None = None
+        for kill in range(kills):
+            process = start(arguments, log)
+            saved = waits_for_save(process, runs, newest)
+            time.sleep(moments.uniform(0.0, seconds))
+            with suppress(ProcessLookupError):
+                send = os.killpg if kill % 2 else os.kill
+                send(process.pid, signal.SIGKILL)
+            process.wait()
+            folder = checkpoints_of(runs)
+            newest = None if folder is None else folder.latest()
+            if folder is None or newest is None:
+                problems.append(f"{kill}: no checkpoint")
+                continue
+            inside += bool(strays_in(folder.folder))
+            arguments = [f"checkpoint={folder.folder.parent}", "device=cpu"]
+            try:
+                check(newest)
+                went_on += saved
+                if not saved:
+                    problems.append(f"{kill}: no further checkpoint")
+            except ConfigurationError as error:
+                problems.append(f"{kill}: {error}".replace(temporary, "..."))
+        frames = newest.stem if newest else "none"
+        process = start(arguments, log)
+        waits_for_save(process, runs, newest)
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+        left = [] if folder is None else strays_in(folder.folder.parent) + strays_in(folder.folder)
+        if problems:
+            print(log.read_text()[-3000:].replace(temporary, "..."))
+    print_table(
+        ["kills", "went on", "inside a save", "newest checkpoint", "stray files after a save"],
+        [[f"{kills}", f"{went_on}", f"{inside}", frames, f"{len(left)}"]],
+    )
+    for problem in problems:
+        print(problem)
+    figures = {"kills": kills, "went_on": went_on, "inside_a_save": inside, "strays": len(left)}
+    print_figures({"agent": agent, "env": env, **figures})
+    return 0 if went_on == kills and not left else 1
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(measure))
