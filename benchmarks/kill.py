@@ -1,9 +1,9 @@
 """Kill a training again and again, as a power cut would, and see whether it goes on.
 
-The training is the program in a separate process; it saves several times a second, so that many
-kills hit a save. Each time it runs until it has written a further checkpoint, and is killed (kill
--9) at a random moment within some seconds after it: every second time with its workers. Then every
-file of the newest checkpoint is read, and the command that resumes the run starts the next one.
+The training is the program in a separate process. Each time it runs until it has written a further
+checkpoint, and is killed (kill -9) at a random moment within some seconds after it: every second
+time inside the next save, and half of these times with its workers. Then every file of the newest
+checkpoint is read, and the command that resumes the run starts the next one.
 
     python -m benchmarks.kill kills=100
 """
@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from benchmarks.fixture import Count, Seconds
@@ -33,9 +34,9 @@ _SETTINGS = (
     "trainer.random_frames=1_000",
     "trainer.evaluation_interval=50_000",
     "trainer.evaluation_episodes=10",
-    "trainer.checkpoint_interval=256",
+    "trainer.checkpoint_interval=2_000",
 )
-_SECONDS_TO_SAVE = 120.0  # within which a training has to write its next checkpoint
+_PATIENCE = 120.0  # seconds within which a training has to write its next checkpoint
 
 
 def start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
@@ -56,14 +57,19 @@ def checkpoints_of(runs: Path) -> CheckpointFolder | None:
     return None if folder is None else CheckpointFolder(folder)
 
 
-def waits_for_save(process: subprocess.Popen[bytes], runs: Path, before: Path | None) -> bool:
-    """Return whether a training writes a further checkpoint."""
-    end = time.perf_counter() + _SECONDS_TO_SAVE
+def has_saved(runs: Path, before: Path | None) -> bool:
+    """Return whether there is a checkpoint after an earlier one."""
+    folder = checkpoints_of(runs)
+    return folder is not None and folder.latest() != before
+
+
+def waits_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a condition holds before the process ends or two minutes are over."""
+    end = time.perf_counter() + _PATIENCE
     while process.poll() is None and time.perf_counter() < end:
-        folder = checkpoints_of(runs)
-        if folder is not None and folder.latest() != before:
+        if condition():
             return True
-        time.sleep(0.02)
+        time.sleep(0.001)
     return False
 
 
@@ -84,7 +90,7 @@ def check(checkpoint: Path) -> None:
 
 def strays_in(folder: Path) -> list[Path]:
     """Return the files of writes that did not end."""
-    return sorted(folder.glob(f".*{PARTIAL_SUFFIX}"))
+    return sorted(folder.glob(f"**/.*{PARTIAL_SUFFIX}"))
 
 
 def measure(
@@ -114,10 +120,13 @@ def measure(
         newest: Path | None = None
         for kill in range(kills):
             process = start(arguments, log)
-            saved = waits_for_save(process, runs, newest)
+            saved = waits_until(partial(has_saved, runs, newest), process)
             time.sleep(moments.uniform(0.0, seconds))
+            if kill % 2:
+                waits_until(lambda: bool(strays_in(runs)), process)
+                time.sleep(moments.uniform(0.0, 0.01))
             with suppress(ProcessLookupError):
-                send = os.killpg if kill % 2 else os.kill
+                send = os.killpg if kill % 4 < 2 else os.kill
                 send(process.pid, signal.SIGKILL)
             process.wait()
             folder = checkpoints_of(runs)
@@ -136,10 +145,10 @@ def measure(
                 problems.append(f"{kill}: {error}".replace(temporary, "..."))
         frames = newest.stem if newest else "none"
         process = start(arguments, log)
-        waits_for_save(process, runs, newest)
+        waits_until(partial(has_saved, runs, newest), process)
         process.send_signal(signal.SIGTERM)
         process.wait()
-        left = [] if folder is None else strays_in(folder.folder.parent) + strays_in(folder.folder)
+        left = [] if folder is None else strays_in(folder.folder.parent)
         if problems:
             print(log.read_text()[-3000:].replace(temporary, "..."))
     print_table(
