@@ -1,12 +1,15 @@
-"""Measure whether the memory of a training stays flat: of its processes and on the device.
+"""Measure whether memory, open files and threads of trainings stay flat.
 
-The training is the program's own, with evaluations and checkpoints. Each row of the table is the
-mean of several samples. The growth compares the last third of the samples after the warm-up with
-the first third, by their 90th percentiles.
+The trainings are the program's own, with evaluations and checkpoints, one after the other in one
+process, again and again. Each row of the table is the mean of several samples. The growth of a
+training compares the last third of its samples after the warm-up with the first third, by their
+90th percentiles.
 
-    python -m benchmarks.memory agent=sac env=fanuc minutes=30
+    python -m benchmarks.memory minutes=60
+    python -m benchmarks.memory trainings='["sac fanuc"]' turns=1 minutes=30
 """
 
+import itertools
 import os
 import signal
 import statistics
@@ -16,19 +19,20 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import psutil
 import torch
+from pydantic import Field
 
-from benchmarks.fixture import Seconds
+from benchmarks.fixture import Count, Seconds
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.kinds import accelerator_of
 from trainers.run import run
 
-_ROWS = 12
+_ROWS = 24
 _WARM_UP = 0.2  # share of the time that the growth leaves out
 
 # The replay fills during the warm-up: its pages become resident as they are written.
@@ -44,34 +48,39 @@ _SETTINGS = (
 
 
 class Sample(NamedTuple):
-    """Memory at one moment.
+    """Resources at one moment.
 
     Attributes:
-        minutes: time since the start of the training.
         process: resident memory of the process that trains, MiB.
         workers: resident memory of its child processes, MiB.
         device: memory that torch holds on the device, MiB; 0 on the CPU, where it is part of
             `process`.
+        files: number of files that the process has open.
+        threads: number of threads of the process.
     """
 
-    minutes: float
     process: float
     workers: float
     device: float
+    files: float
+    threads: float
 
 
 def take_samples(device: torch.device, seconds: float, samples: list[Sample]) -> None:
     """Take samples for a number of seconds, and then end the training as Ctrl-C does."""
     process, start = psutil.Process(), time.perf_counter()
     accelerator = accelerator_of(device)
-    while (now := time.perf_counter() - start) < seconds:
+    while time.perf_counter() - start < seconds:
         workers = 0
         for child in process.children(recursive=True):
             with suppress(psutil.Error):  # it has ended
                 workers += child.memory_info().rss
         on_device = 0 if accelerator.kind == "cpu" else accelerator.used_memory
-        memory = (process.memory_info().rss, workers, on_device)
-        samples.append(Sample(now / 60.0, *(size / 2**20 for size in memory)))
+        files = process.num_handles() if os.name == "nt" else process.num_fds()
+        memory = process.memory_info().rss / 2**20
+        samples.append(
+            Sample(memory, workers / 2**20, on_device / 2**20, files, process.num_threads())
+        )
         time.sleep(min(5.0, seconds / 200))
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -89,42 +98,48 @@ def growth(values: Sequence[float]) -> float:
 
 def measure(
     *,
-    agent: str = "sac",
-    env: str = "fanuc",
-    minutes: Seconds = 30.0,
+    trainings: Annotated[Sequence[str], Field(min_length=1)] = ("sac fanuc", "ppo marinenav"),
+    turns: Count = 6,
+    minutes: Seconds = 60.0,
     device: str = "auto",
 ) -> int:
-    """Train for some minutes and print memory by time, and its growth after the warm-up.
+    """Train for some minutes; print memory, files and threads, and their growth after the warm-up.
 
     Args:
-        agent: name of the agent (sac).
-        env: name of the environment (fanuc).
-        minutes: duration of the training in minutes, above 0 (30).
+        trainings: agent and environment of each training (["sac fanuc", "ppo marinenav"]).
+        turns: number of times that each training begins anew (6).
+        minutes: duration of all of them together in minutes, above 0 (60).
         device: compute device, as in the main program (auto).
     """
     resolved = resolve_device(device)
     print_machine()
-    samples: list[Sample] = []
-    sampler = threading.Thread(
-        target=take_samples, args=(resolved, 60.0 * minutes, samples), daemon=True
-    )
-    with tempfile.TemporaryDirectory() as runs, suppress(KeyboardInterrupt):
-        chosen = (f"agent={agent}", f"env={env}", f"device={device}", f"runs={runs}")
-        sampler.start()
-        run(*chosen, *_SETTINGS)
-    size = max(1, len(samples) // _ROWS)
+    samples: dict[str, list[Sample]] = {training: [] for training in trainings}
+    seconds = 60.0 * minutes / turns / len(samples)
     rows = []
-    for first in range(0, len(samples), size):
-        group = samples[first : first + size]
-        means = (statistics.mean(column) for column in list(zip(*group, strict=True))[1:])
-        rows.append([f"{group[-1].minutes:.1f}", *(f"{mean:,.1f}" for mean in means)])
-    print_table(["minutes", "process, MiB", "workers, MiB", "device, MiB"], rows)
-    warm = [sample for sample in samples if sample.minutes >= _WARM_UP * minutes]
-    figures = {
-        f"{name}_growth_percent": round(growth([getattr(s, name) for s in warm]), 2)
-        for name in ("process", "workers", "device")
-    }
-    print_figures({"agent": agent, "env": env, "minutes": minutes, **figures})
+    for turn, training in itertools.product(range(1, turns + 1), samples):
+        agent, _, env = training.partition(" ")
+        taken: list[Sample] = []
+        sampler = threading.Thread(
+            target=take_samples, args=(resolved, seconds, taken), daemon=True
+        )
+        with tempfile.TemporaryDirectory() as runs, suppress(KeyboardInterrupt):
+            sampler.start()
+            run(f"agent={agent}", f"env={env}", f"device={device}", f"runs={runs}", *_SETTINGS)
+        sampler.join()
+        samples[training] += taken
+        size = max(1, -(-len(taken) * turns * len(samples) // _ROWS))
+        for first in range(0, len(taken), size):
+            means = map(statistics.mean, zip(*taken[first : first + size], strict=True))
+            rows.append([training, f"{turn}", *(f"{mean:,.1f}" for mean in means)])
+    header = ["training", "turn", "process, MiB", "workers, MiB", "device, MiB", "files", "threads"]
+    print_table(header, rows)
+    figures = {}
+    for training, taken in samples.items():
+        warm = taken[int(_WARM_UP * len(taken)) :]
+        for name, values in zip(Sample._fields, zip(*warm, strict=True), strict=True):
+            key = f"{training.replace(' ', '_')}_{name}_growth_percent"
+            figures[key] = round(growth(values), 2)
+    print_figures({"minutes": minutes, "turns": turns, **figures})
     return 0
 
 
