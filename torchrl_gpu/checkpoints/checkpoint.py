@@ -164,7 +164,8 @@ class CheckpointFolder:
             checkpoint: path of a checkpoint.
 
         Returns:
-            State of each part as from `open_state`, oldest first; None if the replay was not saved.
+            State of each part as from `open_state`, oldest first. None if the replay was not saved,
+            or a part was deleted: only those of the newest checkpoint are kept.
 
         Raises:
             ConfigurationError: a file cannot be read, or another version of this library wrote it.
@@ -182,10 +183,12 @@ class CheckpointFolder:
         for name in parts:
             if _REPLAY_NAME.fullmatch(name) is None:
                 raise ConfigurationError(f"{newest}: it names {name[:80]!r}, which is not a replay")
+        earlier = [newest.with_name(name) for name in parts if name != newest.name]
+        if not all(path.exists() for path in earlier):
+            return None
         if checkpoint.parent == self.folder:
             self._parts = parts
-        states = [open_state(newest.with_name(name)) for name in parts if name != newest.name]
-        return [each["state"] for each in (*states, content)]
+        return [each["state"] for each in (*map(open_state, earlier), content)]
 
     def paths(self) -> list[Path]:
         """Return all checkpoints, oldest first."""

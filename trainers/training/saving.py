@@ -46,8 +46,8 @@ class CheckpointSaver:
         if not self.in_background:
             self.wait()
 
-    def before_store(self) -> None:
-        """Let the replay take a step, once the checkpoint does not need what the step overwrites.
+    def before_step(self) -> None:
+        """Wait if the next step would overwrite what is still to be written.
 
         Also takes note of a checkpoint that has been written.
         """

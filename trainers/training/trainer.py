@@ -247,13 +247,13 @@ class TorchRLTrainer(CheckedFields):
             self._evaluate(display)
         while self.frames < self.total_frames and not self._ends():
             self.timers.next_step()
+            with self.timers("save"):
+                self.saver.before_step()
             if self.overlap:
                 # The environment simulates while the agent learns from the steps before.
                 self.collector.begin(self._policy())
                 self._learn()
             transition = self.collect()
-            with self.timers("save"):
-                self.saver.before_store()
             with self.timers("store"):
                 self.experience.store(transition)
             if not self.overlap or self._pauses():
@@ -443,7 +443,9 @@ class TorchRLTrainer(CheckedFields):
         goes_on = self.collector.load_state_dict(state["collector"])
         parts = self.checkpoints.load_replay(checkpoint)
         if parts is None:
-            logger.info("no replay buffer beside %s: the policy fills a new one", checkpoint)
+            logger.info(
+                "no complete replay buffer beside %s: the policy fills a new one", checkpoint
+            )
         self.experience.load_state_dict(state["experience"], parts)
         self.execution.load_state_dict(state["execution"])
         self.metric_logger.resume_from(self.frames)
