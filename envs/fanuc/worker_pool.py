@@ -108,7 +108,7 @@ class _Worker:
     def wait(self, patience: Patience) -> bool:
         """Wait for the answer; return False if the process has died or hangs."""
         assert self.process.stdout is not None
-        in_time = patience.wait(self.process.stdout.fileno())
+        in_time = patience.wait(self.process.stdout)
         self.silence = None if in_time else patience.seconds
         answered = in_time and self.process.stdout.read(1) == SIGNAL
         self.stepping = False

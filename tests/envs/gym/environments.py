@@ -1,5 +1,6 @@
 """Tiny Gymnasium environments, registered when this module is imported."""
 
+import time
 from typing import Any
 
 import gymnasium
@@ -121,6 +122,15 @@ class Number(Counter):
 class Broken(Counter):
     def reward(self, action: Any) -> float:
         raise KeyError("%s is broken" % "the third joint")  # noqa: UP031
+
+
+class Hanging(Counter):
+    """Counter that hangs at its last action."""
+
+    def reward(self, action: Any) -> float:
+        if action == 7:
+            time.sleep(60)
+        return super().reward(action)
 
 
 class TupleAnswer(Counter):
@@ -245,6 +255,7 @@ _ALL = (
     SightedArm,
     Number,
     Broken,
+    Hanging,
     TupleAnswer,
     WholeNumbers,
     TakenName,
