@@ -1,6 +1,8 @@
 """Tiny Gymnasium environments, registered when this module is imported."""
 
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -133,6 +135,19 @@ class Hanging(Counter):
         return super().reward(action)
 
 
+class Fatal(Counter):
+    """Counter whose process ends, without an exception, once a file exists."""
+
+    def __init__(self, file: str, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.file = Path(file)
+
+    def reward(self, action: Any) -> float:
+        if self.file.exists():
+            os._exit(3)
+        return super().reward(action)
+
+
 class TupleAnswer(Counter):
     observation_space = gymnasium.spaces.Tuple((Discrete(2), Discrete(2)))
 
@@ -256,6 +271,7 @@ _ALL = (
     Number,
     Broken,
     Hanging,
+    Fatal,
     TupleAnswer,
     WholeNumbers,
     TakenName,

@@ -263,7 +263,8 @@ def test_an_exception_of_the_environment_is_printed_without_the_frames_of_the_pr
 ) -> None:
     name = (f"env.name={MODULE}:Broken-v0", f"env.vectorization={vectorization}")
     assert call(monkeypatch, tmp_path, "agent=dqn", "env=gym", *name, "device=cpu") == 1
-    _, heading, text = capfd.readouterr().err.partition("error: KeyError in ")
+    printed, heading, text = capfd.readouterr().err.partition("error: KeyError in ")
+    assert "To resume, once the error is mended:\n  python -m trainers.run checkpoint=" in printed
     file, first, *lines = text.splitlines()
     assert heading
     assert Path(file).samefile(environments.__file__)
