@@ -259,12 +259,15 @@ def test_an_exception_of_the_environment_is_printed_without_the_frames_of_the_pr
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
     recwarn: pytest.WarningsRecorder,
 ) -> None:
     name = (f"env.name={MODULE}:Broken-v0", f"env.vectorization={vectorization}")
     assert call(monkeypatch, tmp_path, "agent=dqn", "env=gym", *name, "device=cpu") == 1
-    printed, heading, text = capfd.readouterr().err.partition("error: KeyError in ")
-    assert "To resume, once the error is mended:\n  python -m trainers.run checkpoint=" in printed
+    _, heading, text = capfd.readouterr().err.partition("error: KeyError in ")
+    assert (
+        "To resume, once the error is mended:\n  python -m trainers.run checkpoint=" in caplog.text
+    )
     file, first, *lines = text.splitlines()
     assert heading
     assert Path(file).samefile(environments.__file__)

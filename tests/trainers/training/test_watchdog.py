@@ -220,7 +220,7 @@ def test_a_process_that_dies_again_and_again_ends_the_run_in_one_line_with_its_s
 
     monkeypatch.setattr(TorchRLTrainer, "_log", log_and_touch)
     env = (f"env.name={MODULE}:Fatal-v0", "env.vectorization=async", "env.num_envs=2")
-    quick = ("trainer.random_frames=10", "trainer.log_interval=40", "device=cpu")
+    quick = ("trainer.random_frames=1000", "trainer.log_interval=40", "device=cpu")
     command = ("agent=dqn", "env=gym", *env, f"env.options.file={fatal}", *quick)
     assert call(monkeypatch, tmp_path, *command) == 1
     _, error, text = capfd.readouterr().err.partition("error: process ")
