@@ -15,7 +15,7 @@ from envs.gym.actions import actions_of
 from envs.gym.atari import FRAME_STACK, STEP_SECONDS, preprocessing_of
 from envs.gym.episodes import NextStepEpisodes, episodes_of
 from envs.gym.observations import Observations
-from envs.gym.processes import Processes
+from envs.gym.processes import WatchedVectorEnv
 from envs.gym.stacks import ImageStacks
 from envs.gym.vector import Autoreset, Vectorization, make_vector, registered
 from envs.settings import Mode, NumEnvs, StepTimeout, with_defaults
@@ -133,7 +133,7 @@ class GymnasiumEnv(Environment):
             raise ConfigurationError(f"env.name={name}: {error}") from None
         self._episodes = episodes_of(self._vector, observations, seed)
         self._begun: Tensor | None = None  # the actions of the step in flight
-        self._processes = self._vector if isinstance(self._vector, Processes) else None
+        self._processes = self._vector if isinstance(self._vector, WatchedVectorEnv) else None
         self.stall_seconds = step_timeout if self._processes is None else None
         metadata = self._vector.metadata
         usual_step_seconds = 1.0 / (metadata.get("render_fps") or _USUAL_FPS)

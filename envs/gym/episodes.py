@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from envs.gym.observations import Observations
-from envs.gym.processes import Processes
+from envs.gym.processes import WatchedVectorEnv
 from envs.gym.vector import quiet_workers
 from torchrl_gpu.environments.environment import DONE_NAMES
 from torchrl_gpu.errors import ConfigurationError
@@ -107,7 +107,7 @@ class Episodes:
     def _lost(self) -> NDArray[np.bool_]:
         """Return whether the last step lost the process of an environment, bool `[num_envs]`."""
         vector = self._vector
-        return vector.lost if isinstance(vector, Processes) else np.zeros_like(self.over)
+        return vector.lost if isinstance(vector, WatchedVectorEnv) else np.zeros_like(self.over)
 
     def _with_false_dones(self, observations: Tensors) -> Tensors:
         false = np.zeros_like(self.over)

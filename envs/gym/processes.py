@@ -26,7 +26,7 @@ _Answer = tuple[Any, bool]
 _CHILD_PIPE, _PARENT_PIPE = 2, 3
 
 
-class Processes(AsyncVectorEnv):
+class WatchedVectorEnv(AsyncVectorEnv):
     """`AsyncVectorEnv` whose processes are replaced when they die or do not answer in time.
 
     The episode of a lost process is truncated with reward 0, in the step in which it is lost. The
@@ -150,7 +150,7 @@ class _Worker:
     Every command has an answer: if the process is lost, that of another one.
     """
 
-    def __init__(self, vector: Processes, index: int, pipe: Connection) -> None:
+    def __init__(self, vector: WatchedVectorEnv, index: int, pipe: Connection) -> None:
         self._vector, self._index, self._pipe = vector, index, pipe
         self._message: tuple[str, Any] = ("", None)
         self._seed = self._losses = self._replaced = 0

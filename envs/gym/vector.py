@@ -20,7 +20,7 @@ from gymnasium.error import Error as GymnasiumError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from envs.gym.atari import THREAD_OPTIONS, WRAPPED_OPTIONS, Preprocessing
-from envs.gym.processes import Processes
+from envs.gym.processes import WatchedVectorEnv
 from envs.processes import end_with, parent_of_workers
 from torchrl_gpu.devices.host import compute_on_one_thread
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
@@ -132,7 +132,7 @@ def _make_processes(
     vector_kwargs: Mapping[str, Any],
     wrappers: Iterable[Callable[[gymnasium.Env], gymnasium.Env]],
     **options: Any,
-) -> Processes:
+) -> WatchedVectorEnv:
     """Make a vector environment of processes, as `gymnasium.make_vec` makes others."""
     parent, program = parent_of_workers(), os.getpid()
 
@@ -144,7 +144,7 @@ def _make_processes(
             env = wrapper(env)
         return env
 
-    return Processes([make] * num_envs, step_timeout=step_timeout, **vector_kwargs)
+    return WatchedVectorEnv([make] * num_envs, step_timeout=step_timeout, **vector_kwargs)
 
 
 def _arguments(

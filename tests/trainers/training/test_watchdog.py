@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from tensordict import TensorDict, TensorDictBase
 
-from agents import DQN
+from agents import DQN, SAC
+from envs.fanuc import FanucEnv
 from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE
 from tests.helpers.agents import build_for
@@ -24,6 +25,7 @@ from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
 from tests.trainers.training.test_saving import STEP, make
 from torchrl_gpu.checkpoints.state_file import load_state
+from torchrl_gpu.environments.environment import Mode
 from trainers import Callback
 from trainers.modes import _stop_on_signal
 from trainers.training.trainer import TorchRLTrainer
@@ -154,10 +156,21 @@ def test_a_second_ctrl_c_ends_a_run_whose_simulator_never_returns_from_a_library
     assert load_state(newest)["frames"] == 8 * STEP
 
 
+def make_gym(mode: Mode) -> GymnasiumEnv:
+    """Return two environments in a process each."""
+    options: dict[str, Any] = {"num_envs": 2, "vectorization": "async", "step_timeout": 0.5}
+    return GymnasiumEnv(name=f"{MODULE}:Counter-v0", mode=mode, **options)
+
+
+def make_fanuc(mode: Mode) -> FanucEnv:
+    """Return two arms in a process each."""
+    return FanucEnv(num_envs=2, num_workers=2, mode=mode, max_episode_steps=5, step_timeout=0.5)
+
+
 class LoseProcess(Callback):
     """Kills or stops a process of the environments after the first row and first evaluation."""
 
-    def __init__(self, number: int, evaluated: GymnasiumEnv) -> None:
+    def __init__(self, number: int, evaluated: GymnasiumEnv | FanucEnv) -> None:
         self.number, self.evaluated, self.left = number, evaluated, {"log", "evaluation"}
 
     def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
@@ -169,19 +182,23 @@ class LoseProcess(Callback):
     def lose(self, place: str, env: Any) -> None:
         if place in self.left:
             self.left.remove(place)
-            os.kill(env._vector.processes[1].pid, self.number)
+            is_gym = isinstance(env, GymnasiumEnv)
+            pids = [x.pid for x in env._vector.processes] if is_gym else env.worker_pids
+            os.kill(pids[1], self.number)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("build", [make_gym, make_fanuc])
 def test_training_and_evaluation_go_on_without_a_process_that_dies_or_hangs(
-    number: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    build: Callable[[Mode], GymnasiumEnv | FanucEnv],
+    number: int,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    name = f"{MODULE}:Counter-v0"
-    options: dict[str, Any] = {"num_envs": 2, "vectorization": "async", "step_timeout": 0.5}
-    env, evaluated = (GymnasiumEnv(name=name, **options) for _ in range(2))
+    env, evaluated = build("train"), build("eval")
     trainer = TorchRLTrainer(
         env,
-        build_for(env, DQN),
+        build_for(env, DQN if build is make_gym else SAC),
         tmp_path,
         evaluation_env=evaluated,
         total_frames=80,
@@ -200,7 +217,7 @@ def test_training_and_evaluation_go_on_without_a_process_that_dies_or_hangs(
     evaluated.close()
     assert trainer.frames == 80
     assert list(trainer.evaluations) == [40, 80]
-    assert caplog.text.count("of environment 1") == 2
+    assert caplog.text.count("replaces it") == 2
     with (tmp_path / "metrics.csv").open() as file:
         rows = [row["workers/lost_episodes"] for row in csv.DictReader(file)]
     assert [float(each) for each in rows if each] == [0, 1, 0, 0]
