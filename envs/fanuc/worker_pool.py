@@ -21,6 +21,7 @@ from envs.fanuc.worker_process import SIGNAL, Assignment
 from envs.processes import (
     MAX_LOSSES,
     SECONDS_TO_END,
+    SECONDS_TO_END_IN_STEP,
     Patience,
     parent_of_workers,
     patience_to_start,
@@ -340,7 +341,8 @@ def _end(workers: list[_Worker], exchange: Exchange) -> None:
     for worker in workers:
         if worker.process.stdin is not None:
             worker.process.stdin.close()
-    end = time.monotonic() + SECONDS_TO_END
+    in_step = any(worker.stepping for worker in workers)
+    end = time.monotonic() + (SECONDS_TO_END_IN_STEP if in_step else SECONDS_TO_END)
     for worker in workers:
         _reap(worker.process, max(0.0, end - time.monotonic()))
     workers.clear()

@@ -11,10 +11,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import clear_mpi_env_vars
 from numpy.typing import NDArray
 
-from envs.processes import MAX_LOSSES, SECONDS_TO_END, Patience, patience_to_start
+from envs.processes import (
+    MAX_LOSSES,
+    SECONDS_TO_END,
+    SECONDS_TO_END_IN_STEP,
+    Patience,
+    patience_to_start,
+)
 from torchrl_gpu.errors import WorkerError
 
 log = logging.getLogger(__name__)
@@ -91,18 +98,26 @@ class WatchedVectorEnv(AsyncVectorEnv):
         self.patience = Patience(self.step_timeout)
         return super().call_wait(timeout)
 
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of the environments: see `AsyncVectorEnv.set_attr`."""
+        self.patience = Patience(self.step_timeout)
+        super().set_attr(name, values)
+
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Close the environments and end their processes, also those that do not answer.
 
         Args:
-            timeout: seconds in which they may end by themselves; None for 10.
+            timeout: seconds in which they may end by themselves; None for 10, or 2 in a step.
             terminate: leave them no time.
         """
         for pipe in self.parent_pipes:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.send(("close", None))
-        end = monotonic() + (0 if terminate else SECONDS_TO_END if timeout is None else timeout)
+        if timeout is None:
+            is_idle = self._state is AsyncState.DEFAULT
+            timeout = SECONDS_TO_END if is_idle else SECONDS_TO_END_IN_STEP
+        end = monotonic() + (0 if terminate else timeout)
         for process in self.processes:
             process.join(max(0.0, end - monotonic()))
             _kill(process)
@@ -184,6 +199,7 @@ class _Worker:
             answer = self._replace()
             if answer[1] and command != "reset":
                 self._is_begun, self._is_cut = self._is_over, not self._is_over
+                self._vector.patience = Patience(self._vector.step_timeout)
                 self.send(self._message)
                 return self.recv()
         return answer

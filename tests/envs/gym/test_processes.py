@@ -150,6 +150,16 @@ def test_a_process_lost_before_a_picture_is_replaced(number: int, make: MakeEnv)
     assert step["next", "truncated"].squeeze(1).tolist() == [False, True, False]
 
 
+@pytest.mark.parametrize("number", LOSSES)
+def test_a_process_lost_before_an_attribute_is_set_is_replaced(number: int, make: MakeEnv) -> None:
+    env = make()
+    env.reset()
+    lose(env, 1, number)
+    for _ in range(2):  # the time of the first call is over
+        env._vector.set_attr("end", [3, 4, 5])
+    assert env._vector.get_attr("end") == (3, 4, 5)
+
+
 def test_a_begun_step_of_a_lost_process_is_finished(make: MakeEnv) -> None:
     env = make()
     root = env.reset().set("action", torch.ones(3, dtype=torch.int64))
@@ -197,10 +207,20 @@ def test_close_does_not_wait_long_for_lost_processes(
     monkeypatch.setattr("envs.gym.processes.SECONDS_TO_END", 0.3)
     env = make()
     pids = [process.pid for process in env._vector.processes]
-    env.begin_step(env.rand_action(env.reset()))
+    env.reset()
     for index in (0, 2):
         lose(env, index, number)
     env.close()
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_close_in_the_middle_of_a_step_waits_less(make: MakeEnv) -> None:
+    env = make("Hanging-v0")
+    pids = [process.pid for process in env._vector.processes]
+    env.begin_step(env.reset().set("action", torch.tensor([0, 2, 0])))
+    started = time.monotonic()
+    env.close()
+    assert time.monotonic() - started < 5
     assert not any(map(psutil.pid_exists, pids))
 
 
