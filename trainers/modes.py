@@ -109,7 +109,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
                 trainer.train()
             finally:
                 if trainer.error_is_saved:
-                    logger.warning("To resume, once the error is mended:\n  %s", resume)
+                    logger.warning("To resume, once the error is fixed:\n  %s", resume)
         if trainer.stop_requested:
             raise KeyboardInterrupt(
                 f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n  {resume}"

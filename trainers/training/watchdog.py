@@ -6,11 +6,11 @@ import contextlib
 import logging
 import multiprocessing
 import os
-import select
 import signal
 import socket
 import sys
 import threading
+import time
 from types import FrameType
 from typing import NoReturn
 
@@ -21,7 +21,12 @@ from torchrl_gpu.errors import INTERRUPTED
 
 logger = logging.getLogger(__name__)
 
-_SIGNALS = {signal.SIGINT, signal.SIGTERM}
+_SIGNALS = frozenset[int]((signal.SIGINT, signal.SIGTERM))
+
+_SECOND = 1.0
+
+# Some programs pass a signal on that the terminal has sent to all: it arrives twice, at once.
+_SECONDS_BETWEEN = 0.2
 
 
 class Watchdog:
@@ -53,7 +58,7 @@ class Watchdog:
         self.is_interrupted = False
         self._main = threading.get_ident()
         self._signals, self._sender = socket.socketpair()
-        self._signals.setblocking(False)
+        self._signals.settimeout(_SECOND)
         self._sender.setblocking(False)
         self._listens = False
         if threading.current_thread() is threading.main_thread():
@@ -77,24 +82,26 @@ class Watchdog:
         self._signals.close()
 
     def _watch(self) -> None:
-        call, silence, stops = 0, 0.0, 0
+        call, silence, is_asked_twice = 0, 0.0, False
+        asked: dict[int, float] = {}  # signals in the call, with the time of the first
         while True:
-            readable, _, _ = select.select([self._signals], [], [], 1.0)
-            received = b""
-            if readable:
-                with contextlib.suppress(OSError):
-                    received = self._signals.recv(64)
-                if not received:
-                    return
+            received: bytes | None = None
+            with contextlib.suppress(TimeoutError):
+                received = self._signals.recv(64)
+            if received == b"":
+                return
             running = Simulating.running
             if running is None or Simulating.calls != call:
-                call, silence, stops = Simulating.calls, 0.0, 0
-            elif not readable:
-                silence += 1.0
-            stops += sum(number in _SIGNALS for number in received)
-            if running is None:
+                call, silence, is_asked_twice = Simulating.calls, 0.0, False
+                asked.clear()
+            elif received is None:
+                silence += _SECOND
+            for number in _SIGNALS.intersection(received or b""):
+                first = asked.setdefault(number, time.monotonic())
+                is_asked_twice |= time.monotonic() - first > _SECONDS_BETWEEN
+            if running is None or received is not None:
                 continue
-            if stops >= 2 and not readable:
+            if is_asked_twice:
                 self._end()
             limit = running.env.stall_seconds
             if limit is not None and silence >= limit and self._reported != call:
