@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
 from time import monotonic
 from typing import Any
 
@@ -76,6 +77,8 @@ class WatchedVectorEnv(AsyncVectorEnv):
     @processes.setter
     def processes(self, processes: list[multiprocessing.Process]) -> None:
         self._processes = _Recorded(processes)
+        # Before multiprocessing waits at exit for its processes, forever for one that is stopped.
+        Finalize(self, _kill_all, (self._processes,), exitpriority=0)
 
     def _check_spaces(self) -> None:
         # The first call of the constructor after it has started the processes.
@@ -290,6 +293,11 @@ class _Worker:
     def close(self) -> None:
         """Close the pipe."""
         self._pipe.close()
+
+
+def _kill_all(processes: list[multiprocessing.Process]) -> None:
+    for process in processes:
+        _kill(process)
 
 
 def _kill(process: multiprocessing.Process) -> None:

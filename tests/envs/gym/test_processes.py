@@ -225,7 +225,8 @@ def test_close_in_the_middle_of_a_step_waits_less(make: MakeEnv) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends processes with their parent")
-def test_a_killed_program_leaves_no_process_and_no_file() -> None:
+@pytest.mark.parametrize("end", ["kill", "exit"])
+def test_a_program_that_ends_leaves_no_process_and_no_file(end: str) -> None:
     script = f"""
         import os, signal, sys, time
         from envs.gym import GymnasiumEnv
@@ -234,10 +235,11 @@ def test_a_killed_program_leaves_no_process_and_no_file() -> None:
         pids = [process.pid for process in env._vector.processes]
         os.kill(pids[0], signal.SIGSTOP)
         print(*pids, flush=True)
-        time.sleep(60)
+        sys.stdin.readline()
     """
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -246,7 +248,9 @@ def test_a_killed_program_leaves_no_process_and_no_file() -> None:
         pids = [int(pid) for pid in re.findall(r"\d+", program.stdout.readline())]
         assert len(pids) == 3
         files = [Path(entry.path) for entry in psutil.Process(pids[0]).memory_maps()]
-        program.kill()
+        if end == "kill":
+            program.kill()
+        program.communicate("\n", timeout=30)
     for _ in range(100):
         if not any(psutil.pid_exists(pid) for pid in pids):
             break
