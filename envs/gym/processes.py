@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from time import monotonic
@@ -23,7 +23,7 @@ from envs.processes import (
     Patience,
     patience_to_start,
 )
-from torchrl_gpu.errors import WorkerError
+from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +127,21 @@ class WatchedVectorEnv(AsyncVectorEnv):
         for pipe in self.parent_pipes:
             if pipe is not None:
                 pipe.close()
+
+    def _raise_if_errors(self, successes: Iterable[bool]) -> None:
+        plays = self._state in (AsyncState.WAITING_STEP, AsyncState.WAITING_RESET)
+        try:
+            super()._raise_if_errors(successes)
+        except (ConfigurationError, WorkerError):
+            raise
+        except Exception as error:
+            if not plays:
+                raise
+            # Not of the code of the environment: Gymnasium cannot read what it has returned.
+            kind = type(error).__name__
+            raise WorkerError(
+                f"{kind} in what step or reset of an environment returned: {one_line(error)}"
+            ) from None
 
     def replace(self, index: int) -> Connection:
         """Start another process for an environment, and return the pipe to it."""

@@ -148,6 +148,13 @@ class Fatal(Counter):
         return super().reward(action)
 
 
+class WrongAnswer(Counter):
+    """Counter whose steps return an observation of another shape."""
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(4), *super().step(action)[1:]
+
+
 class TupleAnswer(Counter):
     observation_space = gymnasium.spaces.Tuple((Discrete(2), Discrete(2)))
 
@@ -272,6 +279,7 @@ _ALL = (
     Broken,
     Hanging,
     Fatal,
+    WrongAnswer,
     TupleAnswer,
     WholeNumbers,
     TakenName,

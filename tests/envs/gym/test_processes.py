@@ -200,6 +200,12 @@ def test_an_exception_of_the_environment_is_not_a_loss(make: MakeEnv) -> None:
     assert [process.pid for process in env._vector.processes] == pids
 
 
+def test_a_wrong_answer_is_refused_in_one_line(make: MakeEnv) -> None:
+    env = make("WrongAnswer-v0")
+    with pytest.raises(WorkerError, match=r"^ValueError in .* returned: .*shape[^\n]*$"):
+        env.rollout(1)
+
+
 @pytest.mark.parametrize("number", LOSSES)
 def test_close_does_not_wait_long_for_lost_processes(
     number: int, make: MakeEnv, monkeypatch: pytest.MonkeyPatch
