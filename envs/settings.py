@@ -46,4 +46,11 @@ Device = Annotated[
 Mode = Annotated[
     environment.Mode, Field(description="purpose of the environment: `train`, `eval` or `demo`")
 ]
+StepTimeout = Annotated[
+    Annotated[float, Field(gt=0)] | None,
+    Field(
+        description="seconds without an answer after which a worker process counts as hanging and "
+        "is replaced, or a simulator without worker processes is reported; null for no limit"
+    ),
+]
 Seed = Annotated[int, Field(description="random seed of the episodes")]

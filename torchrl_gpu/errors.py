@@ -13,10 +13,10 @@ class ConfigurationError(ValueError):
 
 
 class WorkerError(RuntimeError):
-    """An exception of an environment in a worker process.
+    """An exception of an environment in a worker process, or a process that cannot be replaced.
 
     The text is its heading, as in `ValueError in my_robots/env.py`, and below it its traceback in
-    that process, without the frames of the program.
+    that process, without the frames of the program; or one line about the process.
     """
 
 

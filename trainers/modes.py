@@ -103,12 +103,16 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         logger.info("%s on %s, into %s", name, describe_device(settings.device), folder)
         if processes.is_writer:
             write_text(folder / "config.yaml", settings.of_run())
+        resume = _command(settings, f"checkpoint={folder}")
         with _stop_on_signal(trainer):
-            trainer.train()
+            try:
+                trainer.train()
+            finally:
+                if trainer.error_is_saved:
+                    logger.warning("To resume, once the error is fixed:\n  %s", resume)
         if trainer.stop_requested:
             raise KeyboardInterrupt(
-                f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
-                f"  {_command(settings, f'checkpoint={folder}')}"
+                f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n  {resume}"
             )
         best = trainer.checkpoints.best() or trainer.save()
     # With a new environment and policy, as `mode=eval` does; those of the training are closed.
@@ -300,6 +304,8 @@ def _stop_on_signal(trainer: TorchRLTrainer) -> Iterator[None]:
         elif again == signal.SIG_IGN:  # as of Ctrl-C in a job of a script that ends with `&`
             again = signal.SIG_DFL
         signal.signal(number, again)
+        if trainer.watchdog.reports:  # the current step may never end
+            raise KeyboardInterrupt
 
     is_main = threading.current_thread() is threading.main_thread()  # only it can handle signals
     signals: list[int] = [signal.SIGINT, signal.SIGTERM] if is_main else []

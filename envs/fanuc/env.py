@@ -27,13 +27,21 @@ from envs.fanuc.robot import BAR_RADIUS, CONTROL_RATE, load_robot
 from envs.fanuc.targets import GRADES, MIN_CLEARANCE, Grade, home_of, load_targets
 from envs.fanuc.worker_pool import WorkerPool
 from envs.genesis import GENESIS_MEMORY, simulator_device
-from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
+from envs.settings import (
+    Device,
+    MaxEpisodeSteps,
+    Mode,
+    NumEnvs,
+    Seed,
+    StepTimeout,
+    with_defaults,
+)
 from envs.streams import random_words, seed_streams
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities
-from torchrl_gpu.environments.environment import DONE_NAMES, Environment
+from torchrl_gpu.environments.environment import DONE_NAMES, STEP_TIMEOUT, Environment
 from torchrl_gpu.errors import ConfigurationError
 
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
@@ -59,8 +67,8 @@ class FanucEnv(Environment):
     Actions are joint speeds as fractions of the URDF's maximum speeds. `ArmEncoder` documents
     `observation`. `success` is true if the tool is within `success_radius` of the target, and for
     `success=hold` has rested there, which terminates the episode. The time limit truncates it, and
-    so does the loss of a worker process, which is replaced. An episode starts near the home posture
-    with a reachable target.
+    so does the loss of a worker process that dies or hangs, which is replaced. An episode starts
+    near the home posture with a reachable target.
 
     PyBullet simulates the arms in worker processes. A reset only writes to memory; the workers
     apply it at the start of the next step. Trajectories depend on `seed` and the actions alone, not
@@ -130,6 +138,7 @@ class FanucEnv(Environment):
         curriculum: bool = True,
         grade_ceiling: Grade = "hard",
         target_noise: Annotated[float, Field(ge=0, le=MIN_CLEARANCE / 2)] = 0.0,
+        step_timeout: StepTimeout = STEP_TIMEOUT,
         seed: Seed = 0,
     ) -> None:
         if urdf is not None and robot != _ROBOT:
@@ -181,9 +190,11 @@ class FanucEnv(Environment):
                 SOLVER_ITERATIONS[mode],
                 window and mode == "demo" and has_display,
                 control_rate,
+                step_timeout,
             )
             self._arms = BulletArms(self.robot, self._pool, goal)
         super().__init__(device=self._arms.device, batch_size=[num_envs])
+        self.stall_seconds = step_timeout if self._pool is None else None
         self.simulator = simulator
         self.max_episode_steps = max_episode_steps
         self.success_radius = success_radius
@@ -389,9 +400,13 @@ class FanucEnv(Environment):
         """Process ids of the workers; empty in Genesis."""
         return [] if self._pool is None else self._pool.pids
 
-    def metrics(self) -> dict[str, Tensor]:
-        """Return the index of the hardest unlocked grade of targets, 0 for easy."""
-        return {"curriculum/grade": self._curriculum.level}
+    def metrics(self) -> dict[str, float | Tensor]:
+        """Return the hardest unlocked grade of targets, and the episodes of lost workers."""
+        metrics: dict[str, float | Tensor] = {"curriculum/grade": self._curriculum.level}
+        if self._pool is not None:
+            metrics["workers/lost_episodes"] = self._pool.lost_episodes
+            self._pool.lost_episodes = 0
+        return metrics
 
     def render(self, index: int = 0) -> Tensor:
         """Draw one arm, its target and the recent trail of its tool, `[480, 640, 3]`, uint8."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,8 @@ class Exchange:
     """Arrays in one memory-mapped file, so that no state passes through a pipe.
 
     Args:
-        path: path of an existing file, from `Exchange.create`.
+        path: path of an existing file, from `Exchange.create`; a worker can open it if it inherits
+            `descriptors`.
         robot: description of the arm.
         num_arms: number of rows of each array.
 
@@ -30,6 +33,8 @@ class Exchange:
             before its next step, `[num_arms]`, uint8.
         idle: nonzero where the arm need not be simulated, `[num_arms]`, uint8.
     """
+
+    _file: IO[bytes] | None = None
 
     def __init__(self, path: Path, robot: Robot, num_arms: int) -> None:
         self.path, joints = path, robot.num_joints
@@ -57,19 +62,36 @@ class Exchange:
 
     @classmethod
     def create(cls, robot: Robot, num_arms: int) -> Exchange:
-        """Create and map the file, in `/dev/shm` if it is available."""
+        """Create and map the file, in `/dev/shm` if it is available.
+
+        It has no name in any folder, so that nothing stays of it, however the program ends. Windows
+        has no such files.
+        """
+        if sys.platform == "win32":
+            handle, name = tempfile.mkstemp(prefix="torchrl-gpu-fanuc-")
+            os.close(handle)
+            return cls(Path(name), robot, num_arms)
         memory = Path("/dev/shm")
         folder = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
-        handle, name = tempfile.mkstemp(prefix="torchrl-gpu-fanuc-", dir=folder)
-        os.close(handle)
-        return cls(Path(name), robot, num_arms)
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        exchange = cls(Path(f"/dev/fd/{file.fileno()}"), robot, num_arms)
+        exchange._file = file
+        return exchange
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """File descriptors by which workers open `path`; none under Windows."""
+        return () if self._file is None else (self._file.fileno(),)
 
     def remove(self) -> None:
-        """Give the arrays up and remove the file; may be called again.
+        """Give the arrays and the file up; may be called again.
 
         Windows refuses to remove a file while a process maps it: the last one to give up its
         arrays succeeds.
         """
+        if self._file is not None:
+            self._file.close()
         self.__dict__ = {"path": self.path}
-        with contextlib.suppress(OSError):
-            self.path.unlink()
+        if sys.platform == "win32":
+            with contextlib.suppress(OSError):
+                self.path.unlink()

@@ -1,4 +1,4 @@
-"""Pool of worker processes that step the arms together and are replaced when they die."""
+"""Pool of worker processes that step the arms together and are replaced when they die or hang."""
 
 import contextlib
 import json
@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 import weakref
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -17,8 +18,17 @@ from numpy.typing import NDArray
 from envs.fanuc.robot import CONTROL_RATE, Robot
 from envs.fanuc.shared_memory import Exchange
 from envs.fanuc.worker_process import SIGNAL, Assignment
+from envs.processes import (
+    MAX_LOSSES,
+    SECONDS_TO_END,
+    SECONDS_TO_END_IN_STEP,
+    Patience,
+    parent_of_workers,
+    patience_to_start,
+)
 from torchrl_gpu.devices.host import ONE_THREAD, num_cores, usable_cores
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.environments.environment import STEP_TIMEOUT
+from torchrl_gpu.errors import ConfigurationError, WorkerError
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +42,6 @@ PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 # Priority of workers beside a program that computes (Unix), added to that of the program; a higher
 # number gives way to a lower one, 19 is the highest.
 NICENESS = 10
-
-SECONDS_TO_END = 5.0
 
 
 def group_sizes(num_arms: int) -> list[int]:
@@ -58,19 +66,24 @@ def default_num_workers(num_arms: int) -> int:
 class _Worker:
     name: str
     assignment: Assignment
+    descriptors: tuple[int, ...]  # see `Exchange`
     process: subprocess.Popen[bytes] = field(init=False)
     stepping: bool = False  # the answer to `send_step` has not been read
+    silence: float | None = None  # seconds that a process which hangs was waited for
+    losses: int = 0  # of its processes in a row, without a finished step
     gives_way: bool = False  # see `WorkerPool.give_way`
 
     def start(self) -> None:
         """Start the process; `wait` returns when it is ready."""
+        assignment = replace(self.assignment, parent=parent_of_workers())
         self.process = subprocess.Popen(
-            [sys.executable, "-m", Assignment.__module__, json.dumps(asdict(self.assignment))],
+            [sys.executable, "-m", Assignment.__module__, json.dumps(asdict(assignment))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
             cwd=PACKAGE_ROOT,  # first entry of the module search path
             env={**os.environ, **ONE_THREAD},
+            pass_fds=self.descriptors,
         )
         self.stepping = False
         if self.gives_way:
@@ -93,12 +106,21 @@ class _Worker:
         with contextlib.suppress(OSError):
             self.process.stdin.write(SIGNAL)
 
-    def wait(self) -> bool:
-        """Wait for the answer; return False if the process has died."""
+    def wait(self, patience: Patience) -> bool:
+        """Wait for the answer; return False if the process has died or hangs."""
         assert self.process.stdout is not None
-        answered = self.process.stdout.read(1) == SIGNAL
+        in_time = patience.wait(self.process.stdout)
+        self.silence = None if in_time else patience.seconds
+        answered = in_time and self.process.stdout.read(1) == SIGNAL
         self.stepping = False
         return answered
+
+    def reap(self) -> str:
+        """End the lost process, and return what happened to it."""
+        if self.silence is not None:
+            _reap(self.process, 0)
+            return f"has not answered for {self.silence:g} s"
+        return f"died with exit code {_reap(self.process)}"
 
 
 class WorkerPool:
@@ -112,6 +134,11 @@ class WorkerPool:
         solver_iterations: iterations of the constraint solver per substep.
         window: whether the first worker opens a window if possible.
         control_rate: number of steps per second, Hz.
+        step_timeout: seconds that a step may take; None for no limit.
+
+    Attributes:
+        lost_episodes: number of episodes of the arms of lost workers; whoever reads it may set it
+            to 0.
 
     Raises:
         ConfigurationError: PyBullet cannot load the arm.
@@ -125,7 +152,10 @@ class WorkerPool:
         solver_iterations: int,
         window: bool = False,
         control_rate: float = CONTROL_RATE,
+        step_timeout: float | None = STEP_TIMEOUT,
     ) -> None:
+        self._step_timeout = step_timeout
+        self.lost_episodes = 0
         num_workers = num_workers or default_num_workers(num_arms)
         self._exchange = Exchange.create(robot, num_arms)
         self._workers: list[_Worker] = []
@@ -147,20 +177,23 @@ class WorkerPool:
                 window=window and index == 0,
                 core=cores[index] if num_workers == len(cores) else None,
             )
-            worker = _Worker(f"worker {index}", assignment)
+            worker = _Worker(f"worker {index}", assignment, self._exchange.descriptors)
             worker.start()
             self._workers.append(worker)
             first_arm = assignment.arms.stop
         for worker in self._workers:
-            started = worker.wait()
+            started = worker.wait(patience_to_start(step_timeout))
             if not started and worker.assignment.window:
                 log.warning("no window can be opened on this display; the demo continues")
-                _reap(worker.process)
+                worker.reap()
                 worker.assignment = replace(worker.assignment, window=False)
                 worker.start()
-                started = worker.wait()
+                started = worker.wait(patience_to_start(step_timeout))
             if not started:
+                hangs = worker.silence is not None
                 self.close()
+                if hangs:
+                    raise WorkerError(f"{worker.name} of {robot.urdf} does not start")
                 raise ConfigurationError(
                     f"env.urdf={robot.urdf}: PyBullet cannot load this arm; see its output above"
                 )
@@ -202,7 +235,7 @@ class WorkerPool:
         self._busy = [each for each in self._workers if not mask[each.assignment.arms].all()]
         for worker in self._busy:
             if worker not in before and worker.process.poll() is not None:
-                self._restart(worker)
+                self._restart(worker, worker.reap())
                 self.exchange.rewritten[worker.assignment.arms] = 1
 
     def begin_step(self) -> None:
@@ -214,15 +247,20 @@ class WorkerPool:
         """Wait for the end of the step; `exchange.state` then holds the new states.
 
         Returns:
-            Arms of workers that died, usually none. Their rows of the exchange can be incomplete.
-            The workers have been replaced and load `exchange.state` at the next step.
+            Arms of workers that died or hang, usually none. Their rows of the exchange can be
+            incomplete. The workers have been replaced and load `exchange.state` at the next step.
 
         Raises:
-            RuntimeError: a dead worker could not be replaced.
+            WorkerError: a worker could not be replaced.
         """
         lost = []
+        patience = Patience(self._step_timeout)
         for worker in self._workers:
-            if worker.stepping and not worker.wait():
+            if not worker.stepping:
+                continue
+            if worker.wait(patience):
+                worker.losses = 0
+            else:
                 self._replace(worker)
                 lost.append(worker.assignment.arms)
         return lost
@@ -235,31 +273,48 @@ class WorkerPool:
         """
         interrupted = [worker for worker in self._workers if worker.stepping]
         for worker in interrupted:
-            worker.process.kill()
+            _reap(worker.process, 0)
             self._restart(worker)
+            worker.losses = 0
         return bool(interrupted)
 
     def _replace(self, worker: _Worker) -> None:
-        pid, code = worker.process.pid, self._restart(worker)
+        pid, arms = worker.process.pid, worker.assignment.arms
+        cause = worker.reap()
+        self._restart(worker, cause)
         log.warning(
-            "%s (process %d) died with exit code %d: the episodes of arms %d to %d are truncated; "
-            "process %d replaces it",
+            "%s (process %d) %s: the episodes of arms %d to %d are truncated; process %d replaces "
+            "it",
             worker.name,
             pid,
-            code,
-            worker.assignment.arms.start,
-            worker.assignment.arms.stop - 1,
+            cause,
+            arms.start,
+            arms.stop - 1,
             worker.process.pid,
         )
-        self.exchange.rewritten[worker.assignment.arms] = 1
+        self.lost_episodes += arms.stop - arms.start
+        self.exchange.rewritten[arms] = 1
 
-    def _restart(self, worker: _Worker) -> int:
-        """Start a process in place of a dead one; return the exit code of the dead one."""
-        code = _reap(worker.process)
-        worker.start()
-        if not worker.wait():
-            raise RuntimeError(f"{worker.name} ended with exit code {code} and cannot be replaced")
-        return code
+    def _restart(self, worker: _Worker, cause: str = "") -> None:
+        """Start a process in place of a lost one.
+
+        Args:
+            worker: worker whose process has ended.
+            cause: what happened to it.
+
+        Raises:
+            WorkerError: too many processes were lost in a row.
+        """
+        while worker.losses < MAX_LOSSES:
+            worker.losses += 1
+            worker.start()
+            if worker.wait(patience_to_start(self._step_timeout)):
+                return
+            cause = worker.reap()
+        raise WorkerError(
+            f"{worker.name} (process {worker.process.pid}) {cause}, the last of {MAX_LOSSES + 1} "
+            "processes in a row that finished no step"
+        )
 
     def close(self) -> None:
         """End the processes and remove the shared file; may be called again."""
@@ -271,11 +326,11 @@ def _spread(total: int, parts: int) -> list[int]:
     return [total // parts + (index < total % parts) for index in range(parts)]
 
 
-def _reap(process: subprocess.Popen[bytes]) -> int:
-    """Wait until a process with a closed pipe exits, kill it after a timeout; return its code."""
+def _reap(process: subprocess.Popen[bytes], seconds: float = SECONDS_TO_END) -> int:
+    """Wait until a process with a closed pipe exits, kill it after a time; return its code."""
     with process:  # closes the other pipe, and waits
         try:
-            process.wait(SECONDS_TO_END)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()
     return process.returncode
@@ -286,7 +341,9 @@ def _end(workers: list[_Worker], exchange: Exchange) -> None:
     for worker in workers:
         if worker.process.stdin is not None:
             worker.process.stdin.close()
+    in_step = any(worker.stepping for worker in workers)
+    end = time.monotonic() + (SECONDS_TO_END_IN_STEP if in_step else SECONDS_TO_END)
     for worker in workers:
-        _reap(worker.process)
+        _reap(worker.process, max(0.0, end - time.monotonic()))
     workers.clear()
     exchange.remove()

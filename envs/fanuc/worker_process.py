@@ -4,7 +4,7 @@ The command is `python -m envs.fanuc.worker_process '<assignment as JSON>'`.
 
 For each step the environment writes one byte to the worker's standard input and reads one byte from
 its standard output; all data pass through the shared `Exchange`. When the environment exits, the
-pipe closes and the worker exits too.
+pipe closes and the worker exits too; under Linux also a worker that hangs.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ import numpy as np
 from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.robot import load_robot
 from envs.fanuc.shared_memory import Exchange
+from envs.processes import end_with
 
 SIGNAL = b"."  # starts a step, and answers it
 
@@ -38,6 +39,7 @@ class Assignment:
         urdf, tool, solver_iterations, control_rate: see `WorkerPool`.
         window: whether to open a window for the first client; needs a display.
         core: index of the core to pin the process to; None for no pinning.
+        parent: process to end with, see `end_with`.
     """
 
     exchange: str
@@ -50,6 +52,7 @@ class Assignment:
     control_rate: float
     window: bool
     core: int | None
+    parent: int | None = None
 
     @property
     def arms(self) -> slice:
@@ -59,6 +62,7 @@ class Assignment:
 
 def main(assignment: Assignment) -> None:
     """Load the arms and step them until the pipe is closed."""
+    end_with(assignment.parent)
     _share_cores_well(assignment.core)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     # PyBullet prints from C. Standard output is reserved for the protocol and redirected before
@@ -97,7 +101,7 @@ def main(assignment: Assignment) -> None:
             os.write(output, SIGNAL)
     simulation.close()
     del state, action, target, rewritten, observation, distance, idle
-    exchange.remove()  # the parent cannot remove the file if it was killed
+    exchange.remove()  # under Windows the parent cannot remove the file if it was killed
 
 
 def _share_cores_well(core: int | None) -> None:

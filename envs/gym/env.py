@@ -15,12 +15,13 @@ from envs.gym.actions import actions_of
 from envs.gym.atari import FRAME_STACK, STEP_SECONDS, preprocessing_of
 from envs.gym.episodes import NextStepEpisodes, episodes_of
 from envs.gym.observations import Observations
+from envs.gym.processes import WatchedVectorEnv
 from envs.gym.stacks import ImageStacks
-from envs.gym.vector import Autoreset, Vectorization, close_vector, make_vector, registered
-from envs.settings import Mode, NumEnvs, with_defaults
+from envs.gym.vector import Autoreset, Vectorization, make_vector, registered
+from envs.settings import Mode, NumEnvs, StepTimeout, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.capabilities import Capabilities
-from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.environment import STEP_TIMEOUT, Environment
 from torchrl_gpu.errors import ConfigurationError, one_line
 
 # Frames per second of environments whose metadata lack `render_fps`.
@@ -93,6 +94,7 @@ class GymnasiumEnv(Environment):
         clip_rewards: bool | None = None,
         atari_preprocessing: bool | None = None,
         terminal_on_life_loss: bool = False,
+        step_timeout: StepTimeout = STEP_TIMEOUT,
         seed: Annotated[int, Field(ge=0)] = 0,
         options: dict[str, Any] | None = None,
     ) -> None:
@@ -113,6 +115,7 @@ class GymnasiumEnv(Environment):
             autoreset,
             options or {},
             render=mode == "demo",
+            step_timeout=step_timeout,
             preprocessing=preprocessing,
         )
         try:
@@ -126,10 +129,12 @@ class GymnasiumEnv(Environment):
                     f"env.frame_stack={frame_stack}: it has no images to stack"
                 )
         except ConfigurationError as error:
-            close_vector(self._vector)
+            self._vector.close()
             raise ConfigurationError(f"env.name={name}: {error}") from None
         self._episodes = episodes_of(self._vector, observations, seed)
         self._begun: Tensor | None = None  # the actions of the step in flight
+        self._processes = self._vector if isinstance(self._vector, WatchedVectorEnv) else None
+        self.stall_seconds = step_timeout if self._processes is None else None
         metadata = self._vector.metadata
         usual_step_seconds = 1.0 / (metadata.get("render_fps") or _USUAL_FPS)
         settings = {"num_envs": num_envs, "vectorization": vectorization}
@@ -212,6 +217,13 @@ class GymnasiumEnv(Environment):
             simulator_device=torch.device("cpu"),
         )
 
+    def metrics(self) -> dict[str, float | Tensor]:
+        """Return the number of episodes of lost processes since the last call."""
+        if self._processes is None:
+            return {}
+        lost, self._processes.lost_episodes = self._processes.lost_episodes, 0
+        return {"workers/lost_episodes": lost}
+
     def render(self, index: int = 0) -> Tensor:
         """Draw the current state of one environment, `[H, W, 3]`, uint8.
 
@@ -231,5 +243,5 @@ class GymnasiumEnv(Environment):
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Close the environments and end their processes; may be called again."""
-        close_vector(self._vector)
+        self._vector.close()
         super().close(raise_if_closed=False)

@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from envs.gym.observations import Observations
+from envs.gym.processes import WatchedVectorEnv
 from envs.gym.vector import quiet_workers
 from torchrl_gpu.environments.environment import DONE_NAMES
 from torchrl_gpu.errors import ConfigurationError
@@ -90,7 +91,11 @@ class Episodes:
             result = self._vector.step_wait() if action is None else self._vector.step(action)
         batch, reward, terminated, truncated, info = result
         self.over = np.logical_or(terminated, truncated)
-        self._current = self._observations_after_step(batch, info)
+        before, self._current = self._current, self._observations_after_step(batch, info)
+        if (lost := self._lost()).any():  # the episode has no later observation than before
+            rows = torch.from_numpy(np.flatnonzero(lost))
+            for key, x in self._current.items():
+                self._current[key] = x.index_copy(0, rows, before[key][rows])
         return {
             **self._current,
             "reward": _column(reward, np.float32),
@@ -98,6 +103,11 @@ class Episodes:
             "truncated": _column(truncated, np.bool_),
             "done": _column(self.over, np.bool_),
         }
+
+    def _lost(self) -> NDArray[np.bool_]:
+        """Return whether the last step lost the process of an environment, bool `[num_envs]`."""
+        vector = self._vector
+        return vector.lost if isinstance(vector, WatchedVectorEnv) else np.zeros_like(self.over)
 
     def _with_false_dones(self, observations: Tensors) -> Tensors:
         false = np.zeros_like(self.over)
@@ -126,21 +136,22 @@ class SameStepEpisodes(Episodes):
 
     def _observations_after_step(self, batch: Any, info: dict[str, Any]) -> Tensors:
         self._first = self._observations.read(batch)
-        if not self.over.any():
-            return self._first
-        rows = torch.from_numpy(np.flatnonzero(self.over))
-        last = self._observations.read(self._last(info["final_obs"]))
+        over = self.over & ~self._lost()
+        if not over.any():
+            return dict(self._first)
+        rows = torch.from_numpy(np.flatnonzero(over))
+        last = self._observations.read(self._last(info["final_obs"], over))
         return {key: x.index_copy(0, rows, last[key]) for key, x in self._first.items()}
 
-    def _last(self, final: Any) -> Any:
+    def _last(self, final: Any, over: NDArray[np.bool_]) -> Any:
         """Return a batch of the last observations of the episodes that are over."""
         if isinstance(final, np.ndarray) and final.dtype == object:
-            rows = final[self.over]
+            rows = final[over]
             space = self._vector.single_observation_space
             return concatenate(space, rows, create_empty_array(space, len(rows)))
         if isinstance(final, dict):
-            return {name: self._last(entry) for name, entry in final.items()}
-        return final[self.over]
+            return {name: self._last(entry, over) for name, entry in final.items()}
+        return final[over]
 
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:
         self._check_over(chosen)

@@ -9,7 +9,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
@@ -20,6 +20,8 @@ from gymnasium.error import Error as GymnasiumError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from envs.gym.atari import THREAD_OPTIONS, WRAPPED_OPTIONS, Preprocessing
+from envs.gym.processes import WatchedVectorEnv
+from envs.processes import end_with, parent_of_workers
 from torchrl_gpu.devices.host import compute_on_one_thread
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
 
@@ -35,9 +37,6 @@ _EXTRAS = {
 
 # Modules between a worker process and the code of the user.
 _OF_WORKERS = re.compile(r"(gymnasium|envs\.gym)(\.|$)")
-
-# Time limit of `close` for a step that was interrupted or whose worker died.
-_SECONDS_TO_FINISH = 2.0
 
 # Arguments of Gymnasium that `GymnasiumEnv` sets itself.
 _OWN_OPTIONS = ("num_envs", "render_mode", "vectorization_mode", "vector_kwargs", "wrappers")
@@ -78,6 +77,7 @@ def make_vector(
     options: Mapping[str, Any],
     *,
     render: bool,
+    step_timeout: float | None,
     preprocessing: Preprocessing | None = None,
 ) -> VectorEnv:
     """Make a vector environment.
@@ -89,6 +89,7 @@ def make_vector(
         autoreset: autoreset mode, see `GymnasiumEnv`; None for the default of the vectorization.
         options: keyword arguments of `gymnasium.make`.
         render: whether the environment must be able to render images.
+        step_timeout: seconds that a step in processes may take; None for no limit.
         preprocessing: preprocessing of an Atari environment; None for no preprocessing.
 
     Returns:
@@ -107,30 +108,43 @@ def make_vector(
         with warnings.catch_warnings():
             # `_check` raises errors for the conditions of these warnings.
             warnings.filterwarnings("ignore", ".*(missing AutoresetMode|possible render_modes)")
-            vector = gymnasium.make_vec(
-                name, num_envs=num_envs, vectorization_mode=vectorization, **arguments
-            )
+            if vectorization == "async":
+                vector = _make_processes(name, num_envs, step_timeout, **arguments)
+            else:
+                vector = gymnasium.make_vec(
+                    name, num_envs=num_envs, vectorization_mode=vectorization, **arguments
+                )
     except (GymnasiumError, ImportError, TypeError, ValueError) as error:
         raise ConfigurationError(f"env.name={name}: {_reason(spec, error)}") from error
     try:
         _check(vector, spec.id, autoreset, render=render)
     except ConfigurationError:
-        close_vector(vector)
+        vector.close()
         raise
     return vector
 
 
-def close_vector(vector: VectorEnv) -> None:
-    """Close the environments and end their processes, in any state; may be called again."""
-    if not isinstance(vector, AsyncVectorEnv):
-        vector.close()
-        return
-    try:
-        vector.close(timeout=_SECONDS_TO_FINISH)
-    except (OSError, EOFError):  # a worker has died
-        for process in vector.processes:
-            process.terminate()
-        vector.closed = True
+def _make_processes(
+    name: str,
+    num_envs: int,
+    step_timeout: float | None,
+    *,
+    vector_kwargs: Mapping[str, Any],
+    wrappers: Iterable[Callable[[gymnasium.Env], gymnasium.Env]],
+    **options: Any,
+) -> WatchedVectorEnv:
+    """Make a vector environment of processes, as `gymnasium.make_vec` makes others."""
+    parent, program = parent_of_workers(), os.getpid()
+
+    def make() -> gymnasium.Env:
+        if os.getpid() != program:
+            end_with(parent)
+        env = gymnasium.make(name, **options)
+        for wrapper in wrappers:
+            env = wrapper(env)
+        return env
+
+    return WatchedVectorEnv([make] * num_envs, step_timeout=step_timeout, **vector_kwargs)
 
 
 def _arguments(

@@ -1,7 +1,9 @@
 """Collector of transitions: steps a batched environment with a policy."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
@@ -10,10 +12,42 @@ from torchrl.envs import EnvBase
 
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution, Policy
 from torchrl_gpu.timers import NO_TIMERS, Timers
+
+
+class Simulating:
+    """Marks the steps and resets of an environment, for whoever watches from another thread.
+
+    A process steps one environment at a time, so that the marks are those of the class.
+
+    Args:
+        env: the environment.
+
+    Attributes:
+        running: the instance whose step or reset runs; None between them.
+        calls: number of steps and resets that have begun.
+        interrupted: number of the one that Ctrl-C ended, from 1; 0 for none.
+    """
+
+    running: ClassVar[Simulating | None] = None
+    calls: ClassVar[int] = 0
+    interrupted: ClassVar[int] = 0
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+
+    def __enter__(self) -> None:
+        Simulating.calls += 1
+        Simulating.running = self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        Simulating.running = None
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            Simulating.interrupted = Simulating.calls
 
 
 class BatchCollector:
@@ -51,6 +85,7 @@ class BatchCollector:
         execution: Execution = EAGER,
     ) -> None:
         self.env = as_environment(env)
+        self._simulating = Simulating(self.env)
         self.execution = execution
         self.device = device
         self.robots = Robots(self.env)
@@ -103,7 +138,7 @@ class BatchCollector:
     def _act(self, policy: Policy) -> TensorDictBase:
         """Act in every environment, and return the root with the actions."""
         if self._root is None:
-            with self.timers("simulate"):
+            with self.timers("simulate"), self._simulating:
                 self._root = self.env.reset()
         current = self._root
         if self._is_remote:
@@ -130,7 +165,7 @@ class BatchCollector:
         assert self._root is not None
         current, self._begun = self._begun, None
         self.steps += 1
-        with self.timers("simulate"):
+        with self.timers("simulate"), self._simulating:
             transition, root = self.env.step_and_maybe_reset(self._root)
         if not self._is_remote:
             self._root = root
@@ -161,11 +196,12 @@ class BatchCollector:
 
     def restart(self, rows: Tensor | None = None) -> None:
         """Start a new episode in some environments, bool `[*B]`, or in all."""
-        if rows is None or self._root is None:
-            self._put(self.env.reset())
-        else:
+        root = None
+        if rows is not None and self._root is not None:
             mask = rows.unsqueeze(-1).to(self.env.device)
-            self._put(self.env.reset(self._root.copy().set("_reset", mask)))
+            root = self._root.copy().set("_reset", mask)
+        with self._simulating:
+            self._put(self.env.reset(root))
 
     def _put(self, root: TensorDictBase | None, has_acted: bool = False) -> None:
         """Continue from a root, which may hold the actions of its step."""

@@ -15,6 +15,9 @@ from torchrl_gpu.errors import ConfigurationError
 
 DONE_NAMES: Final = ("done", "terminated", "truncated")
 
+# Seconds of a step or reset beyond which a simulator hangs: far more than any takes.
+STEP_TIMEOUT: Final = 120.0
+
 Mode = Literal["train", "eval", "demo"]
 
 # Names of entries, each with the names nested in it.
@@ -34,9 +37,12 @@ class Environment(EnvBase):
 
     Attributes:
         capabilities: what this environment can do.
+        stall_seconds: seconds of a step or reset after which a training reports that the simulator
+            does not answer; None for never, as where the environment watches its own processes.
     """
 
     capabilities = Capabilities()
+    stall_seconds: float | None = STEP_TIMEOUT
     _known_names: Names | None = None
 
     @classmethod
@@ -242,6 +248,7 @@ class EnvironmentView(Environment):
         self._declared = base if isinstance(base, Environment) else None
         if self._declared is not None:
             self.capabilities = self._declared.capabilities
+            self.stall_seconds = self._declared.stall_seconds
 
     def render(self, index: Any = 0) -> Tensor:
         """Render the wrapped environment."""

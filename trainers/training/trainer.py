@@ -49,6 +49,7 @@ from trainers.training.experience import check_updates, experience_of, learned_t
 from trainers.training.progress import ProgressDisplay
 from trainers.training.saving import CheckpointSaver
 from trainers.training.summary import write_summary
+from trainers.training.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +116,8 @@ class TorchRLTrainer(CheckedFields):
         frames: environment steps so far, of all processes of the agent.
         updates: gradient steps so far.
         stop_requested: set it to end the training after the current step.
+        error_is_saved: whether an exception ended the training, and a checkpoint has its state.
+        watchdog: reports a simulator that does not answer.
         timers: timers around the parts of the training: profile and trace, if there are any.
         started: time of `time.perf_counter` at which the training began, less the seconds before it
             resumed.
@@ -201,6 +204,8 @@ class TorchRLTrainer(CheckedFields):
         self.frames = 0
         self.updates = 0
         self.stop_requested = False
+        self.error_is_saved = False
+        self.watchdog = Watchdog(self.checkpoints)
         self.evaluations: dict[int, Evaluation] = {}
         self.started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
@@ -215,7 +220,7 @@ class TorchRLTrainer(CheckedFields):
 
         Its end writes `summary.json`, with the best evaluation. A further call continues the
         training. An exception ends it with a checkpoint of the state before, unless a number was
-        NaN or infinite.
+        NaN or infinite; so does Ctrl-C in a step that the watchdog has reported.
         """
         # A checkpoint belongs to the run whose folder has this file; the program writes more to it.
         path = self.folder / "config.yaml"
@@ -229,7 +234,12 @@ class TorchRLTrainer(CheckedFields):
         ):
             self.execution.announce = lambda stage: display.update(self.frames, stage=stage)
             try:
-                self._train(display)
+                with self.watchdog:
+                    self._train(display)
+            except KeyboardInterrupt:
+                saved = self.watchdog.is_interrupted and self._save_after_error()
+                if not saved or not self.stop_requested:
+                    raise
             except NonfiniteError:  # the last good checkpoint stays the newest
                 raise
             except Exception as error:
@@ -394,6 +404,7 @@ class TorchRLTrainer(CheckedFields):
             logger.warning("an error ends the run at %d frames; not saved: %s", self.frames, error)
             return False
         if not self.stop_requested:
+            self.error_is_saved = True
             path = self.checkpoints.path(self.frames)
             logger.warning("an error ends the run at %d frames; saved: %s", self.frames, path)
         return True

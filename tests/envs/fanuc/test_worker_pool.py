@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -14,7 +15,8 @@ import torch
 
 from envs.fanuc import FanucEnv
 from envs.fanuc.worker_pool import default_num_workers, group_sizes
-from torchrl_gpu.errors import ConfigurationError
+from envs.processes import MAX_LOSSES
+from torchrl_gpu.errors import ConfigurationError, WorkerError
 
 MakeEnv = Callable[..., FanucEnv]
 
@@ -32,10 +34,11 @@ def _ends(pid: int, seconds: float = 10.0) -> bool:
     return False
 
 
-def _exchange_file(env: FanucEnv) -> Path:
-    """Return the shared file from the command line of a worker."""
-    command = psutil.Process(env.worker_pids[0]).cmdline()[-1]
-    return Path(command.split('"exchange": "')[1].split('"')[0])
+def _shared_files(pid: int) -> set[str]:
+    """Return the files in folders for temporary files that a process has mapped."""
+    folders = {"/dev/shm", tempfile.gettempdir()}
+    maps = (entry.path for entry in psutil.Process(pid).memory_maps())
+    return {path for path in maps if str(Path(path).parent) in folders}
 
 
 @pytest.mark.parametrize("num_arms", [1, 3, 8, 20, 64, 65, 200])
@@ -79,6 +82,92 @@ def test_killed_worker_is_replaced_and_only_its_episodes_are_truncated(
         assert (step["next"][:4] == expected["next"][:4]).all()
         moved = step["next", "observation"] - step["observation"]
         assert moved.abs().amax(-1).min() > 0, "every arm is simulated again"
+
+
+def test_stopped_worker_is_replaced_and_only_its_episodes_are_truncated(
+    make_env: MakeEnv, caplog: pytest.LogCaptureFixture
+) -> None:
+    env, calm = make_env(num_envs=8, num_workers=2, step_timeout=0.5), make_env(num_envs=8)
+    ours, theirs = env.reset(), calm.reset()
+    action, pid = torch.full((8, 6), 0.2), env.worker_pids[0]
+    psutil.Process(pid).suspend()
+    step, ours = env.step_and_maybe_reset(ours.set("action", action))
+    expected, theirs = calm.step_and_maybe_reset(theirs.set("action", action))
+    assert step["next", "truncated"].squeeze(-1).tolist() == [True] * 4 + [False] * 4
+    assert (step["next"][4:] == expected["next"][4:]).all()
+    assert f"worker 0 (process {pid}) has not answered for 0.5 s" in caplog.text
+    assert "arms 0 to 3" in caplog.text
+    assert _ends(pid)
+    assert env.metrics()["workers/lost_episodes"] == 4
+    assert env.metrics()["workers/lost_episodes"] == 0
+    for _ in range(3):
+        step, ours = env.step_and_maybe_reset(ours.set("action", action))
+        expected, theirs = calm.step_and_maybe_reset(theirs.set("action", action))
+        assert not step["next", "done"].any()
+        assert (step["next"][4:] == expected["next"][4:]).all()
+
+
+def test_close_does_not_wait_long_for_stopped_workers(
+    make_env: MakeEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("envs.fanuc.worker_pool.SECONDS_TO_END", 0.2)
+    env = make_env(num_envs=8, num_workers=2)
+    pids = env.worker_pids
+    for pid in pids:
+        psutil.Process(pid).suspend()
+    env.close()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+def test_a_program_that_was_stopped_itself_loses_no_worker(tmp_path: Path) -> None:
+    script = """
+        import torch
+        from envs.fanuc import FanucEnv
+        env = FanucEnv(num_envs=2, num_workers=1, step_timeout=1.0)
+        root, pids = env.reset(), env.worker_pids
+        print("ready", flush=True)
+        for _ in range(1_000):
+            root = env.step_and_maybe_reset(root.set("action", torch.zeros(2, 6)))[1]
+        print(env.worker_pids == pids, flush=True)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,
+    ) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        os.killpg(program.pid, signal.SIGSTOP)
+        time.sleep(1.5)
+        os.killpg(program.pid, signal.SIGCONT)
+        assert program.stdout.readline() == "True\n"
+
+
+def test_workers_lost_again_and_again_end_the_run_in_one_line(
+    make_env: MakeEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make_env()
+    root = env.reset().set("action", torch.zeros(4, 6))
+    for _ in range(MAX_LOSSES):
+        psutil.Process(env.worker_pids[0]).kill()
+        assert env.step(root)["next", "truncated"].all()
+    psutil.Process(env.worker_pids[0]).kill()
+    with pytest.raises(WorkerError, match=r"^worker 0 .*finished no step$"):
+        env.step(root)
+
+
+def test_a_worker_that_cannot_start_again_ends_the_run_in_one_line(
+    make_env: MakeEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make_env()
+    root = env.reset().set("action", torch.zeros(4, 6))
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    psutil.Process(env.worker_pids[0]).kill()
+    with pytest.raises(WorkerError, match=r"died with exit code 1, the last of 4 processes"):
+        env.step(root)
 
 
 def test_worker_that_died_idle_costs_the_next_episodes_nothing(make_env: MakeEnv) -> None:
@@ -145,13 +234,14 @@ def test_workers_ignore_ctrl_c(make_env: MakeEnv) -> None:
 
 def test_close_leaves_no_process_and_no_file(make_env: MakeEnv) -> None:
     env = make_env(num_envs=8, num_workers=2)
-    pids, file = env.worker_pids, _exchange_file(env)
-    assert file.exists()
+    pids = env.worker_pids
+    files = _shared_files(pids[0])
+    assert files
+    assert files <= _shared_files(os.getpid())
     env.close()
     env.close()
-    assert not file.exists()
-    maps = [Path(entry.path).name for entry in psutil.Process().memory_maps()]
-    assert file.name not in maps, "Windows keeps a file that is still mapped"
+    assert not files & _shared_files(os.getpid()), "Windows keeps a file that is still mapped"
+    assert not any(map(os.path.exists, files))
     assert not any(psutil.pid_exists(pid) for pid in pids)
     with pytest.raises(RuntimeError, match="closed"):
         env.rollout(1)
@@ -159,14 +249,18 @@ def test_close_leaves_no_process_and_no_file(make_env: MakeEnv) -> None:
 
 def test_unclosed_environment_leaves_no_process_and_no_file() -> None:
     env = FanucEnv(num_envs=2, num_workers=1)
-    pids, file = env.worker_pids, _exchange_file(env)
+    pids = env.worker_pids
+    files = _shared_files(pids[0])
     del env
     gc.collect()
     assert all(_ends(pid) for pid in pids)
-    assert not file.exists()
+    assert not any(map(os.path.exists, files))
 
 
-def test_killed_parent_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["kill", "kill of all", "kill of a parent of a stopped worker"])
+def test_killed_program_leaves_no_process_and_no_file(end: str) -> None:
+    if "stopped" in end and sys.platform != "linux":
+        pytest.skip("only Linux ends stopped processes with their parent")
     script = """
         import sys, time
         from envs.fanuc import FanucEnv
@@ -184,12 +278,15 @@ def test_killed_parent_leaves_no_process_and_no_file(tmp_path: Path) -> None:
         assert parent.stdout is not None
         # PyBullet's messages are suppressed, so the output is that of the script alone.
         pid = int(parent.stdout.readline())
-        command = psutil.Process(pid).cmdline()[-1]
-        file = Path(command.split('"exchange": "')[1].split('"')[0])
-        assert file.exists()
+        files = _shared_files(pid)
+        if "stopped" in end:
+            psutil.Process(pid).suspend()
+        elif end == "kill of all":
+            psutil.Process(pid).kill()
         parent.kill()
     assert _ends(pid)
-    assert not file.exists()
+    assert files
+    assert not any(map(os.path.exists, files))
 
 
 def test_worker_starts_without_torch() -> None:

@@ -1,5 +1,8 @@
 """Tiny Gymnasium environments, registered when this module is imported."""
 
+import os
+import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -121,6 +124,35 @@ class Number(Counter):
 class Broken(Counter):
     def reward(self, action: Any) -> float:
         raise KeyError("%s is broken" % "the third joint")  # noqa: UP031
+
+
+class Hanging(Counter):
+    """Counter that hangs at its last action."""
+
+    def reward(self, action: Any) -> float:
+        if action == 7:
+            time.sleep(60)
+        return super().reward(action)
+
+
+class Fatal(Counter):
+    """Counter whose process ends, without an exception, once a file exists."""
+
+    def __init__(self, file: str, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.file = Path(file)
+
+    def reward(self, action: Any) -> float:
+        if self.file.exists():
+            os._exit(3)
+        return super().reward(action)
+
+
+class WrongAnswer(Counter):
+    """Counter whose steps return an observation of another shape."""
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(4), *super().step(action)[1:]
 
 
 class TupleAnswer(Counter):
@@ -245,6 +277,9 @@ _ALL = (
     SightedArm,
     Number,
     Broken,
+    Hanging,
+    Fatal,
+    WrongAnswer,
     TupleAnswer,
     WholeNumbers,
     TakenName,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torchrl.envs.utils import check_env_specs
@@ -250,35 +249,6 @@ def test_workers_compute_on_one_thread(make_gym: Callable[..., GymnasiumEnv]) ->
     assert env.reset()["observation"][:, 0].tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_close_does_not_wait_for_a_dead_worker(
-    make_gym: Callable[..., GymnasiumEnv], victim: int
-) -> None:
-    env = make_gym(f"{MODULE}:Counter-v0", vectorization="async")
-    root = env.reset()
-    processes = env._vector.processes
-    os.kill(processes[victim].pid, signal.SIGKILL)
-    processes[victim].join()
-    with pytest.raises((EOFError, OSError)):
-        env.step(env.rand_action(root))
-    env.close()
-    for process in processes:
-        process.join(10)
-        assert not process.is_alive()
-
-
-def test_close_does_not_wait_for_an_interrupted_step(
-    make_gym: Callable[..., GymnasiumEnv], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("envs.gym.vector._SECONDS_TO_FINISH", 0.1)
-    env = make_gym(f"{MODULE}:Counter-v0", vectorization="async")
-    env.reset()
-    env._vector.step_async(np.array([5, 5]))
-    env._vector.parent_pipes[0].recv()  # simulates an interrupt between the answers of two workers
-    env.close()
-    assert not any(process.is_alive() for process in env._vector.processes)
-
-
 def _children() -> set[int]:
     return {child.pid for child in multiprocessing.active_children() if child.pid is not None}
 
@@ -289,11 +259,15 @@ def test_an_exception_of_the_environment_is_printed_without_the_frames_of_the_pr
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
     recwarn: pytest.WarningsRecorder,
 ) -> None:
     name = (f"env.name={MODULE}:Broken-v0", f"env.vectorization={vectorization}")
     assert call(monkeypatch, tmp_path, "agent=dqn", "env=gym", *name, "device=cpu") == 1
     _, heading, text = capfd.readouterr().err.partition("error: KeyError in ")
+    assert (
+        "To resume, once the error is fixed:\n  python -m trainers.run checkpoint=" in caplog.text
+    )
     file, first, *lines = text.splitlines()
     assert heading
     assert Path(file).samefile(environments.__file__)

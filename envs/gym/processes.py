@@ -1,0 +1,321 @@
+"""Gymnasium's environments in processes, which are replaced when they die or hang."""
+
+import contextlib
+import logging
+import multiprocessing
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
+from time import monotonic
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector.async_vector_env import AsyncState
+from gymnasium.vector.utils import clear_mpi_env_vars
+from numpy.typing import NDArray
+
+from envs.processes import (
+    MAX_LOSSES,
+    SECONDS_TO_END,
+    SECONDS_TO_END_IN_STEP,
+    Patience,
+    patience_to_start,
+)
+from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
+
+log = logging.getLogger(__name__)
+
+# Answers of a process: the result and whether it has succeeded. Observations are in shared memory.
+_Answer = tuple[Any, bool]
+
+# Positions of the two ends of the pipe among the arguments of Gymnasium's `_async_worker`.
+_CHILD_PIPE, _PARENT_PIPE = 2, 3
+
+
+class WatchedVectorEnv(AsyncVectorEnv):
+    """`AsyncVectorEnv` whose processes are replaced when they die or do not answer in time.
+
+    The episode of a lost process is truncated with reward 0, in the step in which it is lost. The
+    new process begins another episode as the autoreset mode says.
+
+    Args:
+        env_fns: functions that make the environments.
+        step_timeout: seconds that a step or reset of all environments may take; None for no limit.
+        options: other arguments of `AsyncVectorEnv`.
+
+    Attributes:
+        lost: whether the last step truncated an episode for this reason, bool `[num_envs]`; its
+            observation is then not the last one of that episode.
+        lost_episodes: number of such episodes; whoever reads it may set it to 0.
+
+    Raises:
+        WorkerError: (by steps and resets) several processes in a row finished no step.
+    """
+
+    parent_pipes: list[Any]
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], gymnasium.Env]],
+        *,
+        step_timeout: float | None,
+        **options: Any,
+    ) -> None:
+        self.step_timeout = step_timeout
+        self.patience = patience_to_start(step_timeout)
+        self.lost: NDArray[np.bool_] = np.zeros(len(env_fns), np.bool_)
+        self.lost_episodes = 0
+        super().__init__(env_fns, **options)
+
+    @property
+    def processes(self) -> list[multiprocessing.Process]:
+        """The processes, one for each environment."""
+        return self._processes
+
+    @processes.setter
+    def processes(self, processes: list[multiprocessing.Process]) -> None:
+        self._processes = _Recorded(processes)
+        # Before multiprocessing waits at exit for its processes, forever for one that is stopped.
+        Finalize(self, _kill_all, (self._processes,), exitpriority=0)
+
+    def _check_spaces(self) -> None:
+        # The first call of the constructor after it has started the processes.
+        self.parent_pipes = [_Worker(self, *each) for each in enumerate(self.parent_pipes)]
+        super()._check_spaces()
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
+        """Wait for the end of a reset: see `AsyncVectorEnv.reset_wait`."""
+        self.patience = Patience(self.step_timeout)
+        return super().reset_wait(timeout)
+
+    def step_wait(self, timeout: float | None = None) -> Any:
+        """Wait for the end of a step: see `AsyncVectorEnv.step_wait`."""
+        self.patience = Patience(self.step_timeout)
+        self.lost = np.zeros_like(self.lost)
+        return super().step_wait(timeout)
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Wait for the end of a call: see `AsyncVectorEnv.call_wait`."""
+        self.patience = Patience(self.step_timeout)
+        return super().call_wait(timeout)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of the environments: see `AsyncVectorEnv.set_attr`."""
+        self.patience = Patience(self.step_timeout)
+        super().set_attr(name, values)
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Close the environments and end their processes, also those that do not answer.
+
+        Args:
+            timeout: seconds in which they may end by themselves; None for 10, or 2 in a step.
+            terminate: leave them no time.
+        """
+        for pipe in self.parent_pipes:
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.send(("close", None))
+        if timeout is None:
+            is_idle = self._state is AsyncState.DEFAULT
+            timeout = SECONDS_TO_END if is_idle else SECONDS_TO_END_IN_STEP
+        end = monotonic() + (0 if terminate else timeout)
+        for process in self.processes:
+            process.join(max(0.0, end - monotonic()))
+            _kill(process)
+        for pipe in self.parent_pipes:
+            if pipe is not None:
+                pipe.close()
+
+    def _raise_if_errors(self, successes: Iterable[bool]) -> None:
+        plays = self._state in (AsyncState.WAITING_STEP, AsyncState.WAITING_RESET)
+        try:
+            super()._raise_if_errors(successes)
+        except (ConfigurationError, WorkerError):
+            raise
+        except Exception as error:
+            if not plays:
+                raise
+            # Not of the code of the environment: Gymnasium cannot read what it has returned.
+            kind = type(error).__name__
+            raise WorkerError(
+                f"{kind} in what step or reset of an environment returned: {one_line(error)}"
+            ) from None
+
+    def replace(self, index: int) -> Connection:
+        """Start another process for an environment, and return the pipe to it."""
+        target, arguments = self._processes.started[index]
+        context = multiprocessing.get_context(self.context)
+        pipe, child_pipe = context.Pipe()
+        arguments = list(arguments)
+        arguments[_CHILD_PIPE], arguments[_PARENT_PIPE] = child_pipe, pipe
+        process = context.Process(
+            target=target, name=self.processes[index].name, args=arguments, daemon=self.daemon
+        )
+        with clear_mpi_env_vars():
+            process.start()
+        child_pipe.close()
+        self.processes[index] = process
+        return pipe
+
+
+class _Recorded(list[multiprocessing.Process]):
+    """Processes, with the functions and arguments of those that are appended.
+
+    A process forgets them when it starts, and Gymnasium keeps no other reference to its shared
+    memory.
+    """
+
+    def __init__(self, processes: Sequence[multiprocessing.Process]) -> None:
+        super().__init__(processes)
+        self.started: list[tuple[Any, Any]] = []
+
+    def append(self, process: Any) -> None:
+        """Add a process that has not started."""
+        self.started.append((process._target, process._args))
+        super().append(process)
+
+
+class _Worker:
+    """Pipe to the process of one environment, with the methods that `AsyncVectorEnv` calls.
+
+    Every command has an answer: if the process is lost, that of another one.
+    """
+
+    def __init__(self, vector: WatchedVectorEnv, index: int, pipe: Connection) -> None:
+        self._vector, self._index, self._pipe = vector, index, pipe
+        self._message: tuple[str, Any] = ("", None)
+        self._seed = self._losses = self._replaced = 0
+        self._cause: str | None = None  # what happened to the lost process
+        self._is_over = False  # the next step is a reset, in `NEXT_STEP`
+        self._is_begun = False  # and the process has been reset already
+        self._is_cut = False  # the next step truncates the episode, which is lost
+
+    def send(self, message: tuple[str, Any]) -> None:
+        """Send a command."""
+        self._message = message
+        command, data = message
+        if command == "reset":
+            self._seed = self._seed if data["seed"] is None else data["seed"]
+            self._is_over = self._is_begun = self._is_cut = False
+        if not (command == "step" and (self._is_begun or self._is_cut)):
+            with contextlib.suppress(OSError):  # it is dead: `recv` notices
+                self._pipe.send(message)
+
+    def recv(self) -> _Answer:
+        """Wait for the answer to the command."""
+        command, _ = self._message
+        if command == "step":
+            return self._step()
+        answer = self._answer(self._vector.patience)
+        if answer is None and command == "_check_spaces":
+            raise WorkerError(f"{self._name} {self._cause}")
+        if answer is None and command == "reset-noop":
+            return (None, {}), True  # the next step will notice
+        if answer is None:
+            answer = self._replace()
+            if answer[1] and command != "reset":
+                self._is_begun, self._is_cut = self._is_over, not self._is_over
+                self._vector.patience = Patience(self._vector.step_timeout)
+                self.send(self._message)
+                return self.recv()
+        return answer
+
+    def _step(self) -> _Answer:
+        if self._is_begun:
+            self._is_begun = self._is_over = False
+            return (None, 0.0, False, False, {}), True
+        answer = None if self._is_cut else self._answer(self._vector.patience)
+        next_step = self._vector.autoreset_mode is AutoresetMode.NEXT_STEP
+        if answer is not None:
+            if answer[1]:
+                self._losses = 0
+                self._is_over = next_step and bool(answer[0][2] or answer[0][3])
+            return answer
+        if not self._is_cut:
+            begun, succeeded = self._replace()
+            if not succeeded:
+                return begun, succeeded
+        self._is_cut = False
+        if self._is_over:  # its episode had ended before
+            self._is_over = False
+            return (None, 0.0, False, False, {}), True
+        self._vector.lost[self._index] = True
+        self._vector.lost_episodes += 1
+        self._is_over = self._is_begun = next_step
+        return (None, 0.0, False, True, {}), True
+
+    def _answer(self, patience: Patience) -> _Answer | None:
+        """Wait for the answer of the process; end a process that is lost, and return None."""
+        if self._cause is None:
+            try:
+                if patience.wait(self._pipe):
+                    return self._pipe.recv()
+                self._cause = f"has not answered for {patience.seconds:g} s"
+            except (EOFError, OSError):
+                self._process.join(SECONDS_TO_END)
+                self._cause = f"died with exit code {self._process.exitcode}"
+            self._pipe.close()
+            _kill(self._process)
+        return None
+
+    def _replace(self) -> _Answer:
+        """Replace the lost process, and return the answer to the reset of the new one.
+
+        Raises:
+            WorkerError: too many processes were lost in a row.
+        """
+        lost = f"{self._name} {self._cause}"
+        command, data = self._message
+        reset = dict(data) if command == "reset" else {"seed": None, "options": None}
+        while self._losses < MAX_LOSSES:
+            self._losses += 1
+            self._replaced += 1
+            if reset["seed"] is None:  # of other episodes than the lost ones
+                sequence = np.random.SeedSequence((self._seed, self._replaced))
+                reset["seed"] = int(sequence.generate_state(1)[0])
+            self._pipe, self._cause = self._vector.replace(self._index), None
+            with contextlib.suppress(OSError):
+                self._pipe.send(("reset", reset))
+            answer = self._answer(patience_to_start(self._vector.step_timeout))
+            if answer is not None:
+                loss = "" if command == "reset" or self._is_over else "its episode is truncated; "
+                log.warning("%s: %sprocess %d replaces it", lost, loss, self._process.pid)
+                return answer
+            lost = f"{self._name} {self._cause}"
+        raise WorkerError(
+            f"{lost}, the last of {MAX_LOSSES + 1} processes in a row that finished no step"
+        )
+
+    @property
+    def _process(self) -> multiprocessing.Process:
+        return self._vector.processes[self._index]
+
+    @property
+    def _name(self) -> str:
+        return f"process {self._process.pid} of environment {self._index}"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the pipe is closed."""
+        return self._pipe.closed
+
+    def poll(self, timeout: float | None = 0.0) -> bool:
+        """Return whether there is an answer."""
+        return self._pipe.poll(timeout)
+
+    def close(self) -> None:
+        """Close the pipe."""
+        self._pipe.close()
+
+
+def _kill_all(processes: list[multiprocessing.Process]) -> None:
+    for process in processes:
+        _kill(process)
+
+
+def _kill(process: multiprocessing.Process) -> None:
+    """Kill a process unless it has ended; it may be stopped."""
+    process.kill()
+    process.join(SECONDS_TO_END)

@@ -1,0 +1,89 @@
+"""Worker processes of a simulator: how long they may take, and that they end with the program."""
+
+import ctypes
+import math
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import IO, Final
+
+# A new process imports its simulator and loads its scene: it may take at least this long.
+START_SECONDS: Final = 60.0
+
+# Processes in a row that die or hang without a finished step: another one would not help.
+MAX_LOSSES: Final = 3
+
+# A process that is to end closes its simulator first; one in a step that nobody waits for may hang.
+SECONDS_TO_END: Final = 10.0
+SECONDS_TO_END_IN_STEP: Final = 2.0
+
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+
+
+class Patience:
+    """Time that processes which work at once have left to answer.
+
+    Only time in which this program runs counts: Ctrl-Z stops the processes as well.
+
+    Args:
+        seconds: time for all of them together; None for no limit.
+
+    Attributes:
+        seconds: the same as a number.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = self._left = math.inf if seconds is None else seconds
+
+    def wait(self, pipe: IO[bytes] | Connection) -> bool:
+        """Wait until a pipe can be read or is closed; return False if the time is up.
+
+        Windows can wait for a `Connection` only: for another pipe it returns at once.
+        """
+        answers: Callable[[float], object]
+        if hasattr(select, "poll"):  # takes a tenth of the time of `Connection.poll`
+            polling = select.poll()
+            polling.register(pipe.fileno(), select.POLLIN)
+            answers = lambda seconds: polling.poll(1000 * seconds)  # noqa: E731
+        elif isinstance(pipe, Connection):
+            answers = pipe.poll
+        else:
+            return True
+        while True:
+            moment = min(self._left, 1.0)
+            if answers(moment):
+                return True
+            self._left -= moment
+            if self._left <= 0:
+                return False
+
+
+def patience_to_start(step_timeout: float | None) -> Patience:
+    """Return the time that a new process has for its first answer."""
+    return Patience(step_timeout and max(step_timeout, START_SECONDS))
+
+
+def parent_of_workers() -> int | None:
+    """Return the argument of `end_with`: None where the system would end workers too early.
+
+    Linux ends them with the thread that started them.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    return os.getpid() if is_main and sys.platform == "linux" else None
+
+
+def end_with(parent: int | None) -> None:
+    """Let the system kill this process when its parent ends, even if this one is stopped or hangs.
+
+    Args:
+        parent: result of `parent_of_workers` in the parent.
+    """
+    if parent is None:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)

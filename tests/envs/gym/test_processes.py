@@ -1,0 +1,266 @@
+"""Processes of Gymnasium's environments that die or hang."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from envs.gym import GymnasiumEnv
+from envs.processes import MAX_LOSSES
+from tests.envs.gym.environments import MODULE
+from tests.helpers.environments import trajectory
+from torchrl_gpu.errors import WorkerError
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs the signals of Unix")
+
+MakeEnv = Callable[..., GymnasiumEnv]
+AUTORESETS = ("disabled", "same_step", "next_step")
+LOSSES: dict[int, str] = {
+    signal.SIGKILL: "died with exit code -9",
+    signal.SIGSTOP: "has not answered for 0.5 s",
+}
+
+
+@pytest.fixture
+def make() -> Iterator[MakeEnv]:
+    """Build environments of three counters, and close them after the test."""
+    made: list[GymnasiumEnv] = []
+
+    def make_one(name: str = "Counter-v0", **settings: Any) -> GymnasiumEnv:
+        defaults = {"num_envs": 3, "vectorization": "async", "step_timeout": 0.5}
+        made.append(GymnasiumEnv(name=f"{MODULE}:{name}", **{**defaults, **settings}))
+        return made[-1]
+
+    yield make_one
+    for env in made:
+        env.close()
+
+
+def lose(env: GymnasiumEnv, index: int, number: int = signal.SIGKILL) -> int:
+    """Kill or stop the process of an environment, and return its id."""
+    process = env._vector.processes[index]
+    os.kill(process.pid, number)
+    if number == signal.SIGKILL:
+        process.join()
+    return process.pid
+
+
+@pytest.mark.parametrize("autoreset", AUTORESETS)
+@pytest.mark.parametrize("number", LOSSES)
+def test_a_lost_process_is_replaced_and_only_its_episode_is_truncated(
+    number: int, autoreset: str, make: MakeEnv, caplog: pytest.LogCaptureFixture
+) -> None:
+    env, calm = make(autoreset=autoreset), make(autoreset=autoreset, vectorization="sync")
+    ours, theirs = env.reset(), calm.reset()
+    action, others = torch.ones(3, dtype=torch.int64), [0, 2]
+    for _ in range(2):
+        ours = env.step_and_maybe_reset(ours.set("action", action))[1]
+        theirs = calm.step_and_maybe_reset(theirs.set("action", action))[1]
+    last, pid = ours["observation"].clone(), lose(env, 1, number)
+    step, ours = env.step_and_maybe_reset(ours.set("action", action))
+    expected, theirs = calm.step_and_maybe_reset(theirs.set("action", action))
+    after = step["next"]
+    assert (after["truncated"][1], after["terminated"][1]) == (True, False)
+    assert after["reward"][1] == 0
+    assert torch.equal(after["observation"][1], last[1])
+    assert (after[others] == expected["next"][others]).all()
+    new = env._vector.processes[1].pid
+    line = f"process {pid} of environment 1 {LOSSES[number]}: its episode is truncated; process"
+    assert f"{line} {new} replaces it" in caplog.text
+    assert not psutil.pid_exists(pid)
+    assert env.metrics() == {"workers/lost_episodes": 1}
+    assert env.metrics() == {"workers/lost_episodes": 0}
+    lengths, length = [], 0
+    for _ in range(20):
+        begins = not ours.get("active", torch.ones(3, 1, dtype=torch.bool))[1]
+        before = ours["observation"][1, 1]
+        step, ours = env.step_and_maybe_reset(ours.set("action", action))
+        expected, theirs = calm.step_and_maybe_reset(theirs.set("action", action))
+        assert (step["next"][others] == expected["next"][others]).all()
+        if begins:
+            assert step["next", "observation"][1, 1] == 0
+            continue
+        assert step["next", "observation"][1, 1] == before + 1
+        length += 1
+        if step["next", "done"][1]:
+            lengths.append(length)
+            length = 0
+    assert len(lengths) >= 2
+    assert all(3 <= each <= 5 for each in lengths)
+
+
+@pytest.mark.parametrize("autoreset", AUTORESETS)
+@pytest.mark.parametrize("number", LOSSES)
+def test_a_process_lost_in_a_reset_costs_nothing(
+    number: int, autoreset: str, make: MakeEnv
+) -> None:
+    env, calm = make(autoreset=autoreset), make(autoreset=autoreset, vectorization="sync")
+    lose(env, 0, number)
+    actions = torch.ones(3, 3, dtype=torch.int64)
+    assert (trajectory(env, actions) == trajectory(calm, actions)).all()
+    assert env.metrics() == {"workers/lost_episodes": 0}
+
+
+def test_a_process_lost_between_episodes_begins_the_next_one(make: MakeEnv) -> None:
+    env = make(autoreset="next_step", num_envs=1)
+    root = env.reset()
+    action = torch.ones(1, dtype=torch.int64)
+    while root["active"].all():
+        root = env.step_and_maybe_reset(root.set("action", action))[1]
+    lose(env, 0)
+    step, root = env.step_and_maybe_reset(root.set("action", action))
+    assert not step["next", "done"].any()
+    assert step["next", "observation"][0, 1] == 0
+    step, _ = env.step_and_maybe_reset(root.set("action", action))
+    assert step["next", "observation"][0, 1] == 1
+    assert env.metrics() == {"workers/lost_episodes": 0}
+
+
+def test_a_process_lost_in_the_reset_of_another_is_replaced_in_the_next_step(
+    make: MakeEnv,
+) -> None:
+    env = make()
+    root = env.reset()
+    stood = root["observation"][1]
+    lose(env, 1, signal.SIGSTOP)
+    mask = torch.tensor([[True], [False], [False]])
+    root = env.reset(root.set("_reset", mask)).exclude("_reset")
+    assert torch.equal(root["observation"][1], stood)
+    step = env.step(root.set("action", torch.ones(3, dtype=torch.int64)))
+    assert step["next", "truncated"].squeeze(1).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("number", LOSSES)
+def test_a_process_lost_before_a_picture_is_replaced(number: int, make: MakeEnv) -> None:
+    env = make(mode="demo")
+    root = env.reset()
+    lose(env, 1, number)
+    assert env.render(1).shape == (4, 6, 3)
+    step = env.step(root.set("action", torch.ones(3, dtype=torch.int64)))
+    assert step["next", "truncated"].squeeze(1).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("number", LOSSES)
+def test_a_process_lost_before_an_attribute_is_set_is_replaced(number: int, make: MakeEnv) -> None:
+    env = make()
+    env.reset()
+    lose(env, 1, number)
+    for _ in range(2):  # the time of the first call is over
+        env._vector.set_attr("end", [3, 4, 5])
+    assert env._vector.get_attr("end") == (3, 4, 5)
+
+
+def test_a_begun_step_of_a_lost_process_is_finished(make: MakeEnv) -> None:
+    env = make()
+    root = env.reset().set("action", torch.ones(3, dtype=torch.int64))
+    env.begin_step(root)
+    lose(env, 2, signal.SIGSTOP)
+    time.sleep(0.1)
+    env.step_and_maybe_reset(root)  # it may have answered before
+    env.begin_step(root)
+    step, _ = env.step_and_maybe_reset(root)
+    assert env.metrics() == {"workers/lost_episodes": 1}
+    assert step["next", "reward"].shape == (3, 1)
+
+
+def test_a_step_that_hangs_is_replaced(make: MakeEnv, caplog: pytest.LogCaptureFixture) -> None:
+    env = make("Hanging-v0")
+    root = env.reset().set("action", torch.tensor([0, 2, 0]))
+    started = time.monotonic()
+    step = env.step(root)
+    assert time.monotonic() - started < 10
+    assert step["next", "truncated"].squeeze(1).tolist() == [False, True, False]
+    assert "environment 1 has not answered for 0.5 s" in caplog.text
+
+
+def test_processes_lost_again_and_again_end_the_run_in_one_line(make: MakeEnv) -> None:
+    env = make("Hanging-v0", step_timeout=0.2)
+    root = env.reset().set("action", torch.tensor([0, 2, 0]))
+    for _ in range(MAX_LOSSES):
+        env.step_and_maybe_reset(root)
+    with pytest.raises(WorkerError, match=r"^process \d+ of environment 1 .*finished no step$"):
+        env.step(root)
+
+
+def test_an_exception_of_the_environment_is_not_a_loss(make: MakeEnv) -> None:
+    env = make("Broken-v0")
+    pids = [process.pid for process in env._vector.processes]
+    with pytest.raises(WorkerError, match="KeyError in"):
+        env.rollout(1)
+    assert [process.pid for process in env._vector.processes] == pids
+
+
+def test_a_wrong_answer_is_refused_in_one_line(make: MakeEnv) -> None:
+    env = make("WrongAnswer-v0")
+    with pytest.raises(WorkerError, match=r"^ValueError in .* returned: .*shape[^\n]*$"):
+        env.rollout(1)
+
+
+@pytest.mark.parametrize("number", LOSSES)
+def test_close_does_not_wait_long_for_lost_processes(
+    number: int, make: MakeEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("envs.gym.processes.SECONDS_TO_END", 0.3)
+    env = make()
+    pids = [process.pid for process in env._vector.processes]
+    env.reset()
+    for index in (0, 2):
+        lose(env, index, number)
+    env.close()
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_close_in_the_middle_of_a_step_waits_less(make: MakeEnv) -> None:
+    env = make("Hanging-v0")
+    pids = [process.pid for process in env._vector.processes]
+    env.begin_step(env.reset().set("action", torch.tensor([0, 2, 0])))
+    started = time.monotonic()
+    env.close()
+    assert time.monotonic() - started < 5
+    assert not any(map(psutil.pid_exists, pids))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends processes with their parent")
+@pytest.mark.parametrize("end", ["kill", "exit"])
+def test_a_program_that_ends_leaves_no_process_and_no_file(end: str) -> None:
+    script = f"""
+        import os, signal, sys, time
+        from envs.gym import GymnasiumEnv
+        env = GymnasiumEnv(name="{MODULE}:Camera-v0", num_envs=3, vectorization="async")
+        env.rollout(2)
+        pids = [process.pid for process in env._vector.processes]
+        os.kill(pids[0], signal.SIGSTOP)
+        print(*pids, flush=True)
+        sys.stdin.readline()
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as program:
+        assert program.stdout is not None
+        pids = [int(pid) for pid in re.findall(r"\d+", program.stdout.readline())]
+        assert len(pids) == 3
+        files = [Path(entry.path) for entry in psutil.Process(pids[0]).memory_maps()]
+        if end == "kill":
+            program.kill()
+        program.communicate("\n", timeout=30)
+    for _ in range(100):
+        if not any(psutil.pid_exists(pid) for pid in pids):
+            break
+        time.sleep(0.1)
+    assert not any(map(psutil.pid_exists, pids))
+    shared = {Path("/dev/shm"), Path("/tmp")}
+    assert not any(file.exists() for file in files if file.parent in shared)

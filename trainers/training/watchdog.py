@@ -1,0 +1,140 @@
+"""A watchdog of simulators that run in the process of the training."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from types import FrameType
+from typing import NoReturn
+
+from torchrl_gpu.acting.collector import Simulating
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.environments.environment import name_of
+from torchrl_gpu.errors import INTERRUPTED
+
+logger = logging.getLogger(__name__)
+
+_SIGNALS = frozenset[int]((signal.SIGINT, signal.SIGTERM))
+
+_SECOND = 1.0
+
+# Some programs pass a signal on that the terminal has sent to all: it arrives twice, at once.
+_SECONDS_BETWEEN = 0.2
+
+
+class Watchdog:
+    """Reports a step or reset that does not return, within the block.
+
+    A thread looks at the simulation every second. Time in which the program is stopped, as by
+    Ctrl-Z, does not count. A second Ctrl-C or SIGTERM in one step ends the program if Python cannot
+    handle it, because the simulator never returns from a library; one that lets no other thread run
+    can only be killed.
+
+    Args:
+        checkpoints: checkpoints of the run; the report names the newest one.
+
+    Attributes:
+        is_interrupted: whether Ctrl-C ended the block in a step or reset that had been reported.
+    """
+
+    def __init__(self, checkpoints: CheckpointFolder) -> None:
+        self.is_interrupted = False
+        self._checkpoints = checkpoints
+        self._reported = -1  # number of the call, see `Simulating`
+
+    @property
+    def reports(self) -> bool:
+        """Whether a step or reset is running that has been reported."""
+        return Simulating.running is not None and self._reported == Simulating.calls
+
+    def __enter__(self) -> Watchdog:
+        self.is_interrupted = False
+        self._main = threading.get_ident()
+        self._signals, self._sender = socket.socketpair()
+        self._signals.settimeout(_SECOND)
+        self._sender.setblocking(False)
+        self._listens = False
+        if threading.current_thread() is threading.main_thread():
+            before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
+            self._listens = before == -1
+            if not self._listens:  # an event loop, which has precedence
+                signal.set_wakeup_fd(before)
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self.is_interrupted = Simulating.interrupted == self._reported
+        if self._listens:
+            signal.set_wakeup_fd(-1)
+        # Forked processes may hold it open.
+        self._sender.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._sender.close()
+        self._signals.close()
+
+    def _watch(self) -> None:
+        call, silence, is_asked_twice = 0, 0.0, False
+        asked: dict[int, float] = {}  # signals in the call, with the time of the first
+        while True:
+            received: bytes | None = None
+            with contextlib.suppress(TimeoutError):
+                received = self._signals.recv(64)
+            if received == b"":
+                return
+            running = Simulating.running
+            if running is None or Simulating.calls != call:
+                call, silence, is_asked_twice = Simulating.calls, 0.0, False
+                asked.clear()
+            elif received is None:
+                silence += _SECOND
+            for number in _SIGNALS.intersection(received or b""):
+                first = asked.setdefault(number, time.monotonic())
+                is_asked_twice |= time.monotonic() - first > _SECONDS_BETWEEN
+            if running is None or received is not None:
+                continue
+            if is_asked_twice:
+                self._end()
+            limit = running.env.stall_seconds
+            if limit is not None and silence >= limit and self._reported != call:
+                self._reported = call
+                logger.warning(self._report(silence, name_of(running.env)))
+
+    def _report(self, silence: float, name: str) -> str:
+        where = _innermost(sys._current_frames().get(self._main))
+        return (
+            f"{name} has not answered for {silence:.0f} s{where}: Ctrl-C saves and ends the run; a "
+            f"second one ends it at once, with {self._newest()}"
+        )
+
+    def _newest(self) -> str:
+        path = self._checkpoints.latest()
+        return "no checkpoint" if path is None else f"the checkpoint {path}"
+
+    def _end(self) -> NoReturn:
+        print(f"\nEnded within a step, with {self._newest()}", flush=True)
+        for child in multiprocessing.active_children():
+            child.kill()
+        os._exit(INTERRUPTED)
+
+
+def _leave_signals_to_parent() -> None:
+    """Let a forked process not write its signals to the watchdog of its parent."""
+    signal.set_wakeup_fd(-1)
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_leave_signals_to_parent)
+
+
+def _innermost(frame: FrameType | None) -> str:
+    """Return the place of a frame as text."""
+    return "" if frame is None else f" ({frame.f_code.co_filename}, line {frame.f_lineno})"
