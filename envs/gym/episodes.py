@@ -4,6 +4,10 @@ In every mode, `step` returns the true last observation of an episode, and `rest
 observation of the next.
 """
 
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,11 +18,16 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from envs.gym.observations import Observations
+from envs.gym.recording import Record
 from envs.gym.vector import quiet_workers
-from torchrl_gpu.environments.environment import DONE_NAMES
+from torchrl_gpu.environments.environment import DONE_NAMES, EpisodesLostError
 from torchrl_gpu.errors import ConfigurationError
 
+logger = logging.getLogger(__name__)
+
 Tensors = dict[str, Tensor]
+
+_SECONDS_UNTIL_ANNOUNCED = 1.0
 
 
 class Episodes:
@@ -40,6 +49,13 @@ class Episodes:
         self._vector = vector
         self._observations = observations
         self._current: Tensors = {}
+        # The result of a step that has begun, once `wait` has it.
+        self._arrived: Any = None
+
+    @property
+    def started(self) -> bool:
+        """Whether there are open episodes."""
+        return bool(self._current)
 
     def begin(self) -> Tensors:
         """Start a new episode in every environment.
@@ -75,6 +91,17 @@ class Episodes:
             self._current = self._restart(chosen)
         return self._with_false_dones(self._current)
 
+    def wait(self) -> None:
+        """Wait for the step that has begun in the processes of an `AsyncVectorEnv`."""
+        if self._arrived is None:
+            with quiet_workers(self._vector):
+                self._arrived = self._vector.step_wait()
+
+    def discard(self) -> None:
+        """Wait for the step that has begun, and forget its result."""
+        self.wait()
+        self._arrived = None
+
     def step(self, action: NDArray | None) -> Tensors:
         """Step every environment.
 
@@ -86,8 +113,12 @@ class Episodes:
             Observations by key, the last one of an episode that has ended; and `reward` float32,
             `terminated`, `truncated` and `done` bool, each `[num_envs, 1]`.
         """
-        with quiet_workers(self._vector):
-            result = self._vector.step_wait() if action is None else self._vector.step(action)
+        if action is None:
+            self.wait()
+            result, self._arrived = self._arrived, None
+        else:
+            with quiet_workers(self._vector):
+                result = self._vector.step(action)
         batch, reward, terminated, truncated, info = result
         self.over = np.logical_or(terminated, truncated)
         self._current = self._observations_after_step(batch, info)
@@ -98,6 +129,51 @@ class Episodes:
             "truncated": _column(truncated, np.bool_),
             "done": _column(self.over, np.bool_),
         }
+
+    def state_dict(self, *, has_begun: bool) -> dict[str, Any]:
+        """Return the state of all open episodes, for environments with a `Recorder`.
+
+        Args:
+            has_begun: whether a step has begun; the state is the one before it.
+        """
+        if has_begun:
+            self.wait()
+        records = self._vector.get_attr("episode_before_step" if has_begun else "episode")
+        return {
+            "autoreset": self._vector.metadata["autoreset_mode"].name,
+            "seed": self.seed,
+            "over": torch.from_numpy(self.over),
+            "current": self._current,
+            "records": [_as_tensors(record) for record in records],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Play the open episodes of `state_dict` again.
+
+        Raises:
+            EpisodesLostError: they do not come to the same observations and rewards, or the
+                settings of the environment differ.
+        """
+        records, current = state["records"], state["current"]
+        mode = self._vector.metadata["autoreset_mode"].name
+        if len(records) != self._vector.num_envs or state["autoreset"] != mode:
+            raise EpisodesLostError("the episodes were saved with another num_envs or autoreset")
+        steps = sum(len(record["rewards"]) for record in records)
+        self._vector.set_attr("episode", [_as_arrays(record) for record in records])
+        with _announced(steps), quiet_workers(self._vector):
+            batch, _ = self._vector.reset()
+        observed = self._observations.read(batch)
+        repeats = all(self._vector.get_attr("repeated"))
+        expected = self._expected(state)
+        if not repeats or any(not _same(expected[key], x) for key, x in observed.items()):
+            raise EpisodesLostError("the simulator does not repeat the saved episodes exactly")
+        self.seed, self._current = state["seed"], dict(current)
+        self.over = state["over"].numpy()
+
+    def _expected(self, state: Mapping[str, Any]) -> Tensors:
+        """Return the observations that the saved episodes end with."""
+        current: Tensors = state["current"]
+        return current
 
     def _with_false_dones(self, observations: Tensors) -> Tensors:
         false = np.zeros_like(self.over)
@@ -123,6 +199,25 @@ class SameStepEpisodes(Episodes):
     """Autoreset in the step that ends an episode; its info holds the last observation."""
 
     _first: Tensors
+
+    def begin(self) -> Tensors:
+        """Start a new episode in every environment: see `Episodes.begin`."""
+        started = super().begin()
+        self._first = self._current
+        return started
+
+    def state_dict(self, *, has_begun: bool) -> dict[str, Any]:
+        """Return the state of all open episodes: see `Episodes.state_dict`."""
+        return {**super().state_dict(has_begun=has_begun), "first": self._first}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Play the open episodes again: see `Episodes.load_state_dict`."""
+        super().load_state_dict(state)
+        self._first = dict(state["first"])
+
+    def _expected(self, state: Mapping[str, Any]) -> Tensors:
+        first: Tensors = state["first"]
+        return first
 
     def _observations_after_step(self, batch: Any, info: dict[str, Any]) -> Tensors:
         self._first = self._observations.read(batch)
@@ -172,6 +267,37 @@ class NextStepEpisodes(Episodes):
 def _column(values: NDArray, dtype: DTypeLike) -> Tensor:
     """Return a copy of `values` `[N]` as a tensor `[N, 1]`."""
     return torch.from_numpy(np.array(values, dtype).reshape(-1, 1))
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have the same bytes."""
+    return one.dtype == other.dtype and one.numpy().tobytes() == other.numpy().tobytes()
+
+
+def _as_tensors(record: Record) -> Record:
+    return {
+        name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        for name, value in record.items()
+    }
+
+
+def _as_arrays(record: Record) -> Record:
+    return {
+        name: value.numpy() if isinstance(value, Tensor) else value
+        for name, value in record.items()
+    }
+
+
+@contextmanager
+def _announced(steps: int) -> Iterator[None]:
+    """Say that episodes are played again, if that takes longer than a second."""
+    message = "playing %s steps of the open episodes again", f"{steps:,}"
+    timer = threading.Timer(_SECONDS_UNTIL_ANNOUNCED, logger.info, message)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def episodes_of(vector: VectorEnv, observations: Observations, seed: int | None) -> Episodes:

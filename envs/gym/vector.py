@@ -20,6 +20,7 @@ from gymnasium.error import Error as GymnasiumError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from envs.gym.atari import THREAD_OPTIONS, WRAPPED_OPTIONS, Preprocessing
+from envs.gym.recording import Recorder
 from torchrl_gpu.devices.host import compute_on_one_thread
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
 
@@ -79,6 +80,7 @@ def make_vector(
     *,
     render: bool,
     preprocessing: Preprocessing | None = None,
+    records: bool = False,
 ) -> VectorEnv:
     """Make a vector environment.
 
@@ -90,6 +92,8 @@ def make_vector(
         options: keyword arguments of `gymnasium.make`.
         render: whether the environment must be able to render images.
         preprocessing: preprocessing of an Atari environment; None for no preprocessing.
+        records: record the open episodes by a `Recorder` around each copy; without effect on
+            `vector_entry_point`.
 
     Returns:
         The vector environment; its `metadata` hold `autoreset_mode`.
@@ -102,7 +106,9 @@ def make_vector(
         # ALE's vectorized code cannot render; its transitions are those of the other ways.
         vectorization = "sync"
         options = {name: value for name, value in options.items() if name not in THREAD_OPTIONS}
-    arguments = _arguments(spec, vectorization, autoreset, options, preprocessing, render=render)
+    arguments = _arguments(
+        spec, vectorization, autoreset, options, preprocessing, render=render, records=records
+    )
     try:
         with warnings.catch_warnings():
             # `_check` raises errors for the conditions of these warnings.
@@ -141,6 +147,7 @@ def _arguments(
     preprocessing: Preprocessing | None,
     *,
     render: bool,
+    records: bool,
 ) -> dict[str, Any]:
     """Return the keyword arguments of `gymnasium.make_vec`."""
     for option in _OWN_OPTIONS:
@@ -179,6 +186,8 @@ def _arguments(
     if preprocessing is not None:
         arguments |= WRAPPED_OPTIONS
         wrappers.append(preprocessing)
+    if records:
+        wrappers.append(partial(Recorder, resets_within=mode is AutoresetMode.SAME_STEP))
     if vectorization == "async":
         # TorchRL sets spawn as the default start method, and spawned workers import the main module
         # and torch. Gymnasium's default on Linux is fork.

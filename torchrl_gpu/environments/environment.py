@@ -21,6 +21,10 @@ Mode = Literal["train", "eval", "demo"]
 Names = dict[str, "Names"]
 
 
+class EpisodesLostError(Exception):
+    """`load_state_dict` has restored all but the open episodes: the caller begins new ones."""
+
+
 class Environment(EnvBase):
     """Batched TorchRL environment, `batch_size=[num_envs]`, with a record of its capabilities.
 

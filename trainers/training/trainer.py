@@ -433,6 +433,8 @@ class TorchRLTrainer(CheckedFields):
         self.metric_logger.resume_from(self.frames)
         set_rng_state(state["random"], self.agent.device)
         if not goes_on:
+            if not self.env.capabilities.has_state:
+                logger.info("%s has no saved state: new episodes begin", name_of(self.env))
             self._begin_new_episodes()
         is_own = checkpoint == self.checkpoints.path(self.frames)
         self._saved = (self.frames, len(self.evaluations)) if is_own else None

@@ -1,0 +1,169 @@
+"""Records the open episode of a Gymnasium environment, so that a resumed run can play it again.
+
+Gymnasium has no means to save a simulator. The generators at the start of an episode and its
+actions determine where it is, in any simulator that computes the same results again.
+"""
+
+import json
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
+
+# What determines an episode: numbers, strings and arrays by name.
+Record = dict[str, Any]
+
+
+@dataclass
+class _Episode:
+    """An episode so far.
+
+    Attributes:
+        seed: seed of its reset.
+        options: options of its reset.
+        generator: state of the environment's generator before the reset.
+        emulator: state of an Atari emulator before the reset, with its random numbers.
+        actions: bytes of all actions.
+        rewards: all rewards.
+    """
+
+    seed: int | None
+    options: dict[str, Any] | None
+    generator: Mapping[str, Any]
+    emulator: Any
+    actions: bytearray = field(default_factory=bytearray)
+    rewards: array = field(default_factory=lambda: array("d"))
+
+
+class Recorder(gymnasium.Wrapper):
+    """Records what determines the open episode, and plays a recorded episode again.
+
+    A record that is assigned to `episode` is played by the next reset, which returns the last
+    observation. If the environment does not repeat the recorded rewards, that reset begins a new
+    episode.
+
+    Args:
+        env: environment with all other wrappers.
+        resets_within: whether the reset after the end of an episode belongs to the same step.
+
+    Attributes:
+        repeated: whether the last reset has played a record, with the recorded rewards.
+    """
+
+    def __init__(self, env: gymnasium.Env, *, resets_within: bool) -> None:
+        super().__init__(env)
+        self.repeated = False
+        self._resets_within = resets_within
+        self._base = env.unwrapped
+        space = env.action_space
+        # The rows of a batch for a Discrete space are int64 in every case.
+        self._dtype = np.dtype(np.int64 if isinstance(space, Discrete) else space.dtype)
+        self._shape = space.shape or ()
+        self._episode = _Episode(None, None, {}, None)
+        # The episode before the last step of the batch, and its number of steps.
+        self._before = self._episode, 0
+        self._record: Record | None = None
+        # Whether the next step has to reset the environment, as in next-step autoreset: the vector
+        # environment takes the end of a repeated episode for the beginning of one.
+        self._owes_reset = False
+
+    def step(self, action: NDArray) -> Any:
+        """Step the environment and record it."""
+        if self._owes_reset:
+            observation, info = self.reset()
+            return observation, 0.0, False, False, info
+        episode = self._episode
+        self._before = episode, len(episode.rewards)
+        recorded = action.tobytes()  # before the environment may change it
+        result = self.env.step(action)
+        episode.actions += recorded
+        episode.rewards.append(result[1])
+        return result
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Begin a new episode, or play the record that is assigned to `episode`."""
+        record, self._record = self._record, None
+        self.repeated = self._owes_reset = False
+        if not self._resets_within:
+            self._before = self._episode, len(self._episode.rewards)
+        if record is not None:
+            try:
+                return self._repeat(record)
+            except Exception:  # a simulator that is elsewhere may do anything
+                self._owes_reset = False
+        return self._begin(seed, options)
+
+    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        _renew_world(self._base)
+        generator = self._base.np_random.bit_generator.state
+        emulator: Any = getattr(self._base, "ale", None)
+        state = emulator.cloneSystemState() if hasattr(emulator, "cloneSystemState") else None
+        self._episode = _Episode(seed, options, generator, state)
+        return self.env.reset(seed=seed, options=options)
+
+    def _repeat(self, record: Record) -> Any:
+        """Play a recorded episode, and return its last observation and info.
+
+        Raises:
+            Exception: the environment does not repeat the episode.
+        """
+        self._base.np_random.bit_generator.state = json.loads(record["generator"])
+        if len(record["emulator"]):
+            emulator = self._base.get_wrapper_attr("ale")
+            state_of = type(emulator.cloneSystemState())
+            emulator.restoreSystemState(state_of(record["emulator"].tobytes()))
+        observation, info = self._begin(record["seed"], record["options"])
+        for action, expected in zip(record["actions"], record["rewards"], strict=True):
+            if self._owes_reset:
+                raise ValueError("the episode ends earlier")
+            observation, reward, terminated, truncated, info = self.step(action)
+            if np.float64(reward).tobytes() != expected.tobytes():
+                raise ValueError("another reward")
+            self._owes_reset = bool(terminated or truncated)
+        self.repeated = True
+        return observation, info
+
+    @property
+    def episode(self) -> Record:
+        """Record of the open episode; assign one to have it played by the next reset."""
+        return self._recorded(self._episode, len(self._episode.rewards))
+
+    @episode.setter
+    def episode(self, record: Record) -> None:
+        self._record = record
+
+    @property
+    def episode_before_step(self) -> Record:
+        """Record of the episode that was open before the last step of the batch."""
+        return self._recorded(*self._before)
+
+    def _recorded(self, episode: _Episode, steps: int) -> Record:
+        size = steps * self._dtype.itemsize * prod(self._shape)
+        actions = np.frombuffer(episode.actions[:size], self._dtype)
+        emulator = b"" if episode.emulator is None else episode.emulator.serialize()
+        return {
+            "seed": episode.seed,
+            "options": episode.options,
+            "generator": json.dumps(episode.generator, default=np.ndarray.tolist),
+            "emulator": np.frombuffer(bytearray(emulator), np.uint8),
+            "actions": actions.reshape(steps, *self._shape),
+            "rewards": np.array(episode.rewards[:steps]),
+        }
+
+
+def _renew_world(env: Any) -> None:
+    """Give an environment of Gymnasium in Box2D a new world for its next episode.
+
+    The order in which a used world computes contacts depends on the episodes before.
+    """
+    world = getattr(env, "world", None)
+    if world is not None and type(env).__module__.startswith("gymnasium.envs.box2d."):
+        listener = world.contactListener
+        env._destroy()  # bodies belong to their world
+        env.world = type(world)(gravity=world.gravity, contactListener=listener)
