@@ -10,13 +10,12 @@ from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torchrl.data import Composite, TensorSpec, Unbounded
-from torchrl.envs import EnvBase, VecGymEnvTransform
+from torchrl.envs import EnvBase, SerialEnv, VecGymEnvTransform
 
 from torchrl_gpu.environments.bookkeeping import (
     Path,
     bookkeeping_keys,
     path_of,
-    transformed_levels,
     transforms_of,
 )
 from torchrl_gpu.environments.environment import (
@@ -51,7 +50,8 @@ def as_environment(env: EnvBase) -> Environment:
     the transforms, except `frame_stacks`, because transforms may change the frames, `can_overlap`,
     and `action_range` if a transform changes the actions. The state of the wrapper contains that of
     all transforms, so running statistics are restored even where the environment starts new
-    episodes.
+    episodes. An environment without locked batch size (`batch_locked`) keeps all that it needs in
+    its TensorDict, so it has `has_state`, also in a `SerialEnv`.
 
     Raises:
         ConfigurationError: the environment has several action keys, has observations or rewards
@@ -112,6 +112,7 @@ class AdaptedEnvironment(EnvironmentView):
             action_range=None if _transforms_actions(env) else can.action_range,
             frame_stacks={},
             can_overlap=False,
+            has_state=can.has_state or _lives_in_its_tensordict(env),
         )
         self._root: TensorDictBase | None = None
         self._make_specs()
@@ -223,13 +224,14 @@ class AdaptedEnvironment(EnvironmentView):
         """Return the state of all transforms and of the base environment."""
         if self._root is None:
             return {}
-        levels = transformed_levels(self.env)
+        # One by one: the state of a `Compose` lacks the count of a `TrajCounter` in it.
         state: dict[str, Any] = {
-            "transforms": [level.transform.state_dict() for level in levels],
+            "transforms": [each.state_dict() for each in transforms_of(self.env)],
             "base": base_of(self.env).state_dict(),
         }
         if self.capabilities.has_state:
             state["root"] = self._root.to_dict()
+            state["generators"] = [each.get_state() for each in _generators_of(self.env)]
         # The copy shares no memory with the transforms.
         return tree_map_only(Tensor, Tensor.clone, state)
 
@@ -244,10 +246,10 @@ class AdaptedEnvironment(EnvironmentView):
         # A reset allocates the buffers of transforms and has the batch sizes of nested TensorDicts.
         root = self.env.reset()
         base_of(self.env).load_state_dict(state_dict["base"])
-        levels = list(transformed_levels(self.env))
         try:
-            for level, saved in zip(levels, state_dict["transforms"], strict=True):
-                level.transform.load_state_dict(saved)
+            saved_transforms = state_dict["transforms"]
+            for transform, saved in zip(transforms_of(self.env), saved_transforms, strict=True):
+                transform.load_state_dict(saved)
         except (RuntimeError, ValueError) as error:
             raise ConfigurationError(
                 f"the saved transforms do not match those of this environment: {error}"
@@ -256,6 +258,28 @@ class AdaptedEnvironment(EnvironmentView):
         if self.capabilities.has_state:
             saved = TensorDict(state_dict["root"], batch_size=self.env.batch_size)
             self._root = root.update(saved.to(self.device))
+            generators = zip(_generators_of(self.env), state_dict["generators"], strict=True)
+            for generator, state in generators:
+                generator.set_state(state)
+
+
+def _lives_in_its_tensordict(env: EnvBase) -> bool:
+    """Return whether a root determines the future of an environment, random numbers apart."""
+    base = base_of(env)
+    if isinstance(base, SerialEnv):
+        base.batch_size  # noqa: B018  reads the metadata of its environments
+        metadata = base.meta_data
+        several = metadata if isinstance(metadata, list) else [metadata]
+        return not any(each.batch_locked for each in several)
+    return not base.batch_locked
+
+
+def _generators_of(env: EnvBase) -> list[torch.Generator]:
+    """Return the generators that TorchRL's environments draw their first states from."""
+    base = base_of(env)
+    bases = list(map(base_of, base._envs)) if isinstance(base, SerialEnv) else [base]
+    generators = (getattr(each, "rng", None) for each in bases)
+    return [each for each in generators if isinstance(each, torch.Generator)]
 
 
 def _floats_of(env: EnvBase) -> set[torch.dtype]:

@@ -17,7 +17,7 @@ from envs.gym import GymnasiumEnv
 from tests.helpers.agents import Case, build_for, every_agent
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
-from tests.helpers.training import assert_same_checkpoints
+from tests.helpers.training import assert_same_checkpoints, stop_after
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
@@ -126,18 +126,6 @@ def make_exact(folder: Path, case: Case, **settings: Any) -> TorchRLTrainer:
         loggers=["csv"],
         show_progress=False,
     )
-
-
-def stop_after(trainer: Any, frames: int) -> None:
-    """Request a stop after a number of frames, as a signal does."""
-    collect = trainer.collect
-
-    def stopping() -> Any:
-        transition = collect()
-        trainer.stop_requested = trainer.frames >= frames
-        return transition
-
-    trainer.collect = stopping
 
 
 def check_exact(folder: Path, case: Case, **settings: Any) -> None:
