@@ -392,6 +392,7 @@ class TorchRLTrainer(CheckedFields):
             "agent": self.agent.training_state(),
             "collector": self.collector.state_dict(),
             "episodes": self.episodes.state_dict(),
+            "update_metrics": self.update_metrics.state_dict(),
             "evaluations": {frames: asdict(each) for frames, each in self.evaluations.items()},
             "random": rng_state(self.agent.device),
             "execution": self.execution.state_dict(),
@@ -421,6 +422,7 @@ class TorchRLTrainer(CheckedFields):
         self.evaluations = {frames: Evaluation(**each) for frames, each in evaluations}
         self.started = time.perf_counter() - state["seconds"]
         self.episodes.load_state_dict(state["episodes"])
+        self.update_metrics.load_state_dict(state.get("update_metrics", ()), self.agent.device)
         self.agent.load_training_state(state["agent"])
         goes_on = self.collector.load_state_dict(state["collector"])
         stored = None
