@@ -164,8 +164,9 @@ class Episodes:
             batch, _ = self._vector.reset()
         observed = self._observations.read(batch)
         repeats = all(self._vector.get_attr("repeated"))
+        repeats &= self._ends(np.array(self._vector.get_attr("owes_reset")), state["over"].numpy())
         expected = self._expected(state)
-        if not repeats or any(not _same(expected[key], x) for key, x in observed.items()):
+        if not (repeats and all(_same(expected[key], x) for key, x in observed.items())):
             raise EpisodesLostError("the simulator does not repeat the saved episodes exactly")
         self.seed, self._current = state["seed"], dict(current)
         self.over = state["over"].numpy()
@@ -174,6 +175,10 @@ class Episodes:
         """Return the observations that the saved episodes end with."""
         current: Tensors = state["current"]
         return current
+
+    def _ends(self, ended: NDArray[np.bool_], over: NDArray[np.bool_]) -> bool:
+        """Return whether only those of the repeated episodes ended that were over."""
+        return not (ended & ~over).any()
 
     def _with_false_dones(self, observations: Tensors) -> Tensors:
         false = np.zeros_like(self.over)
@@ -259,6 +264,9 @@ class NextStepEpisodes(Episodes):
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:
         self._check_over(chosen)
         return {**self._current, "active": _column(~chosen, np.bool_)}
+
+    def _ends(self, ended: NDArray[np.bool_], over: NDArray[np.bool_]) -> bool:
+        return bool((ended == over).all())
 
     def _all_true(self) -> Tensor:
         return _column(np.ones_like(self.over), np.bool_)

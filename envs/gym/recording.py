@@ -27,7 +27,7 @@ class _Episode:
     Attributes:
         seed: seed of its reset.
         options: options of its reset.
-        generator: state of the environment's generator before the reset.
+        generator: state of the environment's generator before the reset; None if it has none.
         emulator: state of an Atari emulator before the reset, with its random numbers.
         actions: bytes of all actions.
         rewards: all rewards.
@@ -35,7 +35,7 @@ class _Episode:
 
     seed: int | None
     options: dict[str, Any] | None
-    generator: Mapping[str, Any]
+    generator: Mapping[str, Any] | None
     emulator: Any
     actions: bytearray = field(default_factory=bytearray)
     rewards: array = field(default_factory=lambda: array("d"))
@@ -54,6 +54,8 @@ class Recorder(gymnasium.Wrapper):
 
     Attributes:
         repeated: whether the last reset has played a record, with the recorded rewards.
+        owes_reset: whether that episode is over, so that the next step has to reset the
+            environment: the vector environment takes it for one that goes on.
     """
 
     def __init__(self, env: gymnasium.Env, *, resets_within: bool) -> None:
@@ -65,17 +67,15 @@ class Recorder(gymnasium.Wrapper):
         # The rows of a batch for a Discrete space are int64 in every case.
         self._dtype = np.dtype(np.int64 if isinstance(space, Discrete) else space.dtype)
         self._shape = space.shape or ()
-        self._episode = _Episode(None, None, {}, None)
+        self._episode = _Episode(None, None, None, None)
         # The episode before the last step of the batch, and its number of steps.
         self._before = self._episode, 0
         self._record: Record | None = None
-        # Whether the next step has to reset the environment, as in next-step autoreset: the vector
-        # environment takes the end of a repeated episode for the beginning of one.
-        self._owes_reset = False
+        self.owes_reset = False
 
     def step(self, action: NDArray) -> Any:
         """Step the environment and record it."""
-        if self._owes_reset:
+        if self.owes_reset:
             observation, info = self.reset()
             return observation, 0.0, False, False, info
         episode = self._episode
@@ -83,28 +83,31 @@ class Recorder(gymnasium.Wrapper):
         recorded = action.tobytes()  # before the environment may change it
         result = self.env.step(action)
         episode.actions += recorded
-        episode.rewards.append(result[1])
+        try:
+            episode.rewards.append(result[1])
+        except TypeError:  # an array of one number, which processes accept
+            episode.rewards.append(result[1].item())
         return result
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Begin a new episode, or play the record that is assigned to `episode`."""
         record, self._record = self._record, None
-        self.repeated = self._owes_reset = False
+        self.repeated = self.owes_reset = False
         if not self._resets_within:
             self._before = self._episode, len(self._episode.rewards)
         if record is not None:
             try:
                 return self._repeat(record)
             except Exception:  # a simulator that is elsewhere may do anything
-                self._owes_reset = False
+                self.owes_reset = False
         return self._begin(seed, options)
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         _renew_world(self._base)
-        generator = self._base.np_random.bit_generator.state
+        generator = _generator_of(self._base)
         emulator: Any = getattr(self._base, "ale", None)
         state = emulator.cloneSystemState() if hasattr(emulator, "cloneSystemState") else None
-        self._episode = _Episode(seed, options, generator, state)
+        self._episode = _Episode(seed, options, generator.state if generator else None, state)
         return self.env.reset(seed=seed, options=options)
 
     def _repeat(self, record: Record) -> Any:
@@ -113,19 +116,20 @@ class Recorder(gymnasium.Wrapper):
         Raises:
             Exception: the environment does not repeat the episode.
         """
-        self._base.np_random.bit_generator.state = json.loads(record["generator"])
+        if generator := _generator_of(self._base):
+            generator.state = json.loads(record["generator"])
         if len(record["emulator"]):
             emulator = self._base.get_wrapper_attr("ale")
             state_of = type(emulator.cloneSystemState())
             emulator.restoreSystemState(state_of(record["emulator"].tobytes()))
         observation, info = self._begin(record["seed"], record["options"])
         for action, expected in zip(record["actions"], record["rewards"], strict=True):
-            if self._owes_reset:
+            if self.owes_reset:
                 raise ValueError("the episode ends earlier")
             observation, reward, terminated, truncated, info = self.step(action)
             if np.float64(reward).tobytes() != expected.tobytes():
                 raise ValueError("another reward")
-            self._owes_reset = bool(terminated or truncated)
+            self.owes_reset = bool(terminated or truncated)
         self.repeated = True
         return observation, info
 
@@ -155,6 +159,11 @@ class Recorder(gymnasium.Wrapper):
             "actions": actions.reshape(steps, *self._shape),
             "rewards": np.array(episode.rewards[:steps]),
         }
+
+
+def _generator_of(env: Any) -> Any:
+    """Return the bit generator of an environment that draws from NumPy's `Generator`, or None."""
+    return getattr(getattr(env, "np_random", None), "bit_generator", None)
 
 
 def _renew_world(env: Any) -> None:

@@ -6,8 +6,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import PendulumEnv
 from tensordict import TensorDictBase
 
 from envs.gym import GymnasiumEnv, episodes
@@ -210,6 +213,41 @@ def test_other_settings_begin_new_episodes(
 ) -> None:
     state = saved(make, tmp_path, "cartpole")
     assert not collector_of(make("cartpole", **settings)).load_state_dict(state)
+
+
+@pytest.mark.parametrize("autoreset", AUTORESETS)
+@pytest.mark.parametrize(("limit", "other"), [(SAVED_AT + 9, SAVED_AT), (SAVED_AT, SAVED_AT + 9)])
+def test_another_end_of_the_saved_episode_begins_new_ones(
+    limit: int, other: int, autoreset: str, make: Make, tmp_path: Path
+) -> None:
+    def limited(steps: int) -> dict[str, Any]:
+        return {"options": {"max_episode_steps": steps}, "autoreset": autoreset}
+
+    state = saved(make, tmp_path, "pendulum", **limited(limit))
+    goes_on = collector_of(make("pendulum", **limited(other))).load_state_dict(state)
+    # In these modes the ended episode was followed by a new one within the last step.
+    assert goes_on == (limit == SAVED_AT and autoreset != "next_step")
+
+
+class LegacyPendulum(PendulumEnv):
+    """Draws from a generator of old versions of NumPy, and rewards by an array."""
+
+    np_random = np.random.RandomState(0)
+
+    def reset(self, **_: Any) -> Any:
+        self.state, self.last_u = self.np_random.uniform(size=2), None
+        return self._get_obs(), {}
+
+    def step(self, u: Any) -> Any:
+        observation, reward, *rest = super().step(u)
+        return observation, np.array([reward]), *rest
+
+
+def test_other_generators_train_and_begin_new_episodes(make: Make, tmp_path: Path) -> None:
+    gymnasium.register("Legacy-v0", LegacyPendulum, disable_env_checker=True)
+    settings = {"name": "Legacy-v0", "vectorization": "async", "options": None}
+    state = saved(make, tmp_path, "pendulum", **settings)
+    assert not collector_of(make("pendulum", **settings)).load_state_dict(state)
 
 
 def test_vectorized_code_saves_no_episodes(make: Make, tmp_path: Path) -> None:
