@@ -20,8 +20,8 @@ from gymnasium.error import Error as GymnasiumError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from envs.gym.atari import THREAD_OPTIONS, WRAPPED_OPTIONS, Preprocessing
-from envs.gym.recording import Recorder
 from torchrl_gpu.devices.host import compute_on_one_thread
+from torchrl_gpu.environments.recording import Recorder
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
@@ -35,7 +35,7 @@ _EXTRAS = {
 }
 
 # Modules between a worker process and the code of the user.
-_OF_WORKERS = re.compile(r"(gymnasium|envs\.gym)(\.|$)")
+_OF_WORKERS = re.compile(r"(gymnasium|envs\.gym|torchrl_gpu\.environments)(\.|$)")
 
 # Time limit of `close` for a step that was interrupted or whose worker died.
 _SECONDS_TO_FINISH = 2.0

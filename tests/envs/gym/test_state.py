@@ -13,10 +13,11 @@ import torch
 from gymnasium.envs.classic_control import PendulumEnv
 from tensordict import TensorDictBase
 
-from envs.gym import GymnasiumEnv, episodes
+from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE, Unrepeatable
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from torchrl_gpu.environments import recording
 
 AUTORESETS = ["disabled", "same_step", "next_step"]
 NUM_ENVS = 3
@@ -288,7 +289,7 @@ def test_long_replays_say_so(
     make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = saved(make, tmp_path, "walker")
-    monkeypatch.setattr(episodes, "_SECONDS_UNTIL_ANNOUNCED", 0.0)
+    monkeypatch.setattr(recording, "_SECONDS_UNTIL_ANNOUNCED", 0.0)
     with caplog.at_level(logging.INFO):
         assert collector_of(make("walker")).load_state_dict(state)
     assert any(line.startswith("playing ") and "again" in line for line in caplog.messages)

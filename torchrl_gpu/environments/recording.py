@@ -4,17 +4,27 @@ Gymnasium has no means to save a simulator. The generators at the start of an ep
 actions determine where it is, in any simulator that computes the same results again.
 """
 
+import hashlib
 import json
+import logging
+import threading
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+_SECONDS_UNTIL_ANNOUNCED = 1.0
 
 # What determines an episode: numbers, strings and arrays by name.
 Record = dict[str, Any]
@@ -45,15 +55,15 @@ class Recorder(gymnasium.Wrapper):
     """Records what determines the open episode, and plays a recorded episode again.
 
     A record that is assigned to `episode` is played by the next reset, which returns the last
-    observation. If the environment does not repeat the recorded rewards, that reset begins a new
-    episode.
+    observation. If the environment does not repeat the recorded rewards and this observation, the
+    reset begins a new episode.
 
     Args:
         env: environment with all other wrappers.
         resets_within: whether the reset after the end of an episode belongs to the same step.
 
     Attributes:
-        repeated: whether the last reset has played a record, with the recorded rewards.
+        repeated: whether the last reset has played a record to the same rewards and observation.
         owes_reset: whether that episode is over, so that the next step has to reset the
             environment: the vector environment takes it for one that goes on.
     """
@@ -68,8 +78,9 @@ class Recorder(gymnasium.Wrapper):
         self._dtype = np.dtype(np.int64 if isinstance(space, Discrete) else space.dtype)
         self._shape = space.shape or ()
         self._episode = _Episode(None, None, None, None)
-        # The episode before the last step of the batch, and its number of steps.
-        self._before = self._episode, 0
+        self._observation: Any = ()
+        # The episode before the last step of the batch, its number of steps, and its observation.
+        self._before: tuple[_Episode, int, Any] = self._episode, 0, ()
         self._record: Record | None = None
         self.owes_reset = False
 
@@ -79,9 +90,11 @@ class Recorder(gymnasium.Wrapper):
             observation, info = self.reset()
             return observation, 0.0, False, False, info
         episode = self._episode
-        self._before = episode, len(episode.rewards)
-        recorded = action.tobytes()  # before the environment may change it
+        self._before = episode, len(episode.rewards), self._observation
+        # Before the environment may change it.
+        recorded = np.asarray(action, self._dtype).tobytes()
         result = self.env.step(action)
+        self._observation = result[0]
         episode.actions += recorded
         try:
             episode.rewards.append(result[1])
@@ -94,7 +107,7 @@ class Recorder(gymnasium.Wrapper):
         record, self._record = self._record, None
         self.repeated = self.owes_reset = False
         if not self._resets_within:
-            self._before = self._episode, len(self._episode.rewards)
+            self._before = self._episode, len(self._episode.rewards), self._observation
         if record is not None:
             try:
                 return self._repeat(record)
@@ -108,7 +121,8 @@ class Recorder(gymnasium.Wrapper):
         emulator: Any = getattr(self._base, "ale", None)
         state = emulator.cloneSystemState() if hasattr(emulator, "cloneSystemState") else None
         self._episode = _Episode(seed, options, generator.state if generator else None, state)
-        return self.env.reset(seed=seed, options=options)
+        self._observation, info = self.env.reset(seed=seed, options=options)
+        return self._observation, info
 
     def _repeat(self, record: Record) -> Any:
         """Play a recorded episode, and return its last observation and info.
@@ -130,13 +144,15 @@ class Recorder(gymnasium.Wrapper):
             if np.float64(reward).tobytes() != expected.tobytes():
                 raise ValueError("another reward")
             self.owes_reset = bool(terminated or truncated)
+        if record["observation"] != _digest(observation):
+            raise ValueError("another observation")
         self.repeated = True
         return observation, info
 
     @property
     def episode(self) -> Record:
         """Record of the open episode; assign one to have it played by the next reset."""
-        return self._recorded(self._episode, len(self._episode.rewards))
+        return self._recorded(self._episode, len(self._episode.rewards), self._observation)
 
     @episode.setter
     def episode(self, record: Record) -> None:
@@ -147,7 +163,7 @@ class Recorder(gymnasium.Wrapper):
         """Record of the episode that was open before the last step of the batch."""
         return self._recorded(*self._before)
 
-    def _recorded(self, episode: _Episode, steps: int) -> Record:
+    def _recorded(self, episode: _Episode, steps: int, observation: Any) -> Record:
         size = steps * self._dtype.itemsize * prod(self._shape)
         actions = np.frombuffer(episode.actions[:size], self._dtype)
         emulator = b"" if episode.emulator is None else episode.emulator.serialize()
@@ -158,7 +174,54 @@ class Recorder(gymnasium.Wrapper):
             "emulator": np.frombuffer(bytearray(emulator), np.uint8),
             "actions": actions.reshape(steps, *self._shape),
             "rewards": np.array(episode.rewards[:steps]),
+            "observation": _digest(observation),
         }
+
+
+def _digest(observation: Any) -> str:
+    """Return a hash of all bytes of an observation, however nested."""
+    found = hashlib.sha256()
+
+    def add(entry: Any) -> None:
+        if isinstance(entry, Mapping):
+            entry = tuple(entry[name] for name in sorted(entry))
+        if isinstance(entry, tuple):
+            for each in entry:
+                add(each)
+        else:
+            found.update(np.asarray(entry).tobytes())
+
+    add(observation)
+    return found.hexdigest()
+
+
+def as_tensors(record: Record) -> Record:
+    """Return a record with tensors in place of arrays."""
+    return {
+        name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+        for name, value in record.items()
+    }
+
+
+def as_arrays(record: Record) -> Record:
+    """Return a record with arrays in place of tensors."""
+    return {
+        name: value.numpy() if isinstance(value, Tensor) else value
+        for name, value in record.items()
+    }
+
+
+@contextmanager
+def announced(records: Iterable[Record]) -> Iterator[None]:
+    """Say that records are played, if that takes longer than a second."""
+    steps = sum(len(record["rewards"]) for record in records)
+    message = "playing %s steps of the open episodes again", f"{steps:,}"
+    timer = threading.Timer(_SECONDS_UNTIL_ANNOUNCED, logger.info, message)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _generator_of(env: Any) -> Any:
