@@ -10,7 +10,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torchrl.data import Composite, TensorSpec, Unbounded
-from torchrl.envs import EnvBase, SerialEnv, VecGymEnvTransform
+from torchrl.envs import EnvBase, VecGymEnvTransform
 
 from torchrl_gpu.environments.bookkeeping import (
     Path,
@@ -25,6 +25,7 @@ from torchrl_gpu.environments.environment import (
     base_of,
     group_of,
 )
+from torchrl_gpu.environments.open_episodes import OpenEpisodes
 from torchrl_gpu.environments.readers import action_spec_of, readers_of
 from torchrl_gpu.errors import ConfigurationError
 
@@ -50,8 +51,8 @@ def as_environment(env: EnvBase) -> Environment:
     the transforms, except `frame_stacks`, because transforms may change the frames, `can_overlap`,
     and `action_range` if a transform changes the actions. The state of the wrapper contains that of
     all transforms, so running statistics are restored even where the environment starts new
-    episodes. An environment without locked batch size (`batch_locked`) keeps all that it needs in
-    its TensorDict, so it has `has_state`, also in a `SerialEnv`.
+    episodes. TorchRL's own environments have `has_state` as far as their episodes are known, see
+    `torchrl_gpu.environments.open_episodes`.
 
     Raises:
         ConfigurationError: the environment has several action keys, has observations or rewards
@@ -104,6 +105,7 @@ class AdaptedEnvironment(EnvironmentView):
             if path in hidden and path[: len(acting)] == acting
         )
         can = self.capabilities
+        self._episodes = OpenEpisodes(env)
         takes_values = self._inner_action.dtype.is_floating_point
         self.capabilities = replace(
             can,
@@ -112,7 +114,7 @@ class AdaptedEnvironment(EnvironmentView):
             action_range=None if _transforms_actions(env) else can.action_range,
             frame_stacks={},
             can_overlap=False,
-            has_state=can.has_state or _lives_in_its_tensordict(env),
+            has_state=can.has_state or self._episodes.are_known,
         )
         self._root: TensorDictBase | None = None
         self._make_specs()
@@ -231,7 +233,7 @@ class AdaptedEnvironment(EnvironmentView):
         }
         if self.capabilities.has_state:
             state["root"] = self._root.to_dict()
-            state["generators"] = [each.get_state() for each in _generators_of(self.env)]
+            state["episodes"] = self._episodes.state_dict()
         # The copy shares no memory with the transforms.
         return tree_map_only(Tensor, Tensor.clone, state)
 
@@ -240,12 +242,15 @@ class AdaptedEnvironment(EnvironmentView):
 
         Raises:
             ConfigurationError: the state was saved with other transforms.
+            EpisodesLostError: everything but the open episodes is restored.
         """
         if not state_dict:
             return
+        goes_on = self.capabilities.has_state and "root" in state_dict
+        episodes = state_dict["episodes"] if goes_on else None
         # A reset allocates the buffers of transforms and has the batch sizes of nested TensorDicts.
-        root = self.env.reset()
-        base_of(self.env).load_state_dict(state_dict["base"])
+        root = self._episodes.reset(self.env, episodes)
+        self._root = None
         try:
             saved_transforms = state_dict["transforms"]
             for transform, saved in zip(transforms_of(self.env), saved_transforms, strict=True):
@@ -254,32 +259,11 @@ class AdaptedEnvironment(EnvironmentView):
             raise ConfigurationError(
                 f"the saved transforms do not match those of this environment: {error}"
             ) from error
-        self._root = None
-        if self.capabilities.has_state:
+        base_of(self.env).load_state_dict(state_dict["base"])
+        if episodes is not None:
+            self._episodes.load_state_dict(episodes)
             saved = TensorDict(state_dict["root"], batch_size=self.env.batch_size)
             self._root = root.update(saved.to(self.device))
-            generators = zip(_generators_of(self.env), state_dict["generators"], strict=True)
-            for generator, state in generators:
-                generator.set_state(state)
-
-
-def _lives_in_its_tensordict(env: EnvBase) -> bool:
-    """Return whether a root determines the future of an environment, random numbers apart."""
-    base = base_of(env)
-    if isinstance(base, SerialEnv):
-        base.batch_size  # noqa: B018  reads the metadata of its environments
-        metadata = base.meta_data
-        several = metadata if isinstance(metadata, list) else [metadata]
-        return not any(each.batch_locked for each in several)
-    return not base.batch_locked
-
-
-def _generators_of(env: EnvBase) -> list[torch.Generator]:
-    """Return the generators that TorchRL's environments draw their first states from."""
-    base = base_of(env)
-    bases = list(map(base_of, base._envs)) if isinstance(base, SerialEnv) else [base]
-    generators = (getattr(each, "rng", None) for each in bases)
-    return [each for each in generators if isinstance(each, torch.Generator)]
 
 
 def _floats_of(env: EnvBase) -> set[torch.dtype]:

@@ -1,7 +1,6 @@
 """States of adapted TorchRL environments: episodes that go on to the same bytes."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,9 @@ from torchrl.envs import (
     VecNormV2,
 )
 
-from agents import PPO, SAC
+from agents import DQN, PPO, SAC
 from agents.base import Agent
+from tests.envs.gym.environments import MODULE, Unrepeatable
 from tests.helpers.agents import build_for
 from tests.helpers.training import assert_same, assert_same_checkpoints, stop_after
 from torchrl_gpu.acting.collector import BatchCollector
@@ -64,6 +64,21 @@ def normalized_pendulums() -> EnvBase:
     )
 
 
+def gymnasium() -> EnvBase:
+    """One of Gymnasium's pendulums."""
+    return transformed(GymEnv(NAME, max_episode_steps=EPISODE), StepCounter(), RewardSum())
+
+
+def gymnasiums() -> EnvBase:
+    """Gymnasium's environments with discrete actions, and transforms within and around them."""
+
+    def one() -> EnvBase:
+        env = GymEnv("CartPole-v1", categorical_action_encoding=True)
+        return TransformedEnv(env, StepCounter(EPISODE))
+
+    return transformed(SerialEnv(3, one), VecNormV2(in_keys=["observation"]))
+
+
 def transformed(env: EnvBase, *transforms: Transform) -> EnvBase:
     return TransformedEnv(env, Compose(*transforms))
 
@@ -72,7 +87,10 @@ def limited_pendulum() -> EnvBase:
     return transformed(PendulumEnv(), StepCounter(EPISODE), RewardSum())
 
 
-STATEFUL = [pendulum, pendulums, limited_pendulum, limited_pendulums, normalized_pendulums]
+STATEFUL = [
+    *(pendulum, pendulums, limited_pendulum, limited_pendulums, normalized_pendulums),
+    *(gymnasium, gymnasiums),
+]
 every_kind = pytest.mark.parametrize("make", STATEFUL, ids=[make.__name__ for make in STATEFUL])
 
 
@@ -125,6 +143,7 @@ def test_an_environment_with_a_separate_generator_goes_on_exactly() -> None:
 def make_trainer(make: Callable[[], EnvBase], agent: type[Agent], folder: Path) -> TorchRLTrainer:
     torch.manual_seed(0)
     env = as_environment(make())
+    env.set_seed(0)
     return TorchRLTrainer(
         env,
         build_for(env, agent, hidden_sizes=[8], batch_size=16, rollout_length=8),
@@ -137,8 +156,10 @@ def make_trainer(make: Callable[[], EnvBase], agent: type[Agent], folder: Path) 
     )
 
 
-@pytest.mark.parametrize("agent", [PPO, SAC])
-@every_kind
+@pytest.mark.parametrize(
+    ("make", "agent"),
+    [(make, agent) for make in STATEFUL for agent in (PPO, DQN if make is gymnasiums else SAC)],
+)
 def test_a_run_resumes_to_the_same_bytes(
     make: Callable[[], EnvBase], agent: type[Agent], tmp_path: Path
 ) -> None:
@@ -153,8 +174,23 @@ def test_a_run_resumes_to_the_same_bytes(
     assert_same_checkpoints(whole, part)
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: ParallelEnv(2, PendulumEnv), lambda: SerialEnv(2, partial(GymEnv, NAME))]
-)
-def test_a_state_outside_of_the_tensordict_is_not_claimed(make: Callable[[], EnvBase]) -> None:
-    assert not as_environment(make()).capabilities.has_state
+def test_a_gymnasium_environment_that_does_not_repeat_keeps_statistics(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make() -> BatchCollector:
+        env = GymEnv(f"{MODULE}:Unrepeatable-v0", kind="another_reward")
+        return collector_of(transformed(env, VecNormV2(in_keys=["reward"])))
+
+    whole = make()
+    collect(whole, 2)
+    state = whole.state_dict()
+    monkeypatch.setattr(Unrepeatable, "runs", 1)
+    other = make()
+    assert not other.load_state_dict(state)
+    assert "does not repeat the saved episodes exactly: new episodes begin" in caplog.text
+    other.restart()
+    assert_same(state["world"]["transforms"], other.state_dict()["world"]["transforms"])
+
+
+def test_processes_claim_no_state() -> None:
+    assert not as_environment(ParallelEnv(2, PendulumEnv)).capabilities.has_state
