@@ -181,7 +181,8 @@ class BatchCollector:
 
         Returns:
             True if the saved episodes continue. False if `restart` or the next step will start new
-            episodes; the caller then discards its statistics of the old episodes, such as returns.
+            episodes, because they were not saved, or, as a warning then says, are lost. The caller
+            then discards its statistics of the old episodes, such as returns.
 
         Raises:
             ConfigurationError: the state belongs to another environment.

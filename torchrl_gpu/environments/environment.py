@@ -127,8 +127,8 @@ class Environment(EnvBase):
 
         The program may do anything in between. A reset, another state or the step of another
         TensorDict undoes the step that has begun; `state_dict()` returns the state before it. An
-        environment without `has_state` need not undo a step: it may discard its result in a reset,
-        and refuse the step of another TensorDict with a RuntimeError.
+        environment that cannot undo a step may discard its result in a reset, and refuse the step
+        of another TensorDict with a RuntimeError.
 
         Does nothing in an environment without `can_overlap`: the step then takes its whole time.
 

@@ -35,7 +35,8 @@ class OpenEpisodes:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the generators of first states, and the records of Gymnasium's episodes."""
-        state: dict[str, Any] = {"generators": [each.get_state() for each in self._generators()]}
+        generators = [each.get_state() for each in self._generators()]
+        state: dict[str, Any] = {"environments": len(self._bases), "generators": generators}
         if self._recorders:
             from torchrl_gpu.environments.recording import as_tensors
 
@@ -49,7 +50,7 @@ class OpenEpisodes:
             env: the environment that was given to the constructor.
             state: `state_dict()`, whose records this reset plays; None to begin new episodes.
         """
-        if not (self._recorders and state):
+        if not (self._recorders and state and self._fits(state)):
             return env.reset()
         from torchrl_gpu.environments.recording import announced, as_arrays
 
@@ -62,12 +63,18 @@ class OpenEpisodes:
         """Restore `state_dict()` after its `reset`.
 
         Raises:
-            EpisodesLostError: a Gymnasium environment did not repeat its episode.
+            EpisodesLostError: a Gymnasium environment did not repeat its episode, or the number of
+                environments is another one.
         """
+        if not self._fits(state):
+            raise EpisodesLostError("the episodes were saved with another number of environments")
         if not all(recorder.repeated for recorder in self._recorders):
             raise EpisodesLostError("the simulator does not repeat the saved episodes exactly")
         for generator, saved in zip(self._generators(), state["generators"], strict=True):
             generator.set_state(saved)
+
+    def _fits(self, state: Mapping[str, Any]) -> bool:
+        return bool(state["environments"] == len(self._bases))
 
     def _generators(self) -> list[torch.Generator]:
         generators = (getattr(base, "rng", None) for base in self._bases)

@@ -192,5 +192,14 @@ def test_a_gymnasium_environment_that_does_not_repeat_keeps_statistics(
     assert_same(state["world"]["transforms"], other.state_dict()["world"]["transforms"])
 
 
+@pytest.mark.parametrize("make", [PendulumEnv, lambda: GymEnv(NAME)])
+def test_another_number_of_environments_begins_new_episodes(make: Callable[[], EnvBase]) -> None:
+    whole, other = (collector_of(SerialEnv(number, make)) for number in (3, 2))
+    collect(whole, 2)
+    assert not other.load_state_dict(whole.state_dict())
+    other.restart()
+    collect(other, 2)
+
+
 def test_processes_claim_no_state() -> None:
     assert not as_environment(ParallelEnv(2, PendulumEnv)).capabilities.has_state

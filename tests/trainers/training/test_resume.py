@@ -14,6 +14,7 @@ from torchrl.data import Unbounded
 
 from agents import PPO, SAC
 from envs.gym import GymnasiumEnv
+from tests.envs.gym.environments import MODULE, Unrepeatable
 from tests.helpers.agents import Case, build_for, every_agent
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
@@ -165,6 +166,22 @@ def test_gymnasium_resumes_to_the_same_bytes(case: Case, tmp_path: Path) -> None
 )
 def test_processes_resume_to_the_same_bytes(case: Case, autoreset: str, tmp_path: Path) -> None:
     check_exact(tmp_path, case, vectorization="async", autoreset=autoreset)
+
+
+def test_a_run_goes_on_where_the_simulator_does_not_repeat_its_episodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"name": f"{MODULE}:Unrepeatable-v0", "options": {"kind": "another_reward"}}
+    case = Case(PPO, "discrete")
+    part = make_exact(tmp_path, case, **settings)
+    stop_after(part, 3 * 20)  # an episode has three to five steps
+    part.train()
+    monkeypatch.setattr(Unrepeatable, "runs", 1)
+    resumed = make_exact(tmp_path, case, **settings)
+    resumed.load(resumed.checkpoints.path(part.frames))
+    assert "does not repeat the saved episodes exactly: new episodes begin" in caplog.text
+    resumed.train()
+    assert resumed.frames == resumed.total_frames
 
 
 class WideEnv(IdentityEnv):
