@@ -45,6 +45,7 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "precision_learning.txt": ("envs/fanuc", "configs/experiment/fanuc", *_LEARNERS),
     "replay.txt": ("torchrl_gpu/replay",),
     "trend.json": ("agents", "envs", "trainers", "torchrl_gpu"),
+    "resume.txt": ("agents", "envs", "trainers/training", "torchrl_gpu"),
     "robot_*.png": (
         "trainers/robot.py",
         "envs/fanuc/inspection.py",

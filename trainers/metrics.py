@@ -84,6 +84,23 @@ class MetricAccumulator:
 
         return Reading(torch.cat(tuple(sums.values())) if sums else torch.empty(0), means)
 
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Return names, sums and count of each set of metrics, as copies of the tensors."""
+        return [
+            {"names": list(names), "sums": sums.clone(), "count": self._counts[names]}
+            for names, sums in self._sums.items()
+        ]
+
+    def load_state_dict(self, state: Sequence[Mapping[str, Any]], device: torch.device) -> None:
+        """Continue from `state_dict()`.
+
+        Args:
+            state: return value of `state_dict`.
+            device: device of the metrics to come.
+        """
+        self._sums = {tuple(each["names"]): each["sums"].to(device) for each in state}
+        self._counts = Counter({tuple(each["names"]): each["count"] for each in state})
+
 
 class EpisodeStatistics:
     """Averages return, length and success of the episodes of a batch, on the device.

@@ -47,8 +47,10 @@ class GymnasiumEnv(Environment):
     * `active` `[num_envs, 1]`, bool, with `next_step` autoreset only: false where the next step
       resets the environment. That step ignores the action, has reward 0 and is not a transition.
 
-    Episodes cannot be saved: `state_dict()` is empty, and a resumed run starts new episodes. Only
-    mode `demo` can `render`.
+    `state_dict()` holds what determines the open episodes: the state of the random numbers at their
+    beginning, and their actions. `load_state_dict` plays them again, and raises `EpisodesLostError`
+    where the simulator does not come to the same rewards and observations. Modes other than
+    `train`, and `vector_entry_point`, save nothing. Only mode `demo` can `render`.
 
     Args:
         name: Gymnasium id with version, such as `CartPole-v1`; `package:Name-v0` imports `package`
@@ -117,6 +119,7 @@ class GymnasiumEnv(Environment):
             render=mode == "demo",
             step_timeout=step_timeout,
             preprocessing=preprocessing,
+            records=mode == "train",
         )
         try:
             observations = Observations(self._vector.single_observation_space)
@@ -145,6 +148,7 @@ class GymnasiumEnv(Environment):
             frame_stacks=self._stacks.counts,
             step_seconds=STEP_SECONDS if is_atari else usual_step_seconds,
             action_range=self._actions.bounds,
+            has_state=mode == "train" and vectorization != "vector_entry_point",
             can_render=is_atari or "rgb_array" in (metadata.get("render_modes") or ()),
         )
         clips = is_atari if clip_rewards is None else clip_rewards
@@ -186,7 +190,7 @@ class GymnasiumEnv(Environment):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         if self._begun is not None:
-            self._vector.step_wait()
+            self._episodes.discard()
             self._begun = None
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None:
@@ -196,6 +200,29 @@ class GymnasiumEnv(Environment):
             chosen = mask.reshape(-1).numpy()
             observations = self._episodes.restart(chosen)
         return self._batch(self._stacks.restart(observations, chosen))
+
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Return the state of all episodes, before a step that has begun."""
+        if not (self.capabilities.has_state and self._episodes.started):
+            return {}
+        return {
+            "episodes": self._episodes.state_dict(has_begun=self._begun is not None),
+            "stacks": self._stacks.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
+        """Restore `state_dict()`, by playing the open episodes again.
+
+        Raises:
+            EpisodesLostError: the simulator does not repeat them, or the settings differ.
+        """
+        if not (self.capabilities.has_state and state_dict):
+            return
+        if self._begun is not None:
+            self._episodes.discard()
+            self._begun = None
+        self._episodes.load_state_dict(state_dict["episodes"])
+        self._stacks.load_state_dict(state_dict["stacks"])
 
     def _set_seed(self, seed: int | None) -> None:
         self._episodes.seed = seed
@@ -209,8 +236,9 @@ class GymnasiumEnv(Environment):
         """
         settings = with_defaults(GymnasiumEnv, settings)
         if settings["vectorization"] != "async":
-            return Capabilities()
+            return Capabilities(has_state=settings["vectorization"] == "sync")
         return Capabilities(
+            has_state=True,
             can_overlap=True,
             max_evaluation_envs=settings["num_envs"],
             envs_per_core=1,

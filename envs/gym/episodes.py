@@ -4,6 +4,8 @@ In every mode, `step` returns the true last observation of an episode, and `rest
 observation of the next.
 """
 
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ from torch import Tensor
 from envs.gym.observations import Observations
 from envs.gym.processes import WatchedVectorEnv
 from envs.gym.vector import quiet_workers
-from torchrl_gpu.environments.environment import DONE_NAMES
+from torchrl_gpu.environments.environment import DONE_NAMES, EpisodesLostError
+from torchrl_gpu.environments.recording import announced, as_arrays, as_tensors
 from torchrl_gpu.errors import ConfigurationError
 
 Tensors = dict[str, Tensor]
@@ -41,6 +44,13 @@ class Episodes:
         self._vector = vector
         self._observations = observations
         self._current: Tensors = {}
+        # The result of a step that has begun, once `wait` has it.
+        self._arrived: Any = None
+
+    @property
+    def started(self) -> bool:
+        """Whether there are open episodes."""
+        return bool(self._current)
 
     def begin(self) -> Tensors:
         """Start a new episode in every environment.
@@ -76,6 +86,17 @@ class Episodes:
             self._current = self._restart(chosen)
         return self._with_false_dones(self._current)
 
+    def wait(self) -> None:
+        """Wait for the step that has begun in the processes of an `AsyncVectorEnv`."""
+        if self._arrived is None:
+            with quiet_workers(self._vector):
+                self._arrived = self._vector.step_wait()
+
+    def discard(self) -> None:
+        """Wait for the step that has begun, and forget its result."""
+        self.wait()
+        self._arrived = None
+
     def step(self, action: NDArray | None) -> Tensors:
         """Step every environment.
 
@@ -87,8 +108,12 @@ class Episodes:
             Observations by key, the last one of an episode that has ended; and `reward` float32,
             `terminated`, `truncated` and `done` bool, each `[num_envs, 1]`.
         """
-        with quiet_workers(self._vector):
-            result = self._vector.step_wait() if action is None else self._vector.step(action)
+        if action is None:
+            self.wait()
+            result, self._arrived = self._arrived, None
+        else:
+            with quiet_workers(self._vector):
+                result = self._vector.step(action)
         batch, reward, terminated, truncated, info = result
         self.over = np.logical_or(terminated, truncated)
         before, self._current = self._current, self._observations_after_step(batch, info)
@@ -108,6 +133,51 @@ class Episodes:
         """Return whether the last step lost the process of an environment, bool `[num_envs]`."""
         vector = self._vector
         return vector.lost if isinstance(vector, WatchedVectorEnv) else np.zeros_like(self.over)
+
+    def state_dict(self, *, has_begun: bool) -> dict[str, Any]:
+        """Return the state of all open episodes, for environments with a `Recorder`.
+
+        Args:
+            has_begun: whether a step has begun; the state is the one before it.
+        """
+        if has_begun:
+            self.wait()
+        records = self._vector.get_attr("episode_before_step" if has_begun else "episode")
+        return {
+            "autoreset": self._vector.metadata["autoreset_mode"].name,
+            "seed": self.seed,
+            "over": torch.from_numpy(self.over),
+            "current": self._current,
+            "records": [as_tensors(record) for record in records],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Play the open episodes of `state_dict` again.
+
+        Raises:
+            EpisodesLostError: they do not come to the same observations and rewards, or the
+                settings of the environment differ.
+        """
+        records = state["records"]
+        mode = self._vector.metadata["autoreset_mode"].name
+        if len(records) != self._vector.num_envs or state["autoreset"] != mode:
+            raise EpisodesLostError("the episodes were saved with another num_envs or autoreset")
+        vector = self._vector
+        vector.set_attr("episode", [as_arrays(record) for record in records])
+        is_watched = isinstance(vector, WatchedVectorEnv)
+        patient = vector.without_timeout() if is_watched else nullcontext()
+        with announced(records), quiet_workers(vector), patient:
+            vector.reset()
+        repeats = all(self._vector.get_attr("repeated"))
+        repeats &= self._ends(np.array(self._vector.get_attr("owes_reset")), state["over"].numpy())
+        if not repeats:
+            raise EpisodesLostError("the simulator does not repeat the saved episodes exactly")
+        self.seed, self._current = state["seed"], dict(state["current"])
+        self.over = state["over"].numpy()
+
+    def _ends(self, ended: NDArray[np.bool_], over: NDArray[np.bool_]) -> bool:
+        """Return whether only those of the repeated episodes ended that were over."""
+        return not (ended & ~over).any()
 
     def _with_false_dones(self, observations: Tensors) -> Tensors:
         false = np.zeros_like(self.over)
@@ -133,6 +203,21 @@ class SameStepEpisodes(Episodes):
     """Autoreset in the step that ends an episode; its info holds the last observation."""
 
     _first: Tensors
+
+    def begin(self) -> Tensors:
+        """Start a new episode in every environment: see `Episodes.begin`."""
+        started = super().begin()
+        self._first = self._current
+        return started
+
+    def state_dict(self, *, has_begun: bool) -> dict[str, Any]:
+        """Return the state of all open episodes: see `Episodes.state_dict`."""
+        return {**super().state_dict(has_begun=has_begun), "first": self._first}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Play the open episodes again: see `Episodes.load_state_dict`."""
+        super().load_state_dict(state)
+        self._first = dict(state["first"])
 
     def _observations_after_step(self, batch: Any, info: dict[str, Any]) -> Tensors:
         self._first = self._observations.read(batch)
@@ -175,6 +260,9 @@ class NextStepEpisodes(Episodes):
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:
         self._check_over(chosen)
         return {**self._current, "active": _column(~chosen, np.bool_)}
+
+    def _ends(self, ended: NDArray[np.bool_], over: NDArray[np.bool_]) -> bool:
+        return bool((ended == over).all())
 
     def _all_true(self) -> Tensor:
         return _column(np.ones_like(self.over), np.bool_)

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import multiprocessing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from time import monotonic
@@ -142,6 +142,15 @@ class WatchedVectorEnv(AsyncVectorEnv):
             raise WorkerError(
                 f"{kind} in what step or reset of an environment returned: {one_line(error)}"
             ) from None
+
+    @contextlib.contextmanager
+    def without_timeout(self) -> Iterator[None]:
+        """Let resets in the block take any time, as those that play episodes again."""
+        limit, self.step_timeout = self.step_timeout, None
+        try:
+            yield
+        finally:
+            self.step_timeout = limit
 
     def replace(self, index: int) -> Connection:
         """Start another process for an environment, and return the pipe to it."""

@@ -1,6 +1,7 @@
 """Stacks of the last images of each environment."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,6 +60,16 @@ class ImageStacks:
             self._stacks[key] = torch.cat((stack[:, image.shape[1] :], image), 1)
         first, self._resets = self._resets, None
         return self._stacked(tensors, first)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the stacks, and which environments the next step only resets."""
+        resets = None if self._resets is None else torch.from_numpy(self._resets)
+        return {"stacks": dict(self._stacks), "resets": resets}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict()`."""
+        self._stacks = dict(state["stacks"])
+        self._resets = None if state["resets"] is None else state["resets"].numpy()
 
     def _stacked(self, tensors: Tensors, first: NDArray[np.bool_] | None) -> Tensors:
         """Return the observations with stacks; begin those of the environments in `first`."""

@@ -23,6 +23,7 @@ from envs.gym.atari import THREAD_OPTIONS, WRAPPED_OPTIONS, Preprocessing
 from envs.gym.processes import WatchedVectorEnv
 from envs.processes import end_with, parent_of_workers
 from torchrl_gpu.devices.host import compute_on_one_thread
+from torchrl_gpu.environments.recording import Recorder
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
@@ -36,7 +37,7 @@ _EXTRAS = {
 }
 
 # Modules between a worker process and the code of the user.
-_OF_WORKERS = re.compile(r"(gymnasium|envs\.gym)(\.|$)")
+_OF_WORKERS = re.compile(r"(gymnasium|envs\.gym|torchrl_gpu\.environments)(\.|$)")
 
 # Arguments of Gymnasium that `GymnasiumEnv` sets itself.
 _OWN_OPTIONS = ("num_envs", "render_mode", "vectorization_mode", "vector_kwargs", "wrappers")
@@ -79,6 +80,7 @@ def make_vector(
     render: bool,
     step_timeout: float | None,
     preprocessing: Preprocessing | None = None,
+    records: bool = False,
 ) -> VectorEnv:
     """Make a vector environment.
 
@@ -91,6 +93,8 @@ def make_vector(
         render: whether the environment must be able to render images.
         step_timeout: seconds that a step in processes may take; None for no limit.
         preprocessing: preprocessing of an Atari environment; None for no preprocessing.
+        records: record the open episodes by a `Recorder` around each copy; without effect on
+            `vector_entry_point`.
 
     Returns:
         The vector environment; its `metadata` hold `autoreset_mode`.
@@ -103,7 +107,9 @@ def make_vector(
         # ALE's vectorized code cannot render; its transitions are those of the other ways.
         vectorization = "sync"
         options = {name: value for name, value in options.items() if name not in THREAD_OPTIONS}
-    arguments = _arguments(spec, vectorization, autoreset, options, preprocessing, render=render)
+    arguments = _arguments(
+        spec, vectorization, autoreset, options, preprocessing, render=render, records=records
+    )
     try:
         with warnings.catch_warnings():
             # `_check` raises errors for the conditions of these warnings.
@@ -155,6 +161,7 @@ def _arguments(
     preprocessing: Preprocessing | None,
     *,
     render: bool,
+    records: bool,
 ) -> dict[str, Any]:
     """Return the keyword arguments of `gymnasium.make_vec`."""
     for option in _OWN_OPTIONS:
@@ -193,6 +200,8 @@ def _arguments(
     if preprocessing is not None:
         arguments |= WRAPPED_OPTIONS
         wrappers.append(preprocessing)
+    if records:
+        wrappers.append(partial(Recorder, resets_within=mode is AutoresetMode.SAME_STEP))
     if vectorization == "async":
         # TorchRL sets spawn as the default start method, and spawned workers import the main module
         # and torch. Gymnasium's default on Linux is fork.

@@ -1,13 +1,16 @@
 """Trainers of small agents."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from tests.helpers.agents import CPU, Case, assert_equal, build_for, parameters
+from torchrl_gpu.checkpoints.state_file import load_state
 from trainers.training.trainer import TorchRLTrainer
 
 
@@ -76,3 +79,50 @@ def assert_resumes(second: TorchRLTrainer, whole: TorchRLTrainer) -> None:
     second.train()
     assert second.updates == whole.updates
     assert_equal(parameters(whole.agent), parameters(second.agent))
+
+
+def stop_after(trainer: Any, frames: int) -> None:
+    """Request a stop after a number of frames, as a signal does."""
+    collect = trainer.collect
+
+    def stopping() -> Any:
+        transition = collect()
+        trainer.stop_requested = trainer.frames >= frames
+        return transition
+
+    trainer.collect = stopping
+
+
+def assert_same_checkpoints(one: TorchRLTrainer, other: TorchRLTrainer) -> None:
+    """Assert that the newest checkpoints of two runs hold the same bytes, except their seconds.
+
+    The replays are compared as the trainers hold them: files hold parts of them.
+    """
+    paths = [trainer.checkpoints.latest() for trainer in (one, other)]
+    assert paths[0] is not None
+    assert paths[1] is not None
+    ours, theirs = (load_state(path) for path in paths if path is not None)
+    ours["seconds"] = theirs["seconds"]
+    assert_same(ours, theirs)
+    stored = (
+        tree_map(lambda x: x.clone(), each.experience.part(()).state) for each in (one, other)
+    )
+    assert_same(*stored, "replay")
+
+
+def assert_same(one: Any, other: Any, name: str = "") -> None:
+    """Assert that two nested states hold the same bytes; a failure names the first difference."""
+    assert type(one) is type(other), name
+    if isinstance(one, torch.Tensor):
+        assert one.dtype == other.dtype, name
+        assert one.numpy().tobytes() == other.numpy().tobytes(), name
+    elif isinstance(one, Mapping):
+        assert one.keys() == other.keys(), name
+        for key, value in one.items():
+            assert_same(value, other[key], f"{name}/{key}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), name
+        for number, value in enumerate(one):
+            assert_same(value, other[number], f"{name}/{number}")
+    else:
+        assert one == other or one != one, name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -12,11 +13,13 @@ from torchrl.envs import EnvBase
 
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.adapter import as_environment
-from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.environment import Environment, EpisodesLostError
 from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution, Policy
 from torchrl_gpu.timers import NO_TIMERS, Timers
+
+logger = logging.getLogger(__name__)
 
 
 class Simulating:
@@ -213,7 +216,8 @@ class BatchCollector:
 
         Returns:
             True if the saved episodes continue. False if `restart` or the next step will start new
-            episodes; the caller then discards its statistics of the old episodes, such as returns.
+            episodes, because they were not saved, or, as a warning then says, are lost. The caller
+            then discards its statistics of the old episodes, such as returns.
 
         Raises:
             ConfigurationError: the state belongs to another environment.
@@ -225,12 +229,15 @@ class BatchCollector:
         root = self.env.reset()
         try:
             self.env.load_state_dict(state["world"])
+        except EpisodesLostError as error:
+            logger.warning("%s: new episodes begin", error)
+            return False
         except KeyError as error:
             raise ConfigurationError(
                 "the saved state belongs to another environment, or to one with other transforms; "
                 "resume the run in the script that built it"
             ) from error
-        if not self.env.capabilities.has_state:
+        if not self.env.capabilities.has_state or "root" not in state:
             return False
         saved = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
         self._put(root.update(saved), state["has_acted"])

@@ -16,7 +16,6 @@ from torchrl_gpu.environments.bookkeeping import (
     Path,
     bookkeeping_keys,
     path_of,
-    transformed_levels,
     transforms_of,
 )
 from torchrl_gpu.environments.environment import (
@@ -26,6 +25,7 @@ from torchrl_gpu.environments.environment import (
     base_of,
     group_of,
 )
+from torchrl_gpu.environments.open_episodes import OpenEpisodes
 from torchrl_gpu.environments.readers import action_spec_of, readers_of
 from torchrl_gpu.errors import ConfigurationError
 
@@ -51,7 +51,8 @@ def as_environment(env: EnvBase) -> Environment:
     the transforms, except `frame_stacks`, because transforms may change the frames, `can_overlap`,
     and `action_range` if a transform changes the actions. The state of the wrapper contains that of
     all transforms, so running statistics are restored even where the environment starts new
-    episodes.
+    episodes. TorchRL's own environments have `has_state` as far as their episodes are known, see
+    `torchrl_gpu.environments.open_episodes`.
 
     Raises:
         ConfigurationError: the environment has several action keys, has observations or rewards
@@ -104,6 +105,7 @@ class AdaptedEnvironment(EnvironmentView):
             if path in hidden and path[: len(acting)] == acting
         )
         can = self.capabilities
+        self._episodes = OpenEpisodes(env)
         takes_values = self._inner_action.dtype.is_floating_point
         self.capabilities = replace(
             can,
@@ -112,6 +114,7 @@ class AdaptedEnvironment(EnvironmentView):
             action_range=None if _transforms_actions(env) else can.action_range,
             frame_stacks={},
             can_overlap=False,
+            has_state=can.has_state or self._episodes.are_known,
         )
         self._root: TensorDictBase | None = None
         self._make_specs()
@@ -223,13 +226,14 @@ class AdaptedEnvironment(EnvironmentView):
         """Return the state of all transforms and of the base environment."""
         if self._root is None:
             return {}
-        levels = transformed_levels(self.env)
+        # One by one: the state of a `Compose` lacks the count of a `TrajCounter` in it.
         state: dict[str, Any] = {
-            "transforms": [level.transform.state_dict() for level in levels],
+            "transforms": [each.state_dict() for each in transforms_of(self.env)],
             "base": base_of(self.env).state_dict(),
         }
         if self.capabilities.has_state:
             state["root"] = self._root.to_dict()
+            state["episodes"] = self._episodes.state_dict()
         # The copy shares no memory with the transforms.
         return tree_map_only(Tensor, Tensor.clone, state)
 
@@ -238,22 +242,26 @@ class AdaptedEnvironment(EnvironmentView):
 
         Raises:
             ConfigurationError: the state was saved with other transforms.
+            EpisodesLostError: everything but the open episodes is restored.
         """
         if not state_dict:
             return
+        goes_on = self.capabilities.has_state and "root" in state_dict
+        episodes = state_dict["episodes"] if goes_on else None
         # A reset allocates the buffers of transforms and has the batch sizes of nested TensorDicts.
-        root = self.env.reset()
-        base_of(self.env).load_state_dict(state_dict["base"])
-        levels = list(transformed_levels(self.env))
+        root = self._episodes.reset(self.env, episodes)
+        self._root = None
         try:
-            for level, saved in zip(levels, state_dict["transforms"], strict=True):
-                level.transform.load_state_dict(saved)
+            saved_transforms = state_dict["transforms"]
+            for transform, saved in zip(transforms_of(self.env), saved_transforms, strict=True):
+                transform.load_state_dict(saved)
         except (RuntimeError, ValueError) as error:
             raise ConfigurationError(
                 f"the saved transforms do not match those of this environment: {error}"
             ) from error
-        self._root = None
-        if self.capabilities.has_state:
+        base_of(self.env).load_state_dict(state_dict["base"])
+        if episodes is not None:
+            self._episodes.load_state_dict(episodes)
             saved = TensorDict(state_dict["root"], batch_size=self.env.batch_size)
             self._root = root.update(saved.to(self.device))
 

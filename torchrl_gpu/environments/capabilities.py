@@ -36,7 +36,7 @@ class Capabilities:
         renders_several: whether `render` also accepts a list of indices, and then draws these
             environments in the layout of `torchrl_gpu.environments.captions.grid`.
         has_state: whether `state_dict()` is the complete state, so that a restored environment
-            continues its episodes exactly.
+            continues its episodes exactly, or `load_state_dict` raises `EpisodesLostError`.
         can_overlap: whether `begin_step` starts the simulation and returns at once, so that the
             program can compute while the environment simulates.
         can_switch_mode: whether `set_mode` works, so that one instance serves training and

@@ -24,6 +24,10 @@ Mode = Literal["train", "eval", "demo"]
 Names = dict[str, "Names"]
 
 
+class EpisodesLostError(Exception):
+    """`load_state_dict` has restored all but the open episodes: the caller begins new ones."""
+
+
 class Environment(EnvBase):
     """Batched TorchRL environment, `batch_size=[num_envs]`, with a record of its capabilities.
 
@@ -129,8 +133,8 @@ class Environment(EnvBase):
 
         The program may do anything in between. A reset, another state or the step of another
         TensorDict undoes the step that has begun; `state_dict()` returns the state before it. An
-        environment without `has_state` need not undo a step: it may discard its result in a reset,
-        and refuse the step of another TensorDict with a RuntimeError.
+        environment that cannot undo a step may discard its result in a reset, and refuse the step
+        of another TensorDict with a RuntimeError.
 
         Does nothing in an environment without `can_overlap`: the step then takes its whole time.
 

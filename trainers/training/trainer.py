@@ -421,6 +421,7 @@ class TorchRLTrainer(CheckedFields):
             "agent": self.agent.training_state(),
             "collector": self.collector.state_dict(),
             "episodes": self.episodes.state_dict(),
+            "update_metrics": self.update_metrics.state_dict(),
             "evaluations": {frames: asdict(each) for frames, each in self.evaluations.items()},
             "random": rng_state(self.agent.device),
             "execution": self.execution.state_dict(),
@@ -450,6 +451,7 @@ class TorchRLTrainer(CheckedFields):
         self.evaluations = {frames: Evaluation(**each) for frames, each in evaluations}
         self.started = time.perf_counter() - state["seconds"]
         self.episodes.load_state_dict(state["episodes"])
+        self.update_metrics.load_state_dict(state.get("update_metrics", ()), self.agent.device)
         self.agent.load_training_state(state["agent"])
         goes_on = self.collector.load_state_dict(state["collector"])
         parts = self.checkpoints.load_replay(checkpoint)
@@ -462,6 +464,8 @@ class TorchRLTrainer(CheckedFields):
         self.metric_logger.resume_from(self.frames)
         set_rng_state(state["random"], self.agent.device)
         if not goes_on:
+            if not self.env.capabilities.has_state:
+                logger.info("%s has no saved state: new episodes begin", name_of(self.env))
             self._begin_new_episodes()
         is_own = checkpoint == self.checkpoints.path(self.frames)
         self.saver.newest = (self.frames, len(self.evaluations)) if is_own else None

@@ -155,6 +155,30 @@ class WrongAnswer(Counter):
         return np.zeros(4), *super().step(action)[1:]
 
 
+class Unrepeatable(Counter):
+    """Counter that does something else in each run of the program.
+
+    Args:
+        kind: what is different: `another_reward`, `another_observation` or `failure`.
+        render_mode: see Gymnasium.
+    """
+
+    runs = 0  # of the program
+
+    def __init__(self, kind: str, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.kind = kind
+
+    def observe(self) -> Any:
+        shift = 0.5 * self.runs * (self.kind == "another_observation")
+        return super().observe() + np.array([shift, 0.0])
+
+    def reward(self, action: Any) -> float:
+        if self.kind == "failure" and self.runs and self.steps > 1:
+            raise RuntimeError("not again")
+        return super().reward(action) + self.runs * (self.kind == "another_reward")
+
+
 class TupleAnswer(Counter):
     observation_space = gymnasium.spaces.Tuple((Discrete(2), Discrete(2)))
 
@@ -280,6 +304,7 @@ _ALL = (
     Hanging,
     Fatal,
     WrongAnswer,
+    Unrepeatable,
     TupleAnswer,
     WholeNumbers,
     TakenName,

@@ -23,6 +23,7 @@ from torchrl.envs import (
 )
 from torchrl.modules import RandomPolicy
 
+from tests.envs.gym.environments import MODULE, Unrepeatable
 from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
@@ -139,16 +140,18 @@ def test_the_state_of_all_transforms_is_restored(
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_running_statistics_are_restored_where_new_episodes_start(
-    levels: int, tmp_path: Path
+    levels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    options = {"kind": "another_observation", "categorical_action_encoding": True}
+
     def make() -> EnvBase:
-        base = SerialEnv(2, lambda: GymEnv("Pendulum-v1"))
+        base = SerialEnv(2, lambda: GymEnv(f"{MODULE}:Unrepeatable-v0", **options))
         if levels == 1:
             return TransformedEnv(base, statistics())
         return transformed(base, statistics(), RewardSum())
 
     def count(collector: BatchCollector) -> int:
-        (saved,) = collector.state_dict()["world"]["transforms"][-1:]
+        (saved,) = collector.state_dict()["world"]["transforms"][:1]
         return int(saved["_extra_state"]["count.-|-.observation"])
 
     collector, again = (BatchCollector(make(), CPU, ["observation"]) for _ in range(2))
@@ -156,6 +159,7 @@ def test_running_statistics_are_restored_where_new_episodes_start(
     for _ in range(50):
         collector.step(random)
     state = saved_and_loaded(collector.state_dict(), tmp_path)
+    monkeypatch.setattr(Unrepeatable, "runs", 1)
     assert not again.load_state_dict(state)
     again.restart()
     assert count(again) == count(collector) + 1
@@ -164,9 +168,15 @@ def test_running_statistics_are_restored_where_new_episodes_start(
     assert count(again) == count(collector) + 2 > 50
 
 
+class LockedPendulum(PendulumEnv):
+    """Pendulum that may keep something outside of its TensorDict."""
+
+    batch_locked = True
+
+
 def test_environments_without_state_start_new_episodes(tmp_path: Path) -> None:
     def make() -> BatchCollector:
-        return BatchCollector(SerialEnv(2, PendulumEnv), CPU, ["th", "thdot"])
+        return BatchCollector(SerialEnv(2, LockedPendulum), CPU, ["th", "thdot"])
 
     first = make()
     random = RandomPolicy(first.env.full_action_spec["action"])

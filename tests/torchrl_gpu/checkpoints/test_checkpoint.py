@@ -155,8 +155,9 @@ def test_a_replay_is_read_as_long_as_it_is_complete(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     paths = [folder.save(100 * n, {}, ring(2 * n, 2 * n + 1)) for n in range(5)]
     parts = [CheckpointFolder(tmp_path).load_replay(path) for path in paths]
-    found = [part and [each["numbers"] for each in part] for part in parts]
-    assert found == [None, None, None, None, [[4, 5], [6, 7], [8, 9]]]
+    assert parts[:4] == [None] * 4
+    assert parts[4] is not None
+    assert [part["numbers"] for part in parts[4]] == [[4, 5], [6, 7], [8, 9]]
 
 
 def test_foreign_parts_of_a_replay_are_refused(tmp_path: Path) -> None:

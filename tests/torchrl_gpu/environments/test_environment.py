@@ -101,7 +101,7 @@ def test_unknown_keys_of_robots_are_carried_over() -> None:
 
 def test_capabilities_default_to_none() -> None:
     env = GymnasiumEnv(name="CartPole-v1", num_envs=1)
-    assert not env.capabilities.has_state
+    assert not env.capabilities.can_switch_mode
     assert (env.metrics(), env.caption(0), env.measurements(0)) == ({}, "", {})
     with pytest.raises(ConfigurationError, match="IdentityEnv cannot render"):
         IdentityEnv().render()

@@ -1,6 +1,7 @@
-"""Resuming a run, also in an environment whose state cannot be saved."""
+"""Resuming a run: to the same bytes, or in an environment whose state cannot be saved."""
 
 import csv
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,11 @@ from torchrl.data import Unbounded
 
 from agents import PPO, SAC
 from envs.gym import GymnasiumEnv
-from tests.helpers.agents import build_for
+from tests.envs.gym.environments import MODULE, Unrepeatable
+from tests.helpers.agents import Case, build_for, every_agent
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
+from tests.helpers.training import assert_same_checkpoints, stop_after
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
@@ -31,7 +34,8 @@ def make_trainer(folder: Path, total_frames: int, agent_class: Any = PPO) -> Tor
     """Return a trainer of four pendulums with short episodes, whose state cannot be saved."""
     torch.manual_seed(0)
     options = {"max_episode_steps": EPISODE}
-    env = GymnasiumEnv(name="Pendulum-v1", num_envs=4, options=options)
+    # Only in mode `train` are episodes recorded.
+    env = GymnasiumEnv(name="Pendulum-v1", num_envs=4, options=options, mode="eval")
     agent = build_for(env, agent_class, rollout_length=8, normalize_rewards=True, gamma=0.9)
     return TorchRLTrainer(
         env,
@@ -62,6 +66,12 @@ def test_new_episodes_exclude_steps_before_the_resume(tmp_path: Path) -> None:
     for _ in range(EPISODE):
         resumed.collect()
     assert read(resumed.episodes.take())["episode/length"] == EPISODE
+
+
+def test_new_episodes_are_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        interrupted_and_loaded(tmp_path)
+    assert "GymnasiumEnv has no saved state: new episodes begin" in caplog.messages
 
 
 def test_new_episodes_differ_from_the_first_episodes_of_the_run(tmp_path: Path) -> None:
@@ -96,6 +106,82 @@ def test_reward_normalizer_resets_its_returns(tmp_path: Path) -> None:
     assert resumed.agent.reward_normalizer is not None
     assert (resumed.agent.reward_normalizer.discounted == 0.0).all()
     assert resumed.agent.reward_normalizer.moments.count > 0
+
+
+def make_exact(folder: Path, case: Case, **settings: Any) -> TorchRLTrainer:
+    """Return a trainer of three Gymnasium environments with short episodes."""
+    torch.manual_seed(0)
+    name = "Pendulum-v1" if case.actions == "continuous" else "CartPole-v1"
+    env = GymnasiumEnv(
+        **{"name": name, "num_envs": 3, "options": {"max_episode_steps": EPISODE}, **settings}
+    )
+    agent = build_for(env, case.agent_class, hidden_sizes=[8, 8], batch_size=16, rollout_length=8)
+    return TorchRLTrainer(
+        env,
+        agent,
+        folder,
+        total_frames=3 * 60,
+        random_frames=3 * 8,
+        replay_capacity=3 * 40,
+        log_interval=3 * EPISODE,
+        loggers=["csv"],
+        show_progress=False,
+    )
+
+
+def check_exact(folder: Path, case: Case, **settings: Any) -> None:
+    """Stop and resume a run twice in the middle of episodes; compare it with one that goes on."""
+    whole = make_exact(folder / "whole", case, **settings)
+    whole.train()
+    whole.close()
+    for steps in (19, 37, 100):
+        part = make_exact(folder / "parts", case, **settings)
+        if (latest := part.checkpoints.latest()) is not None:
+            part.load(latest)
+        stop_after(part, 3 * steps)
+        part.train()
+        part.close()
+    assert part.frames == part.total_frames
+    assert_same_checkpoints(whole, part)
+    assert metrics(whole) == metrics(part)
+
+
+def metrics(trainer: TorchRLTrainer) -> list[dict[str, str]]:
+    """Return the rows of metrics without times."""
+    with (trainer.folder / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        del row["seconds"], row["frames_per_second"]
+    return rows
+
+
+@every_agent
+def test_gymnasium_resumes_to_the_same_bytes(case: Case, tmp_path: Path) -> None:
+    check_exact(tmp_path, case)
+
+
+@pytest.mark.parametrize("autoreset", ["disabled", "same_step", "next_step"])
+@pytest.mark.parametrize(
+    "case", [Case(SAC, "continuous"), Case(PPO, "discrete")], ids=["sac", "ppo"]
+)
+def test_processes_resume_to_the_same_bytes(case: Case, autoreset: str, tmp_path: Path) -> None:
+    check_exact(tmp_path, case, vectorization="async", autoreset=autoreset)
+
+
+def test_a_run_goes_on_where_the_simulator_does_not_repeat_its_episodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"name": f"{MODULE}:Unrepeatable-v0", "options": {"kind": "another_reward"}}
+    case = Case(PPO, "discrete")
+    part = make_exact(tmp_path, case, **settings)
+    stop_after(part, 3 * 20)  # an episode has three to five steps
+    part.train()
+    monkeypatch.setattr(Unrepeatable, "runs", 1)
+    resumed = make_exact(tmp_path, case, **settings)
+    resumed.load(resumed.checkpoints.path(part.frames))
+    assert "does not repeat the saved episodes exactly: new episodes begin" in caplog.text
+    resumed.train()
+    assert resumed.frames == resumed.total_frames
 
 
 class WideEnv(IdentityEnv):

@@ -1,0 +1,205 @@
+"""States of adapted TorchRL environments: episodes that go on to the same bytes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torchrl.envs import (
+    CatFrames,
+    Compose,
+    EnvBase,
+    GymEnv,
+    ParallelEnv,
+    PendulumEnv,
+    RewardSum,
+    SerialEnv,
+    StepCounter,
+    TrajCounter,
+    Transform,
+    TransformedEnv,
+    UnsqueezeTransform,
+    VecNormV2,
+)
+
+from agents import DQN, PPO, SAC
+from agents.base import Agent
+from tests.envs.gym.environments import MODULE, Unrepeatable
+from tests.helpers.agents import build_for
+from tests.helpers.training import assert_same, assert_same_checkpoints, stop_after
+from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from torchrl_gpu.environments.adapter import as_environment
+from trainers.training.trainer import TorchRLTrainer
+
+EPISODE = 9
+NAME = "Pendulum-v1"
+
+
+def pendulum() -> EnvBase:
+    return PendulumEnv()
+
+
+def pendulums() -> EnvBase:
+    return SerialEnv(3, PendulumEnv)
+
+
+def limited_pendulums() -> EnvBase:
+    return SerialEnv(3, lambda: TransformedEnv(PendulumEnv(), StepCounter(EPISODE)))
+
+
+def normalized_pendulums() -> EnvBase:
+    """Every transform with a state, inside and outside of the batch."""
+
+    def one() -> EnvBase:
+        return TransformedEnv(PendulumEnv(), Compose(RewardSum(), StepCounter(EPISODE)))
+
+    return transformed(
+        SerialEnv(3, one),
+        UnsqueezeTransform(-1, in_keys=["th", "thdot"], out_keys=["angle", "speed"]),
+        CatFrames(2, -1, in_keys=["angle"], out_keys=["angles"]),
+        VecNormV2(in_keys=["speed", "reward"]),
+        TrajCounter(),
+    )
+
+
+def gymnasium() -> EnvBase:
+    """One of Gymnasium's pendulums."""
+    return transformed(GymEnv(NAME, max_episode_steps=EPISODE), StepCounter(), RewardSum())
+
+
+def gymnasiums() -> EnvBase:
+    """Gymnasium's environments with discrete actions, and transforms within and around them."""
+
+    def one() -> EnvBase:
+        env = GymEnv("CartPole-v1", categorical_action_encoding=True)
+        return TransformedEnv(env, StepCounter(EPISODE))
+
+    return transformed(SerialEnv(3, one), VecNormV2(in_keys=["observation"]))
+
+
+def transformed(env: EnvBase, *transforms: Transform) -> EnvBase:
+    return TransformedEnv(env, Compose(*transforms))
+
+
+def limited_pendulum() -> EnvBase:
+    return transformed(PendulumEnv(), StepCounter(EPISODE), RewardSum())
+
+
+STATEFUL = [
+    *(pendulum, pendulums, limited_pendulum, limited_pendulums, normalized_pendulums),
+    *(gymnasium, gymnasiums),
+]
+every_kind = pytest.mark.parametrize("make", STATEFUL, ids=[make.__name__ for make in STATEFUL])
+
+
+def collector_of(env: EnvBase) -> BatchCollector:
+    adapted = as_environment(env)
+    return BatchCollector(adapted, torch.device("cpu"), list(adapted.observation_spec.keys()))
+
+
+def collect(collector: BatchCollector, steps: int) -> list[dict[str, Any]]:
+    spec: Any = collector.env.full_action_spec["action"]
+    return [
+        collector.step(lambda root: root.set("action", spec.rand())).clone().to_dict()
+        for _ in range(steps)
+    ]
+
+
+@every_kind
+def test_episodes_go_on_exactly(make: Callable[[], EnvBase], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    whole = collector_of(make())
+    assert whole.env.capabilities.has_state
+    collect(whole, EPISODE + 4)
+    save_state(tmp_path / "state.safetensors", whole.state_dict())
+    random = torch.get_rng_state()
+    expected = collect(whole, 2 * EPISODE)
+
+    torch.manual_seed(7)
+    other = collector_of(make())
+    assert other.load_state_dict(load_state(tmp_path / "state.safetensors"))
+    torch.set_rng_state(random)
+    assert_same(expected, collect(other, 2 * EPISODE))
+
+
+def test_an_environment_with_a_separate_generator_goes_on_exactly() -> None:
+    def make() -> BatchCollector:
+        env = limited_pendulum()
+        env.base_env.rng = torch.Generator().manual_seed(5)
+        return collector_of(env)
+
+    whole = make()
+    collect(whole, EPISODE + 4)
+    state, random = whole.state_dict(), torch.get_rng_state()
+    expected = collect(whole, EPISODE)
+    other = make()
+    assert other.load_state_dict(state)
+    torch.set_rng_state(random)
+    assert_same(expected, collect(other, EPISODE))
+
+
+def make_trainer(make: Callable[[], EnvBase], agent: type[Agent], folder: Path) -> TorchRLTrainer:
+    torch.manual_seed(0)
+    env = as_environment(make())
+    env.set_seed(0)
+    return TorchRLTrainer(
+        env,
+        build_for(env, agent, hidden_sizes=[8], batch_size=16, rollout_length=8),
+        folder,
+        total_frames=40 * env.num_envs,
+        random_frames=8 * env.num_envs,
+        replay_capacity=100,
+        loggers=[],
+        show_progress=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "agent"),
+    [(make, agent) for make in STATEFUL for agent in (PPO, DQN if make is gymnasiums else SAC)],
+)
+def test_a_run_resumes_to_the_same_bytes(
+    make: Callable[[], EnvBase], agent: type[Agent], tmp_path: Path
+) -> None:
+    whole = make_trainer(make, agent, tmp_path / "whole")
+    whole.train()
+    for steps in (13, 22, 100):
+        part = make_trainer(make, agent, tmp_path / "parts")
+        if (latest := part.checkpoints.latest()) is not None:
+            part.load(latest)
+        stop_after(part, steps * part.num_envs)
+        part.train()
+    assert_same_checkpoints(whole, part)
+
+
+def test_a_gymnasium_environment_that_does_not_repeat_keeps_statistics(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make() -> BatchCollector:
+        env = GymEnv(f"{MODULE}:Unrepeatable-v0", kind="another_reward")
+        return collector_of(transformed(env, VecNormV2(in_keys=["reward"])))
+
+    whole = make()
+    collect(whole, 2)
+    state = whole.state_dict()
+    monkeypatch.setattr(Unrepeatable, "runs", 1)
+    other = make()
+    assert not other.load_state_dict(state)
+    assert "does not repeat the saved episodes exactly: new episodes begin" in caplog.text
+    other.restart()
+    assert_same(state["world"]["transforms"], other.state_dict()["world"]["transforms"])
+
+
+@pytest.mark.parametrize("make", [PendulumEnv, lambda: GymEnv(NAME)])
+def test_another_number_of_environments_begins_new_episodes(make: Callable[[], EnvBase]) -> None:
+    whole, other = (collector_of(SerialEnv(number, make)) for number in (3, 2))
+    collect(whole, 2)
+    assert not other.load_state_dict(whole.state_dict())
+    other.restart()
+    collect(other, 2)
+
+
+def test_processes_claim_no_state() -> None:
+    assert not as_environment(ParallelEnv(2, PendulumEnv)).capabilities.has_state
