@@ -104,10 +104,10 @@ def assert_same_checkpoints(one: TorchRLTrainer, other: TorchRLTrainer) -> None:
     ours, theirs = (load_state(path) for path in paths if path is not None)
     ours["seconds"] = theirs["seconds"]
     assert_same(ours, theirs)
-    stored = (
-        tree_map(lambda x: x.clone(), each.experience.part(()).state) for each in (one, other)
-    )
-    assert_same(*stored, "replay")
+    replays = [
+        tree_map(lambda x: x.clone(), trainer.experience.part(()).state) for trainer in (one, other)
+    ]
+    assert_same(replays[0], replays[1], "replay")
 
 
 def assert_same(one: Any, other: Any, name: str = "") -> None:
