@@ -5,14 +5,12 @@ import logging
 import shlex
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from textwrap import indent
-from types import FrameType
 from typing import Any
 
 from tensordict.nn import TensorDictModuleBase
@@ -21,6 +19,7 @@ from torchrl.envs import EnvBase
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import AS_TYPED
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.files import new_file, write_text
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
@@ -40,6 +39,7 @@ from trainers.evaluation.film import film
 from trainers.runs.folders import check_writable, results_folder, run_folder
 from trainers.runs.loggers import log_film
 from trainers.runs.policy_files import load_checkpoint, restore_policy
+from trainers.signals import Interruption, cleans_up, stops
 from trainers.training.progress import ProgressDisplay, human_time
 from trainers.training.summary import transfers_line, write_summary
 from trainers.training.trainer import TorchRLTrainer
@@ -78,6 +78,7 @@ def run_mode(settings: Settings) -> RunOutcome:
     """Train, evaluate or film with checked settings: see `trainers.run.run`."""
     keep_freed_memory()
     with (
+        cleans_up(),
         cpu_threads(settings.general.threads),
         limited_memory(settings.device, settings.memory_limit),
     ):
@@ -88,7 +89,15 @@ def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome
     """Train from scratch or resume; evaluate the best checkpoint and write a summary."""
     resumed = settings.checkpoint if settings.in_place else None
     with run_folder(settings.folder, resumed) as folder:
-        return _train_in(folder, settings, processes)
+        try:
+            return _train_in(folder, settings, processes)
+        except KeyboardInterrupt as stop:
+            newest = CheckpointFolder(folder / "checkpoints").latest()
+            if str(stop) or newest is None:
+                raise
+            resume = _command(settings, f"checkpoint={folder}")
+            message = f"\nEnded at once. To resume from {newest.name}:\n  {resume}"
+            raise Interruption.of(stop, message) from None
 
 
 def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutcome:
@@ -101,24 +110,24 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     ):
         name = type(trainer.agent).__name__
         logger.info("%s on %s, into %s", name, describe_device(settings.device), folder)
-        if processes.is_writer:
-            write_text(folder / "config.yaml", settings.of_run())
-        with _stop_on_signal(trainer):
+        with stops(trainer) as signals:
+            if processes.is_writer:
+                write_text(folder / "config.yaml", settings.of_run())
             trainer.train()
         if trainer.stop_requested:
-            raise KeyboardInterrupt(
+            raise Interruption(
+                next(iter(signals), signal.SIGINT),
                 f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
-                f"  {_command(settings, f'checkpoint={folder}')}"
+                f"  {_command(settings, f'checkpoint={folder}')}",
             )
         best = trainer.checkpoints.best() or trainer.save()
     # With a new environment and policy, as `mode=eval` does; those of the training are closed.
     try:
         result = _evaluation(replace(settings, checkpoint=best, state=None))
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n"
-            f"  {_command(settings, 'mode=eval', f'checkpoint={folder}')}"
-        ) from None
+    except KeyboardInterrupt as stop:
+        evaluate = _command(settings, "mode=eval", f"checkpoint={folder}")
+        message = f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n  {evaluate}"
+        raise Interruption.of(stop, message) from None
     seconds = time.perf_counter() - started
     names = {"agent": settings.config["choices"]["agent"], "env": settings.env_name}
     write_summary(trainer, result, **names, seconds=seconds)
@@ -281,35 +290,3 @@ def _command(settings: Settings, *arguments: str) -> str:
     script = "torchrl-gpu"
     program = script if Path(sys.argv[0]).stem == script else "python -m trainers.run"
     return f"{program} {shlex.join([*arguments, *trust_arguments(settings.config), *kept])}"
-
-
-@contextmanager
-def _stop_on_signal(trainer: TorchRLTrainer) -> Iterator[None]:
-    """End training after the current step on Ctrl-C, SIGTERM or SIGHUP.
-
-    A second Ctrl-C or SIGTERM ends it at once. A terminal that closes sends SIGHUP more than once;
-    `nohup` ignores it.
-    """
-    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        trainer.stop_requested = True
-        again = previous[number]
-        if number == hangup:
-            again = signal.SIG_IGN
-        elif again == signal.SIG_IGN:  # as of Ctrl-C in a job of a script that ends with `&`
-            again = signal.SIG_DFL
-        signal.signal(number, again)
-
-    is_main = threading.current_thread() is threading.main_thread()  # only it can handle signals
-    signals: list[int] = [signal.SIGINT, signal.SIGTERM] if is_main else []
-    if is_main and hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
-        signals.append(hangup)
-    previous = {number: signal.getsignal(number) for number in signals}
-    for number in previous:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

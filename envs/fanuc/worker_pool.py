@@ -19,6 +19,7 @@ from envs.fanuc.shared_memory import Exchange
 from envs.fanuc.worker_process import SIGNAL, Assignment
 from torchrl_gpu.devices.host import ONE_THREAD, num_cores, usable_cores
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.signals import stop_signals_held
 
 log = logging.getLogger(__name__)
 
@@ -64,14 +65,16 @@ class _Worker:
 
     def start(self) -> None:
         """Start the process; `wait` returns when it is ready."""
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", Assignment.__module__, json.dumps(asdict(self.assignment))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            cwd=PACKAGE_ROOT,  # first entry of the module search path
-            env={**os.environ, **ONE_THREAD},
-        )
+        command = [sys.executable, "-m", Assignment.__module__, json.dumps(asdict(self.assignment))]
+        with stop_signals_held():
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                cwd=PACKAGE_ROOT,  # first entry of the module search path
+                env={**os.environ, **ONE_THREAD},
+            )
         self.stepping = False
         if self.gives_way:
             self.give_way()

@@ -1,17 +1,19 @@
 """Find a Gymnasium environment by its name and make a vector environment of it."""
 
 import difflib
+import functools
 import importlib
 import importlib.util
+import multiprocessing
 import os
 import re
-import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.util import Finalize
 from typing import Any, Literal
 
 import gymnasium
@@ -22,6 +24,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from envs.gym.atari import THREAD_OPTIONS, WRAPPED_OPTIONS, Preprocessing
 from torchrl_gpu.devices.host import compute_on_one_thread
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
+from torchrl_gpu.signals import ignore_stop_signals
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
 Autoreset = Literal["disabled", "same_step", "next_step"]  # in lower case, those of Gymnasium
@@ -107,11 +110,16 @@ def make_vector(
         with warnings.catch_warnings():
             # `_check` raises errors for the conditions of these warnings.
             warnings.filterwarnings("ignore", ".*(missing AutoresetMode|possible render_modes)")
+            if vectorization == "async":
+                _kill_workers_at_exit(os.getpid())
             vector = gymnasium.make_vec(
                 name, num_envs=num_envs, vectorization_mode=vectorization, **arguments
             )
     except (GymnasiumError, ImportError, TypeError, ValueError) as error:
         raise ConfigurationError(f"env.name={name}: {_reason(spec, error)}") from error
+    if isinstance(vector, AsyncVectorEnv):  # which ends a worker that does not answer by SIGTERM
+        for process in vector.processes:
+            process.terminate = process.kill
     try:
         _check(vector, spec.id, autoreset, render=render)
     except ConfigurationError:
@@ -188,15 +196,30 @@ def _arguments(
 
 
 def _prepare_worker(parent: int, env: gymnasium.Env) -> gymnasium.Env:
-    """Limit a worker process to one thread, and make it ignore Ctrl-C, which the parent handles.
+    """Limit a worker process to one thread, and make it ignore signals, which the parent handles.
 
     Acts as a wrapper of an environment, because Gymnasium calls wrappers in the worker process.
     """
     if os.getpid() == parent:
         return env
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_stop_signals()
     compute_on_one_thread()
     return _Traced(env)
+
+
+@functools.cache
+def _kill_workers_at_exit(program: int) -> None:
+    """Kill workers that still run when this program exits, once for its process id.
+
+    Otherwise multiprocessing ends its children by SIGTERM, which these ignore, and waits for them.
+    """
+
+    def kill() -> None:
+        for process in multiprocessing.active_children():
+            if process.name.startswith("Worker<AsyncVectorEnv>"):
+                process.kill()
+
+    Finalize(None, kill, exitpriority=0)
 
 
 class _Traced(gymnasium.Wrapper):

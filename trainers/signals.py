@@ -1,0 +1,136 @@
+"""Signals that end the program; a training is saved first."""
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchrl_gpu.errors import INTERRUPTED, START_AGAIN
+from torchrl_gpu.signals import STOP_SIGNALS
+
+if TYPE_CHECKING:
+    from trainers.training.trainer import TorchRLTrainer
+
+# Signals whose second one ends a run at once. A terminal that closes sends SIGHUP more than once,
+# and a scheduler repeats its warning.
+_INSISTENT = (signal.SIGINT, signal.SIGTERM)
+
+# One request may arrive twice: `timeout`, for instance, signals its child and then their group.
+_SECONDS_OF_ONE_REQUEST = 0.5
+
+
+class Interruption(KeyboardInterrupt):
+    """A signal has ended the run; the message, if there is one, says how to go on.
+
+    Args:
+        number: the signal.
+        message: lines of text.
+    """
+
+    def __init__(self, number: int = signal.SIGINT, message: str = "") -> None:
+        super().__init__(message)
+        self.number = number
+
+    @classmethod
+    def of(cls, cause: KeyboardInterrupt, message: str) -> "Interruption":
+        """Return the interruption with a message."""
+        return cls(getattr(cause, "number", signal.SIGINT), message)
+
+
+def exit_code(stop: KeyboardInterrupt) -> int:
+    """Return the exit code after a signal: 130 after Ctrl-C, 75 after any other one."""
+    return INTERRUPTED if Interruption.of(stop, "").number == signal.SIGINT else START_AGAIN
+
+
+class _EndOfProgram:
+    """Handler of signals outside of a training.
+
+    Attributes:
+        must_clean_up: whether there is something to clean up, so that an exception ends the
+            program. In the middle of an import it would be lost, or print pages.
+    """
+
+    must_clean_up = False
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.raised = -math.inf  # time of the last exception
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self.process:
+            return  # a worker process that was forked ends with its pipe
+        if not self.must_clean_up:
+            os._exit(exit_code(Interruption(number)))
+        if time.monotonic() - self.raised > _SECONDS_OF_ONE_REQUEST:
+            self.raised = time.monotonic()
+            raise Interruption(number)
+
+
+@contextmanager
+def program_ends() -> Iterator[None]:
+    """Let signals end the program in the block: at once, or see `cleans_up`, by `Interruption`."""
+    with _handled(_EndOfProgram()):
+        yield
+
+
+@contextmanager
+def cleans_up() -> Iterator[None]:
+    """Let signals that end the program raise `Interruption` in the block, which cleans up."""
+    before, _EndOfProgram.must_clean_up = _EndOfProgram.must_clean_up, True
+    try:
+        yield
+    finally:
+        _EndOfProgram.must_clean_up = before
+
+
+@contextmanager
+def stops(trainer: "TorchRLTrainer") -> Iterator[Mapping[int, float]]:
+    """Let signals stop a training after its step; yield when each first arrived, by number.
+
+    A second Ctrl-C or SIGTERM raises `Interruption`. Handlers of a script, such as one that queues
+    the job anew, are called after the block.
+    """
+    process = os.getpid()
+    arrived: dict[int, float] = {}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != process:
+            return
+        trainer.stop_requested = True
+        now = time.monotonic()
+        since = now - arrived.setdefault(number, now)
+        if number in _INSISTENT and since > _SECONDS_OF_ONE_REQUEST:
+            raise Interruption(number)
+
+    with _handled(stop) as before:
+        yield arrived
+    for number in arrived:
+        handler = before[number]
+        own = not isinstance(handler, _EndOfProgram) and handler is not signal.default_int_handler
+        if own and callable(handler):
+            handler(number, None)
+
+
+@contextmanager
+def _handled(handler: Any) -> Iterator[dict[int, Any]]:
+    """Handle the signals in the block; yield their handlers before it.
+
+    Ignored are those that are ignored already, as SIGHUP by `nohup`. Only Ctrl-C and SIGTERM are
+    handled even then: a shell lets every job that ends with `&` ignore Ctrl-C.
+    """
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # no other one can handle signals
+        before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    handled = [n for n, was in before.items() if n in _INSISTENT or was != signal.SIG_IGN]
+    for number in handled:
+        signal.signal(number, handler)
+    try:
+        yield before
+    finally:
+        for number in handled:
+            signal.signal(number, before[number])
