@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -20,7 +20,7 @@ from agents.base import Agent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import AS_TYPED
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-from torchrl_gpu.checkpoints.files import new_file, write_text
+from torchrl_gpu.checkpoints.files import discard, new_file, write_text
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
 from torchrl_gpu.devices.memory import limited_memory
@@ -88,7 +88,11 @@ def run_mode(settings: Settings) -> RunOutcome:
 def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
     """Train from scratch or resume; evaluate the best checkpoint and write a summary."""
     resumed = settings.checkpoint if settings.in_place else None
-    with run_folder(settings.folder, resumed) as folder:
+    if resumed is not None and settings.general.resume is not None:
+        outcome = _ended(resumed, settings)
+        if outcome is not None:
+            return outcome
+    with run_folder(settings.folder, resumed, settings.damaged) as folder:
         try:
             return _train_in(folder, settings, processes)
         except KeyboardInterrupt as stop:
@@ -113,6 +117,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         with stops(trainer) as signals:
             if processes.is_writer:
                 write_text(folder / "config.yaml", settings.of_run())
+                discard(folder / "summary.json")  # of the run as it ended before
             trainer.train()
         if trainer.stop_requested:
             raise Interruption(
@@ -130,7 +135,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         raise Interruption.of(stop, message) from None
     seconds = time.perf_counter() - started
     names = {"agent": settings.config["choices"]["agent"], "env": settings.env_name}
-    write_summary(trainer, result, **names, seconds=seconds)
+    write_summary(trainer, result, **names, seconds=seconds, ended=True)
     lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
     lines += [f"  result       {result}", f"  checkpoint   {best}"]
     if env.capabilities.can_render:
@@ -151,6 +156,36 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         evaluations=trainer.evaluations,
         newest=trainer.checkpoints.latest(),
         best=best,
+    )
+
+
+def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
+    """Return the outcome of a run that has ended by itself; None if there is something left.
+
+    Args:
+        newest: newest checkpoint of the run.
+        settings: settings of the command, which are those of the run.
+    """
+    folder = newest.parent.parent
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        if summary["ended"] is not True:
+            return None
+        result = Evaluation(**{each.name: summary.get(each.name) for each in fields(Evaluation)})
+        longer = _command(settings, f"checkpoint={folder}", "trainer.total_frames=...")
+        lines = [f"\nTrained already, for {summary['frames']:,} frames, into {folder}"]
+        lines += [f"  result       {result}", f"  train longer {longer}"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    state = settings.state or load_checkpoint(newest)
+    return RunOutcome(
+        folder,
+        0.0,
+        result,
+        "\n".join(lines),
+        evaluations={frames: Evaluation(**each) for frames, each in state["evaluations"].items()},
+        newest=newest,
+        best=CheckpointFolder(newest.parent).best() or newest,
     )
 
 

@@ -197,7 +197,8 @@ def _sweep(arguments: list[str]) -> int:
         try:
             # Each run reads its checkpoint when it begins: all of them together may be large.
             settings = replace(settings_of(*each.settings), state=None)
-            checked[each.title] = replace(settings, in_place=settings.in_place and len(runs) == 1)
+            goes_on = len(runs) == 1 or settings.general.resume is not None
+            checked[each.title] = replace(settings, in_place=settings.in_place and goes_on)
         except ConfigurationError as error:
             code = _refuse(f"{each.title}: {error}")
             ends[each.title][0] = "refused"
