@@ -91,19 +91,21 @@ def main() -> int:
         from torchrl_gpu.redirect import __main__ as redirect
 
         return redirect.start(arguments)
-    with program_ends():
+    with program_ends() as end:
         try:
             _import_own_packages()
             if command == "robot":
                 return _examine_robot(arguments)
             return _start(sys.argv[1:])
-        except ConfigurationError as error:
-            return _refuse(str(error))
         except KeyboardInterrupt as stop:
             if message := str(stop):
                 print(message)
             return exit_code(stop)
         except Exception as error:
+            if end.interruption is not None:
+                return exit_code(end.interruption)
+            if isinstance(error, ConfigurationError):
+                return _refuse(str(error))
             print_exception(error)
             return FAILED
 

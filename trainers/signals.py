@@ -1,8 +1,10 @@
 """Signals that end the program; a training is saved first."""
 
+import _thread
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -47,12 +49,13 @@ def exit_code(stop: KeyboardInterrupt) -> int:
     return INTERRUPTED if Interruption.of(stop, "").number == signal.SIGINT else START_AGAIN
 
 
-class _EndOfProgram:
+class EndOfProgram:
     """Handler of signals outside of a training.
 
     Attributes:
         must_clean_up: whether there is something to clean up, so that an exception ends the
             program. In the middle of an import it would be lost, or print pages.
+        interruption: the last such exception; libraries may turn it into another one.
     """
 
     must_clean_up = False
@@ -60,32 +63,57 @@ class _EndOfProgram:
     def __init__(self) -> None:
         self.process = os.getpid()
         self.raised = -math.inf  # time of the last exception
+        self.interruption: Interruption | None = None
+        self.report = sys.unraisablehook
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Exit, or raise `Interruption`."""
         if os.getpid() != self.process:
             return  # a worker process that was forked ends with its pipe
         if not self.must_clean_up:
             os._exit(exit_code(Interruption(number)))
         if time.monotonic() - self.raised > _SECONDS_OF_ONE_REQUEST:
             self.raised = time.monotonic()
-            raise Interruption(number)
+            self.interruption = Interruption(number)
+            raise self.interruption
+
+    def raise_later(self, lost: "sys.UnraisableHookArgs") -> None:
+        """Raise an exception again that Python cannot raise where it arose, as in a destructor."""
+        if isinstance(lost.exc_value, Interruption):
+            self.raised = -math.inf
+            threading.Timer(0.05, _signal_main_thread, [lost.exc_value.number]).start()
+        else:
+            self.report(lost)
+
+
+def _signal_main_thread(number: int) -> None:
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, number)  # also ends a system call in which it waits
+    else:
+        _thread.interrupt_main(signal.Signals(number))
 
 
 @contextmanager
-def program_ends() -> Iterator[None]:
+def program_ends() -> Iterator[EndOfProgram]:
     """Let signals end the program in the block: at once, or see `cleans_up`, by `Interruption`."""
-    with _handled(_EndOfProgram()):
-        yield
+    end = EndOfProgram()
+    sys.unraisablehook = end.raise_later
+    try:
+        with _handled(end):
+            yield end
+    finally:
+        sys.unraisablehook = end.report
 
 
 @contextmanager
 def cleans_up() -> Iterator[None]:
     """Let signals that end the program raise `Interruption` in the block, which cleans up."""
-    before, _EndOfProgram.must_clean_up = _EndOfProgram.must_clean_up, True
+    before, EndOfProgram.must_clean_up = EndOfProgram.must_clean_up, True
     try:
         yield
     finally:
-        _EndOfProgram.must_clean_up = before
+        EndOfProgram.must_clean_up = before
 
 
 @contextmanager
@@ -111,7 +139,7 @@ def stops(trainer: "TorchRLTrainer") -> Iterator[Mapping[int, float]]:
         yield arrived
     for number in arrived:
         handler = before[number]
-        own = not isinstance(handler, _EndOfProgram) and handler is not signal.default_int_handler
+        own = not isinstance(handler, EndOfProgram) and handler is not signal.default_int_handler
         if own and callable(handler):
             handler(number, None)
 

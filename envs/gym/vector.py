@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any, Literal
 
@@ -106,17 +107,22 @@ def make_vector(
         vectorization = "sync"
         options = {name: value for name, value in options.items() if name not in THREAD_OPTIONS}
     arguments = _arguments(spec, vectorization, autoreset, options, preprocessing, render=render)
+    if vectorization == "async":
+        _kill_workers_at_exit(os.getpid())
+    others = _workers()
     try:
         with warnings.catch_warnings():
             # `_check` raises errors for the conditions of these warnings.
             warnings.filterwarnings("ignore", ".*(missing AutoresetMode|possible render_modes)")
-            if vectorization == "async":
-                _kill_workers_at_exit(os.getpid())
             vector = gymnasium.make_vec(
                 name, num_envs=num_envs, vectorization_mode=vectorization, **arguments
             )
     except (GymnasiumError, ImportError, TypeError, ValueError) as error:
         raise ConfigurationError(f"env.name={name}: {_reason(spec, error)}") from error
+    except BaseException:  # such as that of a signal; workers report that their pipe has closed
+        for worker in _workers() - others:
+            worker.kill()
+        raise
     if isinstance(vector, AsyncVectorEnv):  # which ends a worker that does not answer by SIGTERM
         for process in vector.processes:
             process.terminate = process.kill
@@ -215,11 +221,15 @@ def _kill_workers_at_exit(program: int) -> None:
     """
 
     def kill() -> None:
-        for process in multiprocessing.active_children():
-            if process.name.startswith("Worker<AsyncVectorEnv>"):
-                process.kill()
+        for worker in _workers():
+            worker.kill()
 
     Finalize(None, kill, exitpriority=0)
+
+
+def _workers() -> set[BaseProcess]:
+    """Return the processes of all vector environments of this program."""
+    return {p for p in multiprocessing.active_children() if "AsyncVectorEnv" in p.name}
 
 
 class _Traced(gymnasium.Wrapper):

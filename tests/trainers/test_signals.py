@@ -151,11 +151,21 @@ def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
         assert outcome.newest.stem > f"frames_{frames:012d}"
 
 
+class Sleeper:
+    def __del__(self) -> None:
+        time.sleep(2)
+
+
 class SlowEnv(IdentityEnv):
     """Takes its time to build, or for its steps from the 30th one on."""
 
     def __init__(
-        self, num_envs: int = 2, mode: str = "train", slow_in: str = "", seconds: float = 60.0
+        self,
+        num_envs: int = 2,
+        mode: str = "train",
+        slow_in: str = "",
+        seconds: float = 60.0,
+        turns: str = "",
     ) -> None:
         super().__init__(num_envs, max_episode_steps=20)
         self.is_slow = mode == slow_in
@@ -163,7 +173,14 @@ class SlowEnv(IdentityEnv):
         self.count = 0
         if slow_in == f"building {mode}":
             sys.stdout.write("builds\n")
-            time.sleep(seconds)
+            if turns == "lost":
+                Sleeper()
+            try:
+                time.sleep(seconds)
+            except KeyboardInterrupt:
+                if turns == "another error":
+                    raise RuntimeError(turns) from None
+                raise
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         self.count += 1
@@ -237,11 +254,20 @@ def test_a_signal_during_the_imports_ends_the_program_at_once(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("number", "turns"),
+    [
+        (signal.SIGINT, ""),
+        (signal.SIGTERM, ""),
+        (signal.SIGHUP, ""),
+        (signal.SIGTERM, "another error"),  # as a library does to the exception
+        (signal.SIGTERM, "lost"),  # as in a destructor
+    ],
+)
 def test_a_signal_while_the_environment_is_built_leaves_nothing(
-    number: signal.Signals, start: Start
+    number: signal.Signals, turns: str, start: Start
 ) -> None:
-    program = start(*SLOW, "env.slow_in=building train")
+    program = start(*SLOW, "env.slow_in=building train", f"env.turns={turns}")
     program.wait_for("not built", lambda: "builds" in program.output)
     os.kill(program.pid, number)
     assert program.end(seconds=5.0) == EXIT_CODES.get(number, 75)
