@@ -36,6 +36,7 @@ from trainers.components.pairing import capabilities_of, pair
 from trainers.components.trust import trust_arguments
 from trainers.evaluation.evaluation import Evaluation, Evaluator
 from trainers.evaluation.film import film
+from trainers.nonfinite import NonfiniteError
 from trainers.runs.folders import check_writable, results_folder, run_folder
 from trainers.runs.loggers import log_film
 from trainers.runs.policy_files import load_checkpoint, restore_policy
@@ -118,7 +119,15 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
             if processes.is_writer:
                 write_text(folder / "config.yaml", settings.of_run())
                 discard(folder / "summary.json")  # of the run as it ended before
-            trainer.train()
+            try:
+                trainer.train()
+            except NonfiniteError:  # would happen again
+                raise
+            except Exception:
+                if trainer.checkpoints.latest() is not None:
+                    resume = _command(settings, f"checkpoint={folder}")
+                    logger.warning("to resume from the newest checkpoint:\n  %s", resume)
+                raise
         if trainer.stop_requested:
             raise Interruption(
                 next(iter(signals), signal.SIGINT),

@@ -154,7 +154,9 @@ def _handled(handler: Any) -> Iterator[dict[int, Any]]:
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():  # no other one can handle signals
         before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    handled = [n for n, was in before.items() if n in _INSISTENT or was != signal.SIG_IGN]
+    handled = [
+        n for n, was in before.items() if n in _INSISTENT or was not in (signal.SIG_IGN, None)
+    ]
     for number in handled:
         signal.signal(number, handler)
     try:

@@ -233,8 +233,15 @@ def of_checkpoint(
     """
     general = general_settings(composed.config)
     assert general.checkpoint is not None
-    found = find_policy(general.checkpoint, best=general.mode != "train")
-    state = load_checkpoint(found)
+    is_best = general.mode != "train"
+    found = find_policy(general.checkpoint, is_best)
+    try:
+        state = load_checkpoint(found)
+    except ConfigurationError:
+        if found.exists():
+            raise
+        found = find_policy(general.checkpoint, is_best)  # a run that trains has replaced it
+        state = load_checkpoint(found)
     if general.mode == "train":
         check_trainable(state, found)
     config = _as_trained(*composed, state, found, typed, general.trust)
