@@ -23,7 +23,7 @@ PAGES = [
 NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
 
 PROGRAM = ["python", "-m", "trainers.run"]
-ENDS = {"&&", "||", "|", ";", "done"}
+ENDS = {"&&", "||", "|", ";", "&", "done"}
 # Names that stand for the reader's own: AGENT, ENV, NAME, a package, a file.
 PLACEHOLDER = re.compile(r"=[A-Z]+$|my_\w+[.:]|=/path/|\.\.\.")
 

@@ -2,6 +2,7 @@
 
 FAILED, REFUSED = 1, 2
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+START_AGAIN = 75  # EX_TEMPFAIL of sysexits.h, after a signal of a scheduler
 
 
 class ConfigurationError(ValueError):

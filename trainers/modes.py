@@ -5,14 +5,12 @@ import logging
 import shlex
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from textwrap import indent
-from types import FrameType
 from typing import Any
 
 from tensordict.nn import TensorDictModuleBase
@@ -21,7 +19,8 @@ from torchrl.envs import EnvBase
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import AS_TYPED
-from torchrl_gpu.checkpoints.files import new_file, write_text
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.files import discard, new_file, write_text
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
 from torchrl_gpu.devices.memory import limited_memory
@@ -37,9 +36,11 @@ from trainers.components.pairing import capabilities_of, pair
 from trainers.components.trust import trust_arguments
 from trainers.evaluation.evaluation import Evaluation, Evaluator
 from trainers.evaluation.film import film
+from trainers.nonfinite import NonfiniteError
 from trainers.runs.folders import check_writable, results_folder, run_folder
 from trainers.runs.loggers import log_film
 from trainers.runs.policy_files import load_checkpoint, restore_policy
+from trainers.signals import Interruption, cleans_up, stops
 from trainers.training.progress import ProgressDisplay, human_time
 from trainers.training.summary import transfers_line, write_summary
 from trainers.training.trainer import TorchRLTrainer
@@ -78,6 +79,7 @@ def run_mode(settings: Settings) -> RunOutcome:
     """Train, evaluate or film with checked settings: see `trainers.run.run`."""
     keep_freed_memory()
     with (
+        cleans_up(),
         cpu_threads(settings.general.threads),
         limited_memory(settings.device, settings.memory_limit),
     ):
@@ -87,8 +89,20 @@ def run_mode(settings: Settings) -> RunOutcome:
 def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
     """Train from scratch or resume; evaluate the best checkpoint and write a summary."""
     resumed = settings.checkpoint if settings.in_place else None
-    with run_folder(settings.folder, resumed) as folder:
-        return _train_in(folder, settings, processes)
+    if resumed is not None and settings.general.resume is not None:
+        outcome = _ended(resumed, settings)
+        if outcome is not None:
+            return outcome
+    with run_folder(settings.folder, resumed, settings.damaged) as folder:
+        try:
+            return _train_in(folder, settings, processes)
+        except KeyboardInterrupt as stop:
+            newest = CheckpointFolder(folder / "checkpoints").latest()
+            if str(stop) or newest is None:
+                raise
+            resume = _command(settings, f"checkpoint={folder}")
+            message = f"\nEnded at once. To resume from {newest.name}:\n  {resume}"
+            raise Interruption.of(stop, message) from None
 
 
 def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutcome:
@@ -101,31 +115,36 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     ):
         name = type(trainer.agent).__name__
         logger.info("%s on %s, into %s", name, describe_device(settings.device), folder)
-        if processes.is_writer:
-            write_text(folder / "config.yaml", settings.of_run())
-        resume = _command(settings, f"checkpoint={folder}")
-        with _stop_on_signal(trainer):
+        with stops(trainer) as signals:
+            if processes.is_writer:
+                write_text(folder / "config.yaml", settings.of_run())
+                discard(folder / "summary.json")  # of the run as it ended before
             try:
                 trainer.train()
-            finally:
-                if trainer.error_is_saved:
-                    logger.warning("To resume, once the error is fixed:\n  %s", resume)
+            except NonfiniteError:  # would happen again
+                raise
+            except Exception:
+                if trainer.checkpoints.latest() is not None:
+                    resume = _command(settings, f"checkpoint={folder}")
+                    logger.warning("to resume from the newest checkpoint:\n  %s", resume)
+                raise
         if trainer.stop_requested:
-            raise KeyboardInterrupt(
-                f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n  {resume}"
+            raise Interruption(
+                next(iter(signals), signal.SIGINT),
+                f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
+                f"  {_command(settings, f'checkpoint={folder}')}",
             )
         best = trainer.checkpoints.best() or trainer.save()
     # With a new environment and policy, as `mode=eval` does; those of the training are closed.
     try:
         result = _evaluation(replace(settings, checkpoint=best, state=None))
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n"
-            f"  {_command(settings, 'mode=eval', f'checkpoint={folder}')}"
-        ) from None
+    except KeyboardInterrupt as stop:
+        evaluate = _command(settings, "mode=eval", f"checkpoint={folder}")
+        message = f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n  {evaluate}"
+        raise Interruption.of(stop, message) from None
     seconds = time.perf_counter() - started
     names = {"agent": settings.config["choices"]["agent"], "env": settings.env_name}
-    write_summary(trainer, result, **names, seconds=seconds)
+    write_summary(trainer, result, **names, seconds=seconds, ended=True)
     lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
     lines += [f"  result       {result}", f"  checkpoint   {best}"]
     if env.capabilities.can_render:
@@ -146,6 +165,36 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         evaluations=trainer.evaluations,
         newest=trainer.checkpoints.latest(),
         best=best,
+    )
+
+
+def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
+    """Return the outcome of a run that has ended by itself; None if there is something left.
+
+    Args:
+        newest: newest checkpoint of the run.
+        settings: settings of the command, which are those of the run.
+    """
+    folder = newest.parent.parent
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        if summary["ended"] is not True:
+            return None
+        result = Evaluation(**{each.name: summary.get(each.name) for each in fields(Evaluation)})
+        longer = _command(settings, f"checkpoint={folder}", "trainer.total_frames=...")
+        lines = [f"\nTrained already, for {summary['frames']:,} frames, into {folder}"]
+        lines += [f"  result       {result}", f"  train longer {longer}"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    state = settings.state or load_checkpoint(newest)
+    return RunOutcome(
+        folder,
+        0.0,
+        result,
+        "\n".join(lines),
+        evaluations={frames: Evaluation(**each) for frames, each in state["evaluations"].items()},
+        newest=newest,
+        best=CheckpointFolder(newest.parent).best() or newest,
     )
 
 
@@ -285,37 +334,3 @@ def _command(settings: Settings, *arguments: str) -> str:
     script = "torchrl-gpu"
     program = script if Path(sys.argv[0]).stem == script else "python -m trainers.run"
     return f"{program} {shlex.join([*arguments, *trust_arguments(settings.config), *kept])}"
-
-
-@contextmanager
-def _stop_on_signal(trainer: TorchRLTrainer) -> Iterator[None]:
-    """End training after the current step on Ctrl-C, SIGTERM or SIGHUP.
-
-    A second Ctrl-C or SIGTERM ends it at once. A terminal that closes sends SIGHUP more than once;
-    `nohup` ignores it.
-    """
-    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        trainer.stop_requested = True
-        again = previous[number]
-        if number == hangup:
-            again = signal.SIG_IGN
-        elif again == signal.SIG_IGN:  # as of Ctrl-C in a job of a script that ends with `&`
-            again = signal.SIG_DFL
-        signal.signal(number, again)
-        if trainer.watchdog.reports:  # the current step may never end
-            raise KeyboardInterrupt
-
-    is_main = threading.current_thread() is threading.main_thread()  # only it can handle signals
-    signals: list[int] = [signal.SIGINT, signal.SIGTERM] if is_main else []
-    if is_main and hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
-        signals.append(hangup)
-    previous = {number: signal.getsignal(number) for number in signals}
-    for number in previous:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from torchrl_gpu.errors import FAILED, INTERRUPTED, REFUSED, ConfigurationError
+from torchrl_gpu.errors import FAILED, REFUSED, ConfigurationError
 from trainers.command_line.failures import print_exception
-from trainers.components.choices import as_settings, check_choices
+from trainers.signals import cleans_up, exit_code, program_ends
 
 if TYPE_CHECKING:
     from trainers.command_line.settings import Settings
@@ -38,8 +38,10 @@ def settings_of(*arguments: str) -> Settings:
             checkpoint do not fit together.
     """
     _import_own_packages()
-    check_choices(arguments)
     from trainers.command_line.composition import compose, read_settings
+    from trainers.components.choices import check_choices
+
+    check_choices(arguments)
 
     typed = read_settings(arguments)
     composed = compose(typed)
@@ -63,7 +65,7 @@ def run(*arguments: str) -> RunOutcome:
 
     Raises:
         ConfigurationError: a setting or a checkpoint does not fit.
-        KeyboardInterrupt: Ctrl-C or SIGTERM ended the run; the message says how to continue it.
+        KeyboardInterrupt: a signal ended the training; the message says how to continue it.
     """
     settings = settings_of(*arguments)
     from trainers.modes import run_mode
@@ -74,8 +76,8 @@ def run(*arguments: str) -> RunOutcome:
 def main() -> int:
     """Run the command line and return the exit code.
 
-    It is 0 after success, 2 after bad input, 130 after Ctrl-C; a sweep ends with the code of the
-    last run that failed, 1 after an unexpected error.
+    It is 0 after success, 1 after an unexpected error, 2 after bad input, 130 after Ctrl-C, 75
+    after any other signal that asks to end; a sweep ends with the code of the last run that failed.
     """
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.append(folder)  # classes of the user's own, for the console script too
@@ -89,20 +91,23 @@ def main() -> int:
         from torchrl_gpu.redirect import __main__ as redirect
 
         return redirect.start(arguments)
-    try:
-        _import_own_packages()
-        if command == "robot":
-            return _examine_robot(arguments)
-        return _start(sys.argv[1:])
-    except ConfigurationError as error:
-        return _refuse(str(error))
-    except KeyboardInterrupt as stop:
-        if message := str(stop):
-            print(message)
-        return INTERRUPTED
-    except Exception as error:
-        print_exception(error)
-        return FAILED
+    with program_ends() as end:
+        try:
+            _import_own_packages()
+            if command == "robot":
+                return _examine_robot(arguments)
+            return _start(sys.argv[1:])
+        except KeyboardInterrupt as stop:
+            if message := str(stop):
+                print(message)
+            return exit_code(stop)
+        except Exception as error:
+            if end.interruption is not None:
+                return exit_code(end.interruption)
+            if isinstance(error, ConfigurationError):
+                return _refuse(str(error))
+            print_exception(error)
+            return FAILED
 
 
 def _import_own_packages() -> None:
@@ -132,6 +137,8 @@ class _FlagParser(argparse.ArgumentParser):
 
 def _start(arguments: list[str]) -> int:
     """Do what the flags say: help, information, settings, a sweep, or a run."""
+    from trainers.components.choices import as_settings, check_choices
+
     parser = _FlagParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("-m", "--multirun", action="store_true")
@@ -161,7 +168,8 @@ def _start(arguments: list[str]) -> int:
     else:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
         if flags.multirun:
-            return _sweep(flags.settings)
+            with cleans_up():  # to print the table of the runs
+                return _sweep(flags.settings)
         print(run(*flags.settings).report)
     return 0
 
@@ -191,7 +199,8 @@ def _sweep(arguments: list[str]) -> int:
         try:
             # Each run reads its checkpoint when it begins: all of them together may be large.
             settings = replace(settings_of(*each.settings), state=None)
-            checked[each.title] = replace(settings, in_place=settings.in_place and len(runs) == 1)
+            goes_on = len(runs) == 1 or settings.general.resume is not None
+            checked[each.title] = replace(settings, in_place=settings.in_place and goes_on)
         except ConfigurationError as error:
             code = _refuse(f"{each.title}: {error}")
             ends[each.title][0] = "refused"

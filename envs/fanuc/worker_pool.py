@@ -29,6 +29,7 @@ from envs.processes import (
 from torchrl_gpu.devices.host import ONE_THREAD, num_cores, usable_cores
 from torchrl_gpu.environments.environment import STEP_TIMEOUT
 from torchrl_gpu.errors import ConfigurationError, WorkerError
+from torchrl_gpu.signals import stop_signals_held
 
 log = logging.getLogger(__name__)
 
@@ -76,15 +77,16 @@ class _Worker:
     def start(self) -> None:
         """Start the process; `wait` returns when it is ready."""
         assignment = replace(self.assignment, parent=parent_of_workers())
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", Assignment.__module__, json.dumps(asdict(assignment))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            cwd=PACKAGE_ROOT,  # first entry of the module search path
-            env={**os.environ, **ONE_THREAD},
-            pass_fds=self.descriptors,
-        )
+        with stop_signals_held():
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", Assignment.__module__, json.dumps(asdict(assignment))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                cwd=PACKAGE_ROOT,  # first entry of the module search path
+                env={**os.environ, **ONE_THREAD},
+                pass_fds=self.descriptors,
+            )
         self.stepping = False
         if self.gives_way:
             self.give_way()

@@ -11,7 +11,6 @@ import contextlib
 import gc
 import json
 import os
-import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.robot import load_robot
 from envs.fanuc.shared_memory import Exchange
 from envs.processes import end_with
+from torchrl_gpu.signals import ignore_stop_signals
 
 SIGNAL = b"."  # starts a step, and answers it
 
@@ -64,7 +64,7 @@ def main(assignment: Assignment) -> None:
     """Load the arms and step them until the pipe is closed."""
     end_with(assignment.parent)
     _share_cores_well(assignment.core)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    ignore_stop_signals()
     # PyBullet prints from C. Standard output is reserved for the protocol and redirected before
     # PyBullet is imported.
     output = os.dup(1)

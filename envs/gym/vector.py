@@ -1,17 +1,20 @@
 """Find a Gymnasium environment by its name and make a vector environment of it."""
 
 import difflib
+import functools
 import importlib
 import importlib.util
+import multiprocessing
 import os
 import re
-import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import Any, Literal
 
 import gymnasium
@@ -25,6 +28,7 @@ from envs.processes import end_with, parent_of_workers
 from torchrl_gpu.devices.host import compute_on_one_thread
 from torchrl_gpu.environments.recording import Recorder
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
+from torchrl_gpu.signals import ignore_stop_signals
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
 Autoreset = Literal["disabled", "same_step", "next_step"]  # in lower case, those of Gymnasium
@@ -110,6 +114,9 @@ def make_vector(
     arguments = _arguments(
         spec, vectorization, autoreset, options, preprocessing, render=render, records=records
     )
+    if vectorization == "async":
+        _kill_workers_at_exit(os.getpid())
+    others = _workers()
     try:
         with warnings.catch_warnings():
             # `_check` raises errors for the conditions of these warnings.
@@ -122,6 +129,10 @@ def make_vector(
                 )
     except (GymnasiumError, ImportError, TypeError, ValueError) as error:
         raise ConfigurationError(f"env.name={name}: {_reason(spec, error)}") from error
+    except BaseException:  # such as that of a signal; workers report that their pipe has closed
+        for worker in _workers() - others:
+            worker.kill()
+        raise
     try:
         _check(vector, spec.id, autoreset, render=render)
     except ConfigurationError:
@@ -211,15 +222,34 @@ def _arguments(
 
 
 def _prepare_worker(parent: int, env: gymnasium.Env) -> gymnasium.Env:
-    """Limit a worker process to one thread, and make it ignore Ctrl-C, which the parent handles.
+    """Limit a worker process to one thread, and make it ignore signals, which the parent handles.
 
     Acts as a wrapper of an environment, because Gymnasium calls wrappers in the worker process.
     """
     if os.getpid() == parent:
         return env
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_stop_signals()
     compute_on_one_thread()
     return _Traced(env)
+
+
+@functools.cache
+def _kill_workers_at_exit(program: int) -> None:
+    """Kill workers that still run when this program exits, once for its process id.
+
+    Otherwise multiprocessing ends its children by SIGTERM, which these ignore, and waits for them.
+    """
+
+    def kill() -> None:
+        for worker in _workers():
+            worker.kill()
+
+    Finalize(None, kill, exitpriority=0)
+
+
+def _workers() -> set[BaseProcess]:
+    """Return the processes of all vector environments of this program."""
+    return {p for p in multiprocessing.active_children() if "AsyncVectorEnv" in p.name}
 
 
 class _Traced(gymnasium.Wrapper):

@@ -145,6 +145,52 @@ def test_a_closing_evaluation_that_fails_loses_nothing(tmp_path: Path) -> None:
         assert [row["frames"] for row in csv.DictReader(file)] == ["64"]
 
 
+class FailingEnv(IdentityEnv):
+    """Fails in a step."""
+
+    def __init__(self, num_envs: int = 2, step: int = 30) -> None:
+        super().__init__(num_envs)
+        self.left = step
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError("the robot is off")
+        return super()._step(tensordict)
+
+
+def test_an_error_in_training_shows_how_to_resume(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = f"env._target_={__name__}.FailingEnv"
+    with pytest.raises(OSError, match="the robot is off"):
+        run("agent=ppo", env, "agent.rollout_length=4", "device=cpu", f"runs={tmp_path}")
+    (folder,) = tmp_path.glob("*/*/*")
+    last = caplog.messages[-1]
+    assert last.startswith("to resume from the newest checkpoint:\n  python -m trainers.run ")
+    assert f" checkpoint={folder} trust=tests device=cpu" in last
+
+
+def test_an_evaluated_run_that_trains_may_replace_its_best_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run(*QUICK, f"runs={tmp_path}").folder
+    best = find_checkpoint(folder, best=True)
+    (other,) = {*folder.glob("checkpoints/frames_000000000??[24].safetensors")} - {best}
+
+    def load(path: Path) -> object:
+        if best.exists():
+            best.unlink()  # by the run
+            (best.parent / "best.json").unlink()
+        return load_checkpoint(path)
+
+    monkeypatch.setattr("trainers.command_line.settings.load_checkpoint", load)
+    settings = settings_of("mode=eval", f"checkpoint={folder}", "device=cpu")
+    assert settings.checkpoint == other
+    with pytest.raises(ConfigurationError, match="not found"):
+        settings_of("mode=eval", f"checkpoint={best}", "device=cpu")
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

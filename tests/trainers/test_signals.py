@@ -1,5 +1,6 @@
-"""Signals that end a training: it is saved, and the printed command resumes it."""
+"""Signals: they end the program without a traceback; a training is saved, and goes on later."""
 
+import multiprocessing
 import os
 import re
 import shlex
@@ -8,94 +9,352 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
+import psutil
 import pytest
+from tensordict import TensorDictBase
 
+from envs import GymnasiumEnv
+from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
-from trainers.run import run
+from trainers.run import main, run
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs the signals of Unix")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"),
+    reason="needs the signals of Unix, and fork, by which a run starts soon",
+)
 
 ROOT = Path(__file__).parents[2]
-COMMAND = (
-    *("agent=dqn", "env=gym", "env.name=CartPole-v1", "env.vectorization=async"),
-    *(
-        "env.num_envs=2",
-        "device=cpu",
-        "trainer.total_frames=100_000_000",
-        "trainer.log_interval=500",
-    ),
-    *("trainer.evaluation_interval=100_000_000", "trainer.checkpoint_interval=100_000_000"),
+LONG = (
+    *("experiment=null", "device=cpu", "trainer.total_frames=100_000_000"),
+    *("trainer.log_interval=20", "agent.utd_ratio=0.1", "agent.batch_size=16"),
+    *("trainer.random_frames=100", "trainer.replay_capacity=10_000"),
+    "trainer.evaluation_interval=100_000_000",
+    *("trainer.checkpoint_interval=100_000_000", "evaluation.episodes=2"),
+)
+GYM = ("agent=dqn", "env=gym", "env.name=CartPole-v1", "env.vectorization=async", "env.num_envs=2")
+FANUC = ("agent=sac", "env=fanuc", "env.num_envs=2", "env.num_workers=2")
+EXIT_CODES = {signal.SIGINT: 130}  # of other signals 75
+
+
+class Program:
+    """The program in a process and a session of its own, with its output in a file."""
+
+    def __init__(self, process: ForkProcess, output: Path) -> None:
+        self.process = process
+        self.folder = output.parent
+        self._output = output
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def wait_for(self, reason: str, holds: Callable[[], object]) -> None:
+        for _ in range(3_000):
+            if holds():
+                return
+            assert self.process.is_alive(), f"{self.process.exitcode} {self.output}"
+            time.sleep(0.01)
+        raise AssertionError(f"{reason}: {self.output}")
+
+    def wait_for_training(self) -> None:
+        self.wait_for("no row", lambda: list(self.folder.glob("runs/**/metrics.csv")))
+
+    def end(self, seconds: float = 30.0) -> int | None:
+        """Wait for the end of the program, and then for that of its workers."""
+        workers = psutil.Process(self.pid).children(recursive=True)
+        self.process.join(seconds)
+        assert not self.process.is_alive(), f"still runs: {self.output}"
+        _, alive = psutil.wait_procs(workers, timeout=10)
+        assert not alive
+        assert "Traceback" not in self.output
+        assert "ignored" not in self.output
+        return self.process.exitcode
+
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start the program with arguments, or another function, in a fork of this process."""
+    started: list[Program] = []
+
+    def begin(*arguments: str, program: Callable[[], object] = main) -> Program:
+        def begun() -> None:
+            os.setsid()
+            os.chdir(tmp_path)
+            sys.stdout = sys.stderr = output.open("w", buffering=1)
+            for number in (1, 2):
+                os.dup2(sys.stdout.fileno(), number)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup the tests ignore it
+            sys.argv = ["trainers.run", *arguments]
+            sys.exit(program())  # type: ignore[arg-type]
+
+        output = tmp_path / f"output_{len(started)}"
+        output.touch()
+        process = multiprocessing.get_context("fork").Process(target=begun)
+        process.start()
+        started.append(Program(process, output))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        if each.process.is_alive():
+            for process in [*psutil.Process(each.pid).children(recursive=True), each.process]:
+                process.kill()
+        each.process.join()
+
+
+def saved(program: Program) -> tuple[int, list[str]]:
+    """Return the frames of the newest checkpoint, and the arguments of the printed command."""
+    stopped = re.search(r"Stopped at ([\d,]+) frames; saved. To resume:\n  (.*)\n", program.output)
+    assert stopped is not None, program.output
+    python, _, module, *arguments = shlex.split(stopped[2])
+    assert (python, module) == ("python", "trainers.run")
+    folder = program.folder / arguments[0].removeprefix("checkpoint=")
+    frames = int(stopped[1].replace(",", ""))
+    assert load_state(find_checkpoint(folder))["frames"] == frames
+    return frames, arguments
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["process", "group"])
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"])
+@pytest.mark.parametrize("env", [GYM, FANUC], ids=["gym", "fanuc"])
+def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
+    env: tuple[str, ...],
+    number: str,
+    send: Callable[[int, int], None],
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = start(*env, *LONG)
+    program.wait_for_training()
+    sent = signal.Signals[number]
+    send(program.pid, sent)
+    assert program.end() == EXIT_CODES.get(sent, 75), program.output
+    frames, (checkpoint, device) = saved(program)
+    assert frames >= 20
+    if number == "SIGHUP":
+        monkeypatch.chdir(program.folder)
+        quick = (f"trainer.total_frames={frames + 200}", "trainer.evaluation_episodes=2")
+        outcome = run(checkpoint, device, *quick, "evaluation.episodes=2")
+        assert outcome.newest is not None
+        assert outcome.newest.stem > f"frames_{frames:012d}"
+
+
+class Sleeper:
+    def __del__(self) -> None:
+        time.sleep(2)
+
+
+class SlowEnv(IdentityEnv):
+    """Takes its time to build, or for its steps from the 30th one on."""
+
+    def __init__(
+        self,
+        num_envs: int = 2,
+        mode: str = "train",
+        slow_in: str = "",
+        seconds: float = 60.0,
+        turns: str = "",
+    ) -> None:
+        super().__init__(num_envs, max_episode_steps=20)
+        self.is_slow = mode == slow_in
+        self.seconds = seconds
+        self.count = 0
+        if slow_in == f"building {mode}":
+            sys.stdout.write("builds\n")
+            if turns == "lost":
+                Sleeper()
+            try:
+                time.sleep(seconds)
+            except KeyboardInterrupt:
+                if turns == "another error":
+                    raise RuntimeError(turns) from None
+                raise
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        self.count += 1
+        if self.is_slow and self.count >= 30:
+            sys.stdout.write("steps\n")
+            time.sleep(self.seconds)
+        return super()._step(tensordict)
+
+
+OF_REPLAYS = ("agent.", "trainer.r")  # not PPO's
+SLOW = (
+    *("agent=ppo", f"env._target_={__name__}.SlowEnv", "agent.rollout_length=4"),
+    *(setting for setting in LONG if not setting.startswith(OF_REPLAYS)),
 )
 
 
-def to_process(number: int) -> Callable[[int], None]:
-    """Return a function that sends a signal to the process that trains."""
-    return lambda pid: os.kill(pid, number)
-
-
-def to_group(number: int) -> Callable[[int], None]:
-    """Return a function that sends a signal to it and the processes of its environments."""
-    return lambda pid: os.killpg(pid, number)
-
-
-SIGNALS = {
-    "SIGINT": to_process(signal.SIGINT),
-    "SIGHUP": to_process(signal.SIGHUP),
-    "SIGTERM to the group": to_group(signal.SIGTERM),
-}
-
-
-@pytest.fixture(scope="module")
-def trainings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen]]:
-    """Trainings by the name of a signal, all started at once; each in its own folder and group."""
-    running = {}
-    # Under nohup the tests ignore it, and so would the trainings.
-    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    for name in SIGNALS:
-        folder = tmp_path_factory.mktemp(name.replace(" ", "_"))
-        running[name] = subprocess.Popen(
-            [sys.executable, "-m", "trainers.run", *COMMAND],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
-        running[name].folder = folder  # type: ignore[attr-defined]
-    signal.signal(signal.SIGHUP, inherited)
-    yield running
-    for process in running.values():
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-@pytest.mark.parametrize("name", SIGNALS)
-def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
-    name: str, trainings: dict[str, subprocess.Popen], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_the_run_at_once(
+    number: signal.Signals, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = trainings[name]
-    folder: Path = process.folder  # type: ignore[attr-defined]
-    for _ in range(1_000):
-        if list(folder.glob("runs/**/metrics.csv")) or process.poll() is not None:
-            break
-        time.sleep(0.1)
-    SIGNALS[name](process.pid)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, output
-    assert "Traceback" not in output
-    stopped = re.search(r"Stopped at ([\d,]+) frames; saved. To resume:\n  (.*)\n", output)
-    assert stopped is not None, output
-    frames = int(stopped[1].replace(",", ""))
-    python, _, module, checkpoint, device = shlex.split(stopped[2])
-    assert (python, module) == ("python", "trainers.run")
-    monkeypatch.chdir(folder)
-    newest = find_checkpoint(checkpoint.removeprefix("checkpoint="))
-    assert load_state(newest)["frames"] == frames >= 500
-    if name == "SIGHUP":
-        quick = (f"trainer.total_frames={frames + 20}", "trainer.evaluation_episodes=2")
-        assert run(checkpoint, device, *quick, "evaluation.episodes=2").newest != newest
+    # A shell lets jobs that end with `&` ignore Ctrl-C.
+    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    program = start(*SLOW, "env.slow_in=train", "trainer.checkpoint_interval=40")
+    signal.signal(signal.SIGINT, before)
+    program.wait_for("no slow step", lambda: "steps" in program.output)
+    os.kill(program.pid, number)
+    time.sleep(0.6)
+    os.kill(program.pid, number)
+    assert program.end(seconds=5.0) == EXIT_CODES.get(number, 75)
+    (run_folder,) = program.folder.glob("runs/*/*/*")
+    assert re.search(
+        rf"Ended at once. To resume from frames_000000000040.safetensors:\n"
+        rf"  .* checkpoint={run_folder.relative_to(program.folder)} ",
+        program.output,
+    )
+
+
+def test_a_signal_that_arrives_twice_at_once_is_one_request(start: Start) -> None:
+    """As of `timeout`, which signals the program and then their group."""
+    program = start(*SLOW, "env.slow_in=train", "env.seconds=0.4")
+    program.wait_for("no slow step", lambda: "steps" in program.output)
+    os.kill(program.pid, signal.SIGTERM)
+    time.sleep(0.1)
+    os.kill(program.pid, signal.SIGTERM)
+    assert program.end() == 75
+    saved(program)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_during_the_imports_ends_the_program_at_once(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    if not Path("/proc/self/maps").exists():
+        pytest.skip("cannot see what the program imports")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainers.run", *GYM, *LONG],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    maps = Path(f"/proc/{process.pid}/maps")
+    while "/torch/" not in maps.read_text():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=10)
+    assert (process.returncode, output) == (EXIT_CODES.get(number, 75), "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "turns"),
+    [
+        (signal.SIGINT, ""),
+        (signal.SIGTERM, ""),
+        (signal.SIGHUP, ""),
+        (signal.SIGTERM, "another error"),  # as a library does to the exception
+        (signal.SIGTERM, "lost"),  # as in a destructor
+    ],
+)
+def test_a_signal_while_the_environment_is_built_leaves_nothing(
+    number: signal.Signals, turns: str, start: Start
+) -> None:
+    program = start(*SLOW, "env.slow_in=building train", f"env.turns={turns}")
+    program.wait_for("not built", lambda: "builds" in program.output)
+    os.kill(program.pid, number)
+    assert program.end(seconds=5.0) == EXIT_CODES.get(number, 75)
+    assert program.output == "builds\n"
+    assert not (program.folder / "runs").exists()
+
+
+def test_a_signal_while_workers_start_is_not_an_error_of_the_arm(start: Start) -> None:
+    program = start(*FANUC, *LONG)
+    workers = psutil.Process(program.pid)
+    program.wait_for("no workers", lambda: len(workers.children()) == 2)
+    os.killpg(program.pid, signal.SIGTERM)
+    assert program.end() == 75
+    assert program.output == ""
+
+
+def test_a_signal_while_a_resumed_run_is_built_shows_how_to_resume_it(start: Start) -> None:
+    first = start(*SLOW)
+    first.wait_for_training()
+    os.kill(first.pid, signal.SIGTERM)
+    assert first.end() == 75
+    frames, (checkpoint, *rest) = saved(first)
+    program = start(checkpoint, *rest, "env.slow_in=building train")
+    program.wait_for("not built", lambda: "builds" in program.output)
+    os.kill(program.pid, signal.SIGUSR1)
+    assert program.end(seconds=5.0) == 75
+    assert f"To resume from frames_{frames:012d}.safetensors:\n" in program.output
+    assert f"{checkpoint} {' '.join(rest)}\n" in program.output
+
+
+def test_a_signal_in_an_evaluation_saves_the_run(start: Start) -> None:
+    # Eleven seconds, in steps of a third of a second.
+    program = start(
+        *GYM, *LONG, "trainer.evaluation_interval=200", "trainer.evaluation_episodes=9999"
+    )
+    program.wait_for("no evaluation", lambda: list(program.folder.glob("runs/**/frames_*200.s*")))
+    os.killpg(program.pid, signal.SIGTERM)
+    assert program.end() == 75
+    assert saved(program)[0] == 200
+
+
+def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) -> None:
+    short = ("trainer.total_frames=40", "trainer.evaluation_episodes=1", "evaluation.episodes=4")
+    program = start(*SLOW, *short, "evaluation.num_envs=1", "env.slow_in=eval")
+    program.wait_for("no slow step", lambda: "steps" in program.output)
+    os.kill(program.pid, signal.SIGTERM)
+    assert program.end(seconds=5.0) == 75
+    assert "Trained for 40 frames; saved. To evaluate:\n" in program.output
+    assert " mode=eval checkpoint=runs/" in program.output
+
+
+def test_a_script_s_own_handler_is_called_once_the_run_is_saved(start: Start) -> None:
+    """As of submitit, which queues the job anew."""
+
+    def script() -> int:
+        def queue_anew(number: int, frame: object) -> None:
+            newest = find_checkpoint(next(Path().glob("runs/*/*/*/*")))
+            sys.stdout.write(f"newest: {newest.name}\n")
+            sys.exit(33)
+
+        signal.signal(signal.SIGUSR2, queue_anew)
+        run(*GYM, *LONG)
+        return 0
+
+    program = start(program=script)
+    program.wait_for_training()
+    os.kill(program.pid, signal.SIGUSR2)
+    assert program.end() == 33
+    assert "newest: frames_" in program.output
+
+
+def test_a_script_that_leaves_workers_open_ends(start: Start) -> None:
+    def script() -> int:
+        env = GymnasiumEnv(name="CartPole-v1", num_envs=2, vectorization="async")
+        sys.modules["left open"] = env
+        return 7
+
+    program = start(program=script)
+    assert program.end(seconds=10.0) == 7
+
+
+@pytest.mark.parametrize("env", [GYM, FANUC], ids=["gym", "fanuc"])
+def test_workers_end_with_a_program_that_is_killed(env: tuple[str, ...], start: Start) -> None:
+    program = start(*env, *LONG)
+    program.wait_for_training()
+    workers = psutil.Process(program.pid).children()
+    program.process.kill()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert len(workers) >= 2
+    assert not alive

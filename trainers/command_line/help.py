@@ -23,6 +23,7 @@ Train, evaluate and show robot policies.
   python -m trainers.run mode=eval checkpoint=runs/...
   python -m trainers.run mode=demo checkpoint=runs/...
   python -m trainers.run checkpoint=runs/...            resume training
+  python -m trainers.run ... resume=auto                resume the newest run of these settings
   python -m trainers.run ... -m seed=1,2,3              one run for each value
   python -m trainers.run ... --cfg job                  all settings of the command, without a run
   torchrl-gpu robot arm.urdf                            an arm of your own: names, limits, reach

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 from pydantic import BeforeValidator, Field
 
 from torchrl_gpu.arguments import CheckedFields
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionMode, ProductMode
 
 Mode = Literal["train", "eval", "demo"]
@@ -39,6 +40,9 @@ class GeneralSettings(CheckedFields):
         observation_keys: observations that the agent receives, as in [observation]; None for all.
         checkpoint: run folder or checkpoint file to resume, evaluate or film; pretrained:NAME, as
             in pretrained:fanuc/sac, for a policy of the library.
+        resume: auto to go on with the newest run of the same settings, or to begin one if there is
+            none, so that a job that is queued anew is one unchanged command; a run that has ended
+            is left as it is.
         trust: your packages whose classes a checkpoint may name, as in my_robots or
             [my_robots,my_envs]; importing them runs their code.
         runs: folder of all runs; each run writes to runs/<env>/<agent>/<time>.
@@ -67,11 +71,23 @@ class GeneralSettings(CheckedFields):
     products: Annotated[ProductMode, _SAVED] = "auto"
     observation_keys: Annotated[Annotated[list[str], Field(min_length=1)] | None, _SAVED] = None
     checkpoint: Path | None = None
+    resume: Literal["auto"] | None = None
     trust: Annotated[
         tuple[Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")], ...],
         BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     ] = ()
     runs: Path = Path("runs")
+
+    def __post_init__(self) -> None:
+        if self.resume is not None and self.checkpoint is not None:
+            raise ConfigurationError(
+                f"resume={self.resume} finds the run by its settings; leave it out, or leave out "
+                f"checkpoint={self.checkpoint}"
+            )
+        if self.resume is not None and self.mode != "train":
+            raise ConfigurationError(
+                f"resume={self.resume}: mode={self.mode} resumes no training; write checkpoint=..."
+            )
 
     @classmethod
     def paths(cls) -> list[str]:
@@ -81,7 +97,7 @@ class GeneralSettings(CheckedFields):
 
     def of_machine(self) -> dict[str, Any]:
         """Return the settings for the machine, which are not saved with a run, by name."""
-        apart = {*self.saved(), *self.paths(), "mode", "trust"}
+        apart = {*self.saved(), *self.paths(), "mode", "resume", "trust"}
         return {name: value for name, value in vars(self).items() if name not in apart}
 
     def saved(self) -> dict[str, Any]:

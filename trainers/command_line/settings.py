@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -23,10 +23,17 @@ from trainers.command_line.sizes import resolve_sizes
 from trainers.components.choices import GROUPS
 from trainers.components.component import Component, read_component
 from trainers.components.pairing import capabilities_of, overlap_of
-from trainers.components.sections import PROVIDED, SECTIONS, TARGET, take_automatic
+from trainers.components.sections import (
+    AUTO,
+    AUTOMATIC,
+    PROVIDED,
+    SECTIONS,
+    TARGET,
+    take_automatic,
+)
 from trainers.components.trust import check_trusted, named
-from trainers.runs.folders import goes_on
-from trainers.runs.policy_files import check_trainable, load_checkpoint
+from trainers.runs.folders import goes_on, newest_run
+from trainers.runs.policy_files import check_trainable, load_checkpoint, newest_readable
 from trainers.runs.pretrained import find_policy
 from trainers.runs.versions import versions
 from trainers.training.experience import check_updates
@@ -55,6 +62,7 @@ class Settings:
         config: all settings that are saved with a run, as plain values.
         in_place: whether training goes on in the run folder of the checkpoint; otherwise it has a
             new folder, as in a sweep, all runs of which begin with the same checkpoint.
+        damaged: newer checkpoints of that folder, which cannot be read.
     """
 
     general: GeneralSettings
@@ -71,6 +79,7 @@ class Settings:
     experiment: str | None
     config: dict[str, Any]
     in_place: bool
+    damaged: Sequence[Path] = ()
 
     def as_yaml(self) -> str:
         """Return all settings as the text of a YAML file."""
@@ -105,6 +114,32 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
             a preset or a checkpoint.
         composed: the configuration that `compose` returns for them.
     """
+    settings = _check(typed, composed)
+    if settings.general.resume is None:
+        return settings
+    sizes = [f"{group}.{name}" for group, name in AUTOMATIC.items()]
+    automatic = [n for n in sizes if OmegaConf.select(composed.config, n) == AUTO]
+    run = newest_run(settings.folder, settings.config, automatic)
+    if run is None:
+        return settings
+    found, state, damaged = newest_readable(run)
+    # The sizes of the run, whatever this machine would choose.
+    typed = {name: value for name, value in typed.items() if name not in automatic}
+    return replace(_check(typed, composed, (found, state)), in_place=True, damaged=damaged)
+
+
+def _check(
+    typed: Mapping[str, Any],
+    composed: Composed,
+    resumed: tuple[Path, dict[str, Any]] | None = None,
+) -> Settings:
+    """Check the settings of a command, or those with which `resume=auto` goes on with a run.
+
+    Args:
+        typed: see `check`.
+        composed: see `check`.
+        resumed: checkpoint of that run, and its content.
+    """
     config, choices = composed
     check_names(config)
     general = general_settings(config)
@@ -117,6 +152,9 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
         config, found, state = of_checkpoint(typed, composed)
         in_place = goes_on(found)
         general = general_settings(config)
+    elif resumed is not None:
+        found, state = resumed
+        config = _as_trained(*composed, state, found, typed, general.trust)
     check_chosen(config, found)
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     unresolved: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
@@ -195,8 +233,15 @@ def of_checkpoint(
     """
     general = general_settings(composed.config)
     assert general.checkpoint is not None
-    found = find_policy(general.checkpoint, best=general.mode != "train")
-    state = load_checkpoint(found)
+    is_best = general.mode != "train"
+    found = find_policy(general.checkpoint, is_best)
+    try:
+        state = load_checkpoint(found)
+    except ConfigurationError:
+        if found.exists():
+            raise
+        found = find_policy(general.checkpoint, is_best)  # a run that trains has replaced it
+        state = load_checkpoint(found)
     if general.mode == "train":
         check_trainable(state, found)
     config = _as_trained(*composed, state, found, typed, general.trust)

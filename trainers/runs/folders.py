@@ -1,20 +1,29 @@
 """Folders of the program: that of a run, which one process holds at a time, and that of results."""
 
+import logging
 import os
+import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
+from omegaconf import OmegaConf
 
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-from torchrl_gpu.checkpoints.files import numbered, reason
+from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, numbered, reason
 from torchrl_gpu.errors import ConfigurationError
 
 # The operating system holds the lock on this file, so that it ends with its process.
 _LOCK = ".lock"
+
+# Time at which a run began, and number of the run among those that began at once.
+_NAME_OF_RUN = re.compile(r"\d{8}_\d{6}(_\d+)?")
+
+_logger = logging.getLogger(__name__)
 
 
 def goes_on(checkpoint: Path) -> bool:
@@ -25,15 +34,54 @@ def goes_on(checkpoint: Path) -> bool:
     return _run_of(checkpoint) is not None and _is_newest(checkpoint)
 
 
+def newest_run(runs: Path, config: Mapping[str, Any], automatic: Iterable[str] = ()) -> Path | None:
+    """Return the newest run with the same settings that has a checkpoint; None if there is none.
+
+    Args:
+        runs: folder of all runs of the agent in the environment.
+        config: settings that are saved with a run, as plain values.
+        automatic: names of those that depend on the machine, as in `env.num_envs`.
+
+    Raises:
+        ConfigurationError: another process trains such a run.
+    """
+    wanted = OmegaConf.to_container(OmegaConf.create(OmegaConf.to_yaml(config)))
+    names = [run.name for run in runs.glob("*") if _NAME_OF_RUN.fullmatch(run.name)]
+    for name in sorted(names, key=lambda name: [*map(int, name.split("_"))], reverse=True):
+        run = runs / name
+        if not _has_settings(run, wanted, automatic):
+            continue
+        with _locked(run, f"resume=auto: {run}"):
+            pass
+        if CheckpointFolder(run / "checkpoints").paths():
+            return run
+    return None
+
+
+def _has_settings(run: Path, wanted: Any, automatic: Iterable[str]) -> bool:
+    """Return whether a run has been recorded with the wanted settings, plain values."""
+    try:
+        recorded: Any = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
+        recorded = {name: recorded[name] for name in wanted}
+        for each in (recorded, wanted):
+            for section, _, name in (name.partition(".") for name in automatic):
+                each[section].pop(name, None)
+    except Exception:  # the file is missing, damaged, or not that of a run
+        return False
+    return recorded == wanted
+
+
 @contextmanager
-def run_folder(runs: Path, checkpoint: Path | None) -> Iterator[Path]:
+def run_folder(runs: Path, checkpoint: Path | None, damaged: Iterable[Path] = ()) -> Iterator[Path]:
     """Hold the folder of a run; no other call of this function can hold it during the block.
 
-    A new folder is deleted again if nothing was written to it.
+    A new folder is deleted again if nothing was written to it. What a killed process left
+    unfinished in an older one is deleted.
 
     Args:
         runs: folder of all runs of the agent in the environment, for a new folder.
         checkpoint: checkpoint of the run that goes on, see `goes_on`; None for a new folder.
+        damaged: newer checkpoints of that run, which are renamed.
 
     Raises:
         ConfigurationError: the folder is in use or cannot be written to.
@@ -42,6 +90,11 @@ def run_folder(runs: Path, checkpoint: Path | None) -> Iterator[Path]:
         run = checkpoint.parent.parent
         check_writable(run)
         with _locked(run):
+            for leftover in run.glob(f".*{PARTIAL_SUFFIX}"):
+                discard(leftover)
+            for path in filter(Path.exists, damaged):
+                kept = path.rename(path.with_suffix(".damaged"))
+                _logger.warning("%s cannot be read; going on from %s", kept, checkpoint.name)
             if not _is_newest(checkpoint):  # it was, until the lock was free
                 raise ConfigurationError(
                     f"checkpoint={checkpoint}: another process has gone on with the run; "
@@ -120,13 +173,13 @@ def _new_folder(runs: Path) -> Path:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path, named: str = "") -> Iterator[None]:
     try:
         lock = FileLock(folder / _LOCK)
         lock.acquire(blocking=False)
     except Timeout:
         raise ConfigurationError(
-            f"checkpoint={folder}: in use by another run; wait until it has ended"
+            f"{named or f'checkpoint={folder}'}: in use by another run; wait until it has ended"
         ) from None
     except OSError as error:
         raise ConfigurationError(f"cannot lock {folder}: {reason(error)}") from None

@@ -4,13 +4,16 @@ import csv
 import importlib.util
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from omegaconf import OmegaConf
 from PIL import Image
 from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 from torchrl.record.loggers.wandb import WandbLogger
 
@@ -61,12 +64,9 @@ class MetricLogger:
         Raises:
             ConfigurationError: the disk is full or the permission to write is missing.
         """
-        try:
+        with self._named_errors():
             for sink in self._sinks:
                 sink.log(frames, metrics)
-        except OSError as error:
-            where = f"cannot write metrics to {self._folder}"
-            raise ConfigurationError(f"{where}: {reason(error)}") from error
 
     def resume_from(self, frames: int) -> None:
         """Drop all rows after `frames`, the environment steps from which the run resumes.
@@ -80,9 +80,22 @@ class MetricLogger:
             sink.resume_from(frames)
 
     def close(self) -> None:
-        """Write out buffered rows and close the sinks."""
-        for sink in self._sinks:
-            sink.close()
+        """Write out buffered rows and close the sinks.
+
+        Raises:
+            ConfigurationError: as `log` does, for rows that it has not refused yet.
+        """
+        with self._named_errors():
+            for sink in self._sinks:
+                sink.close()
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = f"cannot write metrics to {self._folder}"
+            raise ConfigurationError(f"{where}: {reason(error)}") from error
 
 
 class _CsvSink:
@@ -149,12 +162,18 @@ class _TensorBoardSink:
         self._writer: SummaryWriter | None = None
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
+        if not isinstance(threading.excepthook, _ReportOfOthers):
+            threading.excepthook = _ReportOfOthers()
         if self._writer is None:
             self._writer = SummaryWriter(str(self._folder), purge_step=self._purge_step)
             self._writer.add_text("settings", self._settings, frames)
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, float(value), frames)
-        self._writer.flush()
+        try:
+            for name, value in metrics.items():
+                self._writer.add_scalar(name, float(value), frames)
+            self._writer.flush()
+        except OSError:
+            self._writer = None  # closing it would raise the error again
+            raise
 
     def resume_from(self, frames: int) -> None:
         # TensorBoard hides the rows of older files from this step on.
@@ -163,8 +182,19 @@ class _TensorBoardSink:
 
     def close(self) -> None:
         if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+            writer, self._writer = self._writer, None
+            writer.close()
+
+
+class _ReportOfOthers:
+    """Prints exceptions of threads, but none of TensorBoard's: the writer raises it too."""
+
+    def __init__(self) -> None:
+        self._report = threading.excepthook
+
+    def __call__(self, error: threading.ExceptHookArgs) -> None:
+        if type(error.thread).__module__ != event_file_writer.__name__:
+            self._report(error)
 
 
 def log_film(film: Path, frames: int) -> None:

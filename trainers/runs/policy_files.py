@@ -13,6 +13,7 @@ from agents.base import Agent
 from agents.modules.training_state import POLICY, load_networks
 from torchrl_gpu.acting.interface import GivenObservation, PolicyInterface
 from torchrl_gpu.acting.policy import Observations
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.environments.environment import Environment
@@ -44,6 +45,24 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         if name in section:
             section[name] = _with_normalized_encoders(section[name])
     return state
+
+
+def newest_readable(run: Path) -> tuple[Path, dict[str, Any], list[Path]]:
+    """Return the newest checkpoint of a run that can be resumed, its content, and newer ones.
+
+    Raises:
+        ConfigurationError: none can be resumed; the reason is that of the newest.
+    """
+    reasons: dict[Path, ConfigurationError] = {}
+    for path in reversed(CheckpointFolder(run / "checkpoints").paths()):
+        try:
+            state = load_checkpoint(path)
+            check_trainable(state, path)
+        except ConfigurationError as error:
+            reasons[path] = error
+        else:
+            return path, state, list(reasons)
+    raise next(iter(reasons.values()))
 
 
 def _with_normalized_encoders(state: Mapping[str, Any]) -> Mapping[str, Any]:

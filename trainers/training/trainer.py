@@ -116,7 +116,6 @@ class TorchRLTrainer(CheckedFields):
         frames: environment steps so far, of all processes of the agent.
         updates: gradient steps so far.
         stop_requested: set it to end the training after the current step.
-        error_is_saved: whether an exception ended the training, and a checkpoint has its state.
         watchdog: reports a simulator that does not answer.
         timers: timers around the parts of the training: profile and trace, if there are any.
         started: time of `time.perf_counter` at which the training began, less the seconds before it
@@ -204,7 +203,6 @@ class TorchRLTrainer(CheckedFields):
         self.frames = 0
         self.updates = 0
         self.stop_requested = False
-        self.error_is_saved = False
         self.watchdog = Watchdog(self.checkpoints)
         self.evaluations: dict[int, Evaluation] = {}
         self.started = self._logged_at = time.perf_counter()
@@ -404,7 +402,6 @@ class TorchRLTrainer(CheckedFields):
             logger.warning("an error ends the run at %d frames; not saved: %s", self.frames, error)
             return False
         if not self.stop_requested:
-            self.error_is_saved = True
             path = self.checkpoints.path(self.frames)
             logger.warning("an error ends the run at %d frames; saved: %s", self.frames, path)
         return True

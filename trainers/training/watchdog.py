@@ -17,16 +17,11 @@ from typing import NoReturn
 from torchrl_gpu.acting.collector import Simulating
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.environments.environment import name_of
-from torchrl_gpu.errors import INTERRUPTED
+from torchrl_gpu.signals import INSISTENT, SECONDS_OF_ONE_REQUEST, exit_code_after
 
 logger = logging.getLogger(__name__)
 
-_SIGNALS = frozenset[int]((signal.SIGINT, signal.SIGTERM))
-
 _SECOND = 1.0
-
-# Some programs pass a signal on that the terminal has sent to all: it arrives twice, at once.
-_SECONDS_BETWEEN = 0.2
 
 
 class Watchdog:
@@ -82,7 +77,7 @@ class Watchdog:
         self._signals.close()
 
     def _watch(self) -> None:
-        call, silence, is_asked_twice = 0, 0.0, False
+        call, silence, repeated = 0, 0.0, 0
         asked: dict[int, float] = {}  # signals in the call, with the time of the first
         while True:
             received: bytes | None = None
@@ -92,17 +87,18 @@ class Watchdog:
                 return
             running = Simulating.running
             if running is None or Simulating.calls != call:
-                call, silence, is_asked_twice = Simulating.calls, 0.0, False
+                call, silence, repeated = Simulating.calls, 0.0, 0
                 asked.clear()
             elif received is None:
                 silence += _SECOND
-            for number in _SIGNALS.intersection(received or b""):
+            for number in INSISTENT.intersection(received or b""):
                 first = asked.setdefault(number, time.monotonic())
-                is_asked_twice |= time.monotonic() - first > _SECONDS_BETWEEN
+                if time.monotonic() - first > SECONDS_OF_ONE_REQUEST:
+                    repeated = number
             if running is None or received is not None:
                 continue
-            if is_asked_twice:
-                self._end()
+            if repeated:
+                self._end(repeated)
             limit = running.env.stall_seconds
             if limit is not None and silence >= limit and self._reported != call:
                 self._reported = call
@@ -119,11 +115,11 @@ class Watchdog:
         path = self._checkpoints.latest()
         return "no checkpoint" if path is None else f"the checkpoint {path}"
 
-    def _end(self) -> NoReturn:
+    def _end(self, number: int) -> NoReturn:
         print(f"\nEnded within a step, with {self._newest()}", flush=True)
         for child in multiprocessing.active_children():
             child.kill()
-        os._exit(INTERRUPTED)
+        os._exit(exit_code_after(number))
 
 
 def _leave_signals_to_parent() -> None:

@@ -266,7 +266,7 @@ def test_an_exception_of_the_environment_is_printed_without_the_frames_of_the_pr
     assert call(monkeypatch, tmp_path, "agent=dqn", "env=gym", *name, "device=cpu") == 1
     _, heading, text = capfd.readouterr().err.partition("error: KeyError in ")
     assert (
-        "To resume, once the error is fixed:\n  python -m trainers.run checkpoint=" in caplog.text
+        "to resume from the newest checkpoint:\n  python -m trainers.run checkpoint=" in caplog.text
     )
     file, first, *lines = text.splitlines()
     assert heading

@@ -11,10 +11,11 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from omegaconf import OmegaConf
 
 from tests.helpers.files import names
 from torchrl_gpu.errors import ConfigurationError
-from trainers.runs.folders import goes_on, results_folder, run_folder
+from trainers.runs.folders import goes_on, newest_run, results_folder, run_folder
 
 
 def checkpoint_in(folder: Path, frames: int = 100) -> Path:
@@ -72,6 +73,37 @@ def test_checkpoint_that_is_no_longer_the_newest_is_refused_once_the_run_is_free
     monkeypatch.setattr("trainers.runs.folders._locked", locked)
     with pytest.raises(ConfigurationError, match="another process has gone on with the run"):
         enter(tmp_path / "runs", checkpoint)
+
+
+def test_what_a_killed_process_left_unfinished_is_deleted(tmp_path: Path) -> None:
+    checkpoint = checkpoint_in(tmp_path / "run")
+    for name in (".metrics.csv.123.partial", ".config.yaml.123.partial"):
+        (tmp_path / "run" / name).touch()
+    enter(tmp_path / "runs", checkpoint)
+    assert names(tmp_path / "run") == [".lock", "checkpoints", "config.yaml"]
+
+
+def test_newest_run_of_the_same_settings_is_found_by_the_time_it_began(tmp_path: Path) -> None:
+    config = {"seed": 3, "agent": {"gamma": 1e-5, "sizes": (64, 64), "rate": "${agent.gamma}"}}
+
+    def begin(name: str, text: str) -> Path:
+        run = checkpoint_in(tmp_path / name).parent.parent
+        (run / "config.yaml").write_text(text)
+        return run
+
+    same = OmegaConf.to_yaml({**config, "device": "cuda:1", "versions": {}})
+    assert newest_run(tmp_path / "none", config) is None
+    begin("20261121_115252_2", same)
+    newest = begin("20261121_115252_10", same)
+    begin("copied", same)
+    begin("20261122_115252", OmegaConf.to_yaml({**config, "seed": 4}))
+    begin("20261123_115252", "damaged: [")
+    begin("20261124_115252", "3")
+    shutil.rmtree(begin("20261125_115252", same) / "checkpoints")
+    assert newest_run(tmp_path, config) == newest
+    assert newest_run(tmp_path, {**config, "seed": 5}) is None
+    assert newest_run(tmp_path, {**config, "agent": {}}) is None
+    assert newest_run(tmp_path, {**config, "env": {}}) is None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")

@@ -2,6 +2,7 @@ import csv
 import errno
 import importlib.util
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer import event_file_writer
 
+from tests.helpers.files import files_limited_to
 from torchrl_gpu.errors import ConfigurationError
 from trainers.runs.loggers import MetricLogger
 
@@ -143,6 +145,24 @@ def test_tensorboard_hides_rows_after_the_resumed_frame(
     resumed.log(250, {"loss/critic": 9.0})
     resumed.close()
     assert scalars(tmp_path, "loss/critic") == [(100, 1.0), (200, 2.0), (250, 9.0)]
+
+
+def test_tensorboard_on_a_full_disk_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+    logger = MetricLogger(tmp_path, ["tensorboard"])
+    logger.log(100, {"a": 1})
+    begun = [t for t in threading.enumerate() if type(t).__name__ == "_AsyncWriterThread"]
+    reason = f"^cannot write metrics to {tmp_path}: File too large"
+    with files_limited_to(100), pytest.raises(ConfigurationError, match=reason):
+        logger.log(200, {"a": 1})
+    logger.close()
+    for thread in begun:
+        thread.join(10)
+    assert len(begun) == 1
+    assert printed == []
 
 
 def test_csv_and_tensorboard_are_the_default_sinks(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tests.trainers.training.test_saving import STEP, make
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.environment import Mode
 from trainers import Callback
-from trainers.modes import _stop_on_signal
+from trainers.signals import stops
 from trainers.training.trainer import TorchRLTrainer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs the signals of Unix")
@@ -74,7 +74,7 @@ def test_ctrl_c_saves_a_run_whose_simulator_hangs(
         trainer = make(tmp_path, HangingEnv(STEP))
     else:
         trainer = make(tmp_path, evaluation_env=HangingEnv(STEP))
-    with _stop_on_signal(trainer), ctrl_c("has not answered", caplog):
+    with stops(trainer), ctrl_c("has not answered", caplog):
         trainer.train()
     trainer.close()
     assert trainer.stop_requested
@@ -120,7 +120,7 @@ def test_a_second_ctrl_c_ends_a_run_whose_simulator_never_returns_from_a_library
         from pathlib import Path
         from tests.trainers.training.test_saving import STEP, make
         from tests.helpers.environments import IdentityEnv
-        from trainers.modes import _stop_on_signal
+        from trainers.signals import stops
 
         class Deadlock(IdentityEnv):
             def _step(self, tensordict):
@@ -132,7 +132,7 @@ def test_a_second_ctrl_c_ends_a_run_whose_simulator_never_returns_from_a_library
                 return super()._step(tensordict)
 
         trainer = make(Path({str(tmp_path)!r}), Deadlock(STEP), checkpoint_interval=4 * STEP)
-        with _stop_on_signal(trainer):
+        with stops(trainer):
             trainer.train()
     """
     with subprocess.Popen(

@@ -1,0 +1,165 @@
+"""Signals that end the program; a training is saved first."""
+
+import _thread
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchrl_gpu.signals import (
+    INSISTENT,
+    SECONDS_OF_ONE_REQUEST,
+    STOP_SIGNALS,
+    exit_code_after,
+)
+
+if TYPE_CHECKING:
+    from trainers.training.trainer import TorchRLTrainer
+
+
+class Interruption(KeyboardInterrupt):
+    """A signal has ended the run; the message, if there is one, says how to go on.
+
+    Args:
+        number: the signal.
+        message: lines of text.
+    """
+
+    def __init__(self, number: int = signal.SIGINT, message: str = "") -> None:
+        super().__init__(message)
+        self.number = number
+
+    @classmethod
+    def of(cls, cause: KeyboardInterrupt, message: str) -> "Interruption":
+        """Return the interruption with a message."""
+        return cls(getattr(cause, "number", signal.SIGINT), message)
+
+
+def exit_code(stop: KeyboardInterrupt) -> int:
+    """Return the exit code after a signal: 130 after Ctrl-C, 75 after any other one."""
+    return exit_code_after(Interruption.of(stop, "").number)
+
+
+class EndOfProgram:
+    """Handler of signals outside of a training.
+
+    Attributes:
+        must_clean_up: whether there is something to clean up, so that an exception ends the
+            program. In the middle of an import it would be lost, or print pages.
+        interruption: the last such exception; libraries may turn it into another one.
+    """
+
+    must_clean_up = False
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.raised = -math.inf  # time of the last exception
+        self.interruption: Interruption | None = None
+        self.report = sys.unraisablehook
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Exit, or raise `Interruption`."""
+        if os.getpid() != self.process:
+            return  # a worker process that was forked ends with its pipe
+        if not self.must_clean_up:
+            os._exit(exit_code_after(number))
+        if time.monotonic() - self.raised > SECONDS_OF_ONE_REQUEST:
+            self.raised = time.monotonic()
+            self.interruption = Interruption(number)
+            raise self.interruption
+
+    def raise_later(self, lost: "sys.UnraisableHookArgs") -> None:
+        """Raise an exception again that Python cannot raise where it arose, as in a destructor."""
+        if isinstance(lost.exc_value, Interruption):
+            self.raised = -math.inf
+            threading.Timer(0.05, _signal_main_thread, [lost.exc_value.number]).start()
+        else:
+            self.report(lost)
+
+
+def _signal_main_thread(number: int) -> None:
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, number)  # also ends a system call in which it waits
+    else:
+        _thread.interrupt_main(signal.Signals(number))
+
+
+@contextmanager
+def program_ends() -> Iterator[EndOfProgram]:
+    """Let signals end the program in the block: at once, or see `cleans_up`, by `Interruption`."""
+    end = EndOfProgram()
+    sys.unraisablehook = end.raise_later
+    try:
+        with _handled(end):
+            yield end
+    finally:
+        sys.unraisablehook = end.report
+
+
+@contextmanager
+def cleans_up() -> Iterator[None]:
+    """Let signals that end the program raise `Interruption` in the block, which cleans up."""
+    before, EndOfProgram.must_clean_up = EndOfProgram.must_clean_up, True
+    try:
+        yield
+    finally:
+        EndOfProgram.must_clean_up = before
+
+
+@contextmanager
+def stops(trainer: "TorchRLTrainer") -> Iterator[Mapping[int, float]]:
+    """Let signals stop a training after its step; yield when each first arrived, by number.
+
+    A second Ctrl-C or SIGTERM raises `Interruption`, and so does the first signal in a step that
+    the watchdog has reported, because it may never end. Handlers of a script, such as one that
+    queues the job anew, are called after the block.
+    """
+    process = os.getpid()
+    arrived: dict[int, float] = {}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != process:
+            return
+        trainer.stop_requested = True
+        now = time.monotonic()
+        since = now - arrived.setdefault(number, now)
+        is_repeated = number in INSISTENT and since > SECONDS_OF_ONE_REQUEST
+        if is_repeated or trainer.watchdog.reports:
+            raise Interruption(number)
+
+    with _handled(stop) as before:
+        yield arrived
+    for number in arrived:
+        handler = before[number]
+        own = not isinstance(handler, EndOfProgram) and handler is not signal.default_int_handler
+        if own and callable(handler):
+            handler(number, None)
+
+
+@contextmanager
+def _handled(handler: Any) -> Iterator[dict[int, Any]]:
+    """Handle the signals in the block; yield their handlers before it.
+
+    Ignored are those that are ignored already, as SIGHUP by `nohup`. Only Ctrl-C and SIGTERM are
+    handled even then: a shell lets every job that ends with `&` ignore Ctrl-C.
+    """
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # no other one can handle signals
+        before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    handled = [
+        n for n, was in before.items() if n in INSISTENT or was not in (signal.SIG_IGN, None)
+    ]
+    for number in handled:
+        signal.signal(number, handler)
+    try:
+        yield before
+    finally:
+        for number in handled:
+            signal.signal(number, before[number])
