@@ -21,7 +21,7 @@ from envs.gym.vector import Autoreset, Vectorization, make_vector, registered
 from envs.settings import Mode, NumEnvs, StepTimeout, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.capabilities import Capabilities
-from torchrl_gpu.environments.environment import STEP_TIMEOUT, Environment
+from torchrl_gpu.environments.environment import STEP_TIMEOUT, Environment, EpisodesLostError
 from torchrl_gpu.errors import ConfigurationError, one_line
 
 # Frames per second of environments whose metadata lack `render_fps`.
@@ -136,6 +136,7 @@ class GymnasiumEnv(Environment):
             raise ConfigurationError(f"env.name={name}: {error}") from None
         self._episodes = episodes_of(self._vector, observations, seed)
         self._begun: Tensor | None = None  # the actions of the step in flight
+        self._has_failed = False
         self._processes = self._vector if isinstance(self._vector, WatchedVectorEnv) else None
         self.stall_seconds = step_timeout if self._processes is None else None
         metadata = self._vector.metadata
@@ -171,13 +172,14 @@ class GymnasiumEnv(Environment):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get("action")
+        self._has_failed = True  # until the step has succeeded
         if self._begun is None:
             after = self._episodes.step(self._actions.to_env(action))
         elif self._begun is action:
             after = self._episodes.step(None)
         else:
             raise RuntimeError("a step with other actions has begun: reset the environment first")
-        self._begun = None
+        self._begun, self._has_failed = None, False
         if self._clips_rewards:
             after["reward"].clamp_(-1.0, 1.0)
         return self._batch(self._stacks.step(after))
@@ -196,19 +198,27 @@ class GymnasiumEnv(Environment):
         if mask is None:
             chosen = np.ones(self.num_envs, np.bool_)
             observations = self._episodes.begin()
+            self._has_failed = False
         else:
             chosen = mask.reshape(-1).numpy()
             observations = self._episodes.restart(chosen)
         return self._batch(self._stacks.restart(observations, chosen))
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Return the state of all episodes, before a step that has begun."""
+        """Return the state of all episodes, before a step that has begun.
+
+        Raises:
+            EpisodesLostError: a step has failed, which some of the environments may have taken.
+        """
         if not (self.capabilities.has_state and self._episodes.started):
             return {}
-        return {
-            "episodes": self._episodes.state_dict(has_begun=self._begun is not None),
-            "stacks": self._stacks.state_dict(),
-        }
+        if self._has_failed:
+            raise EpisodesLostError("a step of the environment has failed")
+        try:
+            episodes = self._episodes.state_dict(has_begun=self._begun is not None)
+        except Exception as error:  # of the step that has begun
+            raise EpisodesLostError(one_line(error)) from error
+        return {"episodes": episodes, "stacks": self._stacks.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
         """Restore `state_dict()`, by playing the open episodes again.

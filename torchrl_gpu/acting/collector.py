@@ -187,11 +187,16 @@ class BatchCollector:
     def state_dict(self) -> dict[str, Any]:
         """Return the environment's state and, where `has_state`, the root of the next action.
 
-        The root of a step that has begun includes its actions.
+        The root of a step that has begun includes its actions. If the open episodes cannot be
+        saved, the state is empty.
         """
         if self._root is None:
             return {}
-        state: dict[str, Any] = {"world": self.env.state_dict()}
+        try:
+            state: dict[str, Any] = {"world": self.env.state_dict()}
+        except EpisodesLostError as error:
+            logger.warning("%s: the open episodes are not saved", error)
+            return {}
         if self.env.capabilities.has_state:
             state["root"] = self._root.to_dict()
             state["has_acted"] = self._begun is not None or self._has_acted

@@ -25,7 +25,10 @@ Names = dict[str, "Names"]
 
 
 class EpisodesLostError(Exception):
-    """`load_state_dict` has restored all but the open episodes: the caller begins new ones."""
+    """The open episodes cannot be saved, or not be restored: a resumed run begins new ones.
+
+    `load_state_dict` raises it once everything else is restored.
+    """
 
 
 class Environment(EnvBase):

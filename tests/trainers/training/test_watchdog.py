@@ -145,7 +145,7 @@ def test_a_second_ctrl_c_ends_a_run_whose_simulator_never_returns_from_a_library
         for _ in range(2):
             assert program.stdout.readline() == "ready\n"
         for _ in range(2):
-            time.sleep(0.3)
+            time.sleep(0.7)  # longer than one request may take
             program.send_signal(signal.SIGINT)
         started = time.monotonic()
         output = program.stdout.read()
