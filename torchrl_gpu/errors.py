@@ -3,13 +3,22 @@
 FAILED, REFUSED = 1, 2
 INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 
+# A file may hold names and values of any length.
+_LONGEST = 1000
+
 
 class ConfigurationError(ValueError):
     """A setting, file or device given by the user cannot be used.
 
     The message is one line that names the invalid input and the valid alternatives. Entry points
     print it and exit with a nonzero code; it is raised before anything is built or written.
+
+    Args:
+        message: the message; what exceeds 1,000 characters is cut out of its middle.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shortened(message, _LONGEST))
 
 
 class WorkerError(RuntimeError):
@@ -23,3 +32,9 @@ class WorkerError(RuntimeError):
 def one_line(error: Exception | str) -> str:
     """Return the message of an error, or another text, without line breaks."""
     return " ".join(str(error).split())
+
+
+def shortened(text: str, length: int = 100) -> str:
+    """Return a text of at most `length` characters, whose middle is left out if it is longer."""
+    half = (length - 5) // 2
+    return text if len(text) <= length else f"{text[:half]} ... {text[-half:]}"

@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
+from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 
@@ -179,11 +180,24 @@ class EpisodeStatistics:
         """Restore a result of `state_dict`, on any device.
 
         Raises:
-            ConfigurationError: the state belongs to another number of environments.
+            ConfigurationError: as for `check_state`.
         """
-        saved, own = state["running"].shape[1], self._running.shape[1]
-        if saved != own:
-            raise ConfigurationError(f"env.num_envs={own}: the saved run has {saved}")
+        self.check_state(state)
         self._running.copy_(state["running"])
         self._totals.copy_(state["totals"])
         self._has_success = state["has_success"]
+
+    def check_state(self, state: Any) -> None:
+        """Compare a state with that of these statistics; nothing is restored.
+
+        Raises:
+            ConfigurationError: it belongs to another number of environments, or is not a state.
+        """
+        own = {"running": self._running, "totals": self._totals, "has_success": False}
+        check_like(state, dict.fromkeys(own), "the saved episodes")
+        shape = getattr(state["running"], "shape", ())
+        if len(shape) == 2 and shape[1] != self._running.shape[1]:
+            raise ConfigurationError(
+                f"env.num_envs={self._running.shape[1]}: the saved run has {shape[1]}"
+            )
+        check_like(state, own, "the saved episodes")

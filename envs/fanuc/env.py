@@ -30,6 +30,7 @@ from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
 from envs.streams import random_words, seed_streams
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities
@@ -450,6 +451,7 @@ class FanucEnv(Environment):
             )
         if state_dict["robot"] != self.robot.fingerprint:
             raise ConfigurationError(f"{self.robot.urdf}: the saved state is of another arm")
+        check_like(state_dict, self.state_dict(), "the saved state of the arms")
         self._arms.load_state_dict(state_dict["arms"])
         self._streams = state_dict["streams"].to(self.device)
         self._curriculum.load_state_dict(state_dict["curriculum"])

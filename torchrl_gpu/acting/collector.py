@@ -1,6 +1,6 @@
 """Collector of transitions: steps a batched environment with a policy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,10 +8,11 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 
+from torchrl_gpu.checkpoints.contents import UNEXPECTED, cause, check_like
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.robots import Robots
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, WorkerError
 from torchrl_gpu.execution.execution import EAGER, Execution, Policy
 from torchrl_gpu.timers import NO_TIMERS, Timers
 
@@ -188,14 +189,32 @@ class BatchCollector:
         # The state lacks the batch sizes of nested TensorDicts; the root of a reset has them.
         root = self.env.reset()
         try:
+            if self.env.capabilities.has_state:
+                saved = self._root_of(state, root)
             self.env.load_state_dict(state["world"])
-        except KeyError as error:
+        except (ConfigurationError, WorkerError):
+            raise
+        except UNEXPECTED as error:
             raise ConfigurationError(
                 "the saved state belongs to another environment, or to one with other transforms; "
-                "resume the run in the script that built it"
+                f"resume the run in the script that built it ({cause(error)})"
             ) from error
         if not self.env.capabilities.has_state:
             return False
-        saved = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
-        self._put(root.update(saved), state["has_acted"])
+        self._put(root.update(saved.to(self.env.device)), state["has_acted"])
         return True
+
+    def _root_of(self, state: Mapping[str, Any], root: TensorDictBase) -> TensorDict:
+        """Return the saved root, which has the entries of the root of a reset, and perhaps actions.
+
+        Raises:
+            Exception: the saved root is that of another environment.
+        """
+        check_like(state["has_acted"], False, "has_acted")
+        saved = TensorDict(state["root"], batch_size=self.env.batch_size)
+        expected = root.copy()
+        if state["has_acted"]:
+            expected.update(self.env.full_action_spec.zero())
+        own = saved.select(*expected.keys(True, True))
+        check_like(own.to_dict(), expected.to_dict(), "the root of the saved state")
+        return saved

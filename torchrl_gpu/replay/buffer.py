@@ -13,13 +13,16 @@ from torchrl.data import Composite, TensorSpec
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.state_file import StoredTensor, restore
 from torchrl_gpu.devices.memory import check_memory
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, shortened
 from torchrl_gpu.replay.n_step import look_ahead
 from torchrl_gpu.replay.stacks import FrameStacks
 from torchrl_gpu.replay.storage import Key, StorageSpec, unchecked
 
 # Random integers stay below 2**31, the largest range that all backends' generators cover.
 _DRAW_RANGE = 2**31 - 1
+
+# More steps, rows or transitions than any run has.
+_MOST = 2**48
 
 
 class ReplayBuffer(CheckedFields):
@@ -218,10 +221,12 @@ class ReplayBuffer(CheckedFields):
             ConfigurationError: the state was saved with another capacity or other specs; the buffer
                 stays as it was.
         """
-        for name in sorted(self._tensors.keys() | state.keys()):
+        for name in sorted(self._tensors.keys() | state.keys(), key=str):
             saved, own = (_describe(tensors.get(name)) for tensors in (state, self._tensors))
             if saved != own:
-                raise ConfigurationError(f"the saved replay has {name}: {saved}; this one: {own}")
+                raise ConfigurationError(
+                    f"the saved replay has {shortened(str(name))}: {saved}; this one: {own}"
+                )
         capacity = torch.zeros(1, dtype=torch.int64)
         restore(capacity, state["capacity"])
         if int(capacity) != self.capacity:
@@ -233,9 +238,52 @@ class ReplayBuffer(CheckedFields):
                 raise ConfigurationError(
                     f"the saved replay has {state[name].shape[0]} {name}, this one {len(tensor)}"
                 )
+        self._check_numbers(state)
         for name, tensor in self._tensors.items():
             restore(tensor[: state[name].shape[0]], state[name])
         self._is_empty = True  # until `is_empty` has found a transition
+
+    def _check_numbers(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
+        """Refuse a state whose numbers would lead beyond the tensors of the buffer.
+
+        Raises:
+            ConfigurationError: there is such a number.
+        """
+
+        def read(name: str) -> Tensor:
+            tensor = torch.empty(state[name].shape, dtype=state[name].dtype)
+            restore(tensor, state[name])
+            return tensor
+
+        def check(name: str, low: int, high: int) -> None:
+            values = read(name)
+            if values.numel() and not low <= int(values.min()) <= int(values.max()) <= high:
+                raise ConfigurationError(
+                    f"the saved replay is damaged: {name} holds numbers beyond {low} to {high}"
+                )
+
+        check("current_row", -self.num_envs, _MOST)
+        check("next_step", 0, _MOST)
+        check("next_transition", 0, _MOST)
+        rows, steps = int(read("current_row")[-1]) + 1, int(read("next_step"))
+        transitions = int(read("next_transition"))
+        written = {"rows": rows, "steps": steps, "places": transitions}
+        for name, tensor in self._tensors.items():
+            count = min(len(tensor), written.get(name.partition(".")[0], len(tensor)))
+            if state[name].shape[0] != count:
+                raise ConfigurationError(
+                    f"the saved replay is damaged: it has {state[name].shape[0]} of {count} {name}"
+                )
+        limits = {
+            "places": self._num_places - 1,
+            "oldest_steps": steps + 1,
+            "steps.slots": self.capacity - 1,
+            "steps.age": self._stacks.history,
+            "steps.first_transition": transitions,
+        }
+        for name in limits.keys() & state.keys():
+            check(name, 0, limits[name])
+        check("steps.first_row", -self.num_envs, rows)
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
         """Store one step, and return which rows are transitions, bool [num_envs]; None for all."""
@@ -348,7 +396,7 @@ class ReplayBuffer(CheckedFields):
 
 def _describe(tensor: Tensor | StoredTensor | None) -> str:
     """Return dtype and shape of the entries of a tensor that is filled in the first dimension."""
-    if tensor is None:
+    if not isinstance(tensor, Tensor | StoredTensor):
         return "missing"
-    entries = list(tensor.shape[1:]) if tensor.shape else "without rows"
+    entries = shortened(str(list(tensor.shape[1:]))) if tensor.shape else "without rows"
     return f"{tensor.dtype} {entries}"

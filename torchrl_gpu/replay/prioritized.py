@@ -11,7 +11,7 @@ from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from torchrl_gpu.checkpoints.state_file import StoredTensor
+from torchrl_gpu.checkpoints.state_file import StoredTensor, restore
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -110,6 +110,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """Restore a state; see `ReplayBuffer.load_state_dict`."""
         super().load_state_dict(state)
         self._tree.rebuild()
+
+    def _check_numbers(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
+        super()._check_numbers(state)
+        for name in ("leaves", "max_priority"):
+            values = torch.empty(state[name].shape)
+            restore(values, state[name])
+            if not ((values >= 0.0) & values.isfinite()).all():
+                raise ConfigurationError(
+                    f"the saved replay is damaged: {name} holds NaN, infinity or a negative number"
+                )
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
         steps = torch.cat((self._next_step, self._oldest_steps))

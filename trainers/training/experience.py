@@ -10,13 +10,18 @@ from functools import partial
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
 
 from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
+from torchrl_gpu.checkpoints.contents import check_count, check_like
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.replay.rollout import RolloutBuffer
+
+
+# Far more updates than a batched step brings.
+_MOST_OWED = 10**6
 
 
 class ReplayExperience:
@@ -88,6 +93,8 @@ class ReplayExperience:
             stored: return value of `stored`, with tensors or as they are in a file, see
                 `torchrl_gpu.checkpoints.state_file.open_state`; None if it was not saved.
         """
+        check_count(state["frames"], "frames since the first update", low=-(10**12))
+        check_count(state["owed"], "updates owed", high=_MOST_OWED)
         if stored is not None:
             self.replay.load_state_dict(stored)
             # Updates of earlier frames stay as they were, even if the ratio is another one.
@@ -153,9 +160,28 @@ class RolloutExperience:
         return self.buffer.state_dict() if not self.buffer.is_full else {}
 
     def load_state_dict(self, state: dict[str, Any], stored: dict[str, Any] | None) -> None:
-        """Restore the open rollout, or begin a new one."""
+        """Restore the open rollout, or begin a new one.
+
+        Raises:
+            ConfigurationError: the rollout is one of other observations or actions.
+        """
         if stored:
+            self._check(stored)
             self.buffer.load_state_dict(stored)
+
+    def _check(self, stored: dict[str, Any]) -> None:
+        """Compare a rollout with the observations and actions of the agent."""
+        rows = self.agent.observation_spec.shape
+        observed = self.agent.observation_spec.zero().to_dict()
+        reward = torch.zeros(*rows, 1)
+        flags = dict.fromkeys(("terminated", "truncated", "done"), reward.bool())
+        step = {**observed, "action": self.agent.action_spec.zero()}
+        step["next"] = {**observed, "reward": reward, **flags}
+        if "active" in stored:
+            step["active"] = flags["done"]
+        steps = stored["action"].shape[0]
+        expected = TensorDict(step, rows).expand(steps, *rows).to_dict()
+        check_like(stored, expected, "the saved rollout")
 
     def forget_episodes(self) -> None:
         """Drop the open rollout: its next step would belong to another episode."""
