@@ -14,11 +14,16 @@ class ConfigurationError(ValueError):
     print it and exit with a nonzero code; it is raised before anything is built or written.
 
     Args:
-        message: the message; what exceeds 1,000 characters is cut out of its middle.
+        message: the message; it is shown without line breaks and control characters, and without
+            its middle where it exceeds 1,000 characters.
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(shortened(message, _LONGEST))
+        line = shortened(message, _LONGEST)
+        if not line.isprintable():
+            escaped = (c if c.isprintable() else ascii(c)[1:-1] for c in one_line(line))
+            line = shortened("".join(escaped), _LONGEST)
+        super().__init__(line)
 
 
 class WorkerError(RuntimeError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from importlib import import_module
 from pathlib import Path
 from random import Random
 
@@ -80,20 +82,34 @@ class DamagedRuns:
             assert outcome.newest is not None
             save_policy(outcome.newest, outcome.folder / "policy.safetensors")
             self._runs[agent] = outcome.folder
-        self._trainers: dict[str, TorchRLTrainer] = {}
+        self._trainers = {agent: self._trainer_of(agent) for agent in AGENTS}
 
-    def damaged(self, seed: int) -> DamagedRun:
-        """Return a run with a damaged file, which replaces the one returned before."""
-        random = Random(seed)
-        agent, other = random.sample([*self._runs], 2)
+    def whole(self, agent: str = "sac") -> DamagedRun:
+        """Return a copy of a run, which replaces the one returned before, without damage."""
         shutil.rmtree(self._work, ignore_errors=True)
         folder = self._work / "run"
         shutil.copytree(self._runs[agent], folder)
         state = CheckpointFolder(folder / "checkpoints").latest()
         assert state is not None
-        states = (state, state, replay_path(state), replay_path(state), folder / "policy.safetensors")
-        texts = (folder / "checkpoints" / "best.json", folder / "metrics.csv", folder / "config.yaml")
-        is_state = random.random() < 0.85
+        return DamagedRun(agent, folder, state, "none")
+
+    def damaged(self, seed: int, way: str) -> DamagedRun:
+        """Return a run with a damaged file, which replaces the one returned before.
+
+        Args:
+            seed: seed of the choice of agent, file and damage.
+            way: way in which it will be read, one of `ways`; the file is one that it reads.
+        """
+        random = Random(seed)
+        agent, other = random.sample([*self._runs], 2)
+        _, folder, state, _ = astuple(self.whole(agent))
+        best = folder / "checkpoints" / "best.json"
+        if way in ("load", "resume"):
+            states = (state, state, replay_path(state))
+            texts = (best, folder / "metrics.csv", folder / "config.yaml")
+        else:
+            states, texts = (state, folder / "policy.safetensors"), (best,)
+        is_state = random.random() < 0.9
         file = random.choice(states if is_state else texts)
         spare = self._runs[other] / file.relative_to(folder)
         mutate = mutate_state if is_state else mutate_text
@@ -110,7 +126,7 @@ class DamagedRuns:
         checkpoint = find_checkpoint(damaged.folder)
         find_checkpoint(damaged.folder, best=True)
         MetricLogger(damaged.folder, ["csv"]).resume_from(16)
-        trainer = self._trainer(damaged.agent)
+        trainer = self._trainers[damaged.agent]
         before = parameters(trainer.agent)
         try:
             trainer.load(checkpoint)
@@ -120,7 +136,7 @@ class DamagedRuns:
                 is_same = torch.equal(value.nan_to_num(), before[name].nan_to_num())
                 assert is_same, f"half loaded: {name}"
             raise
-        for _ in range(8):
+        for _ in range(4):  # the end of a rollout
             trainer.experience.store(trainer.collect())
             trainer._learn()
 
@@ -137,7 +153,7 @@ class DamagedRuns:
     def film(self, damaged: DamagedRun) -> None:
         """Film a policy by the program."""
         runs = f"runs={damaged.folder / 'filmed'}"
-        size = ("demo.num_envs=1", "demo.episodes=1", "demo.max_steps=4")
+        size = ("demo.num_envs=1", "demo.episodes=1")
         run("mode=demo", f"checkpoint={self._file(damaged)}", "device=cpu", runs, *size)
 
     def act(self, damaged: DamagedRun) -> None:
@@ -147,13 +163,13 @@ class DamagedRuns:
 
     @property
     def ways(self) -> dict[str, Callable[[DamagedRun], None]]:
-        """Ways to read a run, by name."""
+        """Ways to read a run, by name; the last three are those of the program."""
         return {
             "load": self.load,
+            "load_policy": self.act,
             "resume": self.resume,
             "mode=eval": self.evaluate,
             "mode=demo": self.film,
-            "load_policy": self.act,
         }
 
     def _file(self, damaged: DamagedRun) -> Path:
@@ -161,27 +177,47 @@ class DamagedRuns:
         is_policy = damaged.file.suffix == ".safetensors" and "_replay" not in damaged.file.name
         return damaged.file if is_policy else damaged.folder
 
-    def _trainer(self, agent: str) -> TorchRLTrainer:
-        if agent not in self._trainers:
-            settings = settings_of(*AGENTS[agent])
-            env = pair(
-                settings.env.build(mode="train", device=settings.device, seed=0),
-                settings.agent.target,
-            )
-            built = settings.agent.build(observation_spec(env), action_spec(env), settings.device)
-            folder = self._work.parent / agent
-            self._trainers[agent] = settings.trainer.build(env, built, folder)
-        return self._trainers[agent]
+    def _trainer_of(self, agent: str) -> TorchRLTrainer:
+        settings = settings_of(*AGENTS[agent])
+        built = settings.env.build(mode="train", device=settings.device, seed=0)
+        env = pair(built, settings.agent.target)
+        learner = settings.agent.build(observation_spec(env), action_spec(env), settings.device)
+        folder = self._work.parent / agent
+        trainer: TorchRLTrainer = settings.trainer.build(env, learner, folder)
+        return trainer
+
+
+@contextmanager
+def memory_limited_to(more: int) -> Iterator[None]:
+    """Let the process take no more memory in the block than it has and some bytes more."""
+    pages = Path("/proc/self/statm")
+    if not pages.exists():  # not Linux
+        yield
+        return
+    resource = import_module("resource")
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(pages.read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + more, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def refusal(way: Callable[[DamagedRun], None], damaged: DamagedRun) -> str | None:
     """Return the line in which a run is refused; None if it is loaded.
 
     Raises:
-        Exception: the run ends otherwise than in one line.
+        BaseException: the run ends otherwise than in one short line, or needs far more memory than
+            the file.
     """
     try:
-        way(damaged)
+        # The allocators of Python and torch take their memory in large pieces.
+        with memory_limited_to(2 * damaged.file.stat().st_size + 96 * 2**20):
+            way(damaged)
     except ConfigurationError as error:
-        return str(error)
+        line = str(error)
+        assert line.isprintable(), f"not one line: {line!r}"
+        assert len(line) <= 1000, f"{len(line)} characters"
+        return line
     return None
