@@ -34,7 +34,7 @@ class WorkerError(RuntimeError):
     """
 
 
-def one_line(error: Exception | str) -> str:
+def one_line(error: BaseException | str) -> str:
     """Return the message of an error, or another text, without line breaks."""
     return " ".join(str(error).split())
 

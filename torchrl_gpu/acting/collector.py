@@ -189,8 +189,7 @@ class BatchCollector:
         # The state lacks the batch sizes of nested TensorDicts; the root of a reset has them.
         root = self.env.reset()
         try:
-            if self.env.capabilities.has_state:
-                saved = self._root_of(state, root)
+            saved = self._root_of(state, root) if self.env.capabilities.has_state else None
             self.env.load_state_dict(state["world"])
         except (ConfigurationError, WorkerError):
             raise
@@ -199,7 +198,7 @@ class BatchCollector:
                 "the saved state belongs to another environment, or to one with other transforms; "
                 f"resume the run in the script that built it ({cause(error)})"
             ) from error
-        if not self.env.capabilities.has_state:
+        if saved is None:
             return False
         self._put(root.update(saved.to(self.env.device)), state["has_acted"])
         return True
