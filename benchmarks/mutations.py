@@ -56,7 +56,7 @@ class Reading(NamedTuple):
 
 
 def work(pipe: Connection, folder: Path) -> None:
-    """Read the damaged files of the seeds that arrive in a pipe, silently, and send how it ended."""
+    """Read the damaged files of the seeds that arrive in a pipe, and send how it ended."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
         os.dup2(nowhere, descriptor)
@@ -106,9 +106,7 @@ def readings(seeds: Iterator[int]) -> Iterator[Reading]:
             worker.join()
 
 
-def measure(
-    *, mutations: Count = 10_000, first: Annotated[int, Field(ge=0)] = 0
-) -> int:
+def measure(*, mutations: Count = 10_000, first: Annotated[int, Field(ge=0)] = 0) -> int:
     """Damage files by seed, read them, and list those that are neither loaded nor refused.
 
     Args:

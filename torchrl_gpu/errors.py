@@ -18,8 +18,8 @@ class ConfigurationError(ValueError):
             its middle where it exceeds 1,000 characters.
     """
 
-    def __init__(self, message: str) -> None:
-        line = shortened(message, _LONGEST)
+    def __init__(self, message: object) -> None:
+        line = shortened(str(message), _LONGEST)
         if not line.isprintable():
             escaped = (c if c.isprintable() else ascii(c)[1:-1] for c in one_line(line))
             line = shortened("".join(escaped), _LONGEST)

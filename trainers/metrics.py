@@ -195,7 +195,7 @@ class EpisodeStatistics:
         """
         own = {"running": self._running, "totals": self._totals, "has_success": False}
         check_like(state, dict.fromkeys(own), "the saved episodes")
-        shape = getattr(state["running"], "shape", ())
+        shape: Sequence[int] = getattr(state["running"], "shape", ())
         if len(shape) == 2 and shape[1] != self._running.shape[1]:
             raise ConfigurationError(
                 f"env.num_envs={self._running.shape[1]}: the saved run has {shape[1]}"

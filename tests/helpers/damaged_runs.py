@@ -23,17 +23,21 @@ from trainers.runs.loggers import MetricLogger
 from trainers.runs.policy_files import load_policy, save_policy
 from trainers.training.trainer import TorchRLTrainer
 
-_SEA = ("env=marinenav", "env.num_envs=2", "env.num_robots=2", "env.num_obstacles=0")
-_SEA = (*_SEA, "env.max_episode_steps=6")
+_SEA = (
+    *("env=marinenav", "env.num_envs=2", "env.num_robots=2", "env.num_obstacles=0"),
+    "env.max_episode_steps=6",
+)
 _SMALL = ("experiment=null", "device=cpu", "agent.hidden_sizes=[8]", "agent.batch_size=8")
+_LENGTH = "trainer.total_frames=24"
 _SHORT = (
     *("trainer.random_frames=8", "trainer.replay_capacity=40", "trainer.evaluation_episodes=1"),
+    _LENGTH,
     *("trainer.log_interval=8", "trainer.loggers=[csv]", "trainer.show_progress=false"),
 )
-_OFF_POLICY = ("agent.utd_ratio=0.5", "trainer.total_frames=24")
+_OFF_POLICY = ("agent.utd_ratio=0.5",)
 
 # Off-policy, on-policy in the middle of a rollout, and prioritized.
-AGENTS = {
+AGENTS: dict[str, tuple[str, ...]] = {
     "sac": ("agent=sac", *_SEA, *_SMALL, *_SHORT, *_OFF_POLICY),
     "ppo": (*("agent=ppo", *_SEA, *_SMALL, *_SHORT), *("agent.rollout_length=8", "agent.epochs=1")),
     "rainbow": (
@@ -41,8 +45,6 @@ AGENTS = {
         *("agent.atoms=5", *_OFF_POLICY),
     ),
 }
-AGENTS["ppo"] = (*AGENTS["ppo"], "trainer.total_frames=24")
-
 _CLOSING = ("evaluation.episodes=1", "evaluation.num_envs=1")
 
 
@@ -105,10 +107,10 @@ class DamagedRuns:
         _, folder, state, _ = astuple(self.whole(agent))
         best = folder / "checkpoints" / "best.json"
         if way in ("load", "resume"):
-            states = (state, state, replay_path(state))
-            texts = (best, folder / "metrics.csv", folder / "config.yaml")
+            states = [state, state, replay_path(state)]
+            texts = [best, folder / "metrics.csv", folder / "config.yaml"]
         else:
-            states, texts = (state, folder / "policy.safetensors"), (best,)
+            states, texts = [state, folder / "policy.safetensors"], [best]
         is_state = random.random() < 0.9
         file = random.choice(states if is_state else texts)
         spare = self._runs[other] / file.relative_to(folder)

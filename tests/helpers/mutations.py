@@ -248,13 +248,25 @@ def _drop(file: StateFile, random: Random) -> None:
 def _rename(file: StateFile, random: Random) -> None:
     pairs = _pairs(file, random)
     if pairs:
-        keys = (*_TEXTS, "__class__", "_target_", 0, -1, 10**30, None, True, 1.5, [], {})
+        keys: tuple[Any, ...] = (
+            *_TEXTS,
+            "__class__",
+            "_target_",
+            0,
+            -1,
+            10**30,
+            None,
+            True,
+            1.5,
+            [],
+            {},
+        )
         random.choice(pairs)[0] = random.choice(keys)
 
 
 def _add(file: StateFile, random: Random) -> None:
-    keys = (*_TEXTS, "_target_", "_args_", "name", "import", "frames", 7)
-    value = random.choice((*_TEXTS, *_NUMBERS, [], None, {"dict": []}))
+    keys: tuple[Any, ...] = (*_TEXTS, "_target_", "_args_", "name", "import", "frames", 7)
+    value: Any = random.choice((*_TEXTS, *_NUMBERS, [], None, {"dict": []}))
     _pairs(file, random).append([random.choice(keys), value])
 
 
@@ -316,9 +328,8 @@ def _lie(file: StateFile, random: Random) -> None:
     shapes = ([2**32, 2**32], [2**62, 4], [-1, -4], [1.0], ["4"], [True], None, 4, [[1]], [2**70])
     offsets = ([0, 0], [0, 1e400], [-8, 0], [0, 2**70], ["0", "4"], None, [0], [1.5, 2.5], [8, 0])
     dtypes = ("F8", "", None, [], "C64", "f32", 4)
-    entry, values = random.choice(
-        (("shape", shapes), ("data_offsets", offsets), ("dtype", dtypes))  # type: ignore[arg-type]
-    )
+    lies: dict[str, tuple[Any, ...]] = {"shape": shapes, "data_offsets": offsets, "dtype": dtypes}
+    entry, values = random.choice([*lies.items()])
     file.header[name, entry] = random.choice(values)
 
 

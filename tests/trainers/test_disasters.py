@@ -1,4 +1,4 @@
-"""Disasters in the middle of a run: its last checkpoint is whole, and the program says what failed."""
+"""Disasters in the middle of a run: its last checkpoint is whole, and one line says the cause."""
 
 import math
 import re
@@ -142,7 +142,10 @@ def test_a_number_that_is_not_finite(run: Run, tmp_path: Path) -> None:
 
 DISASTERS: dict[str, tuple[Callable[[Any, float], object], str]] = {
     "exception": (lambda seen, reward: 1 / 0, r"ZeroDivisionError in .*/disaster_world\.py$"),
-    "shape": (lambda seen, reward: (seen[:2], reward), "ValueError: Output array is the wrong shape"),
+    "shape": (
+        lambda seen, reward: (seen[:2], reward),
+        "ValueError: Output array is",
+    ),
     "type": (lambda seen, reward: (seen, "much"), r"ValueError: could not convert .*'much'"),
     "four values": (lambda seen, reward: (seen, reward, 1, 2), r"ValueError in .*_world\.py$"),
 }

@@ -8,7 +8,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_gpu.checkpoints.contents import UNEXPECTED, cause, check_like
+from torchrl_gpu.checkpoints.contents import UNEXPECTED, check_like
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.robots import Robots
@@ -196,7 +196,7 @@ class BatchCollector:
         except UNEXPECTED as error:
             raise ConfigurationError(
                 "the saved state belongs to another environment, or to one with other transforms; "
-                f"resume the run in the script that built it ({cause(error)})"
+                "resume the run in the script that built it"
             ) from error
         if saved is None:
             return False

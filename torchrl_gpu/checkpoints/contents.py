@@ -27,12 +27,8 @@ def reading(path: Path) -> Iterator[None]:
     except (ConfigurationError, WorkerError):
         raise
     except UNEXPECTED as error:
-        raise ConfigurationError(f"checkpoint={path}: damaged or edited: {cause(error)}") from error
-
-
-def cause(error: Exception) -> str:
-    """Return kind and text of an exception as a part of one line."""
-    return shortened(f"{type(error).__name__}: {one_line(error)}", 200)
+        cause = shortened(f"{type(error).__name__}: {one_line(error)}", 200)
+        raise ConfigurationError(f"checkpoint={path}: damaged or edited: {cause}") from error
 
 
 def check_like(saved: Any, expected: Any, name: str = "the saved state") -> None:

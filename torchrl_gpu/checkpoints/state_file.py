@@ -357,8 +357,8 @@ def _check_format(path: Path, metadata: Mapping[str, str]) -> None:
         )
     if int(metadata["version"]) > VERSION:
         raise ConfigurationError(
-            f"checkpoint {path} has format {shortened(metadata['version'])}; this torchrl-gpu reads "
-            f"up to {VERSION}: update torchrl-gpu"
+            f"checkpoint {path} has format {shortened(metadata['version'])}; this torchrl-gpu "
+            f"reads up to {VERSION}: update torchrl-gpu"
         )
 
 

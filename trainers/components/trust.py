@@ -61,7 +61,8 @@ def check_plain(path: Path, config: Any) -> None:
                 f"checkpoint={path}: its setting {name}={value[:80]} is not a plain value; nothing "
                 "in a file is resolved"
             )
-        if value != value or (isinstance(value, str) and not _is_printed(value)):  # noqa: PLR0124
+        is_nan = isinstance(value, float) and math.isnan(value)
+        if is_nan or (isinstance(value, str) and not _is_printed(value)):
             raise ConfigurationError(
                 f"checkpoint={path}: its setting {name} is NaN or has control characters"
             )

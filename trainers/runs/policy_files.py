@@ -250,7 +250,7 @@ def build_agent(
         checkpoint: file that the agent will be loaded from; None for a new agent.
 
     Raises:
-        ConfigurationError: the agent is much larger than the file, by its settings, or refuses them.
+        ConfigurationError: by its settings, the agent is far larger than the file.
     """
     if checkpoint is None:
         return component.build(observation_spec, action_spec, device)

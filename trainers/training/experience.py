@@ -19,7 +19,6 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.replay.rollout import RolloutBuffer
 
-
 # Far more updates than a batched step brings.
 _MOST_OWED = 10**6
 

@@ -32,7 +32,10 @@ def test_a_state_of_the_same_structure_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"tensor": torch.zeros(3, 2)}, r"tensor has shape \[3, 2\] and torch.float32, not \[2, 3\]"),
+        (
+            {"tensor": torch.zeros(3, 2)},
+            r"tensor has shape \[3, 2\] and .*32, not \[2, 3\] and",
+        ),
         ({"tensor": torch.zeros(2, 3).int()}, "tensor has shape .* and torch.int32"),
         ({"index": torch.zeros(2)}, "index has shape .* and torch.float32"),
         ({"index": [0, 0]}, "index is not a tensor"),
@@ -53,16 +56,16 @@ def test_a_state_of_another_structure_is_refused(change: dict[str, Any], said: s
 @pytest.mark.parametrize("value", [-1, 1.0, True, None, "1", 10**12])
 def test_only_whole_numbers_in_range_count(value: Any) -> None:
     check_count(0, "frames")
-    with pytest.raises(ConfigurationError, match="^frames=.*: not a whole number from 0 to "):
+    with pytest.raises(ConfigurationError, match=r"^frames=.*: not a whole number from 0 to "):
         check_count(value, "frames")
 
 
 def test_only_what_a_content_causes_is_called_damage() -> None:
     path = Path("a.safetensors")
-    with pytest.raises(ConfigurationError, match="^checkpoint=a.safetensors: damaged or edited: "):
-        with reading(path):
-            {}["frames"]
+    said = r"^checkpoint=a\.safetensors: damaged or edited: "
+    with pytest.raises(ConfigurationError, match=said), reading(path):
+        raise KeyError("frames")
     for error in (ConfigurationError("as it is"), WorkerError("of a simulator"), MemoryError()):
-        with pytest.raises(type(error), check=lambda caught, error=error: caught is error):
-            with reading(path):
-                raise error
+        with pytest.raises(type(error)) as caught, reading(path):
+            raise error
+        assert caught.value is error

@@ -1,7 +1,6 @@
 """Whatever the files of a run hold, they are loaded or refused in one short line."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,8 @@ BLOCKS, PROGRAM = 10, ("resume", "mode=eval", "mode=demo")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DamagedRuns]:
-    yield DamagedRuns(tmp_path_factory.mktemp("runs"))
+def runs(tmp_path_factory: pytest.TempPathFactory) -> DamagedRuns:
+    return DamagedRuns(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.mark.parametrize("agent", AGENTS)
