@@ -37,10 +37,8 @@ def print_exception(error: BaseException) -> None:
 
 def _is_of_program(error: BaseException) -> bool:
     """Return whether a module of this program has raised an exception."""
-    raised_in = [
-        Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)
-    ]
-    return any(_ROOT / name in raised_in[-1].parents for name in _PACKAGES)
+    *_, (last, _) = traceback.walk_tb(error.__traceback__)
+    return any(_ROOT / name in Path(last.f_code.co_filename).parents for name in _PACKAGES)
 
 
 def _is_of_user(frames: TracebackType) -> bool:

@@ -358,7 +358,7 @@ def test_extending_and_sampling_need_no_host_reads(accelerator: torch.device) ->
         ("places", 40),
         ("oldest_steps", 10**9),
         ("current_row", 2**62),
-        ("next_step", 10**9),
+        ("next_step", 3),
         ("next_transition", 3),
     ],
 )
