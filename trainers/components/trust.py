@@ -45,7 +45,7 @@ def check_plain(path: Path, config: Any) -> None:
     if not all(isinstance(config.get(name, {}), Mapping) for name in (*GROUPS, "choices")):
         raise damaged
     sections = [(config.get(name), _MAX_VALUES) for name in (*GROUPS, "evaluation")]
-    if not all(_is_of_modest_size(*section) for section in [(config, math.inf), *sections]):
+    if not all(_is_of_modest_size(*section) for section in [*sections, (config, math.inf)]):
         raise damaged
     for name, choice in config.get("choices", {}).items():
         # The folder of the run is named after them.
