@@ -273,7 +273,10 @@ class Agent(CheckedFields, nn.Module, ABC):
         """Reset all state that belongs to unfinished episodes, because new episodes begin."""
 
     def training_state(self) -> dict[str, Any]:
-        """Return the state of training: networks, target networks, schedules and optimizers."""
+        """Return the state of training: networks, target networks, schedules and optimizers.
+
+        An override adds entries whose names, types and shapes stay the same during training.
+        """
         return {
             "networks": networks_state(self),
             "optimizers": {name: o.state_dict() for name, o in self.optimizers().items()},

@@ -183,9 +183,10 @@ def open_state(path: Path) -> dict[Any, Any]:
         raise
     except OSError as error:
         raise ConfigurationError(f"cannot read checkpoint {path}: {reason(error)}") from error
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise ConfigurationError(_why_unreadable(path)) from error
-    except RuntimeError as error:  # nested too deeply
+    except (
+        *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+        RecursionError,  # nested too deeply
+    ) as error:
         raise ConfigurationError(_why_unreadable(path)) from error
 
 
