@@ -327,7 +327,7 @@ def _lie(file: StateFile, random: Random) -> None:
     name = _tensor(file, random)
     shapes = ([2**32, 2**32], [2**62, 4], [-1, -4], [1.0], ["4"], [True], None, 4, [[1]], [2**70])
     offsets = ([0, 0], [0, 1e400], [-8, 0], [0, 2**70], ["0", "4"], None, [0], [1.5, 2.5], [8, 0])
-    dtypes = ("F8", "", None, [], "C64", "f32", 4)
+    dtypes: tuple[Any, ...] = ("F8", "", None, [], "C64", "f32", 4)
     lies: dict[str, tuple[Any, ...]] = {"shape": shapes, "data_offsets": offsets, "dtype": dtypes}
     entry, values = random.choice([*lies.items()])
     file.header[name, entry] = random.choice(values)
