@@ -19,8 +19,8 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.replay.rollout import RolloutBuffer
 
-# Far more updates than a batched step brings.
-_MOST_OWED = 10**6
+# Larger than the ratios of updates to frames that runs are saved with.
+_LARGE_RATIO = 64
 
 
 class ReplayExperience:
@@ -93,7 +93,9 @@ class ReplayExperience:
                 `torchrl_gpu.checkpoints.state_file.open_state`; None if it was not saved.
         """
         check_count(state["frames"], "frames since the first update", low=-(10**12))
-        check_count(state["owed"], "updates owed", high=_MOST_OWED)
+        # A batched step owes its updates at most, by the ratio of the saved run.
+        most = math.ceil(self._frames_per_step * max(self.agent.utd_ratio, _LARGE_RATIO)) + 100
+        check_count(state["owed"], "updates owed", high=most)
         if stored is not None:
             self.replay.load_state_dict(stored)
             # Updates of earlier frames stay as they were, even if the ratio is another one.
