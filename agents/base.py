@@ -25,6 +25,8 @@ from agents.modules.encoders import (
 from agents.modules.normalization import ObservationNormalizer
 from agents.modules.target_network import TargetNetwork
 from agents.modules.training_state import (
+    check_networks,
+    check_optimizer,
     initial_rate,
     load_networks,
     load_optimizer,
@@ -35,6 +37,7 @@ from torchrl_gpu.acting.exploration import Exploration
 from torchrl_gpu.acting.policy import Actor, Observations, PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import CheckedFields
+from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
@@ -270,11 +273,30 @@ class Agent(CheckedFields, nn.Module, ABC):
         """Reset all state that belongs to unfinished episodes, because new episodes begin."""
 
     def training_state(self) -> dict[str, Any]:
-        """Return the state of training: networks, target networks, schedules and optimizers."""
+        """Return the state of training: networks, target networks, schedules and optimizers.
+
+        An override adds entries whose names, types and shapes stay the same during training.
+        """
         return {
             "networks": networks_state(self),
             "optimizers": {name: o.state_dict() for name, o in self.optimizers().items()},
         }
+
+    def check_training_state(self, state: Any) -> None:
+        """Compare a state with that of this agent, by names, shapes and dtypes; load nothing.
+
+        Raises:
+            ConfigurationError: the state belongs to different networks, optimizers or settings, or
+                holds NaN or infinity.
+        """
+        own = self.training_state()
+        apart = {"networks": None, "optimizers": None}  # they may lack names, or moments
+        check_like(state, {**own, **apart}, "the saved agent")
+        check_networks(self, state["networks"])
+        optimizers = self.optimizers()
+        check_like(state["optimizers"], dict.fromkeys(optimizers), "the saved optimizers")
+        for name, optimizer in optimizers.items():
+            check_optimizer(optimizer, state["optimizers"][name])
 
     def load_training_state(self, state: dict[str, Any]) -> None:
         """Resume from a state that `training_state` returned on any device.
@@ -284,8 +306,9 @@ class Agent(CheckedFields, nn.Module, ABC):
         rate.
 
         Raises:
-            ConfigurationError: the state belongs to different networks.
+            ConfigurationError: as for `check_training_state`.
         """
+        self.check_training_state(state)
         load_networks(self, state["networks"])
         for name, optimizer in self.optimizers().items():
             load_optimizer(optimizer, state["optimizers"][name])

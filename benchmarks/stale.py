@@ -39,6 +39,7 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "marinenav_learning.txt": ("envs/marinenav", "configs/experiment/marinenav", *_LEARNERS),
     "marinenav_scores.txt": ("envs/marinenav", "pretrained/marinenav"),
     "memory_*.txt": ("agents", "trainers", "torchrl_gpu"),
+    "mutations.txt": ("tests/helpers", "torchrl_gpu/checkpoints", "trainers/runs"),
     "overlap.txt": ("envs/fanuc", "trainers/training", "torchrl_gpu/acting"),
     "peers.*": ("agents", "benchmarks/peers", "torchrl_gpu/execution", "torchrl_gpu/replay"),
     "policy.txt": ("agents", "torchrl_gpu/acting"),

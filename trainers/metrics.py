@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
+from torchrl_gpu.checkpoints.contents import check_count, check_like
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 
@@ -97,9 +98,27 @@ class MetricAccumulator:
         Args:
             state: return value of `state_dict`.
             device: device of the metrics to come.
+
+        Raises:
+            ConfigurationError: as for `check_state`.
         """
+        self.check_state(state)
         self._sums = {tuple(each["names"]): each["sums"].to(device) for each in state}
         self._counts = Counter({tuple(each["names"]): each["count"] for each in state})
+
+    @staticmethod
+    def check_state(state: Any) -> None:
+        """Refuse what `state_dict` did not return.
+
+        Raises:
+            ConfigurationError: the state is another one.
+        """
+        check_like(state, [None] * len(state), "update_metrics")
+        for each in state:
+            names = each["names"]
+            check_like(names, [""] * len(names), "update_metrics, names")
+            check_like(each["sums"], torch.zeros(len(names)), "update_metrics, sums")
+            check_count(each["count"], "update_metrics, count")
 
 
 class EpisodeStatistics:
@@ -196,11 +215,24 @@ class EpisodeStatistics:
         """Restore a result of `state_dict`, on any device.
 
         Raises:
-            ConfigurationError: the state belongs to another number of environments.
+            ConfigurationError: as for `check_state`.
         """
-        saved, own = state["running"].shape[1], self._running.shape[1]
-        if saved != own:
-            raise ConfigurationError(f"env.num_envs={own}: the saved run has {saved}")
+        self.check_state(state)
         self._running.copy_(state["running"])
         self._totals.copy_(state["totals"])
         self._has_success = state["has_success"]
+
+    def check_state(self, state: Any) -> None:
+        """Compare a state with that of these statistics; nothing is restored.
+
+        Raises:
+            ConfigurationError: it belongs to another number of environments, or is not a state.
+        """
+        own = {"running": self._running, "totals": self._totals, "has_success": False}
+        check_like(state, dict.fromkeys(own), "the saved episodes")
+        shape: Sequence[int] = getattr(state["running"], "shape", ())
+        if len(shape) == 2 and shape[1] != self._running.shape[1]:
+            raise ConfigurationError(
+                f"env.num_envs={self._running.shape[1]}: the saved run has {shape[1]}"
+            )
+        check_like(state, own, "the saved episodes")

@@ -39,7 +39,7 @@ from trainers.evaluation.film import film
 from trainers.nonfinite import NonfiniteError
 from trainers.runs.folders import check_writable, results_folder, run_folder
 from trainers.runs.loggers import log_film
-from trainers.runs.policy_files import load_checkpoint, restore_policy
+from trainers.runs.policy_files import build_agent, load_checkpoint, restore_policy
 from trainers.signals import Interruption, cleans_up, stops
 from trainers.training.progress import ProgressDisplay, human_time
 from trainers.training.summary import transfers_line, write_summary
@@ -235,7 +235,7 @@ def _film(settings: Settings) -> RunOutcome:
     is_gif, loggers = made.path.suffix == ".gif", settings.trainer.settings["loggers"]
     if settings.checkpoint is not None and is_gif and "tensorboard" in loggers:
         state = settings.state or load_checkpoint(settings.checkpoint)
-        log_film(made.path, state["frames"])
+        log_film(made.path, state.get("frames", 0))
     report = f"Filmed {_title(settings)}\n  {made}\n  {made.path}"
     seconds = time.perf_counter() - started
     return RunOutcome(folder, seconds, made.evaluation, report, film=made.path)
@@ -284,7 +284,8 @@ def _evaluator(settings: Settings) -> Evaluator:
 
 def _build_agent(settings: Settings, env: EnvBase) -> Agent | UntrainedAgent:
     observations = observation_spec(env, settings.general.observation_keys)
-    return settings.agent.build(observations, action_spec(env), settings.device)
+    path = settings.checkpoint
+    return build_agent(settings.agent, observations, action_spec(env), settings.device, path)
 
 
 def _build_trainer(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
 
@@ -41,23 +42,32 @@ def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load a state that `networks_state` or `state_dict()` returned.
 
     Raises:
-        ConfigurationError: the state belongs to different networks, or holds NaN or infinity.
+        ConfigurationError: as for `check_networks`.
     """
+    networks.load_state_dict(check_networks(networks, state))
+
+
+def check_networks(networks: nn.Module, state: Any) -> dict[str, Tensor]:
+    """Refuse a state of other networks, or with NaN or infinity; nothing is loaded.
+
+    Returns:
+        The state, under all names of each tensor.
+
+    Raises:
+        ConfigurationError: a name, shape or dtype differs, or a number is NaN or infinite.
+    """
+    own = networks.state_dict(keep_vars=True)
+    kept = _kept_names(own)
+    if not isinstance(state, Mapping):
+        raise ConfigurationError("the saved networks are not a mapping")
+    whole = {**state, **{name: state[first] for name, first in kept.items() if first in state}}
+    check_like(whole, own, "the saved networks do not fit these settings: the state")
     if names := nonfinite(state):
         raise ConfigurationError(
             f"the saved networks hold NaN or infinity, in {len(names)} of {len(state)} tensors: "
             f"{names[0]} is the first"
         )
-    kept = _kept_names(networks.state_dict(keep_vars=True))
-    shared = {name: state[first] for name, first in kept.items() if first in state}
-    try:
-        networks.load_state_dict({**state, **shared})
-    except RuntimeError as error:
-        # The first line says that there are errors; the second names the first of them.
-        problem = str(error).splitlines()[1].strip()
-        raise ConfigurationError(
-            f"the saved networks do not fit these settings: {problem}"
-        ) from error
+    return whole
 
 
 def load_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
@@ -71,17 +81,52 @@ def load_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
         saved: `state_dict()` of the saved optimizer, from any device.
 
     Raises:
-        ConfigurationError: the saved optimizer has other groups or parameters.
+        ConfigurationError: as for `check_optimizer`.
     """
-    groups, saved_groups = optimizer.param_groups, saved["param_groups"]
-    if [len(group["params"]) for group in groups] != [len(g["params"]) for g in saved_groups]:
-        raise ConfigurationError("the saved optimizer has other groups of parameters")
-    _check_moments(optimizer, saved["state"])
+    check_optimizer(optimizer, saved)
     _load_moments(optimizer, saved["state"])
-    for group, before in zip(groups, saved_groups, strict=True):
+    for group, before in zip(optimizer.param_groups, saved["param_groups"], strict=True):
         if math.isclose(initial_rate(group), initial_rate(before), rel_tol=1e-6):
             rate, saved_rate = group["lr"], float(before["lr"])
             group["lr"] = rate.fill_(saved_rate) if isinstance(rate, Tensor) else saved_rate
+
+
+def check_optimizer(optimizer: Optimizer, saved: Any) -> None:
+    """Refuse the state of an optimizer of other parameters; nothing is loaded.
+
+    A fused step with moments of another shape or dtype would corrupt the memory.
+
+    Raises:
+        ConfigurationError: the groups differ, a moment does not fit its parameter, or a number is
+            NaN or infinite.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    check_like(saved, {"state": None, "param_groups": None}, "the saved optimizer")
+    state, groups = saved["state"], saved["param_groups"]
+    sizes = [len(group["params"]) for group in optimizer.param_groups]
+    if [len(group["params"]) for group in groups] != sizes:
+        raise ConfigurationError("the saved optimizer has other groups of parameters")
+    for group in groups:
+        rates = [float(group[name]) for name in ("lr", "initial_lr") if name in group]
+        if not all(0.0 <= rate < math.inf for rate in (float(group["lr"]), *rates)):
+            raise ConfigurationError("the saved optimizer has a learning rate that is not a number")
+    for index, moments in state.items():
+        if type(index) is not int or not 0 <= index < len(parameters):
+            raise ConfigurationError("the saved optimizer has another number of parameters")
+        where, parameter = "the saved optimizer does not fit the networks:", parameters[index]
+        names = moments.keys()
+        if isinstance(optimizer, torch.optim.Adam):
+            names = {"step", *(_MOMENTS if optimizer.defaults["amsgrad"] else _MOMENTS[:2])}
+        check_like(moments, dict.fromkeys(names), f"{where} parameter {index}")
+        # Other optimizers of a user may have moments of other shapes under other names.
+        likes = {"step": torch.zeros(()), **dict.fromkeys(_MOMENTS, parameter)}
+        for name in names & likes.keys():
+            check_like(moments[name], likes[name], f"{where} {name} of parameter {index}")
+            is_signed = name != "exp_avg" and bool((moments[name] < 0).any())
+            if is_signed or nonfinite({name: moments[name]}):
+                raise ConfigurationError(
+                    f"{where} {name} of parameter {index} holds NaN, infinity or a negative number"
+                )
 
 
 def place_optimizer(optimizer: Optimizer, moved: Mapping[nn.Parameter, nn.Parameter]) -> None:
@@ -100,32 +145,6 @@ def place_optimizer(optimizer: Optimizer, moved: Mapping[nn.Parameter, nn.Parame
         if isinstance(group["lr"], Tensor):
             group["lr"] = group["lr"].to(device)
     _load_moments(optimizer, state)
-
-
-def _check_moments(optimizer: Optimizer, state: Mapping[int, Any]) -> None:
-    """Refuse moments of another shape or dtype, with which a fused step corrupts the memory.
-
-    Raises:
-        ConfigurationError: a moment does not fit its parameter.
-    """
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for index, moments in state.items():
-        if not 0 <= index < len(parameters):
-            raise ConfigurationError("the saved optimizer has another number of parameters")
-        parameter = parameters[index]
-        # Other optimizers of a user may have moments of other shapes under other names.
-        for name, shape in {
-            "step": torch.Size(),
-            **dict.fromkeys(_MOMENTS, parameter.shape),
-        }.items():
-            moment = moments.get(name)
-            if isinstance(moment, Tensor) and (
-                moment.shape != shape or not moment.is_floating_point()
-            ):
-                raise ConfigurationError(
-                    f"the saved optimizer does not fit the networks: {name} of parameter {index} "
-                    f"has shape {list(moment.shape)} and {moment.dtype}, not {list(shape)}"
-                )
 
 
 def _load_moments(optimizer: Optimizer, state: Mapping[int, Any]) -> None:

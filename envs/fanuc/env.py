@@ -38,6 +38,7 @@ from envs.settings import (
 )
 from envs.streams import random_words, seed_streams
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities
@@ -465,6 +466,7 @@ class FanucEnv(Environment):
             )
         if state_dict["robot"] != self.robot.fingerprint:
             raise ConfigurationError(f"{self.robot.urdf}: the saved state is of another arm")
+        check_like(state_dict, self.state_dict(), "the saved state of the arms")
         self._arms.load_state_dict(state_dict["arms"])
         self._streams = state_dict["streams"].to(self.device)
         self._curriculum.load_state_dict(state_dict["curriculum"])

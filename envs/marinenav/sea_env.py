@@ -10,12 +10,13 @@ from torchrl.data import Bounded, Composite, Unbounded
 
 from envs.marinenav.perception import MAX_OBJECTS
 from envs.marinenav.physics import DISCRETE_ACTIONS, STEP_SECONDS
-from envs.marinenav.placement import Size
+from envs.marinenav.placement import COMPLETE, Size
 from envs.marinenav.render import SeaRenderer
 from envs.marinenav.scale import Bounds, Units
 from envs.marinenav.sea import Episode, Sea
 from envs.marinenav.simulator import Simulator, flatten, unflatten
 from envs.streams import seed_streams
+from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError
@@ -225,16 +226,15 @@ class SeaEnv(Environment):
             state_dict: result of `state_dict()` of an environment with the same sizes.
 
         Raises:
-            ConfigurationError: a tensor is missing or has another shape.
+            ConfigurationError: a tensor is missing or has another shape or dtype, or a layout could
+                never be completed.
         """
-        for name, tensor in flatten(self._state).items():
-            other = state_dict.get(name)
-            if other is None or other.shape != tensor.shape:
-                shape = None if other is None else list(other.shape)
-                raise ConfigurationError(
-                    f"the saved state does not fit this environment: {name} has shape {shape}, "
-                    f"not {list(tensor.shape)}"
-                )
+        expected = flatten(self._state)
+        check_like(state_dict, expected, "the saved state does not fit this environment: it")
+        counters = ("draft.kind", "draft.placed", "draft.tries")
+        kind, placed, tries = (state_dict[name] for name in counters)
+        if not ((kind >= 0) & (kind <= COMPLETE) & (placed >= 0) & (tries >= 0)).all():
+            raise ConfigurationError("the saved state holds a layout that nothing completes")
         self._state = unflatten(self._state, state_dict)
         self._has_begun = True
 

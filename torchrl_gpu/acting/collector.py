@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -11,11 +11,12 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 
+from torchrl_gpu.checkpoints.contents import UNEXPECTED, check_like
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment, EpisodesLostError
 from torchrl_gpu.environments.robots import Robots
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, WorkerError
 from torchrl_gpu.execution.execution import EAGER, Execution, Policy
 from torchrl_gpu.timers import NO_TIMERS, Timers
 
@@ -233,17 +234,35 @@ class BatchCollector:
         # The state lacks the batch sizes of nested TensorDicts; the root of a reset has them.
         root = self.env.reset()
         try:
+            is_whole = self.env.capabilities.has_state and "root" in state
+            saved = self._root_of(state, root) if is_whole else None
             self.env.load_state_dict(state["world"])
         except EpisodesLostError as error:
             logger.warning("%s: new episodes begin", error)
             return False
-        except KeyError as error:
+        except (ConfigurationError, WorkerError):
+            raise
+        except UNEXPECTED as error:
             raise ConfigurationError(
                 "the saved state belongs to another environment, or to one with other transforms; "
                 "resume the run in the script that built it"
             ) from error
-        if not self.env.capabilities.has_state or "root" not in state:
+        if saved is None:
             return False
-        saved = TensorDict(state["root"], batch_size=self.env.batch_size).to(self.env.device)
-        self._put(root.update(saved), state["has_acted"])
+        self._put(root.update(saved.to(self.env.device)), state["has_acted"])
         return True
+
+    def _root_of(self, state: Mapping[str, Any], root: TensorDictBase) -> TensorDict:
+        """Return the saved root, which has the entries of the root of a reset, and perhaps actions.
+
+        Raises:
+            Exception: the saved root is that of another environment.
+        """
+        check_like(state["has_acted"], False, "has_acted")
+        saved = TensorDict(state["root"], batch_size=self.env.batch_size)
+        expected = root.copy()
+        if state["has_acted"]:
+            expected.update(self.env.full_action_spec.zero())
+        own = saved.select(*expected.keys(True, True))
+        check_like(own.to_dict(), expected.to_dict(), "the root of the saved state")
+        return saved

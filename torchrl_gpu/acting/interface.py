@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +14,13 @@ from tensordict import NestedKey
 from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, TensorSpec, Unbounded
 
+from torchrl_gpu.checkpoints.contents import check_count, check_like
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.specs import name_of_key
 from torchrl_gpu.errors import ConfigurationError
+
+# Largest observation of a file, many times that of a stack of images.
+_MAX_SIZE = 2**26
 
 # Observations as a user has them: arrays or tensors by name or key, or one alone.
 GivenObservation = (
@@ -137,10 +142,23 @@ class PolicyInterface:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> PolicyInterface:
-        """Return the interface, batch size `[1]`, whose `state_dict` is given."""
+        """Return the interface, batch size `[1]`, whose `state_dict` is given.
+
+        Raises:
+            ValueError: it is not such a state; an error of another kind says so, too.
+        """
         spec, action_spec = _composite_of(state["observations"]), _spec_of(state["action"])
         others = ("action_table", "frame_stacks", "step_seconds", "units", "action_range")
-        return cls(spec, action_spec, *(state[name] for name in others))
+        table, stacks, seconds, units, action_range = (state[name] for name in others)
+        if table is not None:
+            check_like(table, torch.empty(action_spec.space.n, table.shape[1]), "action_table")
+        if action_range is not None:
+            size = table.shape[1] if table is not None else action_spec.shape[-1]
+            check_like(action_range, torch.empty(2, size), "action_range")
+        check_like(seconds, None if seconds is None else 0.0, "step_seconds")
+        check_like(stacks, dict.fromkeys(stacks, 1), "frame_stacks")
+        check_like(units, dict.fromkeys(units, ""), "units")
+        return cls(spec, action_spec, table, stacks, seconds, units, action_range)
 
 
 def _name_of_dtype(dtype: torch.dtype) -> str:
@@ -196,9 +214,14 @@ def _state_of(leaf: TensorSpec) -> dict[str, Any]:
 def _spec_of(state: Mapping[str, Any]) -> TensorSpec:
     """Return the spec, batch size `[1]`, of a leaf whose `_state_of` is given."""
     shape, dtype = (1, *state["shape"]), vars(torch)[state["dtype"]]  # `getattr` could import
+    if not isinstance(dtype, torch.dtype) or not 1 <= math.prod(shape) <= _MAX_SIZE:
+        raise ValueError("an observation or action of this shape and dtype is not possible")
     if "low" in state:
         low, high = (state[side].expand(shape) for side in ("low", "high"))
+        if not (low <= high).all():
+            raise ValueError("the bounds of an observation or action are not in order")
         return Bounded(low, high, shape, dtype=dtype)
     if "choices" in state:
+        check_count(state["choices"], "choices", low=1)
         return Categorical(state["choices"], shape, dtype=dtype)
     return Unbounded(shape, dtype=dtype)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from torchrl_gpu.checkpoints.files import atomic_file, reason
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, shortened
 
 FORMAT = "torchrl-gpu checkpoint"
 VERSION = 1
@@ -43,6 +43,10 @@ _DTYPES = {
 }
 _DTYPE_OF = {name: dtype for dtype, name in _DTYPES.items()}
 _CHUNK_BYTES = 32 * 2**20
+# Python's objects take many times the memory of their text.
+_MAX_HEADER = 16 * 2**20
+_MAX_VALUES = 500_000
+_MAX_DIMENSIONS = 64  # of a tensor in torch's own loops
 _NO_CHECKSUM = "00000000"
 # The checksum is known only after the last tensor, so it is stored first, at a fixed offset.
 _CHECKSUM_OFFSET = struct.calcsize("<Q") + len('{"__metadata__":{"checksum":"')
@@ -87,7 +91,8 @@ class Snapshot:
         copies: whether to copy the tensors; without, all have to stay as they are.
 
     Raises:
-        TypeError: the state contains an unsupported value; the message names its path.
+        TypeError: the state contains an unsupported value, whose path the message names, or more
+            values than a file may hold besides tensors.
     """
 
     def __init__(self, state: Mapping[Any, Any], copies: bool = True) -> None:
@@ -196,8 +201,11 @@ def load_state(path: Path) -> dict[Any, Any]:
         ConfigurationError: the file is missing, truncated, damaged, a pickle, not a checkpoint of
             this package, or in a newer format.
     """
-    state: dict[Any, Any] = _read_tensors(open_state(path))
-    return state
+    try:
+        state: dict[Any, Any] = _read_tensors(open_state(path))
+        return state
+    except RecursionError as error:
+        raise ConfigurationError(_why_unreadable(Path(path))) from error
 
 
 def open_state(path: Path) -> dict[Any, Any]:
@@ -220,15 +228,18 @@ def open_state(path: Path) -> dict[Any, Any]:
         _check_format(path, metadata)
         if _checksum(path) != metadata["checksum"]:
             raise ValueError("checksum")
-        state: dict[Any, Any] = _decode(json.loads(metadata["state"]), tensors)
+        state = _decode(json.loads(metadata["state"]), tensors)
+        if tensors or not isinstance(state, dict):
+            raise ValueError("state")
         return state
     except ConfigurationError:
         raise
     except OSError as error:
         raise ConfigurationError(f"cannot read checkpoint {path}: {reason(error)}") from error
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise ConfigurationError(_why_unreadable(path)) from error
-    except RecursionError as error:
+    except (
+        *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+        RecursionError,  # nested too deeply
+    ) as error:
         raise ConfigurationError(_why_unreadable(path)) from error
 
 
@@ -273,6 +284,8 @@ def _decode(node: Any, tensors: dict[str, StoredTensor]) -> Any:
     if kind == "tuple":
         return tuple(_decode(entry, tensors) for entry in content)
     if kind == "dict":
+        if not all(type(key) in (int, str) for key, _ in content):
+            raise ValueError("key")
         return {key: _decode(entry, tensors) for key, entry in content}
     raise ValueError(f"unknown kind {kind}")
 
@@ -304,6 +317,11 @@ def _header(tree: Any, tensors: Mapping[str, torch.Tensor | Pieces]) -> bytes:
         entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
+    if _is_excessive(text):
+        raise TypeError(
+            f"a state may hold {_MAX_VALUES:,} values and {_MAX_HEADER >> 20} MiB of text besides "
+            "its tensors: save long sequences of numbers as tensors"
+        )
     return struct.pack("<Q", len(text)) + text
 
 
@@ -339,22 +357,39 @@ def _read_header(path: Path) -> tuple[dict[str, str], dict[str, StoredTensor]]:
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8).ljust(8))
         start = 8 + length
-        if start > size:
+        if start > size or length > _MAX_HEADER:
             raise ValueError("header")
-        entries = json.loads(file.read(length))
+        text = file.read(length)
+    if _is_excessive(text):
+        raise ValueError("values")
+    entries = json.loads(text)
     metadata = entries.pop("__metadata__", {})
-    tensors, stored = {}, 0
+    tensors = {}
     for name, entry in entries.items():
-        dtype, shape = _DTYPE_OF[entry["dtype"]], torch.Size(entry["shape"])
-        begin, end = (start + int(offset) for offset in entry["data_offsets"])
-        bytes_needed = prod(shape) * dtype.itemsize
-        if min(shape, default=0) < 0 or end - begin != bytes_needed or not start <= begin <= end:
-            raise ValueError("tensor")
-        stored += bytes_needed
-        tensors[name] = StoredTensor(path, begin, dtype, shape)
-    if start + stored != size:  # cut off, or tensors that overlap and would exceed the memory
+        dtype, shape = _DTYPE_OF[entry["dtype"]], entry["shape"]
+        begin, end = entry["data_offsets"]
+        if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+            raise ValueError("number")
+        # Without its zeros, because torch multiplies the other sizes of an empty tensor as well.
+        if prod(filter(None, shape)) >= 2**63 or len(shape) > _MAX_DIMENSIONS:
+            raise ValueError("shape")
+        if end - begin != prod(shape) * dtype.itemsize:
+            raise ValueError("size")
+        tensors[name] = StoredTensor(path, start + begin, dtype, torch.Size(shape))
+    end = start
+    for tensor in sorted(tensors.values(), key=lambda tensor: tensor.begin):
+        if tensor.begin != end:  # tensors that overlap, or bytes of none
+            raise ValueError("offset")
+        end += prod(tensor.shape) * tensor.dtype.itemsize
+    if end != size:
         raise ValueError("size")
     return metadata, tensors
+
+
+def _is_excessive(header: bytes) -> bool:
+    """Return whether a header is so large that its values could exceed the memory."""
+    values = sum(map(header.count, (b"[", b"{", b",")))
+    return len(header) > _MAX_HEADER or values > _MAX_VALUES
 
 
 def _read_into(file: BufferedReader, tensor: torch.Tensor) -> None:
@@ -389,8 +424,8 @@ def _check_format(path: Path, metadata: Mapping[str, str]) -> None:
         )
     if int(metadata["version"]) > VERSION:
         raise ConfigurationError(
-            f"checkpoint {path} has format {metadata['version']}; this torchrl-gpu reads up to "
-            f"{VERSION}: update torchrl-gpu"
+            f"checkpoint {path} has format {shortened(metadata['version'])}; this torchrl-gpu "
+            f"reads up to {VERSION}: update torchrl-gpu"
         )
 
 

@@ -2,15 +2,20 @@
 
 import bisect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 from pydantic import ByteSize, TypeAdapter
+from torch.overrides import TorchFunctionMode
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
+
+_FACTORIES = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn}
+_FACTORIES |= {torch.linspace, torch.arange, torch.eye, torch.Tensor.new_empty}
 
 _logger = logging.getLogger(__name__)
 
@@ -151,6 +156,38 @@ def check_memory(
         )
     if announce:
         _logger.info("%s=%d: %s needs %s on %s", setting, count, purpose, human_bytes(size), device)
+
+
+class limited_allocations(TorchFunctionMode):  # noqa: N801
+    """Refuses, within its context, new tensors that together exceed a size, before they are made.
+
+    Args:
+        size: bytes of all tensors that functions such as `torch.empty` make.
+        refusal: message of the error.
+
+    Raises:
+        ConfigurationError: a function is called for more.
+    """
+
+    def __init__(self, size: int, refusal: str) -> None:
+        super().__init__()
+        self._left = size
+        self._refusal = refusal
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a function of torch; count the tensor that it makes."""
+        kwargs = kwargs or {}
+        if function in _FACTORIES:
+            self._left -= function(*args, **{**kwargs, "device": "meta"}).nbytes
+            if self._left < 0:
+                raise ConfigurationError(self._refusal)
+        return function(*args, **kwargs)
 
 
 def human_bytes(size: float) -> str:

@@ -75,6 +75,27 @@ def rng_state(device: torch.device) -> dict[str, Any]:
     return state
 
 
+def check_rng_state(state: Any, device: torch.device) -> None:
+    """Refuse what `rng_state` cannot have returned; no generator changes.
+
+    Raises:
+        ValueError: it is not such a state; an error of another kind says so, too.
+    """
+    random.Random().setstate(state["python"])
+    numpy = state["numpy"]
+    key, position = numpy["state"]["key"], numpy["state"]["pos"]
+    # NumPy would read beyond the key.
+    if not (type(position) is int and 0 <= position <= 624 and isinstance(key, list)):
+        raise ValueError("the random state of NumPy is not possible")
+    np.random.RandomState().set_state(numpy)
+    torch.Generator().set_state(state["torch"])
+    kind = device.type
+    if accelerator_of(device).has_generator and kind in state:
+        saved, own = state[kind], accelerator_of(device).call("get_rng_state")
+        if saved.dtype != own.dtype or saved.shape != own.shape:
+            raise ValueError(f"the random state of {kind} is not possible")
+
+
 def set_rng_state(state: Mapping[str, Any], device: torch.device) -> None:
     """Restore a state that `rng_state` returned.
 

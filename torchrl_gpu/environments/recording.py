@@ -7,6 +7,7 @@ actions determine where it is, in any simulator that computes the same results a
 import hashlib
 import json
 import logging
+import math
 import threading
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
@@ -98,8 +99,9 @@ class Recorder(gymnasium.Wrapper):
         episode.actions += recorded
         try:
             episode.rewards.append(result[1])
-        except TypeError:  # an array of one number, which processes accept
-            episode.rewards.append(result[1].item())
+        except TypeError:  # an array of one number; anything else is refused by the vector
+            is_number = isinstance(result[1], np.ndarray) and result[1].size == 1
+            episode.rewards.append(result[1].item() if is_number else math.nan)
         return result
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:

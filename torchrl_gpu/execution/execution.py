@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
+from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError, one_line
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
@@ -310,6 +311,22 @@ class Execution:
             "compile": self.compile_mode,
             "products": self.products,
         }
+
+    def check_state(self, state: Any) -> None:
+        """Refuse what `state_dict` cannot have returned; nothing changes.
+
+        Raises:
+            ConfigurationError: an entry is missing or unknown, or has another value.
+        """
+        if scale := state["precision"]:
+            check_like(scale, torch.amp.GradScaler("cpu").state_dict(), "the scale of fp16")
+            if min(scale.values()) < 0:
+                raise ConfigurationError("the scale of fp16 is below 0")
+        for name, kind in (("format", PrecisionName), ("compile", Compilation)):
+            if name in state and state[name] not in get_args(kind):
+                raise ConfigurationError(f"the saved execution has an unknown {name}")
+        if state.get("products") not in (*get_args(Library), None):
+            raise ConfigurationError("the saved execution has unknown products")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that `state_dict` returned, even of an execution in another precision.

@@ -14,7 +14,7 @@ from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
 from torchrl_gpu.checkpoints.state_file import Pieces, StoredTensor, restore
 from torchrl_gpu.devices.memory import check_memory
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, shortened
 from torchrl_gpu.replay.n_step import look_ahead
 from torchrl_gpu.replay.rings import Ring
 from torchrl_gpu.replay.stacks import FrameStacks
@@ -22,6 +22,9 @@ from torchrl_gpu.replay.storage import Key, StorageSpec, unchecked
 
 # Random integers stay below 2**31, the largest range that all backends' generators cover.
 _DRAW_RANGE = 2**31 - 1
+
+# More steps, rows or transitions than any run has.
+_MOST = 2**48
 
 
 class ReplayBuffer(CheckedFields):
@@ -240,52 +243,75 @@ class ReplayBuffer(CheckedFields):
                 Their tensors may be on any device or in a file.
 
         Raises:
-            ConfigurationError: the states were saved with another capacity or other specs, or do
-                not make up the contents of a buffer, and the buffer stays as it was; or they refer
-                to entries that do not exist.
+            ConfigurationError: the states were saved with another capacity or other specs, do not
+                make up the contents of a buffer, or refer to entries that do not exist; the buffer
+                stays as it was.
         """
         for state in states:
-            self._check(state)
+            self._check_specs(state)
+            self._check_numbers(state)
         written = [self._written(state) for state in states]
         for name in self._tensors:
             ring = self._rings.get(kind := name.partition(".")[0])
             if ring is not None:
                 counts = [state[name].shape[0] for state in states]
                 if not ring.is_complete(counts, [each[kind] for each in written]):
-                    raise ConfigurationError(f"the saved replay lacks some of its {name}")
+                    raise ConfigurationError(
+                        f"the saved replay is damaged: it lacks some of its {name}"
+                    )
         for name, tensor in self._tensors.items():
             parts = [state[name] for state in states]
             if (ring := self._rings.get(kind := name.partition(".")[0])) is None:
                 restore(tensor, parts[-1])
             else:
                 ring.restore(tensor, parts, [each[kind] for each in written])
-        for name, stop in (("steps.slots", self.capacity), ("places", self._num_places)):
-            low, high = self._tensors[name].aminmax()
-            if low < 0 or high >= stop:
-                raise ConfigurationError(f"the saved replay has {name} beyond its {stop} entries")
         self._is_empty = True  # until `is_empty` has found a transition
 
-    def _check(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
+    def _check_specs(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
         """Refuse the state of a buffer of another capacity or other specs."""
-        for name in sorted(self._tensors.keys() | state.keys()):
-            is_ring = name.partition(".")[0] in self._rings
+        for name in sorted(self._tensors.keys() | state.keys(), key=str):
+            is_ring = name in self._tensors and name.partition(".")[0] in self._rings
             saved, own = (_describe(each.get(name), is_ring) for each in (state, self._tensors))
             if saved != own:
-                raise ConfigurationError(f"the saved replay has {name}: {saved}; this one: {own}")
-        capacity = torch.zeros(1, dtype=torch.int64)
-        restore(capacity, state["capacity"])
-        if int(capacity) != self.capacity:
+                raise ConfigurationError(
+                    f"the saved replay has {shortened(str(name))}: {saved}; this one: {own}"
+                )
+        capacity = int(_read(state["capacity"]))
+        if capacity != self.capacity:
             raise ConfigurationError(
-                f"trainer.replay_capacity={self.capacity}: the saved replay has {int(capacity)}"
+                f"trainer.replay_capacity={self.capacity}: the saved replay has {capacity}"
             )
+
+    def _check_numbers(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
+        """Refuse a state whose numbers would lead beyond the tensors of the buffer."""
+
+        def check(name: str, low: int, high: int) -> None:
+            values = _read(state[name])
+            if values.numel() and not low <= int(values.min()) <= int(values.max()) <= high:
+                raise ConfigurationError(
+                    f"the saved replay is damaged: {name} holds numbers beyond {low} to {high}"
+                )
+
+        check("current_row", -self.num_envs, _MOST)
+        check("next_step", 0, _MOST)
+        check("next_transition", 0, _MOST)
+        written = self._written(state)
+        limits = {
+            "places": self._num_places - 1,
+            "oldest_steps": written["steps"] + 1,
+            "steps.slots": self.capacity - 1,
+            "steps.age": self._stacks.history,
+            "steps.first_transition": written["places"],
+        }
+        for name in limits.keys() & state.keys():
+            check(name, 0, limits[name])
+        check("steps.first_row", -self.num_envs, written["rows"])
 
     def _written(self, state: Mapping[str, Tensor | StoredTensor]) -> dict[str, int]:
         """Return the number of entries written to each ring until a state."""
-        counters = (state[name] for name in ("current_row", "next_step", "next_transition"))
-        rows, steps, places = (
-            int((each.read() if isinstance(each, StoredTensor) else each)[-1]) for each in counters
-        )
-        return {"rows": rows + 1, "steps": steps, "places": places}
+        names = ("current_row", "next_step", "next_transition")
+        newest_row, steps, places = (int(_read(state[name])[-1]) for name in names)
+        return {"rows": newest_row + 1, "steps": steps, "places": places}
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
         """Store one step, and return which rows are transitions, bool [num_envs]; None for all."""
@@ -398,7 +424,11 @@ class ReplayBuffer(CheckedFields):
 
 def _describe(tensor: Tensor | StoredTensor | None, is_ring: bool) -> str:
     """Return dtype and shape of a tensor, or of the entries of a ring."""
-    if tensor is None:
+    if not isinstance(tensor, Tensor | StoredTensor) or (is_ring and not tensor.shape):
         return "missing"
     shape = list(tensor.shape[1:] if is_ring else tensor.shape)
-    return f"{tensor.dtype} {shape}"
+    return f"{tensor.dtype} {shortened(str(shape))}"
+
+
+def _read(tensor: Tensor | StoredTensor) -> Tensor:
+    return tensor.read() if isinstance(tensor, StoredTensor) else tensor

@@ -111,6 +111,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         super().load_state_dict(*states)
         self._tree.rebuild()
 
+    def _check_numbers(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
+        super()._check_numbers(state)
+        for name in ("leaves", "max_priority"):
+            saved = state[name]
+            values = saved.read() if isinstance(saved, StoredTensor) else saved
+            if not ((values >= 0.0) & values.isfinite()).all():
+                raise ConfigurationError(
+                    f"the saved replay is damaged: {name} holds NaN, infinity or a negative number"
+                )
+
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
         steps = torch.cat((self._next_step, self._oldest_steps))
         is_listed = super()._extend_by_step(transition)

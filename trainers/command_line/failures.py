@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from torchrl_gpu.errors import WorkerError
+from torchrl_gpu.errors import WorkerError, one_line
 
 _PACKAGES: Final = ("agents", "configs", "envs", "torchrl_gpu", "trainers")
 _ROOT: Final = Path(__file__).parents[2]
@@ -18,7 +18,8 @@ def print_exception(error: BaseException) -> None:
     """Print an exception and its traceback.
 
     Of an exception in code of the user, such as an environment, only the frames from there on are
-    printed: those of this program do not help to find the cause.
+    printed: those of this program do not help to find the cause. One in a library, as where an
+    environment returns other shapes than its specs say, has its text above all frames.
     """
     if isinstance(error, WorkerError):
         print(f"error: {error}", file=sys.stderr)
@@ -29,7 +30,15 @@ def print_exception(error: BaseException) -> None:
     if frames is not None:
         file = frames.tb_frame.f_code.co_filename
         print(f"error: {type(error).__name__} in {file}", file=sys.stderr)
+    elif not _is_of_program(error):
+        print(f"error: {type(error).__name__}: {one_line(error)}", file=sys.stderr)
     traceback.print_exception(type(error), error, frames or error.__traceback__)
+
+
+def _is_of_program(error: BaseException) -> bool:
+    """Return whether a module of this program has raised an exception."""
+    *_, (last, _) = traceback.walk_tb(error.__traceback__)
+    return any(_ROOT / name in Path(last.f_code.co_filename).parents for name in _PACKAGES)
 
 
 def _is_of_user(frames: TracebackType) -> bool:

@@ -1,11 +1,12 @@
 """What the configuration of a file may contain: plain values, and names of trusted classes."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, shortened
 from trainers.components.choices import GROUPS
 from trainers.components.component import FOLLOWS
 from trainers.components.sections import TARGET
@@ -18,6 +19,9 @@ _MAX_STEPS = 10
 
 # OmegaConf fails on sections that are nested a hundred times.
 _MAX_DEPTH = 20
+
+_MAX_VALUES = 10_000  # of a section; OmegaConf takes .1 ms for each
+_MAX_NAME = 200
 
 _CONTAINERS = Mapping | list | tuple
 
@@ -40,13 +44,16 @@ def check_plain(path: Path, config: Any) -> None:
         raise damaged
     if not all(isinstance(config.get(name, {}), Mapping) for name in (*GROUPS, "choices")):
         raise damaged
+    sections = [(config.get(name), _MAX_VALUES) for name in (*GROUPS, "evaluation")]
+    if not all(_is_of_modest_size(*section) for section in [*sections, (config, math.inf)]):
+        raise damaged
     for name, choice in config.get("choices", {}).items():
         # The folder of the run is named after them.
-        if not isinstance(choice, str) or Path(choice).is_absolute() or ".." in Path(choice).parts:
-            raise ConfigurationError(f"checkpoint={path}: choices.{name}={choice} is not a name")
+        is_name = isinstance(choice, str) and _is_printed(choice) and len(choice) <= _MAX_NAME
+        if not is_name or Path(choice).is_absolute() or ".." in Path(choice).parts:
+            shown = shortened(str(choice))
+            raise ConfigurationError(f"checkpoint={path}: choices.{name}={shown} is not a name")
     for name, value in _leaves(config):
-        if name.count(".") > _MAX_DEPTH:
-            raise damaged
         if not (value is None or isinstance(value, bool | int | float | str | _CONTAINERS)):
             raise ConfigurationError(f"checkpoint={path}: its setting {name} is not a plain value")
         if isinstance(value, str) and "${" in value and followed(value, config) is None:
@@ -54,6 +61,35 @@ def check_plain(path: Path, config: Any) -> None:
                 f"checkpoint={path}: its setting {name}={value[:80]} is not a plain value; nothing "
                 "in a file is resolved"
             )
+        is_nan = isinstance(value, float) and math.isnan(value)
+        if is_nan or (isinstance(value, str) and not _is_printed(value)):
+            raise ConfigurationError(
+                f"checkpoint={path}: its setting {name} is NaN or has control characters"
+            )
+
+
+def _is_of_modest_size(config: Any, most: float) -> bool:
+    """Return whether names and depth are those of a configuration, with `most` values at most."""
+    pending, count = [(config, 0)], 0
+    while pending:
+        value, depth = pending.pop()
+        if not isinstance(value, _CONTAINERS):
+            continue
+        count += len(value)
+        if depth > _MAX_DEPTH or count > most:
+            return False
+        if isinstance(value, Mapping):
+            names = [str(name) for name in value]
+            if not all(len(name) <= _MAX_NAME and _is_printed(name) for name in names):
+                return False
+        inner = value.values() if isinstance(value, Mapping) else value
+        pending += [(each, depth + 1) for each in inner]
+    return True
+
+
+def _is_printed(text: str) -> bool:
+    """Return whether a text can be shown and written, as neither control nor half characters."""
+    return all(each.isprintable() or each.isspace() for each in text)
 
 
 def followed(value: str, config: Mapping[str, Any]) -> float | None:

@@ -106,28 +106,28 @@ class _CsvSink:
         self._columns = ["frames"]
         if self._path.exists():
             self._columns, rows = self._read()
-            if self._columns[:1] != ["frames"]:
-                raise ConfigurationError(f"{self._path} is not a metrics file; move it away")
             self._rewrite(rows)
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
         row = {name: repr(float(value)) for name, value in metrics.items()}
         row["frames"] = str(frames)
         new_columns = [name for name in row if name not in self._columns]
-        if new_columns or not self._path.exists():
-            rows = self._read()[1] if self._path.exists() else []
-            self._columns += new_columns
-            self._rewrite([*rows, row])
+        is_whole = self._path.exists() and not new_columns
+        before = self._read()[1] if self._path.exists() and new_columns else []
+        self._columns += new_columns
+        values = [row.get(name, "") for name in self._columns]
+        if not is_whole:
+            self._rewrite([*before, values])
             return
         with self._path.open("a", encoding="utf-8", newline="") as file:
-            file.write(self._format([row]))
+            file.write(self._format([values]))
 
     def resume_from(self, frames: int) -> None:
         if self._path.exists():
             rows = self._read()[1]
             try:
-                kept = [row for row in rows if int(row["frames"]) <= frames]
-            except ValueError:
+                kept = [row for row in rows if int(row[0]) <= frames]
+            except (ValueError, IndexError):
                 raise ConfigurationError(
                     f"{self._path} has a row without a number of frames; delete the row"
                 ) from None
@@ -137,20 +137,35 @@ class _CsvSink:
     def close(self) -> None:
         pass
 
-    def _read(self) -> tuple[list[str], list[dict[str, str]]]:
-        """Return header and rows, without a last row that a kill has truncated."""
-        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-        reader = csv.DictReader([line for line in lines if line.endswith("\n")], restval="")
-        return list(reader.fieldnames or []), list(reader)
+    def _read(self) -> tuple[list[str], list[list[str]]]:
+        """Return header and rows, without a last row that a kill has truncated.
 
-    def _rewrite(self, rows: Iterable[Mapping[str, str]]) -> None:
-        header = {name: name for name in self._columns}
-        write_text(self._path, self._format([header, *rows]))
+        Raises:
+            ConfigurationError: the file cannot be read, or is that of another program.
+        """
+        try:
+            lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
+            # Lists: a dict for each row would take the memory of the header again.
+            whole = (line for line in lines if line.endswith("\n"))
+            rows = [row for row in csv.reader(whole) if row]
+        except OSError as error:
+            raise ConfigurationError(f"cannot read {self._path}: {reason(error)}") from error
+        except (ValueError, csv.Error):
+            rows = []
+        columns, *others = rows or [[]]
+        is_ours = columns[:1] == ["frames"] and len({*columns}) == len(columns)
+        if not is_ours or {*map(len, others)} - {len(columns)}:
+            raise ConfigurationError(f"{self._path} is not a metrics file; move it away")
+        return columns, others
 
-    def _format(self, rows: Iterable[Mapping[str, str]]) -> str:
+    def _rewrite(self, rows: Iterable[Sequence[str]]) -> None:
+        write_text(self._path, self._format([self._columns, *rows]))
+
+    def _format(self, rows: Iterable[Sequence[str]]) -> str:
         text = io.StringIO()
-        writer = csv.DictWriter(text, self._columns, restval="", lineterminator="\n")
-        writer.writerows(rows)
+        writer = csv.writer(text, lineterminator="\n")
+        width = len(self._columns)
+        writer.writerows([*row, *[""] * (width - len(row))] for row in rows)
         return text.getvalue()
 
 

@@ -8,18 +8,21 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torchrl.data import Composite, TensorSpec
 
 from agents.base import Agent
 from agents.modules.training_state import POLICY, load_networks
 from torchrl_gpu.acting.interface import GivenObservation, PolicyInterface
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.contents import check_count, check_like, reading
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.devices.device import resolve_device
+from torchrl_gpu.devices.memory import limited_allocations
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import name_of_key
-from torchrl_gpu.errors import ConfigurationError
-from trainers.components.component import read_component
+from torchrl_gpu.errors import ConfigurationError, one_line, shortened
+from trainers.components.component import Component, read_component
 from trainers.components.trust import check_plain, check_trusted, resolved
 from trainers.runs.pretrained import find_policy
 
@@ -31,19 +34,26 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint or a policy file.
 
     Raises:
-        ConfigurationError: the file cannot be read, see `load_state`, has another layout, or its
-            settings are not plain values, see `check_plain`.
+        ConfigurationError: the file cannot be read, see `load_state`, has another layout, its
+            settings are not plain values, see `check_plain`, or it does not describe a policy.
     """
     state = load_state(path)
-    if state.get("layout") != LAYOUT:
+    layout = state.get("layout")
+    if type(layout) is not int or layout != LAYOUT:
         raise ConfigurationError(
             f"checkpoint={path}: another version of this library wrote it, in layout "
-            f"{state.get('layout')}; this version reads layout {LAYOUT}"
+            f"{shortened(one_line(str(layout)))}; this version reads layout {LAYOUT}"
         )
     check_plain(path, state.setdefault("config", {}))
-    for section, name in ((state, "policy"), (state.get("agent", {}), "networks")):
-        if name in section:
-            section[name] = _with_normalized_encoders(section[name])
+    with reading(path):
+        for section, name in ((state, "policy"), (state.get("agent", {}), "networks")):
+            if name in section:
+                section[name] = _with_normalized_encoders(section[name])
+        check_count(state.get("frames", 0), "frames")
+        check_like(state.get("seconds", 0.0), 0.0, "seconds")
+        check_like(state["agent_name"], "", "agent_name")
+        _policy_of(state)
+        PolicyInterface.from_state(state["interface"])
     return state
 
 
@@ -125,7 +135,9 @@ def check_trainable(state: Mapping[str, Any], checkpoint: Path) -> None:
             f"checkpoint={checkpoint}: a policy file cannot resume training; use a "
             "checkpoint of a run"
         )
-    if not isinstance(state["random"]["python"], tuple):
+    with reading(checkpoint):
+        is_older = not isinstance(state["random"]["python"], tuple)
+    if is_older:
         raise ConfigurationError(
             f"checkpoint={checkpoint}: another version of this library wrote it; this version can "
             "evaluate and film it, but not resume it"
@@ -230,14 +242,42 @@ def load_policy(
         )
     section = state["config"]["agent"]
     check_trusted(path, {"agent": section}, [trust] if isinstance(trust, str) else trust)
-    component = read_component("agent", resolved(section, state["config"]))
-    interface = PolicyInterface.from_state(state["interface"])
     place = resolve_device(device) if isinstance(device, str) else device
-    agent: Agent = component.build(
-        interface.observation_spec.to(place), interface.action_spec.to(place), place
-    )
-    restore_policy(path, agent, state)
-    return TrainedPolicy(agent, interface)
+    with reading(path):
+        component = read_component("agent", resolved(section, state["config"]))
+        interface = PolicyInterface.from_state(state["interface"])
+        specs = interface.observation_spec.to(place), interface.action_spec.to(place)
+        agent: Agent = build_agent(component, *specs, place, path)
+        restore_policy(path, agent, state)
+        return TrainedPolicy(agent, interface)
+
+
+def build_agent(
+    component: Component,
+    observation_spec: Composite,
+    action_spec: TensorSpec,
+    device: torch.device,
+    checkpoint: Path | None,
+) -> Any:
+    """Build an agent, of which a file can hold the networks.
+
+    Args:
+        component: class and settings of the agent.
+        observation_spec: spec of the observations.
+        action_spec: spec of the actions.
+        device: device of the agent.
+        checkpoint: file that the agent will be loaded from; None for a new agent.
+
+    Raises:
+        ConfigurationError: by its settings, the agent is far larger than the file.
+    """
+    if checkpoint is None:
+        return component.build(observation_spec, action_spec, device)
+    # A policy file lacks critics, target networks and whatever an agent computes by its settings.
+    largest = 16 * checkpoint.stat().st_size + 64 * 2**20
+    refusal = f"checkpoint={checkpoint}: by its settings the agent is far larger than the file"
+    with limited_allocations(largest, refusal):
+        return component.build(observation_spec, action_spec, device)
 
 
 def restore_policy(
@@ -259,7 +299,8 @@ def restore_policy(
     """
     state = load_checkpoint(path) if state is None else state
     check_identity(state, agent, path, env)
-    load_networks(agent.policy, _policy_of(state))
+    with reading(path):
+        load_networks(agent.policy, _policy_of(state))
 
 
 def save_policy(checkpoint: Path, path: Path) -> None:
@@ -278,7 +319,9 @@ def save_policy(checkpoint: Path, path: Path) -> None:
     """
     state = load_checkpoint(checkpoint)
     kept = ("layout", "agent_name", "interface", "config", "frames", "seconds")
-    save_state(path, {**{name: state[name] for name in kept}, "policy": _policy_of(state)})
+    with reading(checkpoint):
+        policy = {**{name: state[name] for name in kept}, "policy": _policy_of(state)}
+    save_state(path, policy)
 
 
 def _policy_of(state: Mapping[str, Any]) -> dict[str, Tensor]:

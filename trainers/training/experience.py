@@ -10,14 +10,18 @@ from functools import partial
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
 
 from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
+from torchrl_gpu.checkpoints.contents import check_count, check_like
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.replay.rollout import RolloutBuffer
+
+# Larger than the ratios of updates to frames that runs are saved with.
+_LARGE_RATIO = 64
 
 
 class ReplayExperience:
@@ -90,6 +94,10 @@ class ReplayExperience:
             state: return value of `state_dict`.
             parts: states of the saved parts, oldest first; None if the buffer was not saved.
         """
+        check_count(state["frames"], "frames since the first update", low=-(10**12))
+        # A batched step owes its updates at most, by the ratio of the saved run.
+        most = math.ceil(self._frames_per_step * max(self.agent.utd_ratio, _LARGE_RATIO)) + 100
+        check_count(state["owed"], "updates owed", high=most)
         if parts is not None:
             self.replay.load_state_dict(*parts)
             # Updates of earlier frames stay as they were, even if the ratio is another one.
@@ -157,9 +165,28 @@ class RolloutExperience:
     def load_state_dict(
         self, state: dict[str, Any], parts: Sequence[Mapping[str, Any]] | None
     ) -> None:
-        """Restore the open rollout, or begin a new one."""
-        if parts:
+        """Restore the open rollout, or begin a new one.
+
+        Raises:
+            ConfigurationError: the rollout is one of other observations or actions.
+        """
+        if parts and parts[-1]:
+            self._check(parts[-1])
             self.buffer.load_state_dict(parts[-1])
+
+    def _check(self, stored: Mapping[str, Any]) -> None:
+        """Compare a rollout with the observations and actions of the agent."""
+        rows = self.agent.observation_spec.shape
+        observed = self.agent.observation_spec.zero().to_dict()
+        reward = torch.zeros(*rows, 1)
+        flags = dict.fromkeys(("terminated", "truncated", "done"), reward.bool())
+        step = {**observed, "action": self.agent.action_spec.zero()}
+        step["next"] = {**observed, "reward": reward, **flags}
+        if "active" in stored:
+            step["active"] = flags["done"]
+        steps = stored["action"].shape[0]
+        expected = TensorDict(step, rows).expand(steps, *rows).to_dict()
+        check_like(stored, expected, "the saved rollout")
 
     def forget_episodes(self) -> None:
         """Drop the open rollout: its next step would belong to another episode."""

@@ -22,8 +22,15 @@ from agents.modules.training_state import networks_state, nonfinite
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, ReplayPart
+from torchrl_gpu.checkpoints.contents import check_count, check_like, reading
 from torchrl_gpu.checkpoints.files import write_text
-from torchrl_gpu.devices.seeding import Stream, rng_state, set_rng_state, stream_seed
+from torchrl_gpu.devices.seeding import (
+    Stream,
+    check_rng_state,
+    rng_state,
+    set_rng_state,
+    stream_seed,
+)
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import name_of
 from torchrl_gpu.errors import ConfigurationError
@@ -52,6 +59,23 @@ from trainers.training.summary import write_summary
 from trainers.training.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
+
+
+def _evaluations_of(state: Mapping[str, Any]) -> dict[int, Evaluation]:
+    """Return the evaluations of a saved run, by number of frames.
+
+    Raises:
+        Exception: they are none.
+    """
+    evaluations = {}
+    for frames, each in state.get("evaluations", {}).items():
+        evaluation = Evaluation(**each)
+        check_count(frames, "the frames of an evaluation", high=state["frames"])
+        check_count(evaluation.episodes, "the episodes of an evaluation", low=1)
+        numbers = {name: number for name, number in each.items() if number is not None}
+        check_like(numbers | {"episodes": 1.0}, dict.fromkeys(numbers, 1.0), "an evaluation")
+        evaluations[frames] = evaluation
+    return evaluations
 
 
 class _StopError(Exception):
@@ -442,30 +466,47 @@ class TorchRLTrainer(CheckedFields):
         state = load_checkpoint(checkpoint) if state is None else state
         check_identity(state, self.agent, checkpoint, self.env)
         check_trainable(state, checkpoint)
-        self.frames = state["frames"]
-        self.updates = state["updates"]
-        evaluations = state.get("evaluations", {}).items()
-        self.evaluations = {frames: Evaluation(**each) for frames, each in evaluations}
-        self.started = time.perf_counter() - state["seconds"]
-        self.episodes.load_state_dict(state["episodes"])
-        self.update_metrics.load_state_dict(state.get("update_metrics", ()), self.agent.device)
-        self.agent.load_training_state(state["agent"])
-        goes_on = self.collector.load_state_dict(state["collector"])
-        parts = self.checkpoints.load_replay(checkpoint)
+        with reading(checkpoint):
+            parts = self.checkpoints.load_replay(checkpoint)
+            self._check(state)
         if parts is None:
             logger.info(
                 "no complete replay buffer beside %s: the policy fills a new one", checkpoint
             )
-        self.experience.load_state_dict(state["experience"], parts)
-        self.execution.load_state_dict(state["execution"])
+        # First what finds out as it loads whether the file fits.
+        goes_on = self.collector.load_state_dict(state["collector"])
+        with reading(checkpoint):
+            self.experience.load_state_dict(state["experience"], parts)
+            self.frames = state["frames"]
+            self.updates = state["updates"]
+            self.evaluations = _evaluations_of(state)
+            self.started = time.perf_counter() - state["seconds"]
+            self.episodes.load_state_dict(state["episodes"])
+            self.update_metrics.load_state_dict(state.get("update_metrics", []), self.agent.device)
+            self.agent.load_training_state(state["agent"])
+            self.execution.load_state_dict(state["execution"])
+            set_rng_state(state["random"], self.agent.device)
         self.metric_logger.resume_from(self.frames)
-        set_rng_state(state["random"], self.agent.device)
         if not goes_on:
             if not self.env.capabilities.has_state:
                 logger.info("%s has no saved state: new episodes begin", name_of(self.env))
             self._begin_new_episodes()
         is_own = checkpoint == self.checkpoints.path(self.frames)
         self.saver.newest = (self.frames, len(self.evaluations)) if is_own else None
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state that does not fit, before anything of it is loaded."""
+        for name in ("frames", "updates"):
+            check_count(state[name], name)
+        check_like(state["seconds"], 0.0, "seconds")
+        _evaluations_of(state)
+        check_like(state["collector"], dict.fromkeys(state["collector"]), "collector")
+        self.episodes.check_state(state["episodes"])
+        self.update_metrics.check_state(state.get("update_metrics", []))
+        check_like(state["experience"], self.experience.state_dict(), "experience")
+        self.execution.check_state(state["execution"])
+        check_rng_state(state["random"], self.agent.device)
+        self.agent.check_training_state(state["agent"])
 
     def _policy(self) -> Policy:
         """Return the policy that acts in the next step."""

@@ -213,6 +213,16 @@ def test_restored_state_reproduces_the_trajectory(tmp_path: Path) -> None:
         MarineNavEnv(num_envs=5).load_state_dict(env.state_dict())
 
 
+@pytest.mark.parametrize(("name", "value"), [("kind", -1), ("kind", 9), ("tries", -(2**62))])
+def test_a_layout_that_nothing_completes_is_refused(name: str, value: int) -> None:
+    env = MarineNavEnv(num_envs=2)
+    env.reset()
+    state = env.state_dict()
+    state[f"draft.{name}"][1] = value
+    with pytest.raises(ConfigurationError, match="a layout that nothing completes"):
+        env.load_state_dict(state)
+
+
 def test_seas_depend_on_the_seed_and_not_on_their_number() -> None:
     few, many = MarineNavEnv(num_envs=3, seed=5), MarineNavEnv(num_envs=9, seed=4)
     few.reset()

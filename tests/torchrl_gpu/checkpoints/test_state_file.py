@@ -278,6 +278,14 @@ def test_a_file_that_changes_before_a_tensor_is_read_is_refused(path: Path) -> N
         lambda header, tree: header["/a"].update(shape=[-2, -4]),
         lambda header, tree: header["/a"].update(shape=[2**70]),
         lambda header, tree: header["/a"].update(dtype=[]),
+        lambda header, tree: header["/a"].update(shape=[2.0, 4]),
+        lambda header, tree: header["/a"].update(shape=[1] * 100 + [8]),
+        lambda header, tree: header["/b"].update(data_offsets=[0, 8]),
+        lambda header, tree: header["/b"].update(shape=[2**62, 2**62, 0]),
+        lambda header, tree: tree["dict"].pop(),
+        lambda header, tree: tree["dict"].append([None, 1]),
+        lambda header, tree: tree["dict"].append(["deep", json.loads("[" * 900 + "]" * 900)]),
+        lambda header, tree: tree["dict"].append(["many", [0] * 600_000]),
         lambda header, tree: header["__metadata__"].update(version="two"),
         lambda header, tree: header.update(__metadata__=[]),
     ],
@@ -285,7 +293,7 @@ def test_a_file_that_changes_before_a_tensor_is_read_is_refused(path: Path) -> N
 def test_a_header_that_names_other_bytes_is_rejected(
     change: Callable[[dict[str, Any], dict[str, Any]], None], path: Path
 ) -> None:
-    save_state(path, {"a": torch.arange(8.0)})
+    save_state(path, {"a": torch.arange(8.0), "b": torch.arange(2.0)})
     whole = path.read_bytes()
     start = 8 + struct.unpack("<Q", whole[:8])[0]
     header = json.loads(whole[8:start])
@@ -303,6 +311,14 @@ def test_a_header_that_names_other_bytes_is_rejected(
     with pytest.raises(ConfigurationError, match="truncated or damaged") as caught:
         load_state(path)
     one_line(caught)
+
+
+def test_more_values_than_a_file_may_hold_are_not_saved(path: Path) -> None:
+    save_state(path, {"before": 1})
+    for state in ({"a": [0] * 600_000}, {"a": "a" * 2**24}):
+        with pytest.raises(TypeError, match="save long sequences of numbers as tensors"):
+            save_state(path, state)
+    assert load_state(path) == {"before": 1}
 
 
 def test_a_missing_file_and_a_folder_are_rejected(tmp_path: Path) -> None:

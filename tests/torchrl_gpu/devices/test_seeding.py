@@ -3,7 +3,7 @@ import json
 import logging
 import random
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import torch
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.devices.seeding import (
     Stream,
+    check_rng_state,
     rng_state,
     seed_everything,
     set_rng_state,
@@ -80,6 +81,33 @@ def test_the_state_consists_of_tensors_and_json() -> None:
             json.dumps(value)
 
     check(rng_state(torch.device("cpu")))
+
+
+@pytest.mark.parametrize(
+    ("generator", "name", "value"),
+    [
+        ("numpy", "pos", 625),  # NumPy would read beyond its key
+        ("numpy", "pos", -1),
+        ("numpy", "key", [0] * 10),
+        ("python", None, (0,) * 10),
+        ("torch", None, torch.zeros(5056, dtype=torch.uint8)),
+    ],
+)
+def test_an_impossible_state_is_refused_before_any_generator_changes(
+    generator: str, name: Any, value: Any
+) -> None:
+    device = DEVICES[0]
+    before, state = rng_state(device), rng_state(device)
+    if generator == "numpy":
+        state["numpy"]["state"][name] = value
+    elif generator == "python":
+        state["python"] = (3, value, None)
+    else:
+        state["torch"] = value
+    with pytest.raises((ValueError, TypeError, RuntimeError, LookupError)):
+        check_rng_state(state, device)
+    check_rng_state(before, device)
+    assert str(rng_state(device)) == str(before)
 
 
 class _Backend:

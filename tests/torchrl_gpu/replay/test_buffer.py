@@ -345,3 +345,30 @@ def test_extending_and_sampling_need_no_host_reads(accelerator: torch.device) ->
     assert sample.device == sample["pixels"].device == accelerator
     sample = sample.cpu()
     assert_same(sample, stream.everything()[numbers(sample)])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("steps.slots", 40),
+        ("steps.slots", -1),
+        ("steps.first_row", 10**6),
+        ("steps.first_transition", -1),
+        ("places", 40),
+        ("oldest_steps", 10**9),
+        ("current_row", 2**62),
+        ("next_step", 3),
+        ("next_transition", 3),
+    ],
+)
+def test_numbers_that_lead_beyond_the_buffer_are_rejected(name: str, value: int) -> None:
+    stream = Stream(vector_spec(4), done_probability=0.2)
+    buffer, other = vector_buffer(), vector_buffer()
+    for _ in range(30):
+        buffer.extend(stream.step())
+    state = {name: tensor.clone() for name, tensor in buffer.state_dict().items()}
+    other.load_state_dict(state)
+    state[name].flatten()[-1] = value
+    with pytest.raises(ConfigurationError, match=r"^the saved replay is damaged: "):
+        other.load_state_dict(state)
+    assert torch.equal(other.state_dict()[name], buffer.state_dict()[name])

@@ -161,8 +161,8 @@ def test_missing_parts_are_refused() -> None:
         parts.append(part._replace(state=taken(part)))
     states = [part.state for part in parts]
     for wrong in (states[1:], [states[0], *states[2:]], states[::-1]):
-        with pytest.raises(ConfigurationError, match="the saved replay lacks some of its"):
+        with pytest.raises(ConfigurationError, match="damaged: it lacks some of its"):
             make("uniform").load_state_dict(*wrong)
     outside = {**states[0], "places": states[0]["places"] + CAPACITY}
-    with pytest.raises(ConfigurationError, match="places beyond its"):
+    with pytest.raises(ConfigurationError, match="damaged: places holds numbers beyond"):
         make("uniform").load_state_dict(outside, *states[1:])

@@ -11,6 +11,7 @@ from tests.helpers.agents import ENVS, OBSERVATION, build, build_for, small_spec
 from tests.helpers.environments import MatchEnv
 from tests.helpers.training import train_briefly
 from torchrl_gpu.environments.specs import ActionKind
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.products import ProductLayer
 from trainers.training.experience import Experience, experience_of, learned_transitions
@@ -98,6 +99,16 @@ def test_updates_that_are_due_wait_for_the_first_transition(n_step: int) -> None
     assert len(batches) == 3
     for batch in batches:
         assert torch.equal(batch["observation"], last["observation"][1].expand(8, -1))
+
+
+@pytest.mark.parametrize("change", [{"owed": 10**6}, {"owed": -1}, {"frames": 0.5}])
+def test_updates_that_no_step_owes_are_refused(change: dict[str, Any]) -> None:
+    agent = make(Rainbow, "discrete")
+    experience: Any = experience_of(agent, ENVS, capacity=100, random_frames=8)
+    state, parts = experience.state_dict(), [experience.replay.state_dict()]
+    with pytest.raises(ConfigurationError, match="not a whole number"):
+        experience.load_state_dict({**state, **change}, parts)
+    experience.load_state_dict(state, parts)
 
 
 def test_priorities_reach_the_replay_buffer_after_each_update() -> None:

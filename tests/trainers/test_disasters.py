@@ -1,0 +1,162 @@
+"""Disasters in the middle of a run: its last checkpoint is whole, and one line says the cause."""
+
+import math
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.program import call
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
+from torchrl_gpu.checkpoints.state_file import load_state
+from trainers.runs.folders import run_folder
+
+resource = pytest.importorskip("resource")  # of Unix
+HARD_LIMIT = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+
+_WORLD = """
+import gymnasium
+
+class World(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+    disaster = None
+
+    def reset(self, seed=None, options=None):
+        return self.observation_space.sample() * 0, {}
+
+    def step(self, action):
+        World.steps += 1
+        seen, reward = self.observation_space.sample() * 0, 1.0
+        if World.steps == 50 and World.disaster:
+            seen, reward = World.disaster(seen, reward)
+        return seen, reward, False, World.steps % 5 == 0, {}
+
+gymnasium.register("World-v0", World)
+"""
+SETTINGS = (
+    *("agent=dqn", "env=gym", "env.name=disaster_world:World-v0", "env.num_envs=1", "device=cpu"),
+    *("agent.hidden_sizes=[8]", "agent.batch_size=8", "trainer.random_frames=8"),
+    *("trainer.total_frames=80", "trainer.replay_capacity=100", "trainer.evaluation_episodes=1"),
+    *("trainer.checkpoint_interval=20", "trainer.log_interval=20", "evaluation.episodes=1"),
+    *("trainer.evaluation_interval=1000", "trainer.show_progress=false"),
+)
+Run = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Run]:
+    """Train in a world, with a disaster in its step 50; return exit code and lines of errors."""
+    (tmp_path / "disaster_world.py").write_text(_WORLD)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def train(
+        disaster: Callable[[Any, float], object] | None, *more: str, only: Sequence[str] = ()
+    ) -> tuple[int, list[str]]:
+        sys.modules.pop("disaster_world", None)
+        import disaster_world  # type: ignore[import-not-found]
+
+        disaster_world.World.disaster = disaster and staticmethod(disaster)
+        code = call(monkeypatch, tmp_path, *(only or (*SETTINGS, *more)))
+        _, _, error = capfd.readouterr().err.partition("error: ")
+        return code, error.splitlines()
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield train
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    sys.modules.pop("disaster_world", None)
+
+
+def check_whole(folder: Path, frames: int) -> None:
+    """Check that the newest checkpoint can be read, and is of a number of frames."""
+    (config,) = folder.glob("runs/**/config.yaml")
+    assert load_state(find_checkpoint(config.parent))["frames"] == frames
+
+
+def test_a_full_disk(run: Run, tmp_path: Path) -> None:
+    def fill(seen: Any, reward: float) -> tuple[Any, float]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, HARD_LIMIT))
+        return seen, reward
+
+    code, (line,) = run(fill)
+    assert code == 2
+    # The checkpoint is written while the metrics are.
+    assert re.match(r"cannot write (metrics to )?runs/.*: File too large$", line)
+    check_whole(tmp_path, 40)
+
+
+def test_a_folder_that_cannot_be_written(run: Run) -> None:
+    code, (line,) = run(None, "runs=/proc/runs")  # not even by root
+    assert code == 2
+    assert line.startswith("cannot write to /proc: ")
+
+
+def test_a_folder_that_becomes_unusable(run: Run, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+
+    def take_away(seen: Any, reward: float) -> tuple[Any, float]:
+        (checkpoints,) = tmp_path.glob("runs/*/*/*/*/checkpoints")
+        checkpoints.rename(kept)
+        checkpoints.write_text("")
+        return seen, reward
+
+    code, (line,) = run(take_away)
+    assert code == 2
+    assert re.match(r"cannot write runs/.*/checkpoints/frames_0+60.*: ", line)
+    assert load_state(find_checkpoint(kept))["frames"] == 40
+
+
+def test_a_folder_that_is_removed_is_written_again(run: Run, tmp_path: Path) -> None:
+    def remove(seen: Any, reward: float) -> tuple[Any, float]:
+        shutil.rmtree(tmp_path / "runs")
+        return seen, reward
+
+    assert run(remove) == (0, [])
+    (summary,) = tmp_path.glob("runs/**/summary.json")
+    assert load_state(find_checkpoint(summary.parent))["frames"] == 80
+
+
+def test_a_folder_that_another_process_holds(run: Run, tmp_path: Path) -> None:
+    assert run(None)[0] == 0
+    (config,) = tmp_path.glob("runs/**/config.yaml")
+    newest = find_checkpoint(config.parent)
+    with run_folder(tmp_path / "runs", newest):
+        code, (line,) = run(None, only=(f"checkpoint={config.parent}", "trust=disaster_world"))
+    assert code == 2
+    assert line.startswith(f"checkpoint={config.parent}: in use by another run")
+    check_whole(tmp_path, 80)
+
+
+def test_a_number_that_is_not_finite(run: Run, tmp_path: Path) -> None:
+    code, (line,) = run(lambda seen, reward: (seen, math.nan))
+    assert code == 2
+    assert line.startswith("env: reward was NaN or infinite in step 50")
+    check_whole(tmp_path, 40)
+
+
+DISASTERS: dict[str, tuple[Callable[[Any, float], object], str]] = {
+    "exception": (lambda seen, reward: 1 / 0, r"ZeroDivisionError in .*/disaster_world\.py$"),
+    "shape": (
+        lambda seen, reward: (seen[:2], reward),
+        "ValueError: Output array is",
+    ),
+    "type": (lambda seen, reward: (seen, "much"), r"ValueError: could not convert .*'much'"),
+    "four values": (lambda seen, reward: (seen, reward, 1, 2), r"ValueError in .*_world\.py$"),
+}
+
+
+@pytest.mark.parametrize("case", DISASTERS)
+def test_a_step_that_fails(case: str, run: Run, tmp_path: Path) -> None:
+    disaster, said = DISASTERS[case]
+    code, (line, *frames) = run(disaster)
+    assert code == 1
+    assert re.match(said, line)
+    assert frames[0].startswith("Traceback")
+    check_whole(tmp_path, 49)
