@@ -20,6 +20,7 @@ from agents.base import Agent
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import AS_TYPED
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.contents import reading
 from torchrl_gpu.checkpoints.files import discard, new_file, write_text
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
@@ -34,7 +35,7 @@ from trainers.command_line.schema import GeneralSettings, Mode
 from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of, pair
 from trainers.components.trust import trust_arguments
-from trainers.evaluation.evaluation import Evaluation, Evaluator
+from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluations_of
 from trainers.evaluation.film import film
 from trainers.nonfinite import NonfiniteError
 from trainers.runs.folders import check_writable, results_folder, run_folder
@@ -187,12 +188,14 @@ def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     state = settings.state or load_checkpoint(newest)
+    with reading(newest):
+        evaluations = evaluations_of(state)
     return RunOutcome(
         folder,
         0.0,
         result,
         "\n".join(lines),
-        evaluations={frames: Evaluation(**each) for frames, each in state["evaluations"].items()},
+        evaluations=evaluations,
         newest=newest,
         best=CheckpointFolder(newest.parent).best() or newest,
     )

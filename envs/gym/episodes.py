@@ -139,10 +139,16 @@ class Episodes:
 
         Args:
             has_begun: whether a step has begun; the state is the one before it.
+
+        Raises:
+            EpisodesLostError: the process of an environment is lost, whose episode the next step
+                truncates.
         """
         if has_begun:
             self.wait()
         records = self._vector.get_attr("episode_before_step" if has_begun else "episode")
+        if isinstance(self._vector, WatchedVectorEnv) and self._vector.owes_truncation:
+            raise EpisodesLostError("a process of the environment was lost")
         return {
             "autoreset": self._vector.metadata["autoreset_mode"].name,
             "seed": self.seed,

@@ -70,6 +70,11 @@ class WatchedVectorEnv(AsyncVectorEnv):
         super().__init__(env_fns, **options)
 
     @property
+    def owes_truncation(self) -> bool:
+        """Whether the next step truncates an episode whose process was lost before it."""
+        return any(pipe.owes_truncation for pipe in self.parent_pipes)
+
+    @property
     def processes(self) -> list[multiprocessing.Process]:
         """The processes, one for each environment."""
         return self._processes
@@ -199,7 +204,7 @@ class _Worker:
         self._cause: str | None = None  # what happened to the lost process
         self._is_over = False  # the next step is a reset, in `NEXT_STEP`
         self._is_begun = False  # and the process has been reset already
-        self._is_cut = False  # the next step truncates the episode, which is lost
+        self.owes_truncation = False  # in the next step: the episode is lost
 
     def send(self, message: tuple[str, Any]) -> None:
         """Send a command."""
@@ -207,8 +212,8 @@ class _Worker:
         command, data = message
         if command == "reset":
             self._seed = self._seed if data["seed"] is None else data["seed"]
-            self._is_over = self._is_begun = self._is_cut = False
-        if not (command == "step" and (self._is_begun or self._is_cut)):
+            self._is_over = self._is_begun = self.owes_truncation = False
+        if not (command == "step" and (self._is_begun or self.owes_truncation)):
             with contextlib.suppress(OSError):  # it is dead: `recv` notices
                 self._pipe.send(message)
 
@@ -225,7 +230,7 @@ class _Worker:
         if answer is None:
             answer = self._replace()
             if answer[1] and command != "reset":
-                self._is_begun, self._is_cut = self._is_over, not self._is_over
+                self._is_begun, self.owes_truncation = self._is_over, not self._is_over
                 self._vector.patience = Patience(self._vector.step_timeout)
                 self.send(self._message)
                 return self.recv()
@@ -235,18 +240,18 @@ class _Worker:
         if self._is_begun:
             self._is_begun = self._is_over = False
             return (None, 0.0, False, False, {}), True
-        answer = None if self._is_cut else self._answer(self._vector.patience)
+        answer = None if self.owes_truncation else self._answer(self._vector.patience)
         next_step = self._vector.autoreset_mode is AutoresetMode.NEXT_STEP
         if answer is not None:
             if answer[1]:
                 self._losses = 0
                 self._is_over = next_step and bool(answer[0][2] or answer[0][3])
             return answer
-        if not self._is_cut:
+        if not self.owes_truncation:
             begun, succeeded = self._replace()
             if not succeeded:
                 return begun, succeeded
-        self._is_cut = False
+        self.owes_truncation = False
         if self._is_over:  # its episode had ended before
             self._is_over = False
             return (None, 0.0, False, False, {}), True

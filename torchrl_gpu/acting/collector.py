@@ -234,9 +234,10 @@ class BatchCollector:
         # The state lacks the batch sizes of nested TensorDicts; the root of a reset has them.
         root = self.env.reset()
         try:
+            # First, because the root of other settings has another shape.
+            self.env.load_state_dict(state["world"])
             is_whole = self.env.capabilities.has_state and "root" in state
             saved = self._root_of(state, root) if is_whole else None
-            self.env.load_state_dict(state["world"])
         except EpisodesLostError as error:
             logger.warning("%s: new episodes begin", error)
             return False

@@ -158,7 +158,8 @@ class CheckpointFolder:
     def load_replay(self, checkpoint: Path) -> list[Mapping[str, Any]] | None:
         """Return the states of the parts of a saved replay, without reading their tensors.
 
-        If the checkpoint lies in this folder, the next save adds a part to them.
+        If the checkpoint lies in this folder, the next save adds a part to them; otherwise it begins
+        anew.
 
         Args:
             checkpoint: path of a checkpoint.
@@ -170,6 +171,7 @@ class CheckpointFolder:
         Raises:
             ConfigurationError: a file cannot be read, or another version of this library wrote it.
         """
+        self._parts = {}
         newest = replay_path(checkpoint)
         if not newest.exists():
             return None

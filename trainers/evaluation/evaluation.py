@@ -6,16 +6,18 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.checkpoints.contents import check_count, check_like
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.bookkeeping import frozen_statistics
@@ -83,6 +85,43 @@ class Evaluation:
                 f"(95 % interval {self.success_low:.1%} to {self.success_high:.1%}), {line}"
             )
         return f"{line}, {self.episodes} episodes"
+
+
+def evaluations_state(evaluations: Mapping[int, Evaluation]) -> dict[str, Tensor]:
+    """Return evaluations by number of frames as tensors `[N]`, of which a file holds any number."""
+    columns = {"frames": torch.tensor(list(evaluations), dtype=torch.int64)}
+    for each in fields(Evaluation):
+        values = (getattr(evaluation, each.name) for evaluation in evaluations.values())
+        numbers = [math.nan if value is None else value for value in values]
+        columns[each.name] = torch.tensor(numbers, dtype=torch.float64)
+    return columns
+
+
+def evaluations_of(state: Mapping[str, Any]) -> dict[int, Evaluation]:
+    """Return the evaluations of a saved run, by number of frames.
+
+    Raises:
+        Exception: they are none.
+    """
+    saved = state.get("evaluations", {})
+    if "frames" in saved:
+        count = len(saved["frames"])
+        like = {name: column.new_empty(count) for name, column in evaluations_state({}).items()}
+        check_like(saved, like, "the saved evaluations")
+        frames, *columns = (saved[name].tolist() for name in like)
+        evaluations = {}
+        for number, episodes, *means in zip(frames, *columns, strict=True):
+            known: list[Any] = [None if math.isnan(mean) else mean for mean in means]
+            evaluations[number] = Evaluation(int(episodes), *known)
+    else:  # an earlier state of this library wrote the file
+        evaluations = {frames: Evaluation(**each) for frames, each in saved.items()}
+    for frames, evaluation in evaluations.items():
+        check_count(frames, "the frames of an evaluation", high=state["frames"])
+        check_count(evaluation.episodes, "the episodes of an evaluation", low=1)
+        numbers = {name: x for name, x in vars(evaluation).items() if x is not None}
+        names = {"mean_return", "mean_length", *numbers}
+        check_like(numbers, dict.fromkeys(names, 1.0), "an evaluation")
+    return evaluations
 
 
 @checked

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,7 +38,13 @@ from torchrl_gpu.execution.execution import Execution, Policy
 from torchrl_gpu.timers import Timers
 from trainers.components.component import record
 from trainers.components.pairing import overlap_of
-from trainers.evaluation.evaluation import BorrowingEvaluator, Evaluation, Evaluator
+from trainers.evaluation.evaluation import (
+    BorrowingEvaluator,
+    Evaluation,
+    Evaluator,
+    evaluations_of,
+    evaluations_state,
+)
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
 from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite, without
 from trainers.profiling.profile import Profile
@@ -59,23 +65,6 @@ from trainers.training.summary import write_summary
 from trainers.training.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
-
-
-def _evaluations_of(state: Mapping[str, Any]) -> dict[int, Evaluation]:
-    """Return the evaluations of a saved run, by number of frames.
-
-    Raises:
-        Exception: they are none.
-    """
-    evaluations = {}
-    for frames, each in state.get("evaluations", {}).items():
-        evaluation = Evaluation(**each)
-        check_count(frames, "the frames of an evaluation", high=state["frames"])
-        check_count(evaluation.episodes, "the episodes of an evaluation", low=1)
-        numbers = {name: number for name, number in each.items() if number is not None}
-        check_like(numbers | {"episodes": 1.0}, dict.fromkeys(numbers, 1.0), "an evaluation")
-        evaluations[frames] = evaluation
-    return evaluations
 
 
 class _StopError(Exception):
@@ -443,7 +432,7 @@ class TorchRLTrainer(CheckedFields):
             "collector": self.collector.state_dict(),
             "episodes": self.episodes.state_dict(),
             "update_metrics": self.update_metrics.state_dict(),
-            "evaluations": {frames: asdict(each) for frames, each in self.evaluations.items()},
+            "evaluations": evaluations_state(self.evaluations),
             "random": rng_state(self.agent.device),
             "execution": self.execution.state_dict(),
         }
@@ -479,7 +468,7 @@ class TorchRLTrainer(CheckedFields):
             self.experience.load_state_dict(state["experience"], parts)
             self.frames = state["frames"]
             self.updates = state["updates"]
-            self.evaluations = _evaluations_of(state)
+            self.evaluations = evaluations_of(state)
             self.started = time.perf_counter() - state["seconds"]
             self.episodes.load_state_dict(state["episodes"])
             self.update_metrics.load_state_dict(state.get("update_metrics", []), self.agent.device)
@@ -499,7 +488,7 @@ class TorchRLTrainer(CheckedFields):
         for name in ("frames", "updates"):
             check_count(state[name], name)
         check_like(state["seconds"], 0.0, "seconds")
-        _evaluations_of(state)
+        evaluations_of(state)
         check_like(state["collector"], dict.fromkeys(state["collector"]), "collector")
         self.episodes.check_state(state["episodes"])
         self.update_metrics.check_state(state.get("update_metrics", []))

@@ -19,6 +19,7 @@ from envs.gym import GymnasiumEnv
 from envs.processes import MAX_LOSSES
 from tests.envs.gym.environments import MODULE
 from tests.helpers.environments import trajectory
+from torchrl_gpu.environments.environment import EpisodesLostError
 from torchrl_gpu.errors import WorkerError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs the signals of Unix")
@@ -171,6 +172,21 @@ def test_a_begun_step_of_a_lost_process_is_finished(make: MakeEnv) -> None:
     step, _ = env.step_and_maybe_reset(root)
     assert env.metrics() == {"workers/lost_episodes": 1}
     assert step["next", "reward"].shape == (3, 1)
+
+
+@pytest.mark.parametrize("autoreset", AUTORESETS)
+def test_a_process_lost_before_a_save_leaves_no_episodes_to_go_on_with(
+    autoreset: str, make: MakeEnv
+) -> None:
+    """The new process is elsewhere than the observation; the next step truncates the episode."""
+    env = make(autoreset=autoreset)
+    root = env.reset().set("action", torch.ones(3, dtype=torch.int64))
+    lose(env, 1)
+    with pytest.raises(EpisodesLostError, match="a process of the environment was lost"):
+        env.state_dict()
+    step, _ = env.step_and_maybe_reset(root)
+    assert step["next", "truncated"].squeeze(1).tolist() == [False, True, False]
+    assert env.state_dict()
 
 
 def test_a_step_that_hangs_is_replaced(make: MakeEnv, caplog: pytest.LogCaptureFixture) -> None:

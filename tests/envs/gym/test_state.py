@@ -207,7 +207,13 @@ def test_a_simulator_that_does_not_repeat_begins_new_episodes(
 
 
 @pytest.mark.parametrize(
-    "settings", [{"num_envs": 2}, {"autoreset": "same_step"}, {"options": {"max_episode_steps": 2}}]
+    "settings",
+    [
+        {"num_envs": 2},
+        {"autoreset": "same_step"},
+        {"autoreset": "next_step"},
+        {"options": {"max_episode_steps": 2}},
+    ],
 )
 def test_other_settings_begin_new_episodes(
     settings: dict[str, Any], make: Make, tmp_path: Path

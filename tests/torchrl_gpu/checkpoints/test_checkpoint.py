@@ -125,6 +125,15 @@ def test_the_replay_is_saved_in_parts_for_as_long_as_they_are_needed(tmp_path: P
     assert elsewhere.since(700) == (), "its folder lacks the earlier parts"
 
 
+def test_after_the_replay_of_another_run_all_of_it_is_saved(tmp_path: Path) -> None:
+    folder, other = CheckpointFolder(tmp_path), CheckpointFolder(tmp_path / "another")
+    folder.save(100, {}, ring(0, 1))
+    assert folder.load_replay(other.save(100, {}, ring(2, 3))) is not None
+    assert folder.since(200) == ()
+    folder.save(200, {}, ReplayPart({"numbers": [2, 3, 4]}, (), (5,), (0,)))
+    assert numbers(folder) == [[2, 3, 4]]
+
+
 def test_many_small_parts_are_merged(tmp_path: Path) -> None:
     folder, written = CheckpointFolder(tmp_path, keep=1), 0
     most = 0

@@ -4,6 +4,7 @@ import csv
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from torchrl_gpu.checkpoints.checkpoint import ReplayPart, replay_path
 from torchrl_gpu.checkpoints.state_file import Snapshot, load_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers import Callback
-from trainers.evaluation.evaluation import Evaluation, Evaluator
+from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluations_of
 from trainers.training.trainer import TorchRLTrainer
 
 STEP = 16
@@ -222,7 +223,18 @@ def test_an_evaluation_at_a_checkpoint_does_not_write_the_replay_twice(tmp_path:
     latest = trainer.checkpoints.latest()
     assert latest is not None
     assert replay_path(latest).is_file()
-    assert list(load_state(latest)["evaluations"]) == stored
+    assert load_state(latest)["evaluations"]["frames"].tolist() == stored
+
+
+def test_a_run_saves_and_resumes_any_number_of_evaluations(tmp_path: Path) -> None:
+    trainer = make(tmp_path)
+    trainer.frames = 100_000
+    found = Evaluation(7, -1 / 3, 5.5), Evaluation(7, 0.1, 8.0, 0.6, 0.4, 0.7)
+    trainer.evaluations = {frames: found[frames % 2] for frames in range(30_000)}
+    state = load_state(trainer.save())
+    assert resumed(tmp_path).evaluations == trainer.evaluations
+    earlier = {frames: asdict(each) for frames, each in trainer.evaluations.items()}
+    assert evaluations_of({**state, "evaluations": earlier}) == trainer.evaluations
 
 
 class Recorder(Callback):
