@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.program import call
-from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
 from trainers.runs.folders import run_folder
 
@@ -109,18 +109,23 @@ def test_a_folder_that_becomes_unusable(run: Run, tmp_path: Path) -> None:
 
     code, (line,) = run(take_away)
     assert code == 2
-    assert re.match(r"cannot write runs/.*/checkpoints/frames_0+60.*: ", line)
+    assert re.match(r"runs/.*/checkpoints/frames_0+20_replay.* was deleted while the run", line)
     assert load_state(find_checkpoint(kept))["frames"] == 40
 
 
-def test_a_folder_that_is_removed_is_written_again(run: Run, tmp_path: Path) -> None:
+def test_a_folder_that_is_removed(run: Run, tmp_path: Path) -> None:
+    """The run ends, and its state is saved all the same."""
+
     def remove(seen: Any, reward: float) -> tuple[Any, float]:
         shutil.rmtree(tmp_path / "runs")
         return seen, reward
 
-    assert run(remove) == (0, [])
-    (summary,) = tmp_path.glob("runs/**/summary.json")
-    assert load_state(find_checkpoint(summary.parent))["frames"] == 80
+    code, (line,) = run(remove)
+    assert code == 2
+    assert re.match(r"runs/.*/checkpoints was deleted while the run trained$", line)
+    (checkpoint,) = tmp_path.glob("runs/**/frames_0000000000??.safetensors")
+    assert load_state(checkpoint)["frames"] >= 60
+    assert CheckpointFolder(tmp_path).load_replay(checkpoint)
 
 
 def test_a_folder_that_another_process_holds(run: Run, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +53,7 @@ class CheckpointFolder:
         self.keep = keep
         # Names of the files of the saved replay, oldest first, and their `ReplayPart.written`.
         self._parts: dict[str, tuple[int, ...]] = {}
+        self._has_saved = False
 
     def since(self, frames: int) -> tuple[int, ...]:
         """Return `ReplayPart.since` of the part to save after a number of frames.
@@ -130,15 +131,30 @@ class CheckpointFolder:
             parts = {}
 
         def write() -> Path:
+            self._check_present(name for name in parts if name != own.name)
             for leftover in self.folder.glob(f".*{PARTIAL_SUFFIX}"):
                 discard(leftover)
             for file, snapshot in files.items():
                 snapshot.write(file)
-            self._parts = parts
+            self._parts, self._has_saved = parts, True
             self._rotate(path, score)
             return path
 
         return write
+
+    def _check_present(self, names: Iterable[str]) -> None:
+        """Refuse to add to a folder or a replay that somebody has deleted during the run.
+
+        The next save then writes everything.
+
+        Raises:
+            ConfigurationError: the folder, or one of the files of these names, is missing.
+        """
+        needed = [self.folder] if self._has_saved else []
+        for path in (*needed, *(self.folder / name for name in names)):
+            if not path.exists():
+                self._parts, self._has_saved = {}, False
+                raise ConfigurationError(f"{path} was deleted while the run trained")
 
     def _rotate(self, path: Path, score: float | None) -> None:
         """Record the score of the checkpoint just written, and delete the files beyond `keep`."""
@@ -158,8 +174,8 @@ class CheckpointFolder:
     def load_replay(self, checkpoint: Path) -> list[Mapping[str, Any]] | None:
         """Return the states of the parts of a saved replay, without reading their tensors.
 
-        If the checkpoint lies in this folder, the next save adds a part to them; otherwise it begins
-        anew.
+        If the checkpoint lies in this folder, the next save adds a part to them; otherwise it
+        begins anew.
 
         Args:
             checkpoint: path of a checkpoint.

@@ -149,6 +149,17 @@ def test_many_small_parts_are_merged(tmp_path: Path) -> None:
     assert [number for part in numbers(folder) for number in part] == list(range(400))
 
 
+def test_a_part_that_was_deleted_ends_the_run_and_the_next_save_is_whole(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    first = folder.save(100, {}, ring(0, 1))
+    replay_path(first).unlink()
+    with pytest.raises(ConfigurationError, match=r"000100_replay.* was deleted while") as caught:
+        folder.save(200, {}, ring(2))
+    one_line(caught)
+    assert folder.latest() == first
+    assert folder.since(200) == ()
+
+
 def test_a_part_is_written_again_after_a_save_that_failed(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     folder.save(100, {}, ring(0, 1))
