@@ -96,11 +96,11 @@ def _recorders(bases: list[EnvBase]) -> list[Recorder]:
         return []
     import gymnasium
 
-    from torchrl_gpu.environments.recording import Recorder
+    from torchrl_gpu.environments.recording import Recorder, TransparentRecorder
 
     if not all(isinstance(base._env, gymnasium.Env) for base in bases):
         return []
     for base in bases:
         if not isinstance(base._env, Recorder):
-            base._env = Recorder(base._env, resets_within=False)
+            base._env = TransparentRecorder(base._env, resets_within=False)
     return [base._env for base in bases]

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
 from torchrl.envs import (
     CatFrames,
     Compose,
     EnvBase,
     GymEnv,
+    GymWrapper,
     ParallelEnv,
     PendulumEnv,
     RewardSum,
@@ -199,6 +201,14 @@ def test_another_number_of_environments_begins_new_episodes(make: Callable[[], E
     assert not other.load_state_dict(whole.state_dict())
     other.restart()
     collect(other, 2)
+
+
+def test_attributes_of_a_gymnasium_environment_stay_within_reach() -> None:
+    env = GymWrapper(CartPoleEnv(), categorical_action_encoding=True)
+    as_environment(env).reset()
+    assert env.gravity == 9.8
+    env.set_wrapper_attr("gravity", 1.6)
+    assert env.gravity == env.unwrapped.gravity == 1.6
 
 
 def test_processes_claim_no_state() -> None:
