@@ -541,6 +541,7 @@ class TorchRLTrainer(CheckedFields):
 
         The seed depends on the frames, so that the new episodes differ from the first ones.
         """
+        self.saver.wait()  # it may be reading the rollout, which begins anew
         self.env.set_seed(stream_seed(self.seed, "training", self.frames, self.processes.rank))
         self.collector.restart()
         self.episodes.forget_open()

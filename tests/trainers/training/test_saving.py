@@ -15,7 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from agents import SAC
+from agents import PPO, SAC
 from tests.helpers.agents import CASES, Case, assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.training import make_trainer
@@ -362,6 +362,29 @@ def test_a_checkpoint_holds_the_moment_of_the_save(
     assert len(files) == 10
     assert all(one != another for one, another in combinations(files[::2], 2))
     assert files == readers["late"].files
+
+
+def test_a_rollout_is_saved_before_new_episodes_begin_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = IdentityEnv(STEP)
+    agent = build_for(env, PPO, rollout_length=8)
+    trainer = TorchRLTrainer(env, agent, tmp_path, loggers=[], show_progress=False)
+    write_as_late_as_possible(trainer, monkeypatch)
+
+    def step() -> Tensor:
+        trainer.saver.before_step()
+        transition = trainer.collect()
+        trainer.experience.store(transition)
+        return transition["observation"].clone()
+
+    stored = torch.stack([step() for _ in range(3)])
+    trainer._begin_save()
+    trainer._begin_new_episodes()
+    step()
+    trainer.saver.wait()
+    saved = load_state(replay_path(trainer.checkpoints.path(3 * STEP)))["state"]
+    assert torch.equal(saved["observation"], stored)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
