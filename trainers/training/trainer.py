@@ -477,7 +477,7 @@ class TorchRLTrainer(CheckedFields):
             set_rng_state(state["random"], self.agent.device)
         self.metric_logger.resume_from(self.frames)
         if not goes_on:
-            if not self.env.capabilities.has_state:
+            if not (self.env.capabilities.has_state and "root" in state["collector"]):
                 logger.info("%s has no saved state: new episodes begin", name_of(self.env))
             self._begin_new_episodes()
         is_own = checkpoint == self.checkpoints.path(self.frames)
