@@ -120,9 +120,17 @@ class BreakingCallback(Callback):
         raise ZeroDivisionError("callback")
 
 
+class BreakingReader(Callback):
+    """Raises an exception at every checkpoint."""
+
+    def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
+        """Fail."""
+        raise ZeroDivisionError("save")
+
+
 @pytest.mark.parametrize(
     ("place", "steps"),
-    [("log", 6), ("callback", 6), ("step", 9), ("evaluation", 10), ("update", 5)],
+    [("log", 6), ("callback", 6), ("step", 9), ("evaluation", 10), ("update", 5), ("save", 10)],
 )
 def test_an_exception_loses_no_step(
     place: str, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -130,7 +138,7 @@ def test_an_exception_loses_no_step(
     trainer = make(
         tmp_path,
         BreakingEnv(STEP) if place == "step" else None,
-        callbacks=[BreakingCallback()] if place == "callback" else [],
+        callbacks={"callback": [BreakingCallback()], "save": [BreakingReader()]}.get(place, []),
     )
     fail = raising(ZeroDivisionError(place))
     if place == "log":
@@ -151,6 +159,23 @@ def test_an_exception_loses_no_step(
     again.train()
     assert again.updates == (40 * STEP - 4 * STEP) // 8 - (place == "update")
     assert list(again.evaluations) == [160, 320, 480, 640]
+
+
+def test_a_save_for_which_no_thread_is_left_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = make(tmp_path)
+    start = threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name == "save":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError, match="can't start"):
+        trainer.train()
+    assert "an error ends the run at 160 frames; not saved: can't start new thread" in caplog.text
 
 
 def test_an_exception_after_a_request_to_stop_ends_the_run_as_requested(tmp_path: Path) -> None:
