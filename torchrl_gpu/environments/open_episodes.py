@@ -25,6 +25,7 @@ class OpenEpisodes:
         are_known: whether this state and a root determine the future of the environment. So it is
             where the TensorDict holds all that an environment needs (`batch_locked` is false), and
             where a Gymnasium environment is played again; also in a `SerialEnv`.
+        are_many: whether several environments keep a state, and step one after the other.
     """
 
     def __init__(self, env: EnvBase) -> None:
@@ -32,6 +33,7 @@ class OpenEpisodes:
         self._recorders = _recorders(self._bases)
         unlocked = not any(base.batch_locked for base in self._bases)
         self.are_known = unlocked or bool(self._recorders)
+        self.are_many = len(self._recorders) > 1
 
     def state_dict(self) -> dict[str, Any]:
         """Return the generators of first states, and the records of Gymnasium's episodes."""

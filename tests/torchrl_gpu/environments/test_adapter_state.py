@@ -211,5 +211,22 @@ def test_attributes_of_a_gymnasium_environment_stay_within_reach() -> None:
     assert env.gravity == env.unwrapped.gravity == 1.6
 
 
+def test_a_step_that_only_some_environments_have_taken_leaves_no_episodes() -> None:
+    def make() -> BatchCollector:
+        return collector_of(SerialEnv(2, lambda: transformed(GymEnv(NAME), StepCounter())))
+
+    one, other = make(), make()
+    collect(one, 2)
+    second: Any = one.env._episodes._recorders[1]
+    second.step = None
+    with pytest.raises(TypeError):
+        collect(one, 1)
+    assert not other.load_state_dict(one.state_dict())
+    del second.step
+    one.restart()
+    collect(one, 2)
+    assert other.load_state_dict(one.state_dict())
+
+
 def test_processes_claim_no_state() -> None:
     assert not as_environment(ParallelEnv(2, PendulumEnv)).capabilities.has_state
