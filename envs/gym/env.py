@@ -208,7 +208,8 @@ class GymnasiumEnv(Environment):
         """Return the state of all episodes, before a step that has begun.
 
         Raises:
-            EpisodesLostError: a step has failed, which some of the environments may have taken.
+            EpisodesLostError: a step has failed, which some of the environments may have taken, or
+                a process has been lost since the last step.
         """
         if not (self.capabilities.has_state and self._episodes.started):
             return {}

@@ -174,8 +174,8 @@ class CheckpointFolder:
     def load_replay(self, checkpoint: Path) -> list[Mapping[str, Any]] | None:
         """Return the states of the parts of a saved replay, without reading their tensors.
 
-        If the checkpoint lies in this folder, the next save adds a part to them; otherwise it
-        begins anew.
+        If the checkpoint lies in this folder, the next save adds a part to them; otherwise it saves
+        all contents.
 
         Args:
             checkpoint: path of a checkpoint.

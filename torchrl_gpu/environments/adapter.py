@@ -22,6 +22,7 @@ from torchrl_gpu.environments.environment import (
     DONE_NAMES,
     Environment,
     EnvironmentView,
+    EpisodesLostError,
     base_of,
     group_of,
 )
@@ -117,6 +118,7 @@ class AdaptedEnvironment(EnvironmentView):
             has_state=can.has_state or self._episodes.are_known,
         )
         self._root: TensorDictBase | None = None
+        self._has_failed = False  # within a step
         self._make_specs()
 
     def _make_specs(self) -> None:
@@ -162,7 +164,9 @@ class AdaptedEnvironment(EnvironmentView):
     ) -> tuple[TensorDictBase, TensorDictBase]:
         if not self._knows(tensordict):
             return super()._step_and_maybe_reset(tensordict)
+        self._has_failed = True  # until the step has succeeded
         transition, self._root = self.env.step_and_maybe_reset(self._with_action(tensordict))
+        self._has_failed = False
         return tensordict.set("next", self._converted_next(transition.get("next"))), self.observe()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -174,6 +178,7 @@ class AdaptedEnvironment(EnvironmentView):
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None or self._root is None:
             self._root = self.env.reset()
+            self._has_failed = False
         elif bool(mask.any()):
             root = self._root.copy()
             for key in self.env.reset_keys:
@@ -231,7 +236,8 @@ class AdaptedEnvironment(EnvironmentView):
             "transforms": [each.state_dict() for each in transforms_of(self.env)],
             "base": base_of(self.env).state_dict(),
         }
-        if self.capabilities.has_state:
+        # A step that failed may have left some of the environments before it and some after it.
+        if self.capabilities.has_state and not (self._has_failed and self._episodes.are_many):
             state["root"] = self._root.to_dict()
             state["episodes"] = self._episodes.state_dict()
         # The copy shares no memory with the transforms.
@@ -246,8 +252,7 @@ class AdaptedEnvironment(EnvironmentView):
         """
         if not state_dict:
             return
-        goes_on = self.capabilities.has_state and "root" in state_dict
-        episodes = state_dict["episodes"] if goes_on else None
+        episodes = state_dict.get("episodes") if self.capabilities.has_state else None
         # A reset allocates the buffers of transforms and has the batch sizes of nested TensorDicts.
         root = self._episodes.reset(self.env, episodes)
         self._root = None
@@ -260,7 +265,9 @@ class AdaptedEnvironment(EnvironmentView):
                 f"the saved transforms do not match those of this environment: {error}"
             ) from error
         base_of(self.env).load_state_dict(state_dict["base"])
-        if episodes is not None:
+        if self.capabilities.has_state:
+            if episodes is None:
+                raise EpisodesLostError("the open episodes were not saved")
             self._episodes.load_state_dict(episodes)
             saved = TensorDict(state_dict["root"], batch_size=self.env.batch_size)
             self._root = root.update(saved.to(self.device))

@@ -25,6 +25,7 @@ class OpenEpisodes:
         are_known: whether this state and a root determine the future of the environment. So it is
             where the TensorDict holds all that an environment needs (`batch_locked` is false), and
             where a Gymnasium environment is played again; also in a `SerialEnv`.
+        are_many: whether several environments keep a state, and step one after the other.
     """
 
     def __init__(self, env: EnvBase) -> None:
@@ -32,6 +33,7 @@ class OpenEpisodes:
         self._recorders = _recorders(self._bases)
         unlocked = not any(base.batch_locked for base in self._bases)
         self.are_known = unlocked or bool(self._recorders)
+        self.are_many = len(self._recorders) > 1
 
     def state_dict(self) -> dict[str, Any]:
         """Return the generators of first states, and the records of Gymnasium's episodes."""
@@ -96,11 +98,11 @@ def _recorders(bases: list[EnvBase]) -> list[Recorder]:
         return []
     import gymnasium
 
-    from torchrl_gpu.environments.recording import Recorder
+    from torchrl_gpu.environments.recording import Recorder, TransparentRecorder
 
     if not all(isinstance(base._env, gymnasium.Env) for base in bases):
         return []
     for base in bases:
         if not isinstance(base._env, Recorder):
-            base._env = Recorder(base._env, resets_within=False)
+            base._env = TransparentRecorder(base._env, resets_within=False)
     return [base._env for base in bases]

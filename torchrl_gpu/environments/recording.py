@@ -180,6 +180,19 @@ class Recorder(gymnasium.Wrapper):
         }
 
 
+class TransparentRecorder(Recorder):
+    """Recorder with the attributes of the environment, which scripts use by TorchRL's wrapper."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":  # before the constructor
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Set an attribute of the environment."""
+        return self.env.set_wrapper_attr(name, value, force=force)
+
+
 def _digest(observation: Any) -> str:
     """Return a hash of all bytes of an observation, however nested."""
     found = hashlib.sha256()

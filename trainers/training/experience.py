@@ -170,9 +170,10 @@ class RolloutExperience:
         Raises:
             ConfigurationError: the rollout is one of other observations or actions.
         """
-        if parts and parts[-1]:
-            self._check(parts[-1])
-            self.buffer.load_state_dict(parts[-1])
+        stored = parts[-1] if parts else {}
+        if stored:
+            self._check(stored)
+        self.buffer.load_state_dict(stored)
 
     def _check(self, stored: Mapping[str, Any]) -> None:
         """Compare a rollout with the observations and actions of the agent."""

@@ -39,10 +39,10 @@ class CheckpointSaver:
             contains: its frames and number of evaluations.
             steps: number of steps that leave its content as it is, see `ReplayPart`.
         """
-        self.newest, self._steps_left = contains, steps
         # If the program is to end at once, it does not wait for a daemon.
-        self._thread = threading.Thread(target=self._run, args=(write,), name="save", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(write,), name="save", daemon=True)
+        thread.start()
+        self._thread, self.newest, self._steps_left = thread, contains, steps
         if not self.in_background:
             self.wait()
 

@@ -403,8 +403,12 @@ class TorchRLTrainer(CheckedFields):
 
     def _save_if_changed(self) -> None:
         """Begin to write a checkpoint unless there is one of this state."""
-        if self.saver.newest != (self.frames, len(self.evaluations)):
+        if not self._is_saved():
             self._begin_save()
+
+    def _is_saved(self) -> bool:
+        """Return whether a checkpoint of this state is on disk or being written."""
+        return self.saver.newest == (self.frames, len(self.evaluations))
 
     def _save_after_error(self) -> bool:
         """Save the state that an exception has left, and return whether it is saved."""
@@ -412,8 +416,10 @@ class TorchRLTrainer(CheckedFields):
             self._save_if_changed()
             self.saver.wait()
         except Exception as error:
-            logger.warning("an error ends the run at %d frames; not saved: %s", self.frames, error)
-            return False
+            if not self._is_saved():  # it is if a callback fails
+                message = "an error ends the run at %d frames; not saved: %s"
+                logger.warning(message, self.frames, error)
+                return False
         if not self.stop_requested:
             path = self.checkpoints.path(self.frames)
             logger.warning("an error ends the run at %d frames; saved: %s", self.frames, path)
@@ -477,7 +483,7 @@ class TorchRLTrainer(CheckedFields):
             set_rng_state(state["random"], self.agent.device)
         self.metric_logger.resume_from(self.frames)
         if not goes_on:
-            if not self.env.capabilities.has_state:
+            if not (self.env.capabilities.has_state and "root" in state["collector"]):
                 logger.info("%s has no saved state: new episodes begin", name_of(self.env))
             self._begin_new_episodes()
         is_own = checkpoint == self.checkpoints.path(self.frames)
@@ -541,6 +547,7 @@ class TorchRLTrainer(CheckedFields):
 
         The seed depends on the frames, so that the new episodes differ from the first ones.
         """
+        self.saver.wait()  # it may be reading the rollout, which begins anew
         self.env.set_seed(stream_seed(self.seed, "training", self.frames, self.processes.rank))
         self.collector.restart()
         self.episodes.forget_open()

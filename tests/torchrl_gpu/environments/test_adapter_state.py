@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
 from torchrl.envs import (
     CatFrames,
     Compose,
     EnvBase,
     GymEnv,
+    GymWrapper,
     ParallelEnv,
     PendulumEnv,
     RewardSum,
@@ -199,6 +201,31 @@ def test_another_number_of_environments_begins_new_episodes(make: Callable[[], E
     assert not other.load_state_dict(whole.state_dict())
     other.restart()
     collect(other, 2)
+
+
+def test_attributes_of_a_gymnasium_environment_stay_within_reach() -> None:
+    env = GymWrapper(CartPoleEnv(), categorical_action_encoding=True)
+    as_environment(env).reset()
+    assert env.gravity == 9.8
+    env.set_wrapper_attr("gravity", 1.6)
+    assert env.gravity == env.unwrapped.gravity == 1.6
+
+
+def test_a_step_that_only_some_environments_have_taken_leaves_no_episodes() -> None:
+    def make() -> BatchCollector:
+        return collector_of(SerialEnv(2, lambda: transformed(GymEnv(NAME), StepCounter())))
+
+    one, other = make(), make()
+    collect(one, 2)
+    second: Any = one.env._episodes._recorders[1]
+    second.step = None
+    with pytest.raises(TypeError):
+        collect(one, 1)
+    assert not other.load_state_dict(one.state_dict())
+    del second.step
+    one.restart()
+    collect(one, 2)
+    assert other.load_state_dict(one.state_dict())
 
 
 def test_processes_claim_no_state() -> None:

@@ -84,6 +84,16 @@ def test_a_resumed_run_prepares_its_first_rollout_by_the_library_of_the_updates(
     assert {layer.library for layer in layers} == {execution.products}
 
 
+@pytest.mark.parametrize("parts", [None, [{}]])
+def test_a_run_without_an_open_rollout_begins_one(parts: list[dict[str, Any]] | None) -> None:
+    agent = make(PPO, "discrete", rollout_length=3, batch_size=4, epochs=1)
+    experience = experience_of(agent, ENVS, 100, 0)
+    for _ in range(2):
+        assert not after_a_step(experience, agent)
+    experience.load_state_dict({}, parts)
+    assert [len(after_a_step(experience, agent)) for _ in range(3)] == [0, 0, 3]
+
+
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_updates_that_are_due_wait_for_the_first_transition(n_step: int) -> None:
     agent = make(Rainbow, "discrete", batch_size=8, utd_ratio=0.25, n_step=n_step)

@@ -184,6 +184,20 @@ def test_a_run_goes_on_where_the_simulator_does_not_repeat_its_episodes(
     assert resumed.frames == resumed.total_frames
 
 
+def test_new_episodes_after_a_failed_step_are_announced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = Case(PPO, "discrete")
+    part = make_exact(tmp_path, case)
+    stop_after(part, 3 * 19)
+    part.train()
+    part.env._has_failed = True
+    resumed = make_exact(tmp_path, case)
+    with caplog.at_level(logging.INFO):
+        resumed.load(part.save())
+    assert "GymnasiumEnv has no saved state: new episodes begin" in caplog.messages
+
+
 class WideEnv(IdentityEnv):
     """Observes many more numbers than matter."""
 

@@ -15,7 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from agents import SAC
+from agents import PPO, SAC
 from tests.helpers.agents import CASES, Case, assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.training import make_trainer
@@ -120,9 +120,17 @@ class BreakingCallback(Callback):
         raise ZeroDivisionError("callback")
 
 
+class BreakingReader(Callback):
+    """Raises an exception at every checkpoint."""
+
+    def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
+        """Fail."""
+        raise ZeroDivisionError("save")
+
+
 @pytest.mark.parametrize(
     ("place", "steps"),
-    [("log", 6), ("callback", 6), ("step", 9), ("evaluation", 10), ("update", 5)],
+    [("log", 6), ("callback", 6), ("step", 9), ("evaluation", 10), ("update", 5), ("save", 10)],
 )
 def test_an_exception_loses_no_step(
     place: str, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -130,7 +138,7 @@ def test_an_exception_loses_no_step(
     trainer = make(
         tmp_path,
         BreakingEnv(STEP) if place == "step" else None,
-        callbacks=[BreakingCallback()] if place == "callback" else [],
+        callbacks={"callback": [BreakingCallback()], "save": [BreakingReader()]}.get(place, []),
     )
     fail = raising(ZeroDivisionError(place))
     if place == "log":
@@ -151,6 +159,23 @@ def test_an_exception_loses_no_step(
     again.train()
     assert again.updates == (40 * STEP - 4 * STEP) // 8 - (place == "update")
     assert list(again.evaluations) == [160, 320, 480, 640]
+
+
+def test_a_save_for_which_no_thread_is_left_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = make(tmp_path)
+    start = threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name == "save":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError, match="can't start"):
+        trainer.train()
+    assert "an error ends the run at 160 frames; not saved: can't start new thread" in caplog.text
 
 
 def test_an_exception_after_a_request_to_stop_ends_the_run_as_requested(tmp_path: Path) -> None:
@@ -362,6 +387,29 @@ def test_a_checkpoint_holds_the_moment_of_the_save(
     assert len(files) == 10
     assert all(one != another for one, another in combinations(files[::2], 2))
     assert files == readers["late"].files
+
+
+def test_a_rollout_is_saved_before_new_episodes_begin_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = IdentityEnv(STEP)
+    agent = build_for(env, PPO, rollout_length=8)
+    trainer = TorchRLTrainer(env, agent, tmp_path, loggers=[], show_progress=False)
+    write_as_late_as_possible(trainer, monkeypatch)
+
+    def step() -> Tensor:
+        trainer.saver.before_step()
+        transition = trainer.collect()
+        trainer.experience.store(transition)
+        return transition["observation"].clone()
+
+    stored = torch.stack([step() for _ in range(3)])
+    trainer._begin_save()
+    trainer._begin_new_episodes()
+    step()
+    trainer.saver.wait()
+    saved = load_state(replay_path(trainer.checkpoints.path(3 * STEP)))["state"]
+    assert torch.equal(saved["observation"], stored)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
