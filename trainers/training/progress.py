@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,10 @@ _ESTIMATE_SECONDS = 600.0
 _SAMPLE_SECONDS = 0.5
 _BAR_SECONDS = 0.2
 _LINE_SECONDS = 10.0
+
+# The lock that tqdm makes otherwise, torch's compiler included, is one for several processes: a
+# semaphore in shared memory, which stays if a signal to the group ends the process that guards it.
+tqdm.set_lock(threading.RLock())
 
 
 class ProgressDisplay:
