@@ -219,6 +219,25 @@ def test_a_second_signal_ends_the_run_at_once(
     )
 
 
+def test_a_reader_that_has_gone_changes_neither_the_last_checkpoint_nor_the_exit_code(
+    start: Start,
+) -> None:
+    reader, writer = os.pipe()
+
+    def into_pipe() -> None:
+        os.close(reader)
+        sys.stdout, sys.stderr = (os.fdopen(os.dup(writer), "w", buffering=1) for _ in range(2))
+        os._exit(main())  # multiprocessing would write the rest of the output, and fail
+
+    program = start(*GYM, *LONG, program=into_pipe)
+    os.close(writer)
+    program.wait_for_training()
+    os.close(reader)
+    os.killpg(program.pid, signal.SIGHUP)
+    assert program.end() == 75
+    assert list(program.folder.glob("runs/**/frames_*.safetensors"))
+
+
 def test_a_signal_that_arrives_twice_at_once_is_one_request(start: Start) -> None:
     """As of `timeout`, which signals the program and then their group."""
     program = start(*SLOW, "env.slow_in=train", "env.seconds=0.4")

@@ -111,7 +111,7 @@ class ProgressDisplay:
     def message(self, text: str) -> None:
         """Print a line of text, above the bar if there is one."""
         if self._bar is None:
-            print(text, file=self._file, flush=True)
+            self._print(text)
         else:
             tqdm.write(text, file=self._file)
 
@@ -143,10 +143,16 @@ class ProgressDisplay:
         facts = [done, f"{rate:,.0f} {self._unit}/s", *self._facts.values(), remaining]
         text = "   ".join(fact for fact in facts if fact)
         if self._bar is None:
-            print(f"  {text}", file=self._file, flush=True)
+            self._print(f"  {text}")
         else:
             self._bar.n = min(self._frames, self._total)
             self._bar.set_description_str(text)
+
+    def _print(self, text: str) -> None:
+        try:
+            print(text, file=self._file, flush=True)
+        except OSError:  # its reader has gone, as `tee` when a terminal closes
+            self._open = False
 
 
 def human_time(seconds: float) -> str:
