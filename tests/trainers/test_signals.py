@@ -331,7 +331,7 @@ def test_a_signal_in_an_evaluation_saves_the_run(start: Start) -> None:
 def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) -> None:
     short = ("trainer.total_frames=40", "trainer.evaluation_episodes=1", "evaluation.episodes=4")
     program = start(*SLOW, *short, "evaluation.num_envs=1", "env.slow_in=eval")
-    program.wait_for("no slow step", lambda: "steps" in program.output)
+    program.wait_for("no slow step", lambda: "steps\n" in program.output)
     os.kill(program.pid, signal.SIGTERM)
     assert program.end(seconds=5.0) == 75
     assert "Trained for 40 frames; saved. To evaluate:\n" in program.output
