@@ -14,7 +14,7 @@ from pydantic import Field
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
-from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.acting.collector import BatchCollector, Simulating
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.adapter import as_environment
@@ -95,6 +95,7 @@ def evaluate(
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
     execution: Execution = EAGER,
+    simulating: Simulating | None = None,
 ) -> Evaluation:
     """Run the greedy policy for a number of episodes.
 
@@ -115,6 +116,7 @@ def evaluate(
         progress: function that is called at intervals with the number of finished episodes, and
             at the end with all of them.
         execution: executes the policy steps.
+        simulating: marks the steps and resets, see `BatchCollector`.
 
     Raises:
         ConfigurationError: no episode ends within 100,000 steps; or an observation, an action, a
@@ -122,7 +124,7 @@ def evaluate(
     """
     env = as_environment(env)
     env.set_seed(seed)
-    collector = BatchCollector(env, device, policy.in_keys, execution)
+    collector = BatchCollector(env, device, policy.in_keys, execution, simulating)
     quota = torch.full((env.num_envs,), episodes // env.num_envs, device=device)
     quota[: episodes % env.num_envs] += 1
     statistics = EpisodeStatistics(env.num_envs, device)
