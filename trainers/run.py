@@ -11,6 +11,7 @@ use, so that a mistyped setting is refused at once.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import logging
 import sys
@@ -99,7 +100,8 @@ def main() -> int:
             return _start(sys.argv[1:])
         except KeyboardInterrupt as stop:
             if message := str(stop):
-                print(message)
+                with contextlib.suppress(OSError):  # the terminal has gone
+                    print(message, flush=True)
             return exit_code(stop)
         except Exception as error:
             if end.interruption is not None:

@@ -67,7 +67,12 @@ class WatchedVectorEnv(AsyncVectorEnv):
         self.patience = patience_to_start(step_timeout)
         self.lost: NDArray[np.bool_] = np.zeros(len(env_fns), np.bool_)
         self.lost_episodes = 0
-        super().__init__(env_fns, **options)
+        self._processes = _Recorded([])
+        try:
+            super().__init__(env_fns, **options)
+        except BaseException:  # such as that of a signal
+            _kill_all(self._processes)  # which would report that their pipe is closed
+            raise
 
     @property
     def owes_truncation(self) -> bool:
@@ -330,6 +335,7 @@ def _kill_all(processes: list[multiprocessing.Process]) -> None:
 
 
 def _kill(process: multiprocessing.Process) -> None:
-    """Kill a process unless it has ended; it may be stopped."""
-    process.kill()
-    process.join(SECONDS_TO_END)
+    """Kill a process unless it has ended or never started; it may be stopped."""
+    if process.pid is not None:
+        process.kill()
+        process.join(SECONDS_TO_END)

@@ -1,10 +1,8 @@
 """Find a Gymnasium environment by its name and make a vector environment of it."""
 
 import difflib
-import functools
 import importlib
 import importlib.util
-import multiprocessing
 import os
 import re
 import sys
@@ -13,8 +11,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing.process import BaseProcess
-from multiprocessing.util import Finalize
 from typing import Any, Literal
 
 import gymnasium
@@ -114,9 +110,6 @@ def make_vector(
     arguments = _arguments(
         spec, vectorization, autoreset, options, preprocessing, render=render, records=records
     )
-    if vectorization == "async":
-        _kill_workers_at_exit(os.getpid())
-    others = _workers()
     try:
         with warnings.catch_warnings():
             # `_check` raises errors for the conditions of these warnings.
@@ -129,10 +122,6 @@ def make_vector(
                 )
     except (GymnasiumError, ImportError, TypeError, ValueError) as error:
         raise ConfigurationError(f"env.name={name}: {_reason(spec, error)}") from error
-    except BaseException:  # such as that of a signal; workers report that their pipe has closed
-        for worker in _workers() - others:
-            worker.kill()
-        raise
     try:
         _check(vector, spec.id, autoreset, render=render)
     except ConfigurationError:
@@ -231,25 +220,6 @@ def _prepare_worker(parent: int, env: gymnasium.Env) -> gymnasium.Env:
     ignore_stop_signals()
     compute_on_one_thread()
     return _Traced(env)
-
-
-@functools.cache
-def _kill_workers_at_exit(program: int) -> None:
-    """Kill workers that still run when this program exits, once for its process id.
-
-    Otherwise multiprocessing ends its children by SIGTERM, which these ignore, and waits for them.
-    """
-
-    def kill() -> None:
-        for worker in _workers():
-            worker.kill()
-
-    Finalize(None, kill, exitpriority=0)
-
-
-def _workers() -> set[BaseProcess]:
-    """Return the processes of all vector environments of this program."""
-    return {p for p in multiprocessing.active_children() if "AsyncVectorEnv" in p.name}
 
 
 class _Traced(gymnasium.Wrapper):

@@ -219,6 +219,25 @@ def test_a_second_signal_ends_the_run_at_once(
     )
 
 
+def test_a_reader_that_has_gone_changes_neither_the_last_checkpoint_nor_the_exit_code(
+    start: Start,
+) -> None:
+    reader, writer = os.pipe()
+
+    def into_pipe() -> None:
+        os.close(reader)
+        sys.stdout, sys.stderr = (os.fdopen(os.dup(writer), "w", buffering=1) for _ in range(2))
+        os._exit(main())  # multiprocessing would write the rest of the output, and fail
+
+    program = start(*GYM, *LONG, program=into_pipe)
+    os.close(writer)
+    program.wait_for_training()
+    os.close(reader)
+    os.killpg(program.pid, signal.SIGHUP)
+    assert program.end() == 75
+    assert list(program.folder.glob("runs/**/frames_*.safetensors"))
+
+
 def test_a_signal_that_arrives_twice_at_once_is_one_request(start: Start) -> None:
     """As of `timeout`, which signals the program and then their group."""
     program = start(*SLOW, "env.slow_in=train", "env.seconds=0.4")
@@ -312,7 +331,7 @@ def test_a_signal_in_an_evaluation_saves_the_run(start: Start) -> None:
 def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) -> None:
     short = ("trainer.total_frames=40", "trainer.evaluation_episodes=1", "evaluation.episodes=4")
     program = start(*SLOW, *short, "evaluation.num_envs=1", "env.slow_in=eval")
-    program.wait_for("no slow step", lambda: "steps" in program.output)
+    program.wait_for("no slow step", lambda: "steps\n" in program.output)
     os.kill(program.pid, signal.SIGTERM)
     assert program.end(seconds=5.0) == 75
     assert "Trained for 40 frames; saved. To evaluate:\n" in program.output

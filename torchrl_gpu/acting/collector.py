@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
@@ -24,34 +24,31 @@ logger = logging.getLogger(__name__)
 
 
 class Simulating:
-    """Marks the steps and resets of an environment, for whoever watches from another thread.
-
-    A process steps one environment at a time, so that the marks are those of the class.
-
-    Args:
-        env: the environment.
+    """Marks the steps and resets of environments, for whoever watches from another thread.
 
     Attributes:
-        running: the instance whose step or reset runs; None between them.
+        env: the environment whose step or reset runs; None between them.
         calls: number of steps and resets that have begun.
         interrupted: number of the one that Ctrl-C ended, from 1; 0 for none.
     """
 
-    running: ClassVar[Simulating | None] = None
-    calls: ClassVar[int] = 0
-    interrupted: ClassVar[int] = 0
+    def __init__(self) -> None:
+        self.env: Environment | None = None
+        self.calls = self.interrupted = 0
 
-    def __init__(self, env: Environment) -> None:
+    def __call__(self, env: Environment) -> Simulating:
+        """Begin a step or reset of an environment, which ends with the block."""
+        self.calls += 1
         self.env = env
+        return self
 
     def __enter__(self) -> None:
-        Simulating.calls += 1
-        Simulating.running = self
+        pass
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        Simulating.running = None
+        self.env = None
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            Simulating.interrupted = Simulating.calls
+            self.interrupted = self.calls
 
 
 class BatchCollector:
@@ -70,6 +67,7 @@ class BatchCollector:
         observation_keys: keys that the policy reads; `active` is added where the environment has
             it.
         execution: execution that calls the policy.
+        simulating: marks steps and resets; None for marks that nobody reads.
 
     Attributes:
         env: the environment as an `Environment`.
@@ -87,9 +85,10 @@ class BatchCollector:
         device: torch.device,
         observation_keys: Sequence[NestedKey],
         execution: Execution = EAGER,
+        simulating: Simulating | None = None,
     ) -> None:
         self.env = as_environment(env)
-        self._simulating = Simulating(self.env)
+        self._simulating = simulating or Simulating()
         self.execution = execution
         self.device = device
         self.robots = Robots(self.env)
@@ -142,7 +141,7 @@ class BatchCollector:
     def _act(self, policy: Policy) -> TensorDictBase:
         """Act in every environment, and return the root with the actions."""
         if self._root is None:
-            with self.timers("simulate"), self._simulating:
+            with self.timers("simulate"), self._simulating(self.env):
                 self._root = self.env.reset()
         current = self._root
         if self._is_remote:
@@ -169,7 +168,7 @@ class BatchCollector:
         assert self._root is not None
         current, self._begun = self._begun, None
         self.steps += 1
-        with self.timers("simulate"), self._simulating:
+        with self.timers("simulate"), self._simulating(self.env):
             transition, root = self.env.step_and_maybe_reset(self._root)
         if not self._is_remote:
             self._root = root
@@ -209,7 +208,7 @@ class BatchCollector:
         if rows is not None and self._root is not None:
             mask = rows.unsqueeze(-1).to(self.env.device)
             root = self._root.copy().set("_reset", mask)
-        with self._simulating:
+        with self._simulating(self.env):
             self._put(self.env.reset(root))
 
     def _put(self, root: TensorDictBase | None, has_acted: bool = False) -> None:

@@ -15,7 +15,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.acting.collector import BatchCollector, Simulating
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.contents import check_count, check_like
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -134,6 +134,7 @@ def evaluate(
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
     execution: Execution = EAGER,
+    simulating: Simulating | None = None,
 ) -> Evaluation:
     """Run the greedy policy for a number of episodes.
 
@@ -154,6 +155,7 @@ def evaluate(
         progress: function that is called at intervals with the number of finished episodes, and
             at the end with all of them.
         execution: executes the policy steps.
+        simulating: marks the steps and resets, see `BatchCollector`.
 
     Raises:
         ConfigurationError: no episode ends within 100,000 steps; or an observation, an action, a
@@ -161,7 +163,7 @@ def evaluate(
     """
     env = as_environment(env)
     env.set_seed(seed)
-    collector = BatchCollector(env, device, policy.in_keys, execution)
+    collector = BatchCollector(env, device, policy.in_keys, execution, simulating)
     quota = torch.full((env.num_envs,), episodes // env.num_envs, device=device)
     quota[: episodes % env.num_envs] += 1
     statistics = EpisodeStatistics(env.num_envs, device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,10 @@ _ESTIMATE_SECONDS = 600.0
 _SAMPLE_SECONDS = 0.5
 _BAR_SECONDS = 0.2
 _LINE_SECONDS = 10.0
+
+# The lock that tqdm makes otherwise, torch's compiler included, is one for several processes: a
+# semaphore in shared memory, which stays if a signal to the group ends the process that guards it.
+tqdm.set_lock(threading.RLock())
 
 
 class ProgressDisplay:
@@ -106,7 +111,7 @@ class ProgressDisplay:
     def message(self, text: str) -> None:
         """Print a line of text, above the bar if there is one."""
         if self._bar is None:
-            print(text, file=self._file, flush=True)
+            self._print(text)
         else:
             tqdm.write(text, file=self._file)
 
@@ -138,10 +143,16 @@ class ProgressDisplay:
         facts = [done, f"{rate:,.0f} {self._unit}/s", *self._facts.values(), remaining]
         text = "   ".join(fact for fact in facts if fact)
         if self._bar is None:
-            print(f"  {text}", file=self._file, flush=True)
+            self._print(f"  {text}")
         else:
             self._bar.n = min(self._frames, self._total)
             self._bar.set_description_str(text)
+
+    def _print(self, text: str) -> None:
+        try:
+            print(text, file=self._file, flush=True)
+        except OSError:  # its reader has gone, as `tee` when a terminal closes
+            self._open = False
 
 
 def human_time(seconds: float) -> str:

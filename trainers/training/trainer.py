@@ -19,7 +19,7 @@ from torchrl.envs.utils import RandomPolicy
 
 from agents.base import Agent
 from agents.modules.training_state import networks_state, nonfinite
-from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.acting.collector import BatchCollector, Simulating
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, ReplayPart
 from torchrl_gpu.checkpoints.contents import check_count, check_like, reading
@@ -130,6 +130,7 @@ class TorchRLTrainer(CheckedFields):
         updates: gradient steps so far.
         stop_requested: set it to end the training after the current step.
         watchdog: reports a simulator that does not answer.
+        simulating: marks of the steps and resets of its environments.
         timers: timers around the parts of the training: profile and trace, if there are any.
         started: time of `time.perf_counter` at which the training began, less the seconds before it
             resumed.
@@ -195,7 +196,10 @@ class TorchRLTrainer(CheckedFields):
             env.capabilities.frame_stacks,
             self.execution,
         )
-        self.collector = BatchCollector(env, agent.device, agent.policy.in_keys, self.execution)
+        self.simulating = Simulating()
+        self.collector = BatchCollector(
+            env, agent.device, agent.policy.in_keys, self.execution, self.simulating
+        )
         if isinstance(self.evaluation_env, EnvBase):
             self.evaluation_env = Evaluator(self.evaluation_env)
         elif env.capabilities.can_switch_mode:
@@ -216,7 +220,7 @@ class TorchRLTrainer(CheckedFields):
         self.frames = 0
         self.updates = 0
         self.stop_requested = False
-        self.watchdog = Watchdog(self.checkpoints)
+        self.watchdog = Watchdog(self.checkpoints, self.simulating)
         self.evaluations: dict[int, Evaluation] = {}
         self.started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
@@ -364,6 +368,7 @@ class TorchRLTrainer(CheckedFields):
             seed=stream_seed(self.seed, stream),
             progress=progress,
             execution=self.execution,
+            simulating=self.simulating,
         )
 
     def save(self) -> Path:

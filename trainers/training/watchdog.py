@@ -34,20 +34,22 @@ class Watchdog:
 
     Args:
         checkpoints: checkpoints of the run; the report names the newest one.
+        simulating: marks of the simulation.
 
     Attributes:
         is_interrupted: whether Ctrl-C ended the block in a step or reset that had been reported.
     """
 
-    def __init__(self, checkpoints: CheckpointFolder) -> None:
+    def __init__(self, checkpoints: CheckpointFolder, simulating: Simulating) -> None:
         self.is_interrupted = False
         self._checkpoints = checkpoints
+        self._simulating = simulating
         self._reported = -1  # number of the call, see `Simulating`
 
     @property
     def reports(self) -> bool:
         """Whether a step or reset is running that has been reported."""
-        return Simulating.running is not None and self._reported == Simulating.calls
+        return self._simulating.env is not None and self._reported == self._simulating.calls
 
     def __enter__(self) -> Watchdog:
         self.is_interrupted = False
@@ -67,7 +69,7 @@ class Watchdog:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            self.is_interrupted = Simulating.interrupted == self._reported
+            self.is_interrupted = self._simulating.interrupted == self._reported
         if self._listens:
             signal.set_wakeup_fd(-1)
         # Forked processes may hold it open.
@@ -85,9 +87,9 @@ class Watchdog:
                 received = self._signals.recv(64)
             if received == b"":
                 return
-            running = Simulating.running
-            if running is None or Simulating.calls != call:
-                call, silence, repeated = Simulating.calls, 0.0, 0
+            env = self._simulating.env
+            if env is None or self._simulating.calls != call:
+                call, silence, repeated = self._simulating.calls, 0.0, 0
                 asked.clear()
             elif received is None:
                 silence += _SECOND
@@ -95,14 +97,14 @@ class Watchdog:
                 first = asked.setdefault(number, time.monotonic())
                 if time.monotonic() - first > SECONDS_OF_ONE_REQUEST:
                     repeated = number
-            if running is None or received is not None:
+            if env is None or received is not None:
                 continue
             if repeated:
                 self._end(repeated)
-            limit = running.env.stall_seconds
+            limit = env.stall_seconds
             if limit is not None and silence >= limit and self._reported != call:
                 self._reported = call
-                logger.warning(self._report(silence, name_of(running.env)))
+                logger.warning(self._report(silence, name_of(env)))
 
     def _report(self, silence: float, name: str) -> str:
         where = _innermost(sys._current_frames().get(self._main))

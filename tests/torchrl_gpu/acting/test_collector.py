@@ -25,7 +25,7 @@ from torchrl.modules import RandomPolicy
 
 from tests.envs.gym.environments import MODULE, Unrepeatable
 from tests.helpers.environments import IdentityEnv
-from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.acting.collector import BatchCollector, Simulating
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.environment import Environment
@@ -186,3 +186,11 @@ def test_environments_without_state_start_new_episodes(tmp_path: Path) -> None:
     assert not second.load_state_dict(saved_and_loaded(first.state_dict(), tmp_path))
     assert not second.step(random)["thdot"].equal(last)
     assert not make().load_state_dict({})
+
+
+def test_collectors_mark_their_own_steps_and_resets() -> None:
+    marks = Simulating(), Simulating()
+    first, _ = (BatchCollector(IdentityEnv(), CPU, ["observation"], simulating=x) for x in marks)
+    collect(first, 3)
+    assert [each.calls for each in marks] == [4, 0]
+    assert marks[0].env is None

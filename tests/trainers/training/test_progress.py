@@ -1,6 +1,8 @@
 import io
 import math
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -240,3 +242,18 @@ def test_nan_return_does_not_break_the_display() -> None:
     clock.now += 10
     display.update(100, mean_return=math.nan)
     assert "return nan" in file.getvalue()
+
+
+def test_bar_makes_nothing_that_several_processes_share() -> None:
+    code = """
+import multiprocessing
+from multiprocessing import resource_tracker
+from trainers.training.progress import ProgressDisplay
+from tests.trainers.training.test_progress import Terminal
+multiprocessing.set_start_method("spawn")  # as TorchRL does
+with ProgressDisplay(10, file=Terminal()) as display:
+    display.update(5)
+print(resource_tracker._resource_tracker._pid)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n"
