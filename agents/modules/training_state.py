@@ -28,14 +28,16 @@ def networks_state(networks: nn.Module) -> dict[str, Tensor]:
 
 
 def nonfinite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of the tensors that hold NaN or infinity; reads each of them."""
-    return [
-        name
+    """Return the names of the tensors, all on one device, that hold NaN or infinity."""
+    are_finite = {
+        name: torch.stack(tensor.aminmax()).isfinite().all()
         for name, tensor in tensors.items()
-        if tensor.is_floating_point()
-        and tensor.numel()
-        and not torch.stack(tensor.aminmax()).isfinite().all()
-    ]
+        if tensor.is_floating_point() and tensor.numel()
+    }
+    if not are_finite:
+        return []
+    flags = torch.stack([*are_finite.values()]).tolist()  # one read
+    return [name for name, is_finite in zip(are_finite, flags, strict=True) if not is_finite]
 
 
 def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -151,7 +151,10 @@ class PolicyInterface:
         others = ("action_table", "frame_stacks", "step_seconds", "units", "action_range")
         table, stacks, seconds, units, action_range = (state[name] for name in others)
         if table is not None:
-            check_like(table, torch.empty(action_spec.space.n, table.shape[1]), "action_table")
+            # Numbers of choices, or actions.
+            dtype = torch.int64 if table.dtype == torch.int64 else torch.float32
+            expected = torch.empty(action_spec.space.n, table.shape[1], dtype=dtype)
+            check_like(table, expected, "action_table")
         if action_range is not None:
             size = table.shape[1] if table is not None else action_spec.shape[-1]
             check_like(action_range, torch.empty(2, size), "action_range")

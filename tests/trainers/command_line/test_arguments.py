@@ -9,11 +9,11 @@ from omegaconf import OmegaConf
 
 from tests.helpers.program import call
 from torchrl_gpu.arguments import parameters_of
-from torchrl_gpu.checkpoints.state_file import save_state
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
+from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from trainers.command_line.schema import GeneralSettings
 from trainers.components.choices import choices_of
 from trainers.run import settings_of
-from trainers.runs.policy_files import LAYOUT
 
 pytestmark = pytest.mark.directml
 
@@ -271,18 +271,13 @@ def test_resumed_run_continues_in_its_folder(
 def test_unusable_checkpoint_is_refused(
     spoil: object,
     said: str,
+    trained: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / "frames_000000000001.safetensors"
-    state = {
-        "layout": LAYOUT,
-        "agent_name": "SAC",
-        "config": {"choices": {"agent": "sac", "env": "fanuc"}},
-        "agent": {"weight": torch.zeros(1000)},
-        "random": {"python": ()},
-    }
+    state = load_state(find_checkpoint(trained))
     save_state(path, state)
     spoil(path, state)  # type: ignore[operator]
     if said.startswith(("agent=", "env=")):

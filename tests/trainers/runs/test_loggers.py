@@ -172,9 +172,10 @@ def test_tensorboard_on_a_full_disk_is_one_error(
 ) -> None:
     printed: list[object] = []
     monkeypatch.setattr(threading, "excepthook", printed.append)
+    before = set(threading.enumerate())
     logger = MetricLogger(tmp_path, ["tensorboard"])
     logger.log(100, {"a": 1})
-    begun = [t for t in threading.enumerate() if type(t).__name__ == "_AsyncWriterThread"]
+    begun = set(threading.enumerate()) - before
     reason = f"^cannot write metrics to {tmp_path}: File too large"
     with files_limited_to(100), pytest.raises(ConfigurationError, match=reason):
         logger.log(200, {"a": 1})

@@ -26,8 +26,8 @@ HOSTS: dict[str, Callable[[], Environment]] = {
 
 
 class WithoutCheckpoints(TorchRLTrainer):
-    def save(self) -> Path:
-        return self.folder
+    def _begin_save(self) -> None:
+        pass
 
 
 @pytest.fixture(scope="module", params=HOSTS)
