@@ -183,7 +183,8 @@ def measure(
     interval = max(1, interval // trainer.num_envs) * trainer.num_envs
     print(f"{capacity:,} observations of {task}, a save every {interval:,} frames\n")
     fill(trainer)
-    training(10 * interval)  # the first updates compile and choose
+    # The first updates compile and choose. Later trainings end with a save of the interval.
+    training(10 * interval - trainer.frames % interval)
     sides = {"no saves": measure_side(training, counter, interval, min(saves, 20))}
 
     trainer.save_replay, trainer.checkpoint_interval = True, interval
