@@ -6,7 +6,7 @@ does, which waits until the whole replay is written. The pause of a save is the 
 training spends on it: for the snapshot, and waiting for the disk.
 
     python -m benchmarks.saving
-    python -m benchmarks.saving task=pong interval=800
+    python -m benchmarks.saving task=pong interval=240
 """
 
 import sys
