@@ -404,7 +404,7 @@ class Broken(gymnasium.Env):
     def reward(self):
         return 1 / 0
 
-gymnasium.register("Broken-v0", Broken)
+gymnasium.register("Unfinished-v0", Broken)
 """
 
 
@@ -414,7 +414,7 @@ def test_an_exception_of_an_environment_is_shown_without_the_frames_of_the_progr
     file = tmp_path / "broken_environment.py"
     file.write_text(_BROKEN)
     monkeypatch.syspath_prepend(tmp_path)
-    settings = ["agent=sac", "env=gym", "env.name=broken_environment:Broken-v0", "device=cpu"]
+    settings = ["agent=sac", "env=gym", "env.name=broken_environment:Unfinished-v0", "device=cpu"]
     for more in ([], ["-m", "seed=3"]):
         code = call(monkeypatch, tmp_path, *settings, "trainer.show_progress=false", *more)
         assert code == 1
