@@ -182,7 +182,8 @@ def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
         if summary["ended"] is not True:
             return None
         result = Evaluation(**{each.name: summary.get(each.name) for each in fields(Evaluation)})
-        longer = _command(settings, f"checkpoint={folder}", "trainer.total_frames=...")
+        frames = f"trainer.total_frames={2 * summary['frames']}"
+        longer = _command(settings, f"checkpoint={folder}", frames)
         lines = [f"\nTrained already, for {summary['frames']:,} frames, into {folder}"]
         lines += [f"  result       {result}", f"  train longer {longer}"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -66,7 +66,7 @@ def test_one_command_begins_a_run_goes_on_with_it_and_says_when_it_has_ended(
     assert call(monkeypatch, tmp_path, *COMMAND) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"\nTrained already, for 96 frames, into {folder}\n  result  ")
-    assert f"python -m trainers.run checkpoint={folder} trainer.total_frames=... device=c" in said
+    assert f"python -m trainers.run checkpoint={folder} trainer.total_frames=192 device=c" in said
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == files
     assert runs() == [folder]
 

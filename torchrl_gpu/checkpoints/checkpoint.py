@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torchrl_gpu.checkpoints.contents import check_count
 from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, write_text
 from torchrl_gpu.checkpoints.state_file import Snapshot, open_state
 from torchrl_gpu.errors import ConfigurationError
@@ -198,9 +199,11 @@ class CheckpointFolder:
                 "resume with a new one"
             )
         parts = {str(name): tuple(written) for name, written in content["parts"]}
-        for name in parts:
+        for name, written in parts.items():
             if _REPLAY_NAME.fullmatch(name) is None:
                 raise ConfigurationError(f"{newest}: it names {name[:80]!r}, which is not a replay")
+            for number in written:
+                check_count(number, f"{newest}: entries written until {name}")
         earlier = [newest.with_name(name) for name in parts if name != newest.name]
         if not all(path.exists() for path in earlier):
             return None

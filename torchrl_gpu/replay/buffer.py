@@ -210,9 +210,12 @@ class ReplayBuffer(CheckedFields):
         2 % of the steps that fit into the buffer, at least, leave the part as it is.
 
         Args:
-            since: `ReplayPart.written` of the earlier part; empty for all contents.
+            since: `ReplayPart.written` of the earlier part; empty for all contents, which the part
+                also holds where `since` is not one of this buffer.
         """
         written = self._written(self._tensors)
+        if len(since) != len(written) or since > (*written.values(),):
+            since = ()
         oldest = {name: ring.oldest(written[name]) for name, ring in self._rings.items()}
         first = dict(zip(self._rings, map(max, since or (0, 0, 0), oldest.values()), strict=True))
         steps = min(

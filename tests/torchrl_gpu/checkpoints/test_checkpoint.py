@@ -187,6 +187,7 @@ def test_foreign_parts_of_a_replay_are_refused(tmp_path: Path) -> None:
     whole = load_state(replay_path(second))
     for content, said in [
         ({**whole, "parts": [["../frames_000000000100_replay.safetensors", [2]]]}, "not a replay"),
+        ({**whole, "parts": [["frames_000000000100_replay.safetensors", [1e300]]]}, "not a whole"),
         ({"rows": torch.zeros(2)}, "another version"),
     ]:
         save_state(replay_path(second), content)

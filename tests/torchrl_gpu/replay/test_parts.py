@@ -151,6 +151,15 @@ def test_a_part_is_as_large_as_what_is_new() -> None:
         assert size - counters == pytest.approx(steps * per_step, rel=0.2)
 
 
+@pytest.mark.parametrize("since", [(10**6, 10**6, 10**6), (1,)])
+def test_a_part_since_what_never_was_is_whole(since: tuple[int, ...]) -> None:
+    stream, buffer = Stream(), make("uniform")
+    for _ in range(10):
+        buffer.extend(stream.step())
+    assert all(map(torch.equal, taken(buffer.part(since)).values(), taken(buffer.part()).values()))
+    assert buffer.part(since).since == ()
+
+
 def test_missing_parts_are_refused() -> None:
     stream, buffer = Stream(), make("uniform")
     parts: list[ReplayPart] = []
