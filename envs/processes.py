@@ -38,6 +38,8 @@ class Patience:
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = self._left = math.inf if seconds is None else seconds
+        # A stop of the program within one wait counts as that wait.
+        self._longest_wait = min(1.0, self.seconds / 10)
 
     def wait(self, pipe: IO[bytes] | Connection) -> bool:
         """Wait until a pipe can be read or is closed; return False if the time is up.
@@ -54,7 +56,7 @@ class Patience:
         else:
             return True
         while True:
-            moment = min(self._left, 1.0)
+            moment = min(self._left, self._longest_wait)
             if answers(moment):
                 return True
             self._left -= moment
