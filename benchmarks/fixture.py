@@ -166,3 +166,15 @@ class Training:
         self.trainer.close()
         self.trainer.env.close(raise_if_closed=False)
         self._folder.cleanup()
+
+
+def stop_after(trainer: Any, frames: int) -> None:
+    """Request a stop of a training after a number of frames, as a signal does."""
+    collect = trainer.collect
+
+    def stopping() -> TensorDictBase:
+        transition: TensorDictBase = collect()
+        trainer.stop_requested = trainer.frames >= frames
+        return transition
+
+    trainer.collect = stopping

@@ -21,7 +21,7 @@ from torch import Tensor
 from torchrl.envs import PendulumEnv, RewardSum, SerialEnv, StepCounter, TransformedEnv, VecNormV2
 
 from agents.base import Agent
-from benchmarks.fixture import Training, build_agent
+from benchmarks.fixture import Training, build_agent, stop_after
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.checkpoint import replay_path
@@ -117,18 +117,6 @@ def _training(case: Case, name: str, agent: type[Agent]) -> Training:
     )
 
 
-def _stop_at(trainer: Any, frames: int) -> None:
-    """Request a stop after a number of frames, as a signal does."""
-    collect = trainer.collect
-
-    def stopping() -> Any:
-        transition = collect()
-        trainer.stop_requested = trainer.frames >= frames
-        return transition
-
-    trainer.collect = stopping
-
-
 def _final_state(trainer: TorchRLTrainer) -> dict[str, Any]:
     """Return the newest checkpoint and the rows of metrics, by part."""
     path = trainer.checkpoints.latest()
@@ -184,7 +172,7 @@ def compare(case: Case, name: str, agent: type[Agent], stop: int) -> dict[str, l
         whole.trainer.train()
         expected = _final_state(whole.trainer)
     with closing(_training(case, name, agent)) as first:
-        _stop_at(first.trainer, ENVS * stop)
+        stop_after(first.trainer, ENVS * stop)
         first.trainer.train()
         before = _rows(first.trainer)
         with closing(_training(case, name, agent)) as second:

@@ -109,8 +109,8 @@ def check_optimizer(optimizer: Optimizer, saved: Any) -> None:
     if [len(group["params"]) for group in groups] != sizes:
         raise ConfigurationError("the saved optimizer has other groups of parameters")
     for group in groups:
-        rates = [float(group[name]) for name in ("lr", "initial_lr") if name in group]
-        if not all(0.0 <= rate < math.inf for rate in (float(group["lr"]), *rates)):
+        rates = float(group["lr"]), float(group.get("initial_lr", 0.0))
+        if not all(0.0 <= rate < math.inf for rate in rates):
             raise ConfigurationError("the saved optimizer has a learning rate that is not a number")
     for index, moments in state.items():
         if type(index) is not int or not 0 <= index < len(parameters):

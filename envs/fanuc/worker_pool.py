@@ -139,8 +139,7 @@ class WorkerPool:
         step_timeout: seconds that a step may take; None for no limit.
 
     Attributes:
-        lost_episodes: number of episodes of the arms of lost workers; whoever reads it may set it
-            to 0.
+        lost_episodes: number of episodes of the arms of lost workers, since a reader set it to 0.
 
     Raises:
         ConfigurationError: PyBullet cannot load the arm.

@@ -48,7 +48,7 @@ class WatchedVectorEnv(AsyncVectorEnv):
     Attributes:
         lost: whether the last step truncated an episode for this reason, bool `[num_envs]`; its
             observation is then not the last one of that episode.
-        lost_episodes: number of such episodes; whoever reads it may set it to 0.
+        lost_episodes: number of such episodes, since a reader set it to 0.
 
     Raises:
         WorkerError: (by steps and resets) several processes in a row finished no step.
@@ -150,7 +150,7 @@ class WatchedVectorEnv(AsyncVectorEnv):
             # Not of the code of the environment: Gymnasium cannot read what it has returned.
             kind = type(error).__name__
             raise WorkerError(
-                f"{kind} in what step or reset of an environment returned: {one_line(error)}"
+                f"the result of a step or reset cannot be read: {kind}: {one_line(error)}"
             ) from None
 
     @contextlib.contextmanager

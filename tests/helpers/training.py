@@ -81,18 +81,6 @@ def assert_resumes(second: TorchRLTrainer, whole: TorchRLTrainer) -> None:
     assert_equal(parameters(whole.agent), parameters(second.agent))
 
 
-def stop_after(trainer: Any, frames: int) -> None:
-    """Request a stop after a number of frames, as a signal does."""
-    collect = trainer.collect
-
-    def stopping() -> Any:
-        transition = collect()
-        trainer.stop_requested = trainer.frames >= frames
-        return transition
-
-    trainer.collect = stopping
-
-
 def assert_same_checkpoints(one: TorchRLTrainer, other: TorchRLTrainer) -> None:
     """Assert that the newest checkpoints of two runs hold the same bytes, except their seconds.
 

@@ -41,7 +41,7 @@ EXIT_CODES = {signal.SIGINT: 130}  # of other signals 75
 
 
 class Program:
-    """The program in a process and a session of its own, with its output in a file."""
+    """The program in a separate process and session, with its output in a file."""
 
     def __init__(self, process: ForkProcess, output: Path) -> None:
         self.process = process

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Simulating:
-    """Marks the steps and resets of environments, for whoever watches from another thread.
+    """Marks the steps and resets of environments, for a watchdog in another thread.
 
     Attributes:
         env: the environment whose step or reset runs; None between them.
@@ -67,7 +67,7 @@ class BatchCollector:
         observation_keys: keys that the policy reads; `active` is added where the environment has
             it.
         execution: execution that calls the policy.
-        simulating: marks steps and resets; None for marks that nobody reads.
+        simulating: marks of steps and resets for a watchdog; None without one.
 
     Attributes:
         env: the environment as an `Environment`.

@@ -27,9 +27,10 @@ from torchrl.envs import (
 
 from agents import DQN, PPO, SAC
 from agents.base import Agent
+from benchmarks.fixture import stop_after
 from tests.envs.gym.environments import MODULE, Unrepeatable
 from tests.helpers.agents import build_for
-from tests.helpers.training import assert_same, assert_same_checkpoints, stop_after
+from tests.helpers.training import assert_same, assert_same_checkpoints
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.environments.adapter import as_environment

@@ -13,12 +13,13 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Unbounded
 
 from agents import PPO, SAC
+from benchmarks.fixture import stop_after
 from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE, Unrepeatable
 from tests.helpers.agents import Case, build_for, every_agent
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
-from tests.helpers.training import assert_same_checkpoints, stop_after
+from tests.helpers.training import assert_same_checkpoints
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
