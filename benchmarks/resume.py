@@ -18,13 +18,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 from torch import Tensor
+from torch.utils._pytree import tree_map
 from torchrl.envs import PendulumEnv, RewardSum, SerialEnv, StepCounter, TransformedEnv, VecNormV2
 
 from agents.base import Agent
 from benchmarks.fixture import Training, build_agent, stop_after
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.arguments import parameters_of
-from torchrl_gpu.checkpoints.checkpoint import replay_path
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.seeding import seed_everything
@@ -118,13 +118,14 @@ def _training(case: Case, name: str, agent: type[Agent]) -> Training:
 
 
 def _final_state(trainer: TorchRLTrainer) -> dict[str, Any]:
-    """Return the newest checkpoint and the rows of metrics, by part."""
+    """Return the newest checkpoint, the whole replay and the rows of metrics, by part."""
     path = trainer.checkpoints.latest()
     assert path is not None, "every training ends with a checkpoint"
     state = load_state(path)
     del state["seconds"]
     agent = state.pop("agent")
-    stored = load_state(replay_path(path)) if replay_path(path).exists() else None
+    # Its files hold parts of it, which depend on the saves before.
+    stored = tree_map(lambda x: x.clone(), trainer.experience.part(()).state)
     return {
         "weights": agent.pop("networks"),
         "optimizer": agent,

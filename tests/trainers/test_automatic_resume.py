@@ -145,7 +145,7 @@ def test_the_checkpoint_before_a_damaged_one_is_used(caplog: pytest.LogCaptureFi
             "resume=auto finds the run by its settings; leave it out, or leave out "
             "checkpoint=runs/mine",
         ),
-        ("mode=eval", "resume=auto: mode=eval resumes no training; write checkpoint=..."),
+        ("mode=eval", "resume=auto: only mode=train resumes a run; mode=eval takes checkpoint=..."),
         ("resume=yes", "resume=yes: input should be 'auto'"),
     ],
 )

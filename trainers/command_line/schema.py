@@ -86,7 +86,8 @@ class GeneralSettings(CheckedFields):
             )
         if self.resume is not None and self.mode != "train":
             raise ConfigurationError(
-                f"resume={self.resume}: mode={self.mode} resumes no training; write checkpoint=..."
+                f"resume={self.resume}: only mode=train resumes a run; mode={self.mode} takes "
+                "checkpoint=..."
             )
 
     @classmethod

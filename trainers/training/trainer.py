@@ -105,8 +105,8 @@ class TorchRLTrainer(CheckedFields):
             as well.
         save_replay: save the replay buffer beside the newest checkpoint, so that a resumed run
             continues with it.
-        save_in_background: write checkpoints while the training goes on, one at a time; it waits
-            for the last one. Without, it waits for each.
+        save_in_background: write checkpoints while the training goes on, one at a time; only the
+            end of the run waits for the last one. If false, the training waits for each.
         overlap: do the updates of each batched step while the environment simulates the next one,
             so that the policy that acts lacks the updates of one batched step. The number of
             updates is the same. None for all off-policy agents in an environment that can overlap
