@@ -92,7 +92,7 @@ class RolloutBuffer:
         """Return the stored steps to save; nothing before the first step and of a full buffer."""
         if self._steps is None or self.is_full:
             return ReplayPart({})
-        steps = tree_map(lambda leaf: Pieces((leaf,)), self.rollout().to_dict())
+        steps = tree_map(lambda leaf: Pieces((leaf,)), self.state_dict())
         return ReplayPart(steps, steps=self.length - self._next)
 
     def state_dict(self) -> dict[str, Any]:
