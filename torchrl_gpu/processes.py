@@ -1,5 +1,7 @@
 """The processes that train one agent together, and the values that they share."""
 
+from typing import Any
+
 from torch import Tensor
 
 
@@ -7,8 +9,9 @@ class Processes:
     """The processes of a run. This class is a run of one process: it returns each value as it is.
 
     Whatever depends on the data of all processes goes through this object: gradients, metrics,
-    moments, priorities, frames and requests to stop. A subclass for several processes overrides
-    the methods. All processes call them in the same order, with tensors of the same shapes.
+    moments, priorities, frames and requests to stop. `DistributedProcesses` overrides the methods
+    for several processes. All processes call them in the same order, with tensors of the same
+    shapes.
 
     Attributes:
         rank: number of this process, from 0.
@@ -20,7 +23,7 @@ class Processes:
 
     @property
     def is_writer(self) -> bool:
-        """Whether this process writes files and prints."""
+        """Whether this process prints, and writes the files of the whole run."""
         return self.rank == 0
 
     def mean(self, tensor: Tensor) -> Tensor:
@@ -39,9 +42,21 @@ class Processes:
         """Return the tensor of the process of rank 0."""
         return tensor
 
+    def gather(self, tensor: Tensor) -> Tensor:
+        """Return the tensors `[N, ...]` of all processes, `[count * N, ...]` by rank."""
+        return tensor
+
     def any(self, flag: bool) -> bool:
         """Return whether the flag of any process is true."""
         return flag
+
+    def agree(self, value: Any) -> Any:
+        """Return the value of the process of rank 0, which can be pickled."""
+        return value
+
+    def apart(self) -> "Processes":
+        """Return the same processes for another thread, whose calls may come at any time."""
+        return self
 
 
 ONE_PROCESS = Processes()

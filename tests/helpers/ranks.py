@@ -20,9 +20,13 @@ class Rank(Processes):
         rank: number of the thread.
         shared: the current value of each thread.
         barrier: where the threads wait for each other.
+        apart: the same for other threads, which `apart` returns.
     """
 
-    def __init__(self, rank: int, shared: list[Any], barrier: Barrier) -> None:
+    def __init__(
+        self, rank: int, shared: list[Any], barrier: Barrier, apart: Processes | None = None
+    ) -> None:
+        self._apart = apart
         self.rank = rank
         self.count = len(shared)
         self._shared = shared
@@ -40,8 +44,18 @@ class Rank(Processes):
     def broadcast(self, tensor: Tensor) -> Tensor:
         return self._gather(tensor)[0].clone()
 
+    def gather(self, tensor: Tensor) -> Tensor:
+        return torch.cat(self._gather(tensor))
+
     def any(self, flag: bool) -> bool:
         return any(self._gather(flag))
+
+    def agree(self, value: Any) -> Any:
+        return self._gather(value)[0]
+
+    def apart(self) -> Processes:
+        assert self._apart is not None
+        return self._apart
 
     def _gather(self, value: Any) -> list[Any]:
         """Return the values of all threads, in the order of their ranks."""
@@ -54,13 +68,16 @@ class Rank(Processes):
 
 def on_ranks(count: int, work: Callable[[Processes], Result]) -> list[Result]:
     """Do work on several ranks at once, and return the results in the order of the ranks."""
-    barrier, shared = Barrier(count), [None] * count
+    barriers = Barrier(count), Barrier(count)
+    shared = [None] * count, [None] * count
 
     def run(rank: int) -> Result:
         try:
-            return work(Rank(rank, shared, barrier))
+            apart = Rank(rank, shared[1], barriers[1])
+            return work(Rank(rank, shared[0], barriers[0], apart))
         except BaseException:
-            barrier.abort()
+            for barrier in barriers:
+                barrier.abort()
             raise
 
     with ThreadPoolExecutor(count) as threads:

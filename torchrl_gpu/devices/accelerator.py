@@ -79,6 +79,8 @@ class Accelerator:
             updates earns the time of compiling.
         channels_last: whether many convolutions are faster with the channels of an image as the
             innermost dimension.
+        communication: backend of `torch.distributed` between devices of the kind; None if torch
+            has none.
     """
 
     device: torch.device
@@ -95,6 +97,7 @@ class Accelerator:
     searchsorted: ClassVar[bool] = True
     compiles_long_runs: ClassVar[bool] = False
     channels_last: ClassVar[bool] = False
+    communication: ClassVar[str | None] = None
 
     @classmethod
     def look(cls) -> Presence:

@@ -46,6 +46,7 @@ class Cpu(Accelerator):
     reads_stall = False
     compiles_long_runs = True
     channels_last = True
+    communication = "gloo"
 
     @classmethod
     def look(cls) -> Presence:
@@ -124,6 +125,7 @@ class Cuda(Accelerator):
     installs: ClassVar[Mapping[str, str]] = dict.fromkeys(_PC_SYSTEMS, f"{_FROM_PYTORCH}cu130")
     genesis_backend = "cuda"
     pinned_transfers = True
+    communication = "nccl"  # in a build for ROCm this is RCCL
 
     @classmethod
     def look(cls) -> Presence:
@@ -165,6 +167,7 @@ class Xpu(Accelerator):
         ("Linux", "Windows"), f"{_FROM_PYTORCH}xpu"
     )
     pinned_transfers = True
+    communication = "xccl"
 
     @classmethod
     def look(cls) -> Presence:

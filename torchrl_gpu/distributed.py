@@ -1,0 +1,150 @@
+"""Processes that share their values by `torch.distributed`, on one machine or on several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.errors import ConfigurationError, one_line
+from torchrl_gpu.processes import Processes
+
+# Time after which a process gives up on another one that still runs but does not answer. One that
+# has ended is noticed at once.
+PATIENCE: Final = timedelta(minutes=10)
+
+# Variables by which torch's launchers tell a process its place.
+_PLACE: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+
+Result = TypeVar("Result")
+
+
+class ProcessLostError(RuntimeError):
+    """Another process of the run has ended, or does not answer."""
+
+
+def is_launched() -> bool:
+    """Return whether torchrun or another launcher of torch has started this process."""
+    return all(name in os.environ for name in _PLACE)
+
+
+def backend_of(device: torch.device) -> str:
+    """Return the backends by which devices of a kind, and hosts, exchange tensors.
+
+    Raises:
+        ConfigurationError: torch has none for the kind, or this build of torch lacks it.
+    """
+    accelerator = accelerator_of(device)
+    if (name := accelerator.communication) is None:
+        raise ConfigurationError(
+            f"device={accelerator.choice}: torch has no communication between devices of this "
+            "kind; use one device, or device=cpu"
+        )
+    if not (dist.is_available() and dist.is_backend_available(name)):
+        raise ConfigurationError(
+            f"device={accelerator.choice}: this build of torch lacks the backend {name} for "
+            "several devices; use one device, or device=cpu"
+        )
+    return "gloo" if device.type == "cpu" else f"cpu:gloo,{device.type}:{name}"
+
+
+class DistributedProcesses(Processes):
+    """Processes of a group of `torch.distributed`, see `joined`.
+
+    Every method raises `ProcessLostError` if another process has ended.
+
+    Args:
+        hosts: group that exchanges tensors on the host; None for the default group.
+    """
+
+    def __init__(self, hosts: dist.ProcessGroup | None = None) -> None:
+        self.rank = dist.get_rank()
+        self.count = dist.get_world_size()
+        self._group = hosts
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """Return the mean of a tensor over the processes."""
+        return self.sum(tensor).div_(self.count)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Return the sum of a tensor over the processes."""
+        return self._reduced(tensor, dist.ReduceOp.SUM)
+
+    def minimum(self, tensor: Tensor) -> Tensor:
+        """Return the smallest value of each element of a tensor over the processes."""
+        return self._reduced(tensor, dist.ReduceOp.MIN)
+
+    def broadcast(self, tensor: Tensor) -> Tensor:
+        """Return the tensor of the process of rank 0."""
+        sent = tensor.detach().clone(memory_format=torch.contiguous_format)
+        _answered(dist.broadcast, sent, src=0, group=self._group)
+        return sent
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """Return the tensors `[N, ...]` of all processes, `[count * N, ...]` by rank."""
+        parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self.count)]
+        _answered(dist.all_gather, parts, tensor.contiguous(), group=self._group)
+        return torch.cat(parts)
+
+    def any(self, flag: bool) -> bool:
+        """Return whether the flag of any process is true. The device is not waited for."""
+        return bool(self._reduced(torch.tensor(flag, dtype=torch.uint8), dist.ReduceOp.MAX))
+
+    def agree(self, value: Any) -> Any:
+        """Return the value of the process of rank 0, which can be pickled."""
+        values = [value]
+        _answered(dist.broadcast_object_list, values, src=0, group=self._group)
+        return values[0]
+
+    def apart(self) -> DistributedProcesses:
+        """Return the same processes for another thread, whose calls may come at any time.
+
+        They exchange tensors on the host alone.
+        """
+        return DistributedProcesses(_answered(dist.new_group, backend="gloo", timeout=PATIENCE))
+
+    def _reduced(self, tensor: Tensor, operation: Any) -> Tensor:
+        shared = tensor.detach().clone(memory_format=torch.contiguous_format)
+        _answered(dist.all_reduce, shared, op=operation, group=self._group)
+        return shared
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[DistributedProcesses]:
+    """Join the processes that torch's launcher has started with this one, within the block.
+
+    Args:
+        device: device of this process.
+
+    Raises:
+        ConfigurationError: as for `backend_of`.
+        ProcessLostError: the processes do not find one another.
+    """
+    backend = backend_of(device)
+    if device.type != "cpu":
+        accelerator_of(device).call("set_device", device)
+    _answered(dist.init_process_group, backend, timeout=PATIENCE)
+    try:
+        yield DistributedProcesses()
+    finally:
+        dist.destroy_process_group()
+
+
+def _answered(function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+    """Call a function of `torch.distributed`.
+
+    Raises:
+        ProcessLostError: the call has failed, because another process does not take part.
+    """
+    try:
+        return function(*arguments, **options)
+    except RuntimeError as error:
+        reason = one_line(str(error))
+        raise ProcessLostError(f"another process of the run has ended: {reason}") from error
