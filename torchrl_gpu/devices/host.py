@@ -20,6 +20,9 @@ ONE_THREAD: Final = {
     "VECLIB_MAXIMUM_THREADS": "1",
 }
 
+# Limit of `share_cores`; None for none.
+_share: int | None = None
+
 # Parameters of mallopt: /usr/include/malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MAX_MMAP_THRESHOLD = 32 * 1024**2  # glibc refuses more
@@ -35,9 +38,18 @@ def usable_cores() -> list[int]:
 
 
 def num_cores() -> int:
-    """Return the number of cores that this process may use, at most the limit of its container."""
-    usable, limit = len(usable_cores()), core_limit()
-    return usable if limit is None else min(usable, limit)
+    """Return the number of cores that this process may use.
+
+    It is at most the limit of its container, and at most that of `share_cores`.
+    """
+    limits = len(usable_cores()), core_limit(), _share
+    return min(limit for limit in limits if limit is not None)
+
+
+def share_cores(number: int) -> None:
+    """Let this process and its workers use a number of cores, because others use the rest."""
+    global _share
+    _share = number
 
 
 @contextmanager
