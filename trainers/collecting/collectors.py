@@ -38,12 +38,13 @@ class Collectors(CheckedFields, ABC):
     is_remote: ClassVar[bool]
 
     @abstractmethod
-    def check(self, num_envs: int | None, trainer: Mapping[str, Any]) -> None:
+    def check(self, num_envs: int | None, trainer: Mapping[str, Any], learners: int = 1) -> None:
         """Refuse a run that these collectors cannot feed, before anything is built.
 
         Args:
             num_envs: number of environments of the run; None for a class that does not tell.
             trainer: settings of the trainer by name.
+            learners: number of processes that train together; collectors are divided among them.
 
         Raises:
             ConfigurationError: a setting does not fit.
@@ -63,7 +64,7 @@ class Collectors(CheckedFields, ABC):
             build: builds environments of the run; of remote collectors, it can be pickled.
             num_envs: number of environments of this process; None for the default of their class.
             seed: seed of the environments of this process.
-            processes: processes that train together; collectors are divided among them.
+            processes: processes that train together.
         """
 
 
@@ -72,7 +73,7 @@ class LocalCollectors(Collectors):
 
     is_remote = False
 
-    def check(self, num_envs: int | None, trainer: Mapping[str, Any]) -> None:
+    def check(self, num_envs: int | None, trainer: Mapping[str, Any], learners: int = 1) -> None:
         """Accept every run."""
 
     def environment(
@@ -124,12 +125,17 @@ class RayCollectors(Collectors):
                 'collectors=ray: Ray is not installed; run pip install "torchrl-gpu[ray]"'
             )
 
-    def check(self, num_envs: int | None, trainer: Mapping[str, Any]) -> None:
+    def check(self, num_envs: int | None, trainer: Mapping[str, Any], learners: int = 1) -> None:
         """Refuse numbers that cannot be divided, restarts of single rows, and an idle address."""
         if num_envs is None:
             raise ConfigurationError(
                 "collectors=ray: the class of the environment needs a setting num_envs, which is "
                 "divided among the collectors"
+            )
+        if self.count % learners:
+            raise ConfigurationError(
+                f"collectors.count={self.count}: {learners} processes train together and need a "
+                f"multiple of {learners} collectors"
             )
         if num_envs % self.count:
             raise ConfigurationError(
@@ -161,16 +167,9 @@ class RayCollectors(Collectors):
         """Start the collectors of this process, and return the facade of their environments.
 
         Raises:
-            ConfigurationError: the collectors cannot be divided, the cluster cannot be reached or
-                lacks cores, or an environment cannot be built.
+            ConfigurationError: the cluster cannot be reached, or an environment cannot be built.
+            WorkerError: Ray cannot start a collector.
         """
-        if num_envs is None:
-            self.check(num_envs, {})
-        if self.count % processes.count:
-            raise ConfigurationError(
-                f"collectors.count={self.count}: {processes.count} learners need a multiple of "
-                f"{processes.count} collectors"
-            )
         module = import_module("trainers.collecting.ray_environment")  # imports Ray
         share = self.count // processes.count
         env: Environment = module.RayEnvironment(
