@@ -141,7 +141,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     started = time.perf_counter()
     seed_everything(settings.general.seed, processes.rank)
     with (
-        closing(_training_env(settings, processes)) as env,
+        closing(training_env(settings, processes)) as env,
         closing(_evaluator(settings)) as evaluator,
         closing(_build_trainer(settings, env, evaluator, folder, processes)) as trainer,
     ):
@@ -294,7 +294,7 @@ def _prepared_folder(settings: Settings, name: str) -> Path:
     return folder
 
 
-def _training_env(settings: Settings, processes: Processes) -> Environment:
+def training_env(settings: Settings, processes: Processes = ONE_PROCESS) -> Environment:
     """Return the environment of a process that trains, or the facade of those of its collectors."""
     collectors: Collectors = settings.collectors.build()
     seed = stream_seed(settings.general.seed, "training", rank=processes.rank)

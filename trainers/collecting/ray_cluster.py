@@ -22,7 +22,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
-from torchrl_gpu.signals import STOP_SIGNALS, stop_signals_held
+from torchrl_gpu.signals import STOP_SIGNALS
 from trainers.collecting.actor import CollectorActor, Description, Order, Place, Weights
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def connect(address: str | None, cores: int) -> bool:
         number = max(cores, num_cores())
         options = {"address": "local", "num_cpus": number, "include_dashboard": False}
     try:
-        with _own_signal_handlers(), warnings.catch_warnings(), stop_signals_held():
+        with _undisturbed(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -70,15 +70,24 @@ def connect(address: str | None, cores: int) -> bool:
 
 
 @contextlib.contextmanager
-def _own_signal_handlers() -> Iterator[None]:
-    """Keep the handlers of signals of this program, some of which Ray replaces."""
+def _undisturbed() -> Iterator[None]:
+    """Keep the handlers of signals of this program, some of which Ray replaces.
+
+    The processes that Ray starts ignore signals for the whole group of processes, as Ctrl-C and
+    the warning of a scheduler, except SIGTERM, by which they end each other.
+    """
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    held = set(STOP_SIGNALS) - {signal.SIGTERM}
+    can_hold = hasattr(signal, "pthread_sigmask")  # not on Windows
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, held) if can_hold else set()
     try:
         yield
     finally:
         for number, handler in before.items():
             if signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
+        if can_hold:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 class CollectorProcess:
