@@ -7,7 +7,7 @@ Ray costs; what it gains are the cores of other machines.
     python -m benchmarks.ray_collectors
     python -m benchmarks.ray_collectors kills=20
 
-With `kills`, a random one of two collectors is killed (kill -9) at a random moment, again and again,
+With `kills`, one of two collectors is killed (kill -9) at random moments, again and again,
 and the time until another one has replaced it and its first steps have arrived is measured.
 """
 
