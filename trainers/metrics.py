@@ -185,15 +185,18 @@ class EpisodeStatistics:
             `episode/return`, `episode/length` (environment steps), `episode/success` (0 to 1, if
             the environment reports it) and `episode/count`; no metrics if no episode ended.
         """
-        totals = self._processes.sum(self._totals.sum(dim=1))
+        totals = self._totals.sum(dim=1)
+        # A process that has not stepped yet does not know whether there is success.
+        knows = torch.full_like(totals[:1], self._has_success)
+        totals = self._processes.sum(torch.cat((totals, knows)))
         self._totals.zero_()
 
         def means(values: Sequence[float]) -> dict[str, float]:
-            total_return, total_length, successes, count = values
+            total_return, total_length, successes, count, has_success = values
             if count == 0:
                 return {}
             means = {"episode/return": total_return / count, "episode/length": total_length / count}
-            if self._has_success:
+            if has_success:
                 means["episode/success"] = successes / count
             return means | {"episode/count": count}
 

@@ -72,6 +72,43 @@ def test_a_request_to_one_process_stops_all(tmp_path: Path) -> None:
     assert on_ranks(2, train) == [(176, True)] * 2
 
 
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_request_during_an_evaluation_stops_all(tmp_path: Path, asked: int) -> None:
+    def train(processes: Processes) -> tuple[int, bool, int]:
+        settings: dict[str, Any] = {"evaluation_interval": 160, "show_progress": False}
+        settings["evaluation_env"] = env = MatchEnv(ENVS)
+        trainer = make(tmp_path / str(processes.rank), processes, **settings)
+        step = env._step
+
+        def step_and_stop(tensordict: TensorDictBase) -> TensorDictBase:
+            trainer.stop_requested = processes.rank == asked and trainer.frames == 320
+            return step(tensordict)
+
+        env._step = step_and_stop  # type: ignore[method-assign]
+        trainer.train()
+        return trainer.frames, trainer.stop_requested, len(trainer.evaluations)
+
+    assert on_ranks(2, train) == [(320, True, 1)] * 2
+
+
+def test_a_request_after_the_last_step_stops_all(tmp_path: Path) -> None:
+    def train(processes: Processes) -> int:
+        settings: dict[str, Any] = {"evaluation_env": MatchEnv(ENVS), "show_progress": False}
+        trainer = make(tmp_path / str(processes.rank), processes, **settings)
+        collect = trainer.collect
+
+        def collect_and_stop() -> TensorDictBase:
+            transition = collect()
+            trainer.stop_requested = processes.rank == 1 and trainer.frames == FRAMES
+            return transition
+
+        trainer.collect = collect_and_stop  # type: ignore[method-assign]
+        trainer.train()
+        return len(trainer.evaluations)
+
+    assert on_ranks(2, train) == [0, 0]
+
+
 def test_episodes_of_all_processes_count() -> None:
     def means(processes: Processes) -> dict[str, float]:
         statistics = EpisodeStatistics(1, "cpu", processes)
