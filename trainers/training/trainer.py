@@ -162,6 +162,7 @@ class TorchRLTrainer(CheckedFields):
             self.overlap, type(agent), name_of(env), env_can=env.capabilities.can_overlap
         )
         self.processes = agent.processes
+        env.join(self.processes)
         self.show_progress = self.show_progress and self.processes.is_writer
 
         self.num_envs = env.batch_size.numel()
