@@ -37,7 +37,13 @@ from trainers.evaluation.evaluation import (
     EvaluationStoppedError,
     Evaluator,
 )
-from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
+from trainers.metrics import (
+    EpisodeStatistics,
+    MetricAccumulator,
+    metrics_of,
+    read,
+    reading_of,
+)
 from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite, without
 from trainers.profiling.profile import Profile
 from trainers.profiling.trace import Trace
@@ -497,7 +503,7 @@ class TorchRLTrainer(CheckedFields):
             now = time.perf_counter()
             watched = {"steps_are_finite": self.watch.is_finite().float()}
             if self.on_nonfinite == "restart":
-                watched["episode/restarts"] = self._restarts.clone()
+                watched["episode/restarts"] = self.processes.sum(self._restarts.clone())
                 self._restarts.zero_()
             metrics = {
                 "seconds": now - self.started,
@@ -505,7 +511,7 @@ class TorchRLTrainer(CheckedFields):
                 **read(
                     self.episodes.take(),
                     self.update_metrics.take(),
-                    reading_of(self.env.metrics()),
+                    metrics_of(self.env, self.processes),
                     reading_of(watched),
                 ),
                 **(self.profiler.shares() if self.profiler else {}),
