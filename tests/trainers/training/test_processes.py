@@ -8,11 +8,13 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from agents import DQN
+from agents import DQN, SAC
 from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import MatchEnv
 from tests.helpers.ranks import on_ranks
+from tests.trainers.evaluation.test_evaluator import SwitchableEnv
 from torchrl_gpu.processes import Processes
+from trainers.evaluation.evaluation import Evaluation
 from trainers.metrics import EpisodeStatistics, read
 from trainers.training.trainer import TorchRLTrainer
 
@@ -122,3 +124,40 @@ def test_episodes_of_all_processes_count() -> None:
 
     expected = {"episode/return": 2.0, "episode/length": 1.0, "episode/count": 2.0}
     assert on_ranks(2, means) == [expected, expected]
+
+
+class Sharing(SwitchableEnv):
+    """Asks the other processes in each step of the training, never in an evaluation."""
+
+    shared = 0
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        after = super()._step(tensordict)
+        if self.modes[-1:] != ["eval"]:
+            self.shared += int(self.processes.gather(after["done"]).sum())
+        return after
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+def test_an_environment_asks_other_processes_in_training_alone(
+    tmp_path: Path, has_state: bool
+) -> None:
+    """The processes play different shares of an evaluation, in different numbers of steps."""
+
+    def train(processes: Processes) -> tuple[dict[int, Evaluation], int]:
+        env = Sharing(8, has_state)
+        env.max_episode_steps = 8 + 3 * processes.rank
+        agent = build_for(env, SAC)
+        agent.join(processes)
+        settings: dict[str, Any] = {"evaluation_interval": 160, "evaluation_episodes": 9}
+        settings |= {"total_frames": 320, "random_frames": 64, "replay_capacity": 1000}
+        folder = tmp_path / str(processes.rank)
+        trainer = TorchRLTrainer(env, agent, folder, show_progress=False, **settings)
+        trainer.train()
+        trainer.close()
+        return trainer.evaluations, env.shared
+
+    one, other = on_ranks(2, train)
+    assert one == other
+    assert [evaluation.episodes for evaluation in one[0].values()] == [9, 9]
+    assert one[1] > 0
