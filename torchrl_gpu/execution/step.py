@@ -53,7 +53,7 @@ def gradient_step(
     optimizers = list(learner.optimizers().values())
     learner.follow_rate_schedule()
     differentiate = partial(_differentiate, loss, batch, optimizers, precision)
-    losses = fitting(differentiate, len(batch), learner.device)
+    losses = fitting(differentiate, len(batch), learner.device, learner.processes)
     terms = {name: term.detach() for name, term in losses.terms.items()}
     metrics = _averaged(optimizers, terms | losses.metrics, learner.processes)
     # After the reduction, so that an overflow in one process skips the step in all of them.
