@@ -99,11 +99,11 @@ def test_a_rank_without_memory_halves_the_parts_of_all() -> None:
         agent.join(processes)
         loss, sizes = agent.loss, []
 
-        def within_memory(part: Any) -> Losses:
-            sizes.append(len(part))
-            if processes.rank == 1 and len(part) > quarter:
+        def within_memory(batch: Any) -> Losses:
+            sizes.append(len(batch))
+            if processes.rank == 1 and len(batch) > quarter:
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
-            return loss(part)
+            return loss(batch)
 
         agent.loss = within_memory  # type: ignore[method-assign]
         for _ in range(2):
