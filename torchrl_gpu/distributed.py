@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.errors import ConfigurationError, one_line
-from torchrl_gpu.processes import Processes
-
-# Time after which a process gives up on another one that still runs but does not answer. One that
-# has ended is noticed at once.
-PATIENCE: Final = timedelta(minutes=10)
-
-# Variables by which torch's launchers tell a process its place.
-_PLACE: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
+from torchrl_gpu.processes import PATIENCE, Processes
 
 Result = TypeVar("Result")
 
 Group: TypeAlias = Any  # `dist.ProcessGroup`, which a torch without distributed lacks
 
 
-class ProcessLostError(RuntimeError):
+class ProcessLostError(WorkerError):
     """Another process of the run has ended, or does not answer."""
-
-
-def is_launched() -> bool:
-    """Return whether torchrun or another launcher of torch has started this process."""
-    return all(name in os.environ for name in _PLACE)
 
 
 def backend_of(device: torch.device) -> str:
@@ -117,12 +104,12 @@ class DistributedProcesses(Processes):
         _answered(dist.broadcast_object_list, values, src=0, group=self._hosts)
         return values[0]
 
-    def apart(self) -> DistributedProcesses:
-        """Return the same processes for another thread, whose calls may come at any time.
+    def apart(self, patience: timedelta = PATIENCE) -> DistributedProcesses:
+        """Return the same processes for calls in another thread, or with another patience.
 
         They exchange tensors on the host alone.
         """
-        return DistributedProcesses(_answered(dist.new_group, backend="gloo", timeout=PATIENCE))
+        return DistributedProcesses(_answered(dist.new_group, backend="gloo", timeout=patience))
 
     def _reduced(self, tensor: Tensor, operation: Any) -> Tensor:
         shared = tensor.detach().clone(memory_format=torch.contiguous_format)
