@@ -77,8 +77,8 @@ def batches_of(case: Case) -> list[TensorDictBase]:
         batch["advantage"] = coarse(batch["advantage"])
     row = torch.arange(BATCH).unsqueeze(1)
     for batch in batches[:2] if case.agent_class is PPO else ():
-        # 12 rows of the first share and 4 of the second: a mean over 16 is exact too.
-        batch["active"] = row % HALF < torch.where(row < HALF, 12, 4)
+        # All rows of the first share and none of the second: a mean over 16 is exact too.
+        batch["active"] = row < HALF
     return batches
 
 
