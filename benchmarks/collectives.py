@@ -1,8 +1,8 @@
-"""Count what the processes of a training exchange, and predict how many GPUs scale by it.
+"""Count the collectives of a training by several processes, and predict how it scales.
 
 Every agent with its preset for fanuc trains as one of many processes, by torch's fake process
-group, which sends nothing: the collectives are those of a real run, and each is written down with
-its shapes. From them follows the time that they take on GPUs, by the model of NCCL's own tuner:
+group, which sends nothing: the collectives are those of a real run, and each is recorded with its
+shapes. From them follows the time that they take on GPUs, by a model like that of NCCL's tuner:
 
     ring: launch + 2 (n - 1) hop + 2 (n - 1) / n bytes / bandwidth
     tree: launch + 2 log2(n) hop + 2 bytes / bandwidth
@@ -51,7 +51,9 @@ COUNTS = (8, 16, 256)
 
 
 class Link(NamedTuple):
-    """A kind of connection between neighbouring GPUs, with the latencies of NCCL's LL128 protocol.
+    """A kind of connection between neighbouring GPUs.
+
+    The latencies are those that NCCL's tuner (`tuning.cc`) has for its protocol LL128.
 
     Attributes:
         bandwidth: bytes per second, in each direction.
@@ -91,7 +93,7 @@ class Collective(NamedTuple):
 
 
 class Recorder(TorchDispatchMode):
-    """Writes down all calls of `torch.distributed` within its block.
+    """Records all calls of `torch.distributed` within its block.
 
     Attributes:
         collectives: the calls in their order.
@@ -114,7 +116,7 @@ class Recorder(TorchDispatchMode):
 
 @contextmanager
 def playing(rank: int, count: int) -> Iterator[DistributedProcesses]:
-    """Play a process among many, alone: what it sends comes back as if all had sent nothing."""
+    """Play one process of many, whose tensors come back unchanged."""
     fake = importlib.import_module("torch.testing._internal.distributed.fake_pg")
     dist.init_process_group("fake", rank=rank, world_size=count, store=fake.FakeStore())
     try:
@@ -212,7 +214,7 @@ def measure(*, update_ms: Annotated[float, Field(gt=0.0)] = 1.0) -> int:
     """
     torch.set_num_threads(1)
     print_machine()
-    print("what one process of many exchanges, presets of fanuc\n")
+    print("collectives of each process, in the presets of fanuc\n")
     counted: dict[str, Traffic] = {}
     for name, agent_class in learning_agents().items():
         agent = preset(name, agent_class)

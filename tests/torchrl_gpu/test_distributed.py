@@ -45,7 +45,7 @@ ACTION_SPEC = Bounded(-1.0, 1.0, (NUM_ENVS, 1))
 
 
 class InFloat64(TorchFunctionMode):
-    """Within this context whatever asks for float32 gets float64."""
+    """Within this context every function of torch that is told float32 gets float64."""
 
     def __torch_function__(
         self,
