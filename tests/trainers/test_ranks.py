@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,11 @@ def started(folder: Path, *arguments: str, launcher: Sequence[str] = ()) -> subp
 
 def processes_by_rank(program: subprocess.Popen[str]) -> dict[int, psutil.Process]:
     """Return the processes of a run, which start in the order of their ranks."""
-    children = psutil.Process(program.pid).children()
-    ranks = [each for each in children if "resource_tracker" not in str(each.cmdline())]
+    ranks = []
+    for child in psutil.Process(program.pid).children():
+        with suppress(psutil.Error):  # it has just ended
+            if "resource_tracker" not in str(child.cmdline()):
+                ranks.append(child)
     return dict(enumerate(sorted(ranks, key=lambda process: process.pid)))
 
 
@@ -138,8 +142,7 @@ def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path) ->
     ranks = processes_by_rank(program)
     ranks[rank].kill()
     assert program.wait(timeout=PATIENCE) == 1
-    psutil.wait_procs(ranks.values(), timeout=PATIENCE)
-    assert not any(process.is_running() for process in ranks.values())
+    assert psutil.wait_procs(ranks.values(), timeout=PATIENCE)[1] == []
     (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
     last = (tmp_path / "output.txt").read_text().splitlines()[-1]
     resume = f"python -m trainers.run checkpoint={folder} device=cpu devices=2"
@@ -161,10 +164,11 @@ def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> Non
         return len(again) == 2 and again[0] != first[0] and newest > before
 
     wait_for(has_gone_on)
+    ranks = processes_by_rank(program).values()
     program.send_signal(signal.SIGTERM)
     program.wait(timeout=PATIENCE)
     assert list(folder.parent.iterdir()) == [folder]
-    assert not processes_by_rank(program)
+    assert psutil.wait_procs(ranks, timeout=PATIENCE)[1] == []
 
 
 @pytest.mark.parametrize(
