@@ -138,7 +138,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path) -> None:
     program = started(tmp_path, *settings("sac", tmp_path / "runs", "devices=2"))
-    wait_for(lambda: list(tmp_path.rglob("frames_*[0-9].safetensors")))
+    wait_for(lambda: list(tmp_path.rglob("checkpoints/frames_*[0-9].safetensors")))
     ranks = processes_by_rank(program)
     ranks[rank].kill()
     assert program.wait(timeout=PATIENCE) == 1
@@ -152,7 +152,7 @@ def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path) ->
 def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> None:
     launcher = ("torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "-m")
     program = started(tmp_path, *settings("sac", tmp_path / "runs"), launcher=launcher)
-    wait_for(lambda: list(tmp_path.rglob("frames_*[0-9].safetensors")))
+    wait_for(lambda: list(tmp_path.rglob("checkpoints/frames_*[0-9].safetensors")))
     first = processes_by_rank(program)
     (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
     before = max((folder / "checkpoints").glob("frames_*[0-9].safetensors")).name
