@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,20 +102,31 @@ def test_a_run_goes_on_with_another_number_of_processes(
     assert int(replay[-1]["next_step"].read()) == 80  # those of both processes before, and its own
 
 
-def started(folder: Path, *arguments: str, launcher: Sequence[str] = ()) -> subprocess.Popen[str]:
+@contextmanager
+def started(
+    folder: Path, *arguments: str, launcher: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[str]]:
     """Start the program without an end, with its output in a file of the folder."""
-    output = (folder / "output.txt").open("w")
     program = [sys.executable, "-m", *launcher, "trainers.run"]
     endless = ("trainer.total_frames=100000000", "trainer.show_progress=true", "compile=off")
     root = str(Path(__file__).parents[2])
-    return subprocess.Popen(
-        [*program, *arguments, *endless],
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": root},
-    )
+    with (folder / "output.txt").open("w") as output:
+        process = subprocess.Popen(
+            [*program, *arguments, *endless],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": root},
+        )
+    try:
+        yield process
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            tree = psutil.Process(process.pid)
+            for each in (*tree.children(recursive=True), tree):
+                each.kill()
+        process.wait(timeout=PATIENCE)
 
 
 def processes_by_rank(program: subprocess.Popen[str]) -> dict[int, psutil.Process]:
@@ -137,12 +148,12 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path) -> None:
-    program = started(tmp_path, *settings("sac", tmp_path / "runs", "devices=2"))
-    wait_for(lambda: list(tmp_path.rglob("checkpoints/frames_*[0-9].safetensors")))
-    ranks = processes_by_rank(program)
-    ranks[rank].kill()
-    assert program.wait(timeout=PATIENCE) == 1
-    assert psutil.wait_procs(ranks.values(), timeout=PATIENCE)[1] == []
+    with started(tmp_path, *settings("sac", tmp_path / "runs", "devices=2")) as program:
+        wait_for(lambda: list(tmp_path.rglob("checkpoints/frames_*[0-9].safetensors")))
+        ranks = processes_by_rank(program)
+        ranks[rank].kill()
+        assert program.wait(timeout=PATIENCE) == 1
+        assert psutil.wait_procs(ranks.values(), timeout=PATIENCE)[1] == []
     (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
     last = (tmp_path / "output.txt").read_text().splitlines()[-1]
     resume = f"python -m trainers.run checkpoint={folder} device=cpu devices=2"
@@ -151,24 +162,21 @@ def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path) ->
 
 def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> None:
     launcher = ("torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "-m")
-    program = started(tmp_path, *settings("sac", tmp_path / "runs"), launcher=launcher)
-    wait_for(lambda: list(tmp_path.rglob("checkpoints/frames_*[0-9].safetensors")))
-    first = processes_by_rank(program)
-    (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
-    before = max((folder / "checkpoints").glob("frames_*[0-9].safetensors")).name
-    first[1].kill()
-
-    def has_gone_on() -> bool:
+    with started(tmp_path, *settings("sac", tmp_path / "runs"), launcher=launcher) as program:
+        wait_for(lambda: list(tmp_path.rglob("checkpoints/frames_*[0-9].safetensors")))
+        first = processes_by_rank(program)
+        (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
+        checkpoints = CheckpointFolder(folder / "checkpoints")
+        first[1].kill()
+        wait_for(lambda: not first[0].is_running())
+        before = checkpoints.paths()[-1]
+        wait_for(lambda: checkpoints.paths()[-1] > before)
         again = processes_by_rank(program)
-        newest = max((folder / "checkpoints").glob("frames_*[0-9].safetensors")).name
-        return len(again) == 2 and again[0] != first[0] and newest > before
-
-    wait_for(has_gone_on)
-    ranks = processes_by_rank(program).values()
-    program.send_signal(signal.SIGTERM)
-    program.wait(timeout=PATIENCE)
+        assert again.keys() == first.keys()
+        program.send_signal(signal.SIGTERM)
+        program.wait(timeout=PATIENCE)
+        assert psutil.wait_procs(again.values(), timeout=PATIENCE)[1] == []
     assert list(folder.parent.iterdir()) == [folder]
-    assert psutil.wait_procs(ranks, timeout=PATIENCE)[1] == []
 
 
 @pytest.mark.parametrize(
