@@ -93,7 +93,7 @@ def measure_kills(kills: int, seed: int) -> dict[str, float]:
     assert isinstance(env, RayEnvironment)
     seconds, replaced, before = [], 0.0, trainer.frames
     for _ in range(kills):
-        process = draws.choice(env.processes)
+        process = draws.choice(env.members)
         pid, moment = process.place.pid, draws.uniform(0.0, 3.0)
         timer = threading.Timer(moment, os.kill, (pid, signal.SIGKILL))
         start = time.perf_counter()

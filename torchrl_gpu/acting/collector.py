@@ -259,6 +259,9 @@ class BatchCollector:
         # The state lacks the batch sizes of nested TensorDicts; the root of a reset has them.
         root = self.env.reset()
         try:
+            if "is_part" in state:  # a remote collector saved it, which had a part of the batch
+                self.env.load_progress(state["world"])
+                return False
             # First, because the root of other settings has another shape.
             self.env.load_state_dict(state["world"])
             is_whole = self.env.capabilities.has_state and "root" in state

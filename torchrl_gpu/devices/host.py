@@ -1,10 +1,12 @@
 """The host: its cores, how the processes of a run share them, and its memory allocator."""
 
+import contextlib
 import ctypes
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -20,14 +22,18 @@ ONE_THREAD: Final = {
     "VECLIB_MAXIMUM_THREADS": "1",
 }
 
-# Limit of `share_cores`; None for none.
-_share: int | None = None
+# Limit of `limit_cores`; None for none.
+_limit: int | None = None
 
 # Parameters of mallopt: /usr/include/malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MAX_MMAP_THRESHOLD = 32 * 1024**2  # glibc refuses more
 _MAX_KEPT = 1024**3
 _ALLOCATOR_SETTINGS = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
+
+
+# Processes of the run on this machine, which share the limit of its container.
+_sharers = 1
 
 
 def usable_cores() -> list[int]:
@@ -40,16 +46,45 @@ def usable_cores() -> list[int]:
 def num_cores() -> int:
     """Return the number of cores that this process may use.
 
-    It is at most the limit of its container, and at most that of `share_cores`.
+    It is at most its share of its container, and at most that of `limit_cores`.
     """
-    limits = len(usable_cores()), core_limit(), _share
+    container = core_limit()
+    share = None if container is None else max(1, container // _sharers)
+    limits = len(usable_cores()), share, _limit
     return min(limit for limit in limits if limit is not None)
 
 
-def share_cores(number: int) -> None:
-    """Let this process and its workers use a number of cores, because others use the rest."""
-    global _share
-    _share = number
+def limit_cores(number: int) -> None:
+    """Let this process and its workers take up a number of cores; others use the rest."""
+    global _limit
+    _limit = number
+
+
+def share_cores(local_rank: int, local_count: int) -> None:
+    """Restrict this process, and those that it starts, to its share of the usable cores.
+
+    The shares are contiguous and differ by one core at most. The cores stay as they are if a
+    launcher has given this process others than its parent has, if there are fewer cores than
+    processes, or on other systems than Linux. The processor time of a container is divided in any
+    case.
+
+    Args:
+        local_rank: number of this process among those of the run on this machine, from 0.
+        local_count: number of these processes, all started by the same parent.
+    """
+    global _sharers
+    _sharers = local_count
+    cores = usable_cores()
+    if len(cores) < local_count or not sys.platform.startswith("linux"):
+        return
+    with contextlib.suppress(OSError):  # the parent has ended
+        if os.sched_getaffinity(os.getppid()) != set(cores):
+            return
+    first, last = (len(cores) * rank // local_count for rank in (local_rank, local_rank + 1))
+    # The threads that libraries have started keep their cores otherwise.
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it may have ended
+            os.sched_setaffinity(int(thread.name), cores[first:last])
 
 
 @contextmanager

@@ -25,11 +25,12 @@ from torchrl.envs.utils import RandomPolicy
 
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.acting.policy import PolicyWrapper
-from torchrl_gpu.devices.host import compute_on_one_thread, share_cores
+from torchrl_gpu.devices.host import compute_on_one_thread, limit_cores
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.capabilities import Capabilities
-from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.environment import Environment, EpisodesLostError
+from torchrl_gpu.processes import Processes
 
 _CPU = torch.device("cpu")
 
@@ -94,7 +95,7 @@ class CollectorActor:
 
     def __init__(self, cores: int) -> None:
         compute_on_one_thread()
-        share_cores(cores)
+        limit_cores(cores)
         self._version: int | None = None  # of the weights; None for others than those to come
         self._chunk: TensorDict | None = None
 
@@ -102,18 +103,26 @@ class CollectorActor:
         """Return where this collector runs."""
         return Place(os.getpid(), socket.gethostname())
 
-    def build(self, paths: Sequence[str], build: bytes, seed: int) -> Description:
+    def build(
+        self, paths: Sequence[str], build: bytes, seed: int, number: int, count: int
+    ) -> Description:
         """Build the environments, and return their description.
 
         Args:
             paths: module search path of the learner, for classes of the user's own.
             build: pickled function of a seed, which returns environments.
             seed: seed of the environments and of the actions.
+            number: number of this collector among those of the run.
+            count: number of all of them.
         """
         sys.path += [path for path in paths if path not in sys.path and Path(path).exists()]
         seed_everything(seed)
         function: Callable[[int], Any] = pickle.loads(build)
         self._env = env = as_environment(function(seed))
+        # The frames of all collectors count; what depends on episodes, each has for itself.
+        others = Processes()
+        others.rank, others.count = number, count
+        env.join(others)
         return Description(
             env.observation_spec.to(_CPU),
             env.full_action_spec.to(_CPU),
@@ -138,6 +147,17 @@ class CollectorActor:
         seed_everything(seed)
         self._env.set_seed(seed)
         self._collector.restart()
+
+    def progress(self) -> dict[str, Any] | None:
+        """Return the state of the environments, for `load_progress`; None if it is lost."""
+        try:
+            return self._env.state_dict()
+        except EpisodesLostError:
+            return None
+
+    def load_progress(self, state: Mapping[str, Any]) -> None:
+        """Take over the progress of another collector, see `Environment.load_progress`."""
+        self._env.load_progress(state)
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the environments since the last call."""

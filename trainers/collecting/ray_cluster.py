@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about a run leaves the cluster
@@ -94,7 +94,8 @@ class CollectorProcess:
     """One collector: its process, which is replaced when it dies.
 
     Args:
-        number: number of the collector, for messages.
+        number: number of the collector among those of the run.
+        count: number of all of them.
         cores: number of cores that Ray reserves.
         build: pickled function of a seed, which builds its environments.
 
@@ -107,8 +108,9 @@ class CollectorProcess:
     place: Place
     description: Description
 
-    def __init__(self, number: int, cores: int, build: bytes) -> None:
+    def __init__(self, number: int, count: int, cores: int, build: bytes) -> None:
         self.number = number
+        self._count = count
         self.losses = 0
         self._cores = cores
         self._build = build
@@ -142,7 +144,9 @@ class CollectorProcess:
             )
         self.place = ray.get(place)
         paths = [path or os.getcwd() for path in sys.path]  # noqa: PTH109
-        self.description = self.result(self._actor.build.remote(paths, self._build, seed))
+        self.description = self.result(
+            self._actor.build.remote(paths, self._build, seed, self.number, self._count)
+        )
         self._is_built = True
 
     def set_policy(self, policy: bytes) -> None:
@@ -156,6 +160,14 @@ class CollectorProcess:
     def restart(self, seed: int) -> Any:
         """Begin new episodes, and return the reference of the end of it."""
         return self._actor.restart.remote(seed)
+
+    def progress(self) -> Any:
+        """Return what the environments keep beyond episodes, or None; see `CollectorActor`."""
+        return self.result(self._actor.progress.remote())
+
+    def load_progress(self, state: Mapping[str, Any]) -> None:
+        """Take over the progress of another collector."""
+        self.result(self._actor.load_progress.remote(state))
 
     def metrics(self) -> Any:
         """Return the reference of the metrics of the environments."""
@@ -178,13 +190,20 @@ class CollectorProcess:
             heading = f"{type(error.cause).__name__} in collector {self.number} ({self.place})"
             raise WorkerError(f"{heading}\n{error}") from None
 
-    def replace(self, error: RayError, seed: int, policy: bytes | None) -> str:
+    def replace(
+        self,
+        error: RayError,
+        seed: int,
+        policy: bytes | None,
+        progress: Mapping[str, Any] | None = None,
+    ) -> str:
         """Start another process in place of a lost one, and return what happened in words.
 
         Args:
             error: error by which the loss was noticed.
             seed: seed of the new environments.
             policy: pickled policy; None before there is one.
+            progress: progress of the collectors; None at their beginning.
 
         Raises:
             WorkerError: too many processes were lost in a row, or none could be started.
@@ -196,6 +215,8 @@ class CollectorProcess:
             self.launch()
             try:
                 self.build(seed)
+                if progress is not None:
+                    self.load_progress(progress)
                 if policy is not None:
                     self.set_policy(policy)
             except RayError as failure:

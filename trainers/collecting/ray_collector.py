@@ -184,20 +184,23 @@ class RayCollector:
         self._ordered = self._frames_ordered = self._weights = None
         restarts = [
             process.restart(seed)
-            for process, seed in zip(self.env.processes, self.env.seeds(), strict=True)
+            for process, seed in zip(self.env.members, self.env.seeds(), strict=True)
         ]
         for number, reference in enumerate(restarts):
             try:
-                self.env.processes[number].result(reference)
+                self.env.members[number].result(reference)
             except RayError as error:
                 self.env.replace(number, error)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: a resumed run begins new episodes."""
-        return {}
+        """Return the progress of the environments: a resumed run begins new episodes."""
+        progress = self.env.progress()
+        return {} if progress is None else {"world": dict(progress), "is_part": True}
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
-        """Return False: the caller begins new episodes."""
+        """Restore the progress, and return False: the caller begins new episodes."""
+        if "world" in state:
+            self.env.load_progress(state["world"])
         return False
 
     def _order(self) -> _Ordered:
@@ -210,7 +213,7 @@ class RayCollector:
         random_steps = -(-(self._random_frames - frames) // frames_per_step)
         version, weights = self._newest_weights()
         order = Order(steps, min(steps, max(0, random_steps)), frames, frames_per_step, version)
-        references = [process.collect(weights, order) for process in self.env.processes]
+        references = [process.collect(weights, order) for process in self.env.members]
         return _Ordered(references, order)
 
     def _newest_weights(self) -> tuple[int, ray.ObjectRef[Any]]:
@@ -238,7 +241,7 @@ class RayCollector:
         parts: list[Chunk] = []
         with self.timers("simulate"):
             for number, reference in enumerate(ordered.references):
-                process = self.env.processes[number]
+                process = self.env.members[number]
                 while len(parts) == number:
                     try:
                         parts.append(process.result(reference))

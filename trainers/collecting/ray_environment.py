@@ -20,6 +20,7 @@ from agents.base import Agent
 from torchrl_gpu.acting.collector import Collector
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.errors import WorkerError
+from torchrl_gpu.processes import Processes
 from trainers.collecting.collectors import RayCollectors, RemoteEnvironment
 from trainers.collecting.ray_cluster import CollectorProcess, connect, end
 from trainers.collecting.ray_collector import RayCollector
@@ -45,7 +46,7 @@ class RayEnvironment(RemoteEnvironment):
         first: number of the first collector among those of the run.
 
     Attributes:
-        processes: the collectors.
+        members: the collectors.
         share: number of environments of each collector.
         ages: sum and maximum of the ages of the weights that collected the steps since the metrics
             were read, in updates, and number of these steps.
@@ -76,14 +77,16 @@ class RayEnvironment(RemoteEnvironment):
         self._seed = seed
         self._replacements = 0
         self._policy: bytes | None = None
-        self.processes: list[CollectorProcess] = []
+        self._progress: Mapping[str, Any] | None = None
+        self.members: list[CollectorProcess] = []
         self._is_owner = connect(settings.address, count * settings.cores)
         try:
             pickled = cloudpickle.dumps(partial(build, self.share))
             for number in range(count):
-                self.processes.append(CollectorProcess(first + number, settings.cores, pickled))
-                self.processes[-1].launch()
-            for process, own in zip(self.processes, self.seeds(), strict=True):
+                of_run = first + number, max(settings.count, count)
+                self.members.append(CollectorProcess(*of_run, settings.cores, pickled))
+                self.members[-1].launch()
+            for process, own in zip(self.members, self.seeds(), strict=True):
                 try:
                     process.build(own)
                 except RayError as error:
@@ -91,9 +94,9 @@ class RayEnvironment(RemoteEnvironment):
         except BaseException:
             self.close()
             raise
-        places = ", ".join(str(process.place) for process in self.processes)
+        places = ", ".join(str(process.place) for process in self.members)
         logger.info("%d collectors of %d environments: %s", count, self.share, places)
-        found = self.processes[0].description
+        found = self.members[0].description
         self.capabilities = replace(
             found.capabilities,
             has_state=False,
@@ -108,7 +111,7 @@ class RayEnvironment(RemoteEnvironment):
 
     def seeds(self) -> list[int]:
         """Return the seed of each collector."""
-        return [self._seed + number * self.share for number in range(len(self.processes))]
+        return [self._seed + number * self.share for number in range(len(self.members))]
 
     def collector(
         self,
@@ -120,7 +123,7 @@ class RayEnvironment(RemoteEnvironment):
         """Send the policy to the collectors, and return what orders and receives their steps."""
         collector = RayCollector(self, agent, random_frames, updates, forget)
         self._policy = collector.pickled_policy()
-        for number, process in enumerate(self.processes):
+        for number, process in enumerate(self.members):
             try:
                 process.set_policy(self._policy)
             except RayError as error:
@@ -135,9 +138,9 @@ class RayEnvironment(RemoteEnvironment):
         """
         self.replaced += 1
         self._replacements += 1
-        process = self.processes[number]
+        process = self.members[number]
         seed = stream_seed(self._seed, "training", self._replacements, rank=process.number + 1)
-        text = process.replace(error, seed, self._policy)
+        text = process.replace(error, seed, self._policy, self._progress)
         first = number * self.share
         logger.warning(
             "%s: the episodes of environments %d to %d are truncated; %s replaces it",
@@ -150,12 +153,14 @@ class RayEnvironment(RemoteEnvironment):
     def metrics(self) -> Mapping[str, float]:
         """Return the means of the metrics of all collectors, and sums of those of `workers/`.
 
+        The progress that new collectors take over is brought up to date as well.
+
         The age of the weights is the number of updates between them and the weights that learn
         from the step first: `collectors/weights_age` is its mean, `collectors/max_weights_age` its
         maximum.
         """
         values: dict[str, list[float]] = {}
-        references = [(process, process.metrics()) for process in self.processes]
+        references = [(process, process.metrics()) for process in self.members]
         for process, reference in references:
             with contextlib.suppress(RayError):  # the next chunk notices the loss
                 for name, value in process.result(reference).items():
@@ -172,11 +177,33 @@ class RayEnvironment(RemoteEnvironment):
         lost = metrics.get("workers/lost_episodes", 0) + self.replaced * self.share
         metrics["workers/lost_episodes"] = lost
         self.ages, self.replaced = [0, 0, 0], 0
+        self.progress()
         return metrics
+
+    def progress(self) -> Mapping[str, Any] | None:
+        """Return the state of the first collector's environments, or the last one before it died.
+
+        It stands for all where a run resumes: curricula of collectors differ by little.
+        """
+        with contextlib.suppress(RayError):
+            self._progress = self.members[0].progress() or self._progress
+        return self._progress
+
+    def load_progress(self, state_dict: Mapping[str, Any]) -> None:
+        """Let all collectors go on with a progress."""
+        self._progress = state_dict
+        for number, process in enumerate(self.members):
+            try:
+                process.load_progress(state_dict)
+            except RayError as error:
+                self.replace(number, error)
+
+    def join(self, processes: Processes) -> None:
+        """Do nothing: the collectors know how many there are."""
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """End the collectors, and leave the cluster; repeated calls have no effect."""
-        processes, self.processes = self.processes, []
+        processes, self.members = self.members, []
         end(processes, self._is_owner)
         self._is_owner = False
         self.is_closed = True

@@ -18,6 +18,7 @@ from torchrl.envs.utils import RandomPolicy
 
 from agents import DDPG, PPO, SAC
 from agents.base import Agent
+from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import CPU, assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.training import train_briefly
@@ -58,6 +59,11 @@ class FailingEnv(IdentityEnv):
 def build_failing(num_envs: int, seed: int) -> EnvBase:
     """Return environments that fail."""
     return FailingEnv(num_envs)
+
+
+def build_sea(num_envs: int, seed: int) -> EnvBase:
+    """Return seas with several robots each, and a curriculum by frames."""
+    return MarineNavEnv(num_envs=num_envs, curriculum=True, device=CPU, seed=seed)
 
 
 def build_dying(num_envs: int, seed: int) -> EnvBase:
@@ -117,7 +123,7 @@ class Learner:
 
 
 def kill(env: RayEnvironment, number: int) -> None:
-    os.kill(env.processes[number].place.pid, signal.SIGKILL)
+    os.kill(env.members[number].place.pid, signal.SIGKILL)
 
 
 def test_handlers_of_signals_stay_those_of_the_program(cluster: bool) -> None:
@@ -221,12 +227,12 @@ def test_steps_that_became_too_old_are_not_learned_from(env: RayEnvironment) -> 
 
 def test_a_killed_collector_of_an_off_policy_agent_is_replaced(env: RayEnvironment) -> None:
     learner = Learner(env, build_for(env, SAC))
-    before = [process.place for process in env.processes]
+    before = [process.place for process in env.members]
     steps = learner.steps(STEPS - 1)
     kill(env, 1)
     steps += learner.steps(3 * STEPS)
-    assert env.processes[0].place == before[0]
-    assert env.processes[1].place != before[1]
+    assert env.members[0].place == before[0]
+    assert env.members[1].place != before[1]
     # Each step continues the episode of the step before, or that one has ended it.
     for step, following in pairwise(steps):
         goes_on = (step["next", "observation"] == following["observation"]).all(-1)
@@ -247,6 +253,28 @@ def test_a_killed_collector_of_an_on_policy_agent_is_replaced(env: RayEnvironmen
     learner.steps(STEPS)
     lost = torch.arange(env.num_envs) < SHARE
     assert [rows.tolist() for rows in learner.forgotten] == [lost.tolist()]
+
+
+def test_collectors_share_frames_and_progress() -> None:
+    settings = RayCollectors(count=2, steps=STEPS)
+    env = RayEnvironment(build_sea, 2, 2, settings)
+    learner = Learner(env, build_for(env, PPO, rollout_length=STEPS))
+    learner.steps(STEPS)
+    state = learner.collector.state_dict()
+    assert int(state["world"]["frames"]) == STEPS * env.num_envs
+    state["world"]["frames"] += 1000
+    kill(env, 1)
+    assert not learner.collector.load_state_dict(state)
+    learner.collector.restart()
+    for process in env.members:
+        assert int(process.progress()["frames"]) == 1000 + STEPS * env.num_envs
+    transition = learner.steps(1)[0]
+    assert transition["next", learner.collector.robots.reward_key].shape[0] == 2
+    local = build_sea(2, 0)
+    collector = BatchCollector(local, CPU, learner.agent.policy.in_keys)
+    assert not collector.load_state_dict(state)
+    assert int(local.state_dict()["frames"]) == int(state["world"]["frames"])
+    env.close()
 
 
 def test_an_exception_of_an_environment_ends_the_run_with_its_traceback() -> None:
