@@ -17,6 +17,9 @@ from typing import Any, Final
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about a run leaves the cluster
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning
 
+# The loss of a collector is one line of this program, not ten of Ray.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
+
 import ray
 from ray.exceptions import RayError, RayTaskError
 
