@@ -11,9 +11,9 @@ def is_launched() -> bool:
     return all(name in os.environ for name in _PLACE)
 
 
-def is_restarted() -> bool:
-    """Return whether the launcher has started the processes again, because one had failed."""
-    return is_launched() and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+def num_restarts() -> int:
+    """Return how often the launcher has started the processes again, because one had failed."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) if is_launched() else 0
 
 
 def rank() -> int:

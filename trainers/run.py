@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from torchrl_gpu.errors import FAILED, REFUSED, ConfigurationError
-from torchrl_gpu.place import is_launched, is_restarted, rank
+from torchrl_gpu.place import is_launched, num_restarts, rank
 from trainers.command_line.failures import print_exception
 from trainers.signals import cleans_up, exit_code, program_ends
 
@@ -75,7 +75,7 @@ def run(*arguments: str) -> RunOutcome:
     from trainers.ranks import run_launched
 
     chosen = any(each.startswith(("checkpoint=", "resume=")) for each in arguments)
-    resume = ["resume=auto"] if is_restarted() and not chosen else []
+    resume = ["resume=auto"] if num_restarts() and not chosen else []
     return run_launched(lambda: settings_of(*arguments, *resume))
 
 
