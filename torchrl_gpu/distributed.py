@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.errors import ConfigurationError, one_line
-from torchrl_gpu.processes import Processes
-
-# Time after which a process gives up on another one that still runs but does not answer. One that
-# has ended is noticed at once.
-PATIENCE: Final = timedelta(minutes=10)
-
-# Variables by which torch's launchers tell a process its place.
-_PLACE: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
+from torchrl_gpu.processes import PATIENCE, Processes
 
 Result = TypeVar("Result")
 
+Group: TypeAlias = Any  # `dist.ProcessGroup`, which a torch without distributed lacks
 
-class ProcessLostError(RuntimeError):
+
+class ProcessLostError(WorkerError):
     """Another process of the run has ended, or does not answer."""
 
 
-def is_launched() -> bool:
-    """Return whether torchrun or another launcher of torch has started this process."""
-    return all(name in os.environ for name in _PLACE)
-
-
 def backend_of(device: torch.device) -> str:
-    """Return the backends by which devices of a kind, and hosts, exchange tensors.
+    """Return the backend by which devices of a kind exchange tensors.
 
     Raises:
         ConfigurationError: torch has none for the kind, or this build of torch lacks it.
@@ -52,7 +41,7 @@ def backend_of(device: torch.device) -> str:
             f"device={accelerator.choice}: this build of torch lacks the backend {name} for "
             "several devices; use one device, or device=cpu"
         )
-    return "gloo" if device.type == "cpu" else f"cpu:gloo,{device.type}:{name}"
+    return name
 
 
 class DistributedProcesses(Processes):
@@ -61,13 +50,24 @@ class DistributedProcesses(Processes):
     Every method raises `ProcessLostError` if another process has ended.
 
     Args:
-        hosts: group that exchanges tensors on the host; None for the default group.
+        hosts: group that exchanges tensors on the host.
     """
 
-    def __init__(self, hosts: dist.ProcessGroup | None = None) -> None:
+    def __init__(self, hosts: Group) -> None:
         self.rank = dist.get_rank()
         self.count = dist.get_world_size()
-        self._group = hosts
+        self._hosts = self._devices = hosts
+
+    def compute_on(self, device: torch.device) -> None:
+        """Exchange tensors on the devices of the processes too, this process those on `device`.
+
+        Raises:
+            ConfigurationError: as for `backend_of`.
+        """
+        backend = backend_of(device)
+        if device.type != "cpu":
+            accelerator_of(device).call("set_device", device)
+            self._devices = _answered(dist.new_group, backend=backend, timeout=PATIENCE)
 
     def mean(self, tensor: Tensor) -> Tensor:
         """Return the mean of a tensor over the processes."""
@@ -84,13 +84,14 @@ class DistributedProcesses(Processes):
     def broadcast(self, tensor: Tensor) -> Tensor:
         """Return the tensor of the process of rank 0."""
         sent = tensor.detach().clone(memory_format=torch.contiguous_format)
-        _answered(dist.broadcast, sent, src=0, group=self._group)
+        _answered(dist.broadcast, sent, src=0, group=self._group(tensor))
         return sent
 
     def gather(self, tensor: Tensor) -> Tensor:
         """Return the tensors `[N, ...]` of all processes, `[count * N, ...]` by rank."""
-        parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self.count)]
-        _answered(dist.all_gather, parts, tensor.contiguous(), group=self._group)
+        sent = tensor.contiguous()
+        parts = [torch.empty_like(sent) for _ in range(self.count)]
+        _answered(dist.all_gather, parts, sent, group=self._group(tensor))
         return torch.cat(parts)
 
     def any(self, flag: bool) -> bool:
@@ -100,39 +101,35 @@ class DistributedProcesses(Processes):
     def agree(self, value: Any) -> Any:
         """Return the value of the process of rank 0, which can be pickled."""
         values = [value]
-        _answered(dist.broadcast_object_list, values, src=0, group=self._group)
+        _answered(dist.broadcast_object_list, values, src=0, group=self._hosts)
         return values[0]
 
-    def apart(self) -> DistributedProcesses:
-        """Return the same processes for another thread, whose calls may come at any time.
+    def apart(self, patience: timedelta = PATIENCE) -> DistributedProcesses:
+        """Return the same processes for calls in another thread, or with another patience.
 
         They exchange tensors on the host alone.
         """
-        return DistributedProcesses(_answered(dist.new_group, backend="gloo", timeout=PATIENCE))
+        return DistributedProcesses(_answered(dist.new_group, backend="gloo", timeout=patience))
 
     def _reduced(self, tensor: Tensor, operation: Any) -> Tensor:
         shared = tensor.detach().clone(memory_format=torch.contiguous_format)
-        _answered(dist.all_reduce, shared, op=operation, group=self._group)
+        _answered(dist.all_reduce, shared, op=operation, group=self._group(tensor))
         return shared
+
+    def _group(self, tensor: Tensor) -> Group:
+        return self._hosts if tensor.device.type == "cpu" else self._devices
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[DistributedProcesses]:
+def joined() -> Iterator[DistributedProcesses]:
     """Join the processes that torch's launcher has started with this one, within the block.
 
-    Args:
-        device: device of this process.
-
     Raises:
-        ConfigurationError: as for `backend_of`.
         ProcessLostError: the processes do not find one another.
     """
-    backend = backend_of(device)
-    if device.type != "cpu":
-        accelerator_of(device).call("set_device", device)
-    _answered(dist.init_process_group, backend, timeout=PATIENCE)
+    _answered(dist.init_process_group, "gloo", timeout=PATIENCE)
     try:
-        yield DistributedProcesses()
+        yield DistributedProcesses(dist.group.WORLD)
     finally:
         dist.destroy_process_group()
 

@@ -1,8 +1,13 @@
 """The processes that train one agent together, and the values that they share."""
 
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 from torch import Tensor
+
+# Time after which a process gives up on another one that still runs but does not answer. One that
+# has ended is noticed at once.
+PATIENCE: Final = timedelta(minutes=10)
 
 
 class Processes:
@@ -54,8 +59,12 @@ class Processes:
         """Return the value of the process of rank 0, which can be pickled."""
         return value
 
-    def apart(self) -> "Processes":
-        """Return the same processes for another thread, whose calls may come at any time."""
+    def apart(self, patience: timedelta = PATIENCE) -> "Processes":
+        """Return the same processes for calls in another thread, or with another patience.
+
+        Args:
+            patience: time that a process waits for the others.
+        """
         return self
 
 

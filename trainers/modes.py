@@ -6,9 +6,10 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import timedelta
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -26,6 +27,7 @@ from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
 from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
+from torchrl_gpu.distributed import ProcessLostError
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
@@ -76,34 +78,56 @@ class RunOutcome:
     film: Path | None = None
 
 
-def run_mode(settings: Settings) -> RunOutcome:
-    """Train, evaluate or film with checked settings: see `trainers.run.run`."""
+def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
+    """Train, evaluate or film with checked settings: see `trainers.run.run`.
+
+    Args:
+        settings: settings of this process.
+        processes: processes that train together; all of them return the same outcome.
+    """
     keep_freed_memory()
     with (
         cleans_up(),
         cpu_threads(settings.general.threads),
         limited_memory(settings.device, settings.memory_limit),
     ):
-        return _MODES[settings.general.mode](settings)
+        if settings.general.mode == "train":
+            return _train(settings, processes)
+        return (_evaluate if settings.general.mode == "eval" else _film)(settings)
 
 
-def _train(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
+def _train(settings: Settings, processes: Processes) -> RunOutcome:
     """Train from scratch or resume; evaluate the best checkpoint and write a summary."""
     resumed = settings.checkpoint if settings.in_place else None
     if resumed is not None and settings.general.resume is not None:
         outcome = _ended(resumed, settings)
         if outcome is not None:
             return outcome
-    with run_folder(settings.folder, resumed, settings.damaged) as folder:
+    with _shared_folder(settings, resumed, processes) as folder:
         try:
             return _train_in(folder, settings, processes)
+        except ProcessLostError as error:
+            resume = command_of(settings, f"checkpoint={folder}")
+            raise ProcessLostError(f"{error}; to resume: {resume}") from error
         except KeyboardInterrupt as stop:
             newest = CheckpointFolder(folder / "checkpoints").latest()
             if str(stop) or newest is None:
                 raise
-            resume = _command(settings, f"checkpoint={folder}")
+            resume = command_of(settings, f"checkpoint={folder}")
             message = f"\nEnded at once. To resume from {newest.name}:\n  {resume}"
             raise Interruption.of(stop, message) from None
+
+
+@contextmanager
+def _shared_folder(
+    settings: Settings, resumed: Path | None, processes: Processes
+) -> Iterator[Path]:
+    """Hold the folder of a run in the process of rank 0; yield it in all processes."""
+    if not processes.is_writer:
+        yield processes.agree(None)
+        return
+    with run_folder(settings.folder, resumed, settings.damaged) as folder:
+        yield processes.agree(folder)
 
 
 def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutcome:
@@ -125,22 +149,27 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
             except NonfiniteError:  # would happen again
                 raise
             except Exception:
-                if trainer.checkpoints.latest() is not None:
-                    resume = _command(settings, f"checkpoint={folder}")
+                if processes.count == 1 and trainer.checkpoints.latest() is not None:
+                    resume = command_of(settings, f"checkpoint={folder}")
                     logger.warning("to resume from the newest checkpoint:\n  %s", resume)
                 raise
         if trainer.stop_requested:
             raise Interruption(
                 next(iter(signals), signal.SIGINT),
                 f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
-                f"  {_command(settings, f'checkpoint={folder}')}",
+                f"  {command_of(settings, f'checkpoint={folder}')}",
             )
         best = trainer.checkpoints.best() or trainer.save()
+    # The others wait as long as the evaluation takes.
+    patient = processes.apart(timedelta(days=1))
+    if not processes.is_writer:
+        outcome: RunOutcome = patient.agree(None)
+        return outcome
     # With a new environment and policy, as `mode=eval` does; those of the training are closed.
     try:
         result = _evaluation(replace(settings, checkpoint=best, state=None))
     except KeyboardInterrupt as stop:
-        evaluate = _command(settings, "mode=eval", f"checkpoint={folder}")
+        evaluate = command_of(settings, "mode=eval", f"checkpoint={folder}")
         message = f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n  {evaluate}"
         raise Interruption.of(stop, message) from None
     seconds = time.perf_counter() - started
@@ -149,7 +178,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
     lines += [f"  result       {result}", f"  checkpoint   {best}"]
     if env.capabilities.can_render:
-        lines.append(f"  watch it     {_command(settings, 'mode=demo', f'checkpoint={folder}')}")
+        lines.append(f"  watch it     {command_of(settings, 'mode=demo', f'checkpoint={folder}')}")
     if "tensorboard" in settings.trainer.settings["loggers"]:
         lines.append(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
     lines.append(f"  updates      {settings.execution.description}")
@@ -158,7 +187,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         lines.append(f"  trace        {trainer.tracer.path}, for https://ui.perfetto.dev")
     if trainer.profiler is not None:
         lines += ["  time", indent(trainer.profiler.table(), "    ")]
-    return RunOutcome(
+    outcome = RunOutcome(
         folder,
         seconds,
         result,
@@ -167,6 +196,8 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         newest=trainer.checkpoints.latest(),
         best=best,
     )
+    patient.agree(outcome)
+    return outcome
 
 
 def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
@@ -183,7 +214,7 @@ def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
             return None
         result = Evaluation(**{each.name: summary.get(each.name) for each in fields(Evaluation)})
         frames = f"trainer.total_frames={2 * summary['frames']}"
-        longer = _command(settings, f"checkpoint={folder}", frames)
+        longer = command_of(settings, f"checkpoint={folder}", frames)
         lines = [f"\nTrained already, for {summary['frames']:,} frames, into {folder}"]
         lines += [f"  result       {result}", f"  train longer {longer}"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -244,12 +275,6 @@ def _film(settings: Settings) -> RunOutcome:
     seconds = time.perf_counter() - started
     return RunOutcome(folder, seconds, made.evaluation, report, film=made.path)
 
-
-_MODES: dict[Mode, Callable[[Settings], RunOutcome]] = {
-    "train": _train,
-    "eval": _evaluate,
-    "demo": _film,
-}
 
 _STREAMS: dict[Mode, Stream] = {"train": "training", "eval": "evaluation", "demo": "demo"}
 
@@ -328,9 +353,11 @@ def _title(settings: Settings) -> str:
     return str(settings.checkpoint or f"agent={choices['agent']} env={choices['env']}")
 
 
-def _command(settings: Settings, *arguments: str) -> str:
+def command_of(settings: Settings, *arguments: str) -> str:
     """Return a command as it is typed, with the settings for the machine that differ."""
     defaults = GeneralSettings().of_machine()
+    if any(each.startswith("mode=") for each in arguments):
+        defaults["devices"] = settings.general.devices  # only a training has several
     kept = [
         f"{name}={AS_TYPED.get(str(value), value)}"
         for name, value in settings.general.of_machine().items()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from torchrl_gpu.errors import FAILED, REFUSED, ConfigurationError
+from torchrl_gpu.place import is_launched, is_restarted, rank
 from trainers.command_line.failures import print_exception
 from trainers.signals import cleans_up, exit_code, program_ends
 
@@ -67,8 +68,23 @@ def run(*arguments: str) -> RunOutcome:
     Raises:
         ConfigurationError: a setting or a checkpoint does not fit.
         KeyboardInterrupt: a signal ended the training; the message says how to continue it.
+        WorkerError: a process of several has ended; the message names it.
     """
-    settings = settings_of(*arguments)
+    if not is_launched():
+        return _begin(settings_of(*arguments))
+    from trainers.ranks import run_launched
+
+    chosen = any(each.startswith(("checkpoint=", "resume=")) for each in arguments)
+    resume = ["resume=auto"] if is_restarted() and not chosen else []
+    return run_launched(lambda: settings_of(*arguments, *resume))
+
+
+def _begin(settings: Settings) -> RunOutcome:
+    """Run in this process, or in one process for each of several devices."""
+    if len(settings.devices) > 1:
+        from trainers.ranks import start
+
+        return start(settings)
     from trainers.modes import run_mode
 
     return run_mode(settings)
@@ -170,9 +186,13 @@ def _start(arguments: list[str]) -> int:
     else:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
         if flags.multirun:
+            if is_launched():
+                raise ConfigurationError("-m: torchrun starts the processes of a single run")
             with cleans_up():  # to print the table of the runs
                 return _sweep(flags.settings)
-        print(run(*flags.settings).report)
+        report = run(*flags.settings).report
+        if rank() == 0:
+            print(report)
     return 0
 
 
@@ -191,7 +211,6 @@ def _sweep(arguments: list[str]) -> int:
     """
     from torchrl_gpu.tables import table
     from trainers.command_line.composition import runs_of
-    from trainers.modes import run_mode
 
     code = 0
     runs = runs_of(arguments)
@@ -215,7 +234,7 @@ def _sweep(arguments: list[str]) -> int:
         for title, ready in checked.items():
             print(title, flush=True)
             try:
-                outcome = run_mode(ready)
+                outcome = _begin(ready)
                 print(outcome.report)
                 ends[title] = [str(outcome.evaluation), str(outcome.folder)]
             except ConfigurationError as error:

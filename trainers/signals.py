@@ -97,7 +97,7 @@ def program_ends() -> Iterator[EndOfProgram]:
     end = EndOfProgram()
     sys.unraisablehook = end.raise_later
     try:
-        with _handled(end):
+        with handled(end):
             yield end
     finally:
         sys.unraisablehook = end.report
@@ -134,7 +134,7 @@ def stops(trainer: "TorchRLTrainer") -> Iterator[Mapping[int, float]]:
         if is_repeated or trainer.watchdog.reports:
             raise Interruption(number)
 
-    with _handled(stop) as before:
+    with handled(stop) as before:
         yield arrived
     for number in arrived:
         handler = before[number]
@@ -144,7 +144,7 @@ def stops(trainer: "TorchRLTrainer") -> Iterator[Mapping[int, float]]:
 
 
 @contextmanager
-def _handled(handler: Any) -> Iterator[dict[int, Any]]:
+def handled(handler: Any) -> Iterator[dict[int, Any]]:
     """Handle the signals in the block; yield their handlers before it.
 
     Ignored are those that are ignored already, as SIGHUP by `nohup`. Only Ctrl-C and SIGTERM are

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Barrier
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from torchrl_gpu.processes import Processes
+from torchrl_gpu.processes import PATIENCE, Processes
 
 Result = TypeVar("Result")
 
@@ -53,7 +54,7 @@ class Rank(Processes):
     def agree(self, value: Any) -> Any:
         return self._gather(value)[0]
 
-    def apart(self) -> Processes:
+    def apart(self, patience: timedelta = PATIENCE) -> Processes:
         assert self._apart is not None
         return self._apart
 

@@ -11,6 +11,7 @@ from torchrl_gpu.checkpoints.contents import check_count
 from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, write_text
 from torchrl_gpu.checkpoints.state_file import Snapshot, open_state
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 
 _MAX_PARTS = 100
 _REPLAY_NAME = re.compile(r"frames_[0-9]{12}_replay\.safetensors")
@@ -44,14 +45,20 @@ class CheckpointFolder:
     checkpoint needs are kept. A folder that already contains checkpoints is continued. Only one run
     writes to a folder, and its frames increase from save to save.
 
+    Each of several processes writes the checkpoint of its share into a folder of its own, all of
+    them at the same frames. That of the process of rank 0 appears when all others are on disk, and
+    no process deletes an older one before.
+
     Args:
-        folder: folder of the checkpoints, created by the first `save`.
+        folder: folder of the checkpoints of the run, which the first `save` creates.
         keep: number of newest checkpoints to keep, at least 1; the best one is kept as well.
+        processes: processes of the run, for the thread that writes.
     """
 
-    def __init__(self, folder: Path, keep: int = 3) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, keep: int = 3, processes: Processes = ONE_PROCESS) -> None:
+        self.folder = folder if processes.is_writer else rank_folder(folder, processes.rank)
         self.keep = keep
+        self._processes = processes
         # Names of the files of the saved replay, oldest first, and their `ReplayPart.written`.
         self._parts: dict[str, tuple[int, ...]] = {}
         self._has_saved = False
@@ -116,7 +123,7 @@ class CheckpointFolder:
         path = self.path(frames)
         own = replay_path(path)
         parts = {name: written for name, written in self._parts.items() if name != own.name}
-        files = {path: Snapshot(state, copies)}
+        newest, earlier = {path: Snapshot(state, copies)}, dict[Path, Snapshot]()
         if replay is not None:
             parts = {
                 name: written
@@ -125,23 +132,46 @@ class CheckpointFolder:
             }
             parts[own.name] = replay.written
             content = {"parts": list(map(list, parts.items())), "state": replay.state}
-            files = {own: Snapshot(content, copies), **files}
+            earlier[own] = Snapshot(content, copies)
         elif own.name in self._parts:
             parts = self._parts
         else:
             parts = {}
 
-        def write() -> Path:
+        if not self._processes.is_writer:
+            newest, earlier = {}, {**earlier, **newest}
+
+        def write_earlier() -> None:
             self._check_present(name for name in parts if name != own.name)
             for leftover in self.folder.glob(f".*{PARTIAL_SUFFIX}"):
                 discard(leftover)
-            for file, snapshot in files.items():
-                snapshot.write(file)
+            _write(earlier)
+
+        def write() -> Path:
+            self._together(write_earlier)
+            self._together(lambda: _write(newest))
             self._parts, self._has_saved = parts, True
             self._rotate(path, score)
             return path
 
         return write
+
+    def _together(self, work: Callable[[], None]) -> None:
+        """Do work in all processes, and wait for all of them.
+
+        Raises:
+            ConfigurationError: the files of one of the processes cannot be written.
+        """
+        failure: Exception | None = None
+        try:
+            work()
+        except Exception as error:
+            failure = error
+        has_failed = self._processes.any(failure is not None)
+        if failure is not None:
+            raise failure
+        if has_failed:
+            raise ConfigurationError(f"{self.folder}: another process could not write its share")
 
     def _check_present(self, names: Iterable[str]) -> None:
         """Refuse to add to a folder or a replay that somebody has deleted during the run.
@@ -245,6 +275,11 @@ def replay_path(checkpoint: Path) -> Path:
     return checkpoint.with_name(f"{checkpoint.stem}_replay.safetensors")
 
 
+def rank_folder(checkpoints: Path, rank: int) -> Path:
+    """Return the folder of the checkpoints of another process than that of rank 0."""
+    return checkpoints / f"rank_{rank}"
+
+
 def find_checkpoint(path: Path | str, best: bool = False) -> Path:
     """Return the checkpoint file for a user's setting `checkpoint=`.
 
@@ -270,6 +305,11 @@ def find_checkpoint(path: Path | str, best: bool = False) -> Path:
     if found is None:
         raise ConfigurationError(f"checkpoint={path}: no frames_*.safetensors in {folder.folder}")
     return found
+
+
+def _write(files: Mapping[Path, Snapshot]) -> None:
+    for path, snapshot in files.items():
+        snapshot.write(path)
 
 
 def _is_after(written: tuple[int, ...], oldest: tuple[int, ...]) -> bool:

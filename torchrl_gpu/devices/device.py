@@ -1,10 +1,12 @@
 """Resolution and description of the device to compute on."""
 
 import logging
+from typing import Literal
 
 import torch
 
 from torchrl_gpu.devices import kinds
+from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.devices.kinds import accelerator_of, available_devices, kinds_by_type
 from torchrl_gpu.errors import ConfigurationError
 
@@ -41,6 +43,37 @@ def resolve_device(name: str) -> torch.device:
     if colon and not (index.isdecimal() and int(index) < count):
         raise _refusal(name, f"is not available: {kind_name} has the indices 0 to {count - 1}")
     return kind.at(int(index) if colon else None)
+
+
+def resolve_devices(name: str, wanted: int | list[int] | Literal["all"]) -> list[torch.device]:
+    """Return the devices of the processes of one run, which are of one kind.
+
+    Args:
+        name: kind of the devices, see `resolve_device`.
+        wanted: number of devices; their indices; or `all`. A CPU takes one process per core at
+            most.
+
+    Raises:
+        ConfigurationError: this machine does not have so many devices; the message says how many.
+    """
+    first = resolve_device(name)
+    kind = type(accelerator_of(first))
+    typed = f"device={name} devices={wanted}"
+    if ":" in name:
+        raise ConfigurationError(f"{typed}: leave out the index, or leave out devices=")
+    is_host = kind.at(0) == kind.at(1)
+    count = num_cores() if is_host else kind.look().number
+    if isinstance(wanted, list):
+        indices = sorted(set(wanted))
+        if is_host or len(indices) < len(wanted) or not 0 <= indices[0] <= indices[-1] < count:
+            known = "a number of processes" if is_host else f"different indices, 0 to {count - 1}"
+            raise ConfigurationError(f"{typed}: {kind.kind} takes {known}")
+        return [kind.at(index) for index in wanted]
+    number = count if wanted == "all" else wanted
+    if number > count:
+        things = "cores" if is_host else f"devices of the kind {kind.kind}"
+        raise ConfigurationError(f"{typed}: this machine has {count} {things}")
+    return [kind.at(index) for index in range(number)]
 
 
 def describe_device(device: torch.device) -> str:

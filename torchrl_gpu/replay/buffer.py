@@ -184,7 +184,7 @@ class ReplayBuffer(CheckedFields):
         first, stored = self._stored_transitions()
         draw = torch.randint(_DRAW_RANGE, (batch_size,), device=self.device)
         number = (first + draw % stored.clamp(min=1)) % self._num_places
-        return self._transitions(self._places.index_select(0, number), {})
+        return self._transitions(self._places.index_select(0, number), {}, self.n_step)
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Do nothing: this buffer samples uniformly. See `PrioritizedReplayBuffer`."""
@@ -202,6 +202,33 @@ class ReplayBuffer(CheckedFields):
     def __len__(self) -> int:
         """Return the number of transitions that can be sampled. Reads the device: slow."""
         return int(self._stored_transitions()[1])
+
+    @property
+    def complete_steps(self) -> int:
+        """Number of batched steps with all their rows. Reads the device: slow."""
+        return int(self._next_step - self._oldest_steps[0])
+
+    def step_of_age(self, age: int) -> TensorDict:
+        """Return a complete step as it was stored, whatever `n_step` is. Reads the device: slow.
+
+        Args:
+            age: 1 for the newest step, at most `complete_steps`.
+
+        Returns:
+            Transitions `[num_envs]` as `append` takes them.
+        """
+        place = self._places_of_age(age)
+        slots = (self._next_step - age + torch.arange(2, device=self.device)) % self._step_capacity
+        first, stop = self._steps["first_transition"].index_select(0, slots).tolist()
+        if age == 1:
+            stop = int(self._next_transition)
+        numbers = torch.arange(first, stop, device=self.device) % self._num_places
+        active = torch.isin(place, self._places.index_select(0, numbers))
+        return self._transitions(place, {("active",): active.unsqueeze(1)}, n_step=1)
+
+    def append(self, step: TensorDictBase) -> None:
+        """Copy a step of another buffer, from `step_of_age`, into this one."""
+        self.extend(step)
 
     def part(self, since: tuple[int, ...] = ()) -> ReplayPart:
         """Return the contents to save, or those since an earlier part. Reads the device: slow.
@@ -388,21 +415,25 @@ class ReplayBuffer(CheckedFields):
         self._places.index_put_((number,), place)
         self._next_transition.add_(count)
 
+    def _places_of_age(self, age: int) -> Tensor:
+        step_slot = (self._next_step - age) % self._step_capacity
+        return step_slot * self.num_envs + self._env_numbers
+
     def _stored_transitions(self) -> tuple[Tensor, Tensor]:
         """Return the number of the oldest transition and the count of transitions, both `[1]`."""
         slot = self._oldest_steps[:1] % self._step_capacity
         first = self._steps["first_transition"].index_select(0, slot)
         return first, self._next_transition - first
 
-    def _transitions(self, place: Tensor, others: Mapping[Key, Tensor]) -> TensorDict:
+    def _transitions(self, place: Tensor, others: Mapping[Key, Tensor], n_step: int) -> TensorDict:
         """Return the transitions that start at places `[B]`, with other entries `[B, ...]`."""
         batch = dict(others)
-        if self.n_step == 1:
+        if n_step == 1:
             last, reward = place, self._by_place["reward"].index_select(0, place)
         else:
             newest_step = (self._next_step - 1) % self._step_capacity
             last, reward, steps = look_ahead(
-                place, self._by_place, self.num_envs, newest_step, self.n_step, self.gamma
+                place, self._by_place, self.num_envs, newest_step, n_step, self.gamma
             )
             batch["steps_to_next_obs",] = steps.unsqueeze(1)
         slots, next_slots = self._stacks.root_slots(place), self._stacks.next_slots(last)

@@ -15,7 +15,7 @@ from torchrl_gpu.checkpoints.state_file import StoredTensor
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
-from torchrl_gpu.replay.storage import StorageSpec
+from torchrl_gpu.replay.storage import Key, StorageSpec
 from torchrl_gpu.replay.sum_tree import FAN_OUT, SumTree
 
 # Added to every priority, so that every transition can still be sampled.
@@ -81,7 +81,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         weight = self.processes.minimum(leaf.min()) / leaf
         if self.weight_exponent is not None:
             weight = weight ** self.weight_exponent()
-        return self._transitions(place, {("weight",): weight.unsqueeze(1), ("place",): place})
+        others: dict[Key, Tensor] = {("weight",): weight.unsqueeze(1), ("place",): place}
+        return self._transitions(place, others, self.n_step)
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Set new priorities for the transitions of a batch.
@@ -105,6 +106,18 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         is_stored = self._tree.leaves.index_select(0, place) > 0.0
         leaf = torch.where(is_stored, priority**self.priority_exponent, 0.0)
         self._tree.update(place, leaf)
+
+    def step_of_age(self, age: int) -> TensorDict:
+        """Return a complete step with its priorities; see `ReplayBuffer.step_of_age`."""
+        leaf = self._tree.leaves.index_select(0, self._places_of_age(age))
+        greatest = self._max_priority.expand(self.num_envs)
+        return super().step_of_age(age).update({"leaf": leaf, "greatest": greatest})
+
+    def append(self, step: TensorDictBase) -> None:
+        """Copy a step of another buffer with its priorities; see `ReplayBuffer.append`."""
+        super().append(step)
+        self._max_priority.copy_(torch.maximum(self._max_priority, step.get("greatest").max()))
+        self._tree.update(self._places_of_age(1), step.get("leaf"))
 
     def load_state_dict(self, *states: Mapping[str, Tensor | StoredTensor]) -> None:
         """Restore a state; see `ReplayBuffer.load_state_dict`."""

@@ -24,6 +24,9 @@ class GeneralSettings(CheckedFields):
         mode: train, eval to evaluate a policy, or demo to film one.
         device: compute device: auto, cuda, rocm, xpu, mps, directml or cpu, or one of several, as
             in cuda:1; auto picks the first one available.
+        devices: devices that train together, one process each: a number, all, or indices as in
+            [0,2]; None for one. env.num_envs, agent.batch_size, frames and intervals are those of
+            all processes together. device=cpu takes one process per core at most.
         device_memory_limit: memory of the device for this run, as a fraction (0.5) or an amount
             (8GiB, 512MiB); None for no limit. Torch enforces it on cuda, rocm, xpu and mps;
             everywhere, replays and simulators that exceed it are refused.
@@ -56,6 +59,12 @@ class GeneralSettings(CheckedFields):
         int, _SAVED, Field(ge=0, lt=2**31, description="seed of all random numbers")
     ] = 0
     device: str = "auto"
+    devices: (
+        Annotated[int, Field(ge=1)]
+        | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+        | Literal["all"]
+        | None
+    ) = None
     device_memory_limit: int | float | str | None = None
     threads: Annotated[
         int | None,
@@ -88,6 +97,11 @@ class GeneralSettings(CheckedFields):
             raise ConfigurationError(
                 f"resume={self.resume}: only mode=train resumes a run; mode={self.mode} takes "
                 "checkpoint=..."
+            )
+
+        if self.devices is not None and self.mode != "train":
+            raise ConfigurationError(
+                f"devices={self.devices}: only mode=train uses several devices; leave it out"
             )
 
     @classmethod

@@ -12,10 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import check_settings
-from torchrl_gpu.devices.device import resolve_device
+from torchrl_gpu.devices.device import resolve_device, resolve_devices
 from torchrl_gpu.devices.memory import memory_limit
+from torchrl_gpu.distributed import backend_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
+from torchrl_gpu.place import is_launched, num_processes
 from trainers.command_line.composition import Composed, joined, one_line_errors
 from trainers.command_line.early import check_chosen, check_names, general_settings
 from trainers.command_line.schema import GeneralSettings, Mode
@@ -46,7 +48,8 @@ class Settings:
 
     Attributes:
         general: general settings.
-        device: compute device.
+        device: compute device; the first one of `devices`.
+        devices: devices of the processes that this call starts; one if it trains by itself.
         memory_limit: limit of the memory of the device in bytes; None for no limit.
         execution: executes the training in its precision, eagerly, compiled or captured;
             eagerly and in float32 in other modes.
@@ -67,6 +70,7 @@ class Settings:
 
     general: GeneralSettings
     device: torch.device
+    devices: list[torch.device]
     memory_limit: int | None
     execution: Execution
     checkpoint: Path | None
@@ -91,6 +95,30 @@ class Settings:
         """Return what a run was made with as the text of a YAML file: settings and versions."""
         machine = {**self.general.of_machine(), "device": str(self.device)}
         return OmegaConf.to_yaml({**self.config, **machine, "versions": versions()})
+
+    def share(self, count: int, device: torch.device) -> "Settings":
+        """Return the settings of one of several processes that train together.
+
+        Args:
+            count: number of processes, each of which has an equal share of every number that counts
+                for the whole run.
+            device: device of the process.
+
+        Raises:
+            ConfigurationError: environments or batches cannot be divided.
+        """
+        if count > 1 and self.general.graphs == "on":
+            raise ConfigurationError("graphs=on: several processes do not capture their updates")
+        capacity = self.trainer.settings["replay_capacity"] // count
+        return replace(
+            self,
+            device=device,
+            devices=[device],
+            env=_divided(self.env, "env", "num_envs", count),
+            agent=_divided(self.agent, "agent", "batch_size", count),
+            trainer=self.trainer.replaced(replay_capacity=capacity),
+            execution=_execution(self.general, device),
+        )
 
     @property
     def folder(self) -> Path:
@@ -143,7 +171,14 @@ def _check(
     config, choices = composed
     check_names(config)
     general = general_settings(config)
-    device = resolve_device(general.device)
+    devices = [resolve_device(general.device)]
+    if general.devices is not None:
+        if is_launched():
+            raise ConfigurationError(
+                f"devices={general.devices}: torchrun has set the number of processes; leave it out"
+            )
+        devices = resolve_devices(general.device, general.devices)
+    device, count = devices[0], num_processes() if is_launched() else len(devices)
     limit = general.device_memory_limit
     bytes_limit = None if limit is None else memory_limit(limit, device)
     found = state = None
@@ -168,7 +203,7 @@ def _check(
         "trainer": read_component("trainer", plain["trainer"], TorchRLTrainer),
         **{group: read_component(group, plain[group]) for group in ("agent", "env")},
     }
-    components = resolve_sizes(components, automatic, device, bytes_limit)
+    components = resolve_sizes(components, automatic, device, bytes_limit, count)
     names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
     _check_mode(general.mode, components["agent"].target, names["agent"], found)
     if components["trainer"].settings.get("overlap"):
@@ -183,13 +218,12 @@ def _check(
             components["trainer"].settings.__getitem__,
             components["env"].settings.get("num_envs") or 1,
         )
-        execution = Execution(
-            device, general.precision, general.compile, general.graphs, general.products
-        )
+        execution = _execution(general, device)
     parts: dict[str, Any] = {**components, **sections}
-    return Settings(
+    settings = Settings(
         general=general,
         device=device,
+        devices=devices,
         memory_limit=bytes_limit,
         execution=execution,
         checkpoint=found,
@@ -204,6 +238,29 @@ def _check(
         },
         **parts,
     )
+    if count > 1:
+        backend_of(device)
+        settings.share(count, device)
+    return settings
+
+
+def _divided(component: Component, group: str, name: str, count: int) -> Component:
+    """Return a component with an equal share of one of its numbers.
+
+    Raises:
+        ConfigurationError: the number cannot be divided.
+    """
+    number = component.settings.get(name)
+    if not isinstance(number, int) or number % count:
+        raise ConfigurationError(
+            f"{group}.{name}={number}: {count} processes cannot share it equally; use a multiple "
+            f"of {count}"
+        )
+    return component.replaced(**{name: number // count})
+
+
+def _execution(general: GeneralSettings, device: torch.device) -> Execution:
+    return Execution(device, general.precision, general.compile, general.graphs, general.products)
 
 
 def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> None:

@@ -39,6 +39,7 @@ def resolve_sizes(
     automatic: set[str],
     device: torch.device,
     limit: int | None,
+    processes: int = 1,
 ) -> dict[str, Component]:
     """Return the components with numbers for all settings that are `auto`; announce each number.
 
@@ -47,6 +48,7 @@ def resolve_sizes(
         automatic: groups whose setting is `auto`.
         device: compute device.
         limit: limit of its memory in bytes; None for no limit.
+        processes: number of processes that share the environments equally.
 
     Raises:
         ConfigurationError: a class has no such setting.
@@ -63,6 +65,9 @@ def resolve_sizes(
                 "default"
             )
         number, reason = size_of[group](resolved, device, limit)
+        if group == "env" and number % processes:
+            number += processes - number % processes
+            reason += f"; a multiple of {processes} processes"
         _logger.info("%s.%s=auto: %d (%s)", group, name, number, reason)
         resolved[group] = component.replaced(**{name: number})
     return resolved

@@ -18,7 +18,9 @@ from torchrl_gpu.checkpoints.checkpoint import ReplayPart
 from torchrl_gpu.checkpoints.contents import check_count, check_like
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
+from torchrl_gpu.processes import Processes
 from torchrl_gpu.replay.rollout import RolloutBuffer
+from torchrl_gpu.replay.shares import load_share
 
 # Larger than the ratios of updates to frames that runs are saved with.
 _LARGE_RATIO = 64
@@ -94,15 +96,39 @@ class ReplayExperience:
             state: return value of `state_dict`.
             parts: states of the saved parts, oldest first; None if the buffer was not saved.
         """
+        self._check(state)
+        if parts is not None:
+            self.replay.load_state_dict(*parts)
+            self._go_on(state)
+
+    def divide(
+        self,
+        state: dict[str, Any],
+        replays: Sequence[Sequence[Mapping[str, Any]]] | None,
+        processes: Processes,
+    ) -> None:
+        """Take a share of a run that another number of processes saved; see `load_state_dict`.
+
+        Args:
+            state: return value of `state_dict`.
+            replays: saved parts of the replay of every process; None if one was not saved.
+            processes: processes that share the run now.
+        """
+        self._check(state)
+        if replays is not None:
+            load_share(self.replay, replays, processes.rank * self.replay.num_envs)
+            self._go_on(state)
+
+    def _check(self, state: Mapping[str, Any]) -> None:
         check_count(state["frames"], "frames since the first update", low=-(10**12))
         # A batched step owes its updates at most, by the ratio of the saved run.
         most = math.ceil(self._frames_per_step * max(self.agent.utd_ratio, _LARGE_RATIO)) + 100
         check_count(state["owed"], "updates owed", high=most)
-        if parts is not None:
-            self.replay.load_state_dict(*parts)
-            # Updates of earlier frames stay as they were, even if the ratio is another one.
-            self._frames = state["frames"]
-            self._updates = self._updates_due() - state["owed"]
+
+    def _go_on(self, state: Mapping[str, Any]) -> None:
+        # Updates of earlier frames stay as they were, even if the ratio is another one.
+        self._frames = state["frames"]
+        self._updates = self._updates_due() - state["owed"]
 
     def forget_episodes(self) -> None:
         """Keep all transitions: the replay buffer detects where an episode breaks off."""
@@ -174,6 +200,15 @@ class RolloutExperience:
         if stored:
             self._check(stored)
         self.buffer.load_state_dict(stored)
+
+    def divide(
+        self,
+        state: dict[str, Any],
+        replays: Sequence[Sequence[Mapping[str, Any]]] | None,
+        processes: Processes,
+    ) -> None:
+        """Begin a new rollout, because new episodes begin."""
+        self.buffer.clear()
 
     def _check(self, stored: Mapping[str, Any]) -> None:
         """Compare a rollout with the observations and actions of the agent."""

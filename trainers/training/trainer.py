@@ -22,15 +22,8 @@ from agents.modules.training_state import networks_state, nonfinite
 from torchrl_gpu.acting.collector import BatchCollector, Simulating
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, ReplayPart
-from torchrl_gpu.checkpoints.contents import check_count, check_like, reading
 from torchrl_gpu.checkpoints.files import write_text
-from torchrl_gpu.devices.seeding import (
-    Stream,
-    check_rng_state,
-    rng_state,
-    set_rng_state,
-    stream_seed,
-)
+from torchrl_gpu.devices.seeding import Stream, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import name_of
 from torchrl_gpu.errors import ConfigurationError
@@ -42,24 +35,16 @@ from trainers.evaluation.evaluation import (
     BorrowingEvaluator,
     Evaluation,
     Evaluator,
-    evaluations_of,
-    evaluations_state,
 )
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
 from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite, without
 from trainers.profiling.profile import Profile
 from trainers.profiling.trace import Trace
 from trainers.runs.loggers import LoggerName, MetricLogger
-from trainers.runs.policy_files import (
-    LAYOUT,
-    check_identity,
-    check_trainable,
-    identity,
-    load_checkpoint,
-)
 from trainers.training.callbacks import Callback
 from trainers.training.experience import check_updates, experience_of, learned_transitions
 from trainers.training.progress import ProgressDisplay
+from trainers.training.resuming import resume, state_of
 from trainers.training.saving import CheckpointSaver
 from trainers.training.summary import write_summary
 from trainers.training.watchdog import Watchdog
@@ -203,7 +188,7 @@ class TorchRLTrainer(CheckedFields):
         if isinstance(self.evaluation_env, EnvBase):
             self.evaluation_env = Evaluator(self.evaluation_env)
         elif env.capabilities.can_switch_mode:
-            self.evaluation_env = BorrowingEvaluator(env, self.collector, self._begin_new_episodes)
+            self.evaluation_env = BorrowingEvaluator(env, self.collector, self.begin_new_episodes)
         self.robots = self.collector.robots
         random_action = env.full_action_spec[self.robots.action_key]
         self.random_policy = RandomPolicy(random_action.to(agent.device))
@@ -212,7 +197,9 @@ class TorchRLTrainer(CheckedFields):
         self._failed = torch.zeros(self.watch.rows, dtype=torch.bool, device=agent.device)
         self._restarts = torch.zeros((), device=agent.device)  # since the last row of metrics
         self.update_metrics = MetricAccumulator()
-        self.checkpoints = CheckpointFolder(folder / "checkpoints", keep=self.checkpoints_kept)
+        self.checkpoints = CheckpointFolder(
+            folder / "checkpoints", self.checkpoints_kept, self.processes.apart()
+        )
         self.saver = CheckpointSaver(self.save_in_background, self._call_on_save)
         sinks = self.loggers if self.processes.is_writer else ()
         self.metric_logger = MetricLogger(folder, sinks, self.config)
@@ -389,9 +376,6 @@ class TorchRLTrainer(CheckedFields):
             self.saver.wait()
             frames, newest = self.frames, self.saver.newest
             contains = frames, len(self.evaluations)
-            if not self.processes.is_writer:
-                self.saver.newest = contains
-                return
             evaluation = self.evaluations.get(frames)
             score = None if evaluation is None else evaluation.score
             part: ReplayPart | None = None
@@ -399,7 +383,7 @@ class TorchRLTrainer(CheckedFields):
             if self.save_replay and (newest is None or newest[0] != frames):
                 part = self.experience.part(self.checkpoints.since(frames))
             copies = self.saver.in_background
-            write = self.checkpoints.prepare(frames, self._state(), part, score, copies)
+            write = self.checkpoints.prepare(frames, state_of(self), part, score, copies)
             self.saver.begin(write, contains, part and part.steps)
 
     def _call_on_save(self, path: Path) -> None:
@@ -416,7 +400,12 @@ class TorchRLTrainer(CheckedFields):
         return self.saver.newest == (self.frames, len(self.evaluations))
 
     def _save_after_error(self) -> bool:
-        """Save the state that an exception has left, and return whether it is saved."""
+        """Save the state that an exception has left, and return whether it is saved.
+
+        Several processes can only save together.
+        """
+        if self.processes.count > 1:
+            return False
         try:
             self._save_if_changed()
             self.saver.wait()
@@ -429,24 +418,6 @@ class TorchRLTrainer(CheckedFields):
             path = self.checkpoints.path(self.frames)
             logger.warning("an error ends the run at %d frames; saved: %s", self.frames, path)
         return True
-
-    def _state(self) -> dict[str, Any]:
-        return {
-            "layout": LAYOUT,
-            **identity(self.agent, self.env),
-            "config": self.config,
-            "frames": self.frames,
-            "updates": self.updates,
-            "seconds": time.perf_counter() - self.started,
-            "experience": self.experience.state_dict(),
-            "agent": self.agent.training_state(),
-            "collector": self.collector.state_dict(),
-            "episodes": self.episodes.state_dict(),
-            "update_metrics": self.update_metrics.state_dict(),
-            "evaluations": evaluations_state(self.evaluations),
-            "random": rng_state(self.agent.device),
-            "execution": self.execution.state_dict(),
-        }
 
     def load(self, checkpoint: Path, state: Mapping[str, Any] | None = None) -> None:
         """Resume from a checkpoint.
@@ -463,50 +434,7 @@ class TorchRLTrainer(CheckedFields):
             ConfigurationError: the file cannot be read, or belongs to another agent or
                 environment.
         """
-        state = load_checkpoint(checkpoint) if state is None else state
-        check_identity(state, self.agent, checkpoint, self.env)
-        check_trainable(state, checkpoint)
-        with reading(checkpoint):
-            parts = self.checkpoints.load_replay(checkpoint)
-            self._check(state)
-        if parts is None:
-            logger.info(
-                "no complete replay buffer beside %s: the policy fills a new one", checkpoint
-            )
-        # First what finds out as it loads whether the file fits.
-        goes_on = self.collector.load_state_dict(state["collector"])
-        with reading(checkpoint):
-            self.experience.load_state_dict(state["experience"], parts)
-            self.frames = state["frames"]
-            self.updates = state["updates"]
-            self.evaluations = evaluations_of(state)
-            self.started = time.perf_counter() - state["seconds"]
-            self.episodes.load_state_dict(state["episodes"])
-            self.update_metrics.load_state_dict(state.get("update_metrics", []), self.agent.device)
-            self.agent.load_training_state(state["agent"])
-            self.execution.load_state_dict(state["execution"])
-            set_rng_state(state["random"], self.agent.device)
-        self.metric_logger.resume_from(self.frames)
-        if not goes_on:
-            if not (self.env.capabilities.has_state and "root" in state["collector"]):
-                logger.info("%s has no saved state: new episodes begin", name_of(self.env))
-            self._begin_new_episodes()
-        is_own = checkpoint == self.checkpoints.path(self.frames)
-        self.saver.newest = (self.frames, len(self.evaluations)) if is_own else None
-
-    def _check(self, state: Mapping[str, Any]) -> None:
-        """Refuse a state that does not fit, before anything of it is loaded."""
-        for name in ("frames", "updates"):
-            check_count(state[name], name)
-        check_like(state["seconds"], 0.0, "seconds")
-        evaluations_of(state)
-        check_like(state["collector"], dict.fromkeys(state["collector"]), "collector")
-        self.episodes.check_state(state["episodes"])
-        self.update_metrics.check_state(state.get("update_metrics", []))
-        check_like(state["experience"], self.experience.state_dict(), "experience")
-        self.execution.check_state(state["execution"])
-        check_rng_state(state["random"], self.agent.device)
-        self.agent.check_training_state(state["agent"])
+        resume(self, checkpoint, state)
 
     def _policy(self) -> Policy:
         """Return the policy that acts in the next step."""
@@ -547,7 +475,7 @@ class TorchRLTrainer(CheckedFields):
         intervals = (self.log_interval, self.evaluation_interval, self.checkpoint_interval)
         return self.frames >= self.total_frames or any(map(self._passed, intervals))
 
-    def _begin_new_episodes(self) -> None:
+    def begin_new_episodes(self) -> None:
         """Abandon the open episodes of an environment whose state cannot be restored.
 
         The seed depends on the frames, so that the new episodes differ from the first ones.

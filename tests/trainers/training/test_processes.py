@@ -52,7 +52,10 @@ def test_two_processes_count_all_frames_and_one_of_them_writes(
     assert (tmp_path / "0" / "metrics.csv").exists()
     assert [path.name for path in one.checkpoints.paths()] == ["frames_000000000512.safetensors"]
     assert not (tmp_path / "1" / "metrics.csv").exists()
-    assert other.checkpoints.paths() == []
+    shares = tmp_path / "1" / "checkpoints" / "rank_1"
+    assert [path.name for path in shares.glob("frames_*[0-9].safetensors")] == [
+        "frames_000000000512.safetensors"
+    ]
     assert capsys.readouterr().err.count("512/512") == 1
 
 

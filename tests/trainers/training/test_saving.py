@@ -405,7 +405,7 @@ def test_a_rollout_is_saved_before_new_episodes_begin_another(
 
     stored = torch.stack([step() for _ in range(3)])
     trainer._begin_save()
-    trainer._begin_new_episodes()
+    trainer.begin_new_episodes()
     step()
     trainer.saver.wait()
     saved = load_state(replay_path(trainer.checkpoints.path(3 * STEP)))["state"]

@@ -1,0 +1,31 @@
+"""Place of this process among those that torchrun, or another launcher of torch, has started."""
+
+import os
+from typing import Final
+
+_PLACE: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+
+
+def is_launched() -> bool:
+    """Return whether a launcher has started this process."""
+    return all(name in os.environ for name in _PLACE)
+
+
+def is_restarted() -> bool:
+    """Return whether the launcher has started the processes again, because one had failed."""
+    return is_launched() and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+def rank() -> int:
+    """Return the number of this process among all, from 0; 0 for one without a launcher."""
+    return int(os.environ["RANK"]) if is_launched() else 0
+
+
+def num_processes() -> int:
+    """Return the number of processes on all machines; 1 without a launcher."""
+    return int(os.environ["WORLD_SIZE"]) if is_launched() else 1
+
+
+def local_place() -> tuple[int, int]:
+    """Return the number of this process among those on its machine, and their number."""
+    return int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])

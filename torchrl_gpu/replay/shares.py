@@ -1,0 +1,53 @@
+"""Division of saved replay buffers among another number of processes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.replay.buffer import ReplayBuffer
+
+
+def load_share(
+    buffer: ReplayBuffer, saved: Sequence[Sequence[Mapping[str, Any]]], first: int
+) -> None:
+    """Fill a buffer with the transitions of its environments, which other buffers have saved.
+
+    The buffers of the processes of a run hold as many environments each, in the order of the ranks.
+    The oldest steps are left out where they are not complete in all of these buffers.
+
+    Args:
+        buffer: empty buffer.
+        saved: states of every buffer, see `ReplayBuffer.load_state_dict`.
+        first: number of the first environment of `buffer` among those of the run.
+
+    Raises:
+        ConfigurationError: the run had another number of environments, or the states do not fit.
+    """
+    newest = saved[0][-1]
+    size, capacity = newest["current_row"].shape[0], _number(newest["capacity"])
+    if first + buffer.num_envs > size * len(saved):
+        raise ConfigurationError(
+            f"env.num_envs: the saved run has {size * len(saved)} environments, this one more"
+        )
+    sources = []
+    for number in range(first // size, (first + buffer.num_envs - 1) // size + 1):
+        source = replace(
+            buffer,
+            capacity=capacity,
+            observation_spec=buffer.observation_spec[0].expand(size),
+            action_spec=buffer.action_spec[0].expand(size, *buffer.action_spec.shape[1:]),
+        )
+        source.load_state_dict(*saved[number])
+        offset = number * size
+        columns = slice(max(first - offset, 0), min(first + buffer.num_envs - offset, size))
+        sources.append((source, columns))
+    for age in range(min(source.complete_steps for source, _ in sources), 0, -1):
+        steps = [source.step_of_age(age)[columns] for source, columns in sources]
+        buffer.append(torch.cat(steps))
+
+
+def _number(stored: Any) -> int:
+    return int(stored if isinstance(stored, torch.Tensor) else stored.read())

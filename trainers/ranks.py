@@ -1,0 +1,190 @@
+"""Runs on several devices or machines: one process for each, which torch's launcher starts."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+
+from torch.distributed.elastic.multiprocessing.errors import (
+    ChildFailedError,
+    ProcessFailure,
+    get_error_handler,
+)
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from torchrl_gpu.devices.device import resolve_devices
+from torchrl_gpu.distributed import ProcessLostError, joined
+from torchrl_gpu.errors import (
+    FAILED,
+    INTERRUPTED,
+    REFUSED,
+    START_AGAIN,
+    ConfigurationError,
+    WorkerError,
+)
+from torchrl_gpu.place import local_place
+from torchrl_gpu.place import rank as own_rank
+from torchrl_gpu.signals import STOP_SIGNALS, exit_code_after
+from trainers.command_line.failures import print_exception
+from trainers.command_line.settings import Settings
+from trainers.modes import RunOutcome, command_of, run_mode
+from trainers.runs.folders import newest_run
+from trainers.signals import Interruption, cleans_up, handled, program_ends
+
+# Time in which the launcher finds out which process has ended first, before those that miss it end.
+_SECONDS_TO_NAME_THE_LOST = 3.0
+
+
+def start(settings: Settings) -> RunOutcome:
+    """Train in one process for each of the devices, and return the outcome.
+
+    Signals go on to all processes. One that ends ends the run.
+
+    Raises:
+        ConfigurationError: a process refuses the run, or has ended; the message names the process
+            and says how to resume.
+        KeyboardInterrupt: a signal ended the training; the message says how to continue it.
+    """
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=len(settings.devices),
+        run_id=str(uuid.uuid4()),
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+    )
+    launch = elastic_launch(config, _as_rank)
+    # In another thread, because the launcher handles signals itself in the main thread: it would
+    # kill processes that take more than 30 s to save.
+    with ThreadPoolExecutor(1, "launcher", _hold_signals) as thread, _signals_to_children():
+        ends = thread.submit(launch, replace(settings, state=None))
+        try:
+            outcome = ends.result()[0]
+        except ChildFailedError as error:
+            raise _failure(error, settings) from None
+    if isinstance(outcome, tuple):
+        raise Interruption(*outcome)
+    return outcome
+
+
+def run_launched(settings_of: Callable[[], Settings]) -> RunOutcome:
+    """Train as one of the processes that torchrun has started; all return the same outcome.
+
+    Args:
+        settings_of: function that returns the settings, called by the process of rank 0.
+
+    Raises:
+        ConfigurationError: as for `settings_of`, in the process of rank 0; all others exit.
+    """
+    with cleans_up(), joined() as processes:
+        refusal: ConfigurationError | None = None
+        settings: Settings | None = None
+        if processes.is_writer:
+            try:
+                settings = replace(settings_of(), state=None)
+            except ConfigurationError as error:
+                refusal = error
+        else:
+            _name_messages(processes.rank)
+        settings = processes.agree(settings)
+        if refusal is not None:
+            raise refusal
+        if settings is None:
+            raise SystemExit(REFUSED)
+        number, count = local_place()
+        devices = settings.devices
+        if len(devices) < count:
+            devices = resolve_devices(settings.general.device, count)
+        processes.compute_on(devices[number])
+        return run_mode(settings.share(processes.count, devices[number]), processes)
+
+
+def _as_rank(settings: Settings) -> RunOutcome | tuple[int, str]:
+    """Be one of the processes of `start`; return the outcome, or signal and message."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    with program_ends():
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        try:
+            return run_launched(lambda: settings)
+        except KeyboardInterrupt as stop:
+            return getattr(stop, "number", signal.SIGINT), str(stop)
+        except Exception as error:
+            if isinstance(error, ProcessLostError):
+                time.sleep(_SECONDS_TO_NAME_THE_LOST)
+            get_error_handler().record_exception(error)
+            if isinstance(error, ConfigurationError | ProcessLostError):
+                sys.exit(REFUSED)
+            print(f"rank {own_rank()}:", file=sys.stderr)
+            print_exception(error)
+            sys.exit(FAILED)
+
+
+def _failure(error: ChildFailedError, settings: Settings) -> BaseException:
+    """Return the exception that ends a run whose processes have failed."""
+    rank, first = error.get_first_failure()
+    if first.exitcode in (INTERRUPTED, START_AGAIN):  # by a signal before the training began
+        number = signal.SIGINT if first.exitcode == INTERRUPTED else signal.SIGTERM
+        return Interruption(number)
+    kind, reason = _reason(first)
+    folder = settings.checkpoint.parent.parent if settings.checkpoint is not None else None
+    if not settings.in_place:
+        folder = newest_run(settings.folder, settings.config)
+    resume = "; nothing has been saved"
+    if folder is not None:
+        resume = f"; to resume: {command_of(settings, f'checkpoint={folder}')}"
+    failure = ConfigurationError if kind == ConfigurationError.__name__ else WorkerError
+    return failure(f"rank {rank} {reason}{resume}")
+
+
+def _reason(failure: ProcessFailure) -> tuple[str, str]:
+    """Return the class of the exception that ended a process, and the reason in words."""
+    if failure.exitcode < 0:
+        return "", f"was ended by {failure.signal_name()}"
+    recorded = failure.error_file_data.get("message")
+    if not isinstance(recorded, dict):
+        return "", f"ended with code {failure.exitcode}"
+    kind, _, message = str(recorded["message"]).partition(": ")
+    return kind, f"refused: {message}" if kind == ConfigurationError.__name__ else message
+
+
+def _hold_signals() -> None:
+    """Leave signals to the main thread; processes that this thread starts get them later."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+
+@contextmanager
+def _signals_to_children() -> Iterator[None]:
+    """Send the signals that ask the program to end on to the processes started in the block."""
+    others = set(multiprocessing.active_children())
+
+    def send(number: int, frame: FrameType | None) -> None:
+        children = set(multiprocessing.active_children()) - others
+        if not children:
+            os._exit(exit_code_after(number))
+        for child in children:
+            if child.pid is not None:
+                os.kill(child.pid, number)
+
+    with handled(send):
+        yield
+
+
+def _name_messages(rank: int) -> None:
+    """Let this process print warnings alone, with its rank."""
+    root = logging.getLogger()
+    root.setLevel(logging.WARNING)
+    for handler in root.handlers:
+        handler.setFormatter(logging.Formatter(f"rank {rank}: %(message)s"))
