@@ -170,9 +170,9 @@ class PPO(OnPolicyAgent):
             reward, value, next_value, terminated, truncated, self.gamma, self.gae_lambda
         )
         target = advantage + value
-        _, error_variance = weighted_moments(advantage, weight, self.processes)
-        _, variance = weighted_moments(target, weight, self.processes)
-        unexplained = error_variance / (variance + 1e-8)
+        errors = weighted_moments(advantage, weight, self.processes)
+        targets = weighted_moments(target, weight, self.processes)
+        unexplained = errors.variance / (targets.variance + 1e-8)
         kept = [*self.policy.in_keys, "action", "active"]
         return rollout.select(*kept, strict=False).update(
             {
@@ -193,13 +193,15 @@ class PPO(OnPolicyAgent):
         the transitions. A batch without `active` has no weights.
         """
         batch, weight = batch.copy(), _weight(batch)
+        if not self.normalize_advantages and weight is None:
+            return batch
+        advantage = batch.get("advantage")
+        number, mean, variance = weighted_moments(advantage, weight, self.processes)
         if self.normalize_advantages:
-            advantage = batch.get("advantage")
-            mean, variance = weighted_moments(advantage, weight, self.processes)
             batch.set("advantage", (advantage - mean) / (variance.sqrt() + 1e-8))
         if weight is not None:
-            mean_weight = self.processes.mean(weight.sum()).clamp(min=1.0)
-            batch.set("row_weight", weight * (len(weight) / mean_weight))
+            rows = self.processes.count * len(weight)
+            batch.set("row_weight", weight * (rows / torch.as_tensor(number).clamp(min=1.0)))
         return batch
 
     def loss(self, batch: TensorDictBase) -> Losses:
@@ -299,6 +301,7 @@ class PPO(OnPolicyAgent):
             lambda size: torch.cat([function(part) for part in rows.split(size)]),
             min(len(rows), max(self.batch_size, _PREPARED_AT_ONCE)),
             self.device,
+            self.processes,
         )
         return values.reshape(*rollout.batch_size, 1)
 

@@ -24,6 +24,7 @@ _LEARNERS: Final = ("agents", "torchrl_gpu/replay", "trainers/training")
 # The code that each file measures, by patterns of file names: the first that fits.
 MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "atari.txt": ("envs/gym", "agents/dqn.py", "torchrl_gpu/replay"),
+    "collectives.txt": ("agents", "torchrl_gpu/execution", "torchrl_gpu/replay"),
     "directml.txt": ("agents", "torchrl_gpu/acting", "torchrl_gpu/execution", "torchrl_gpu/replay"),
     "execution.txt": ("agents", "torchrl_gpu/execution"),
     "fanuc.txt": ("envs/fanuc", "torchrl_gpu/acting"),

@@ -143,5 +143,5 @@ def _answered(function: Callable[..., Result], *arguments: Any, **options: Any) 
     try:
         return function(*arguments, **options)
     except RuntimeError as error:
-        reason = one_line(str(error))
+        reason = one_line(error).partition(". This is typically")[0]
         raise ProcessLostError(f"another process of the run has ended: {reason}") from error

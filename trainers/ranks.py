@@ -11,9 +11,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
+from typing import Final
 
 from torch.distributed.elastic.multiprocessing.errors import (
     ChildFailedError,
@@ -42,7 +43,13 @@ from trainers.runs.folders import newest_run
 from trainers.signals import Interruption, cleans_up, handled, program_ends
 
 # Time in which the launcher finds out which process has ended first, before those that miss it end.
-_SECONDS_TO_NAME_THE_LOST = 3.0
+_SECONDS_TO_NAME_THE_LOST: Final = 3.0
+
+_LOGGERS: Final = [
+    "torch.distributed.elastic.agent.server.api",
+    "torch.distributed.elastic.multiprocessing.api",
+    "torch.multiprocessing.spawn",
+]
 
 
 def start(settings: Settings) -> RunOutcome:
@@ -67,6 +74,8 @@ def start(settings: Settings) -> RunOutcome:
     launch = elastic_launch(config, _as_rank)
     # In another thread, because the launcher handles signals itself in the main thread: it would
     # kill processes that take more than 30 s to save.
+    for name in _LOGGERS:  # all failures are reported below
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     with ThreadPoolExecutor(1, "launcher", _hold_signals) as thread, _signals_to_children():
         ends = thread.submit(launch, replace(settings, state=None))
         try:
@@ -112,23 +121,40 @@ def run_launched(settings_of: Callable[[], Settings]) -> RunOutcome:
 
 def _as_rank(settings: Settings) -> RunOutcome | tuple[int, str]:
     """Be one of the processes of `start`; return the outcome, or signal and message."""
+    launcher = os.getppid()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with program_ends():
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         try:
-            return run_launched(lambda: settings)
+            outcome: RunOutcome | tuple[int, str] = run_launched(lambda: settings)
         except KeyboardInterrupt as stop:
-            return getattr(stop, "number", signal.SIGINT), str(stop)
-        except Exception as error:
-            if isinstance(error, ProcessLostError):
-                time.sleep(_SECONDS_TO_NAME_THE_LOST)
+            if _follows_a_loss(stop):
+                sys.exit(FAILED)
+            outcome = getattr(stop, "number", signal.SIGINT), str(stop)
+        except ConfigurationError as error:
             get_error_handler().record_exception(error)
-            if isinstance(error, ConfigurationError | ProcessLostError):
-                sys.exit(REFUSED)
+            sys.exit(REFUSED)
+        except ProcessLostError as error:
+            get_error_handler().record_exception(error)
+            with suppress(KeyboardInterrupt):
+                time.sleep(_SECONDS_TO_NAME_THE_LOST)
+            sys.exit(FAILED)
+        except Exception as error:
+            get_error_handler().record_exception(error)
             print(f"rank {own_rank()}:", file=sys.stderr)
             print_exception(error)
             sys.exit(FAILED)
+    if os.getppid() != launcher:
+        os._exit(FAILED)  # nobody waits for the outcome
+    return outcome
+
+
+def _follows_a_loss(error: BaseException | None) -> bool:
+    """Return whether an exception arose while this process ended after the loss of another one."""
+    while error is not None and not isinstance(error, ProcessLostError):
+        error = error.__context__
+    return error is not None
 
 
 def _failure(error: ChildFailedError, settings: Settings) -> BaseException:

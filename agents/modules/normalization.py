@@ -1,5 +1,7 @@
 """Running statistics of observations and returns, kept on the device."""
 
+from typing import NamedTuple
+
 import torch
 from tensordict import NestedKey
 from torch import Tensor, nn
@@ -13,25 +15,53 @@ _LIMIT = 10.0
 _EPSILON = 1e-8
 
 
+class Moments(NamedTuple):
+    """Moments of rows.
+
+    Attributes:
+        number: sum of the weights of the rows; a tensor `[]` if they have weights.
+        mean: mean `[D]`; 0 without a row.
+        variance: variance `[D]`; 0 without a row.
+    """
+
+    number: Tensor | int
+    mean: Tensor
+    variance: Tensor
+
+
 def weighted_moments(
     values: Tensor, weight: Tensor | None, processes: Processes = ONE_PROCESS
-) -> tuple[Tensor, Tensor]:
-    """Return mean and variance `[D]` of values `[*B, D]` over all rows of all processes.
+) -> Moments:
+    """Return the moments of values `[*B, D]` over all rows of all processes, in one exchange.
+
+    Source: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983.
 
     Args:
         values: values `[*B, D]`.
         weight: weight of each row `[*B, 1]`, 0 excludes a row; None weighs all rows equally.
-        processes: processes with as many rows each.
+        processes: processes that all pass a weight, or all pass None and as many rows.
     """
+    number = values.shape[:-1].numel() if weight is None else weight.sum()
 
     def mean_of(rows: Tensor) -> Tensor:
         if weight is None:
-            return processes.mean(rows.flatten(0, -2).mean(dim=0))
-        total = processes.sum((rows * weight).flatten(0, -2).sum(dim=0))
-        return total / processes.sum(weight.sum()).clamp(min=1.0)
+            return rows.flatten(0, -2).mean(dim=0)
+        return (rows * weight).flatten(0, -2).sum(dim=0) / weight.sum().clamp(min=1.0)
 
     mean = mean_of(values)
-    return mean, mean_of((values - mean).square())
+    variance = mean_of((values - mean).square())
+    if processes.count == 1:
+        return Moments(number, mean, variance)
+    # Each process fills its part of a sum, which passes large numbers of processes in a tree. NCCL
+    # gathers in a ring.
+    parts = mean.new_zeros(processes.count, 3, len(mean))
+    parts[processes.rank] = torch.stack([torch.ones_like(mean) * number, mean, variance])
+    numbers, means, variances = processes.sum(parts).unbind(dim=1)
+    shares = numbers / numbers.sum(dim=0).clamp(min=1.0)
+    mean = (shares * means).sum(dim=0)
+    variance = (shares * (variances + (means - mean).square())).sum(dim=0)
+    total = processes.count * number if isinstance(number, int) else numbers[:, 0].sum()
+    return Moments(total, mean, variance)
 
 
 class RunningMoments(nn.Module):
@@ -54,15 +84,8 @@ class RunningMoments(nn.Module):
         weight: Tensor | None = None,
         processes: Processes = ONE_PROCESS,
     ) -> None:
-        """Update the moments with samples `[*B, D]`; the arguments are those of `weighted_moments`.
-
-        Source: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983.
-        """
-        mean, variance = weighted_moments(samples, weight, processes)
-        if weight is None:
-            number: Tensor | int = processes.count * samples.shape[:-1].numel()
-        else:
-            number = processes.sum(weight.sum())
+        """Update the moments with samples `[*B, D]`; see `weighted_moments`."""
+        number, mean, variance = weighted_moments(samples, weight, processes)
         self.count.add_(number)
         share = number / self.count.clamp(min=1.0)
         difference = mean - self.mean

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.errors import ConfigurationError, one_line
+from torchrl_gpu.errors import ConfigurationError, one_line, shortened
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
 from torchrl_gpu.execution.graphs import CapturedFunction
 from torchrl_gpu.execution.learner import Learner, LossFunction, Update
@@ -249,7 +249,7 @@ class Execution:
         except Exception as error:
             if not self._chooses_compilation or not _is_of_compiler(error):
                 raise
-            cause = one_line(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0])
+            cause = shortened(one_line(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0]), 400)
             _logger.warning("compile=auto: %s cannot be compiled and runs eagerly: %s", work, cause)
             self.compile_mode = "off"
             if self._chooses_precision:

@@ -50,17 +50,16 @@ def gradient_step(
     Raises:
         ConfigurationError: the memory is insufficient for a single transition.
     """
-    processes, optimizers = learner.processes, list(learner.optimizers().values())
+    optimizers = list(learner.optimizers().values())
     learner.follow_rate_schedule()
     differentiate = partial(_differentiate, loss, batch, optimizers, precision)
-    losses = fitting(differentiate, len(batch), learner.device)
-    _average_gradients(optimizers, processes)
+    losses = fitting(differentiate, len(batch), learner.device, learner.processes)
+    terms = {name: term.detach() for name, term in losses.terms.items()}
+    metrics = _averaged(optimizers, terms | losses.metrics, learner.processes)
     # After the reduction, so that an overflow in one process skips the step in all of them.
     precision.unscale(optimizers)
     _clip_gradients(optimizers, learner.max_gradient_norm)
     precision.step(optimizers)
-    terms = {name: term.detach() for name, term in losses.terms.items()}
-    metrics = _averaged(terms | losses.metrics, processes)
     learner.after_update(metrics)
     learner.advance()
     return Update(metrics, losses.priorities)
@@ -88,16 +87,23 @@ def _differentiate(
     return losses[0] if len(losses) == 1 else Losses.joined(losses, shares)
 
 
-def _average_gradients(optimizers: Sequence[torch.optim.Optimizer], processes: Processes) -> None:
-    """Replace all gradients by their means over the processes, in one reduction."""
+def _averaged(
+    optimizers: Sequence[torch.optim.Optimizer], metrics: dict[str, Tensor], processes: Processes
+) -> dict[str, Tensor]:
+    """Replace all gradients by their means over the processes, and return the means of metrics.
+
+    They travel as one vector, so that an update costs one reduction.
+    """
     if processes.count == 1:
-        return
+        return metrics
     parameters = [p for o in optimizers for group in o.param_groups for p in group["params"]]
     gradients = [p.grad for p in parameters if p.grad is not None]
-    mean = processes.mean(torch.cat([gradient.flatten() for gradient in gradients]))
-    parts = mean.split([gradient.numel() for gradient in gradients])
-    for gradient, part in zip(gradients, parts, strict=True):
-        gradient.copy_(part.view_as(gradient))
+    tensors = [*gradients, *metrics.values()]
+    mean = processes.mean(torch.cat([tensor.flatten() for tensor in tensors]))
+    parts = mean.split([tensor.numel() for tensor in tensors])
+    means = [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+    torch._foreach_copy_(gradients, means[: len(gradients)])
+    return dict(zip(metrics, means[len(gradients) :], strict=True))
 
 
 def _clip_gradients(optimizers: Sequence[torch.optim.Optimizer], max_norm: float | None) -> None:
@@ -105,11 +111,3 @@ def _clip_gradients(optimizers: Sequence[torch.optim.Optimizer], max_norm: float
     if max_norm is not None:
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             nn.utils.clip_grad_norm_(group["params"], max_norm)
-
-
-def _averaged(metrics: dict[str, Tensor], processes: Processes) -> dict[str, Tensor]:
-    """Return the means of scalars over the processes, in one reduction."""
-    if processes.count == 1:
-        return metrics
-    means = processes.mean(torch.stack(tuple(metrics.values())))
-    return dict(zip(metrics, means.unbind(), strict=True))

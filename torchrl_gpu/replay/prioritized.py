@@ -68,8 +68,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Returns:
             Transitions as from `ReplayBuffer.sample`, with two more keys: `weight` [batch_size, 1],
-            the importance-sampling weights, divided by the largest of the batch; and `place`
-            [batch_size], which identifies the transitions in `update_priorities`.
+            the importance-sampling weights, divided by the largest of the batches of all
+            processes; and `place` [batch_size], which identifies the transitions in
+            `update_priorities`.
 
         Raises:
             RuntimeError: the buffer is empty.
@@ -78,7 +79,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         place = self._tree.draw(batch_size)
         leaf = self._tree.leaves.index_select(0, place)
         # w_i = (N P(i))^-beta / max_j w_j = (p_i / min_j p_j)^(-alpha beta)         (sec. 3.4)
-        weight = self.processes.minimum(leaf.min()) / leaf
+        smallest = leaf.min()
+        weight = smallest / leaf
+        if self.processes.count > 1:
+            # Each process draws as often, so P(i) is in proportion to its share of its own sum.
+            share = smallest / self._tree.total
+            weight = weight * (self.processes.minimum(share) / share)
         if self.weight_exponent is not None:
             weight = weight ** self.weight_exponent()
         others: dict[Key, Tensor] = {("weight",): weight.unsqueeze(1), ("place",): place}

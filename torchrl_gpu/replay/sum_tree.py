@@ -30,6 +30,7 @@ class SumTree:
 
     Attributes:
         leaves: priorities, float32 `[capacity]`; call `rebuild` after writing to them directly.
+        total: sum of all priorities, float32 `[]`.
     """
 
     def __init__(self, capacity: int, device: torch.device) -> None:
@@ -48,6 +49,7 @@ class SumTree:
         self._ones = torch.ones(FAN_OUT, 1, device=device)
         self._has_searchsorted = accelerator_of(device).searchsorted
         self.leaves = self._levels[0][:capacity]
+        self.total = torch.zeros((), device=device)
         self._prepare(1)
 
     @staticmethod
@@ -121,7 +123,8 @@ class SumTree:
     def _update_top(self) -> None:
         """Recompute the cumulative sums of the top level."""
         sums = self._top.cumsum(1)[0]
-        torch.div(sums[:-1], sums[-1], out=self._inner_top_shares)
+        self.total = sums[-1]
+        torch.div(sums[:-1], self.total, out=self._inner_top_shares)
 
     def _prepare(self, count: int) -> None:
         """Prepare the tensors of draws of `count` leaves.

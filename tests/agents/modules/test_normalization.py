@@ -38,7 +38,8 @@ def test_rows_of_weight_zero_have_no_effect() -> None:
     moments.update(with_garbage, counts.float())
     expected.update(samples[counts[:, 0]])
     torch.testing.assert_close(moments.state_dict(), expected.state_dict())
-    mean, variance = weighted_moments(with_garbage, counts.float())
+    number, mean, variance = weighted_moments(with_garbage, counts.float())
+    assert number == counts.sum()
     torch.testing.assert_close(mean, samples[counts[:, 0]].mean(dim=0))
     torch.testing.assert_close(variance, samples[counts[:, 0]].var(dim=0, correction=0))
 

@@ -90,20 +90,23 @@ def test_the_weight_exponent_may_change_from_batch_to_batch() -> None:
         assert weight == pytest.approx((1.0 / 3.0) ** value, rel=1e-4)
 
 
-def test_weights_are_divided_by_the_largest_of_all_processes() -> None:
+def test_weights_are_those_of_one_batch_from_the_buffers_of_all_processes() -> None:
     torch.manual_seed(0)
-    smallest = [4.0, 1.0]
+    # P = 3/8, 1/8 | 1/4, 1/4: each process draws half of the batch. N = 4: 1 / (N P) = 2/3, 2 |
+    # 1, 1, divided by the largest.
+    priorities = [{0.0: 3.0, 1000.0: 1.0}, {0.0: 7.0, 1000.0: 7.0}]
+    expected = [{0.0: 1.0 / 3.0, 1000.0: 1.0}, {0.0: 0.5, 1000.0: 0.5}]
 
-    def weights(processes: Processes) -> torch.Tensor:
+    def sample(processes: Processes) -> TensorDict:
         replay = make(priority_exponent=1.0, processes=processes)
         replay.extend(step(0))
-        batch = replay.sample(4)
-        replay.update_priorities(batch, torch.full((4,), smallest[processes.rank]))
-        return replay.sample(4)["weight"]
+        set_priorities(replay, priorities[processes.rank])
+        return replay.sample(64)
 
-    one, other = on_ranks(2, weights)
-    torch.testing.assert_close(one, torch.full((4, 1), 0.25))
-    torch.testing.assert_close(other, torch.ones(4, 1))
+    for batch, by_root in zip(on_ranks(2, sample), expected, strict=True):
+        roots = batch["observation"].flatten().tolist()
+        weight = torch.tensor([by_root[root] for root in roots]).unsqueeze(1)
+        torch.testing.assert_close(batch["weight"], weight)
 
 
 def test_missing_priorities_are_rejected() -> None:

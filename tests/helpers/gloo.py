@@ -1,0 +1,70 @@
+"""Several processes of a run, started as such: their tensors travel by gloo."""
+
+import os
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import multiprocessing
+
+from torchrl_gpu.distributed import joined
+from torchrl_gpu.processes import Processes
+
+_SECONDS = 240.0  # that the processes may take; less than the patience of `joined`
+
+# A server that has imported these modules forks the processes, which spares each the import.
+_IMPORTED = ("tests.helpers.agents", "torchrl_gpu.distributed")
+
+
+def on_gloo_ranks(
+    count: int, work: Callable[[Processes], object], folder: Path, spawn: bool = False
+) -> list[Any]:
+    """Do work in several processes.
+
+    Args:
+        count: number of processes.
+        work: function of a module, which returns what `torch.save` can write.
+        folder: folder for the results.
+        spawn: start each process anew, which takes it seconds to import torch, also where the
+            system can fork.
+
+    Returns:
+        The result of each process, by rank; the exit code of one that ended without a result.
+
+    Raises:
+        TimeoutError: a process did not end.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    forks = not spawn and "forkserver" in multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
+    context.set_forkserver_preload(list(_IMPORTED))
+    paths = [folder / f"rank_{rank}.pt" for rank in range(count)]
+    processes = [
+        context.Process(target=_work, args=(rank, count, place, work, path), daemon=True)
+        for rank, path in enumerate(paths)
+    ]
+    for process in processes:
+        process.start()
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(lambda process: process.join(_SECONDS), processes))
+    running = [rank for rank, process in enumerate(processes) if process.is_alive()]
+    for rank in running:
+        processes[rank].kill()
+    if running:
+        raise TimeoutError(f"ranks {running} did not end within {_SECONDS} s")
+    results = zip(processes, paths, strict=True)
+    return [torch.load(path) if path.exists() else process.exitcode for process, path in results]
+
+
+def _work(
+    rank: int, count: int, place: dict[str, str], work: Callable[[Processes], object], path: Path
+) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(place, RANK=str(rank), WORLD_SIZE=str(count))
+    with joined() as processes:
+        torch.save(work(processes), path)
