@@ -69,7 +69,7 @@ def resume(trainer: TorchRLTrainer, checkpoint: Path, state: Mapping[str, Any] |
     check_identity(state, trainer.agent, checkpoint, trainer.env)
     check_trainable(state, checkpoint)
     with reading(checkpoint):
-        check_count(state.get("processes", 1), "processes", low=1, high=2**20)
+        check_count(state.get("processes", 1), "processes", low=1, high=4096)
     own, path = _share(trainer, state, checkpoint)
     with reading(checkpoint):
         _check(trainer, state)
