@@ -10,6 +10,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from torchrl_gpu.checkpoints.contents import check_count, check_like
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 
@@ -44,6 +45,28 @@ def reading_of(metrics: Mapping[str, float | Tensor]) -> Reading:
     numbers = {name: value for name, value in metrics.items() if not isinstance(value, Tensor)}
     values = torch.stack(tuple(tensors.values())).to(torch.float32) if tensors else torch.empty(0)
     return Reading(values, lambda read: {**numbers, **dict(zip(tensors, read, strict=True))})
+
+
+def metrics_of(env: Environment, processes: Processes) -> Reading:
+    """Return the reading of the metrics of an environment in all processes.
+
+    Its counters are added. Each other metric is averaged over the processes that have it; those
+    that the process of rank 0 lacks are left out.
+    """
+    metrics = env.metrics()
+    if processes.count == 1:
+        return reading_of(metrics)
+    # Not every process has the same ones, but all have to exchange as many numbers.
+    names: list[str] = processes.agree(list(metrics))
+    if not names:
+        return reading_of({})
+    rows = torch.zeros(2, len(names), device=env.device)
+    for number, name in enumerate(names):
+        if name in metrics:
+            rows[0, number], rows[1, number] = metrics[name], 1
+    sums, counts = processes.sum(rows)
+    values = zip(names, sums, counts, strict=True)
+    return reading_of({n: x if n in env.counters else x / count for n, x, count in values})
 
 
 class MetricAccumulator:
@@ -185,15 +208,18 @@ class EpisodeStatistics:
             `episode/return`, `episode/length` (environment steps), `episode/success` (0 to 1, if
             the environment reports it) and `episode/count`; no metrics if no episode ended.
         """
-        totals = self._processes.sum(self._totals.sum(dim=1))
+        totals = self._totals.sum(dim=1)
+        # A process that has not stepped yet does not know whether there is success.
+        knows = torch.full_like(totals[:1], self._has_success)
+        totals = self._processes.sum(torch.cat((totals, knows)))
         self._totals.zero_()
 
         def means(values: Sequence[float]) -> dict[str, float]:
-            total_return, total_length, successes, count = values
+            total_return, total_length, successes, count, has_success = values
             if count == 0:
                 return {}
             means = {"episode/return": total_return / count, "episode/length": total_length / count}
-            if self._has_success:
+            if has_success:
                 means["episode/success"] = successes / count
             return means | {"episode/count": count}
 

@@ -5,7 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 
 WINDOW = 200
 PASS_RATE = 0.7
@@ -24,7 +26,11 @@ class Curriculum:
 
     Attributes:
         level: current level, int64 `[]`.
+        processes: processes whose episodes count; they record each step together, and so have the
+            same level.
     """
+
+    processes: Processes = ONE_PROCESS
 
     def __init__(self, ceiling: int, level: int = 0, device: torch.device | str = "cpu") -> None:
         self.ceiling = ceiling
@@ -32,6 +38,7 @@ class Curriculum:
         # The last element takes what is not recorded.
         self._outcomes = torch.zeros(WINDOW + 1, dtype=torch.bool, device=device)
         self._recorded = torch.zeros_like(self.level)  # number of episodes since the last rise
+        self._reads_stall = accelerator_of(self.level.device).reads_stall
 
     def record(self, success: Tensor, done: Tensor) -> None:
         """Count the episodes that ended in the last step, on the device.
@@ -42,10 +49,11 @@ class Curriculum:
             success: whether an arm has reached its target, bool `[N, 1]`.
             done: whether the episode of an arm has ended, bool `[N, 1]`.
         """
-        stalls = accelerator_of(self.level.device).reads_stall
-        if not stalls and int(self.level) >= self.ceiling:
+        if not self._reads_stall and int(self.level) >= self.ceiling:
             return  # no episode can change the level
-        ended, outcome = done.view(-1), success.view(-1)
+        ended, outcome = self.processes.gather(torch.cat((done, success), 1)).unbind(1)
+        if not self._reads_stall and not ended.any():
+            return
         number = ended.cumsum(0)
         total = number[-1]
         kept = ended & (number > total - WINDOW)
@@ -62,7 +70,12 @@ class Curriculum:
         return {"level": self.level, "outcomes": self._outcomes, "recorded": self._recorded}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from `state_dict()`, with the level limited to the ceiling."""
+        """Restore a state from `state_dict()`, with the level limited to the ceiling.
+
+        Raises:
+            ConfigurationError: it is another state.
+        """
+        check_like(state, self.state_dict(), "the saved curriculum")
         self.level = state["level"].to(self.level).clamp(max=self.ceiling)
         self._outcomes = state["outcomes"].to(self._outcomes)
         self._recorded = state["recorded"].to(self._recorded)

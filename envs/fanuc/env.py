@@ -44,6 +44,7 @@ from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, STEP_TIMEOUT, Environment
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import Processes
 
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
 
@@ -114,6 +115,8 @@ class FanucEnv(Environment):
         ConfigurationError: an argument is out of range or does not belong to the simulator, Genesis
             is not installed, or the URDF cannot be used.
     """
+
+    counters = frozenset({"workers/lost_episodes"})
 
     @checked
     def __init__(
@@ -270,6 +273,11 @@ class FanucEnv(Environment):
             env_memory=BULLET_ARM_MEMORY,
         )
 
+    def join(self, processes: Processes) -> None:
+        """Share the curriculum with other processes: see `Environment.join`."""
+        super().join(processes)
+        self._curriculum.processes = processes
+
     def begin_step(self, tensordict: TensorDictBase) -> None:
         """Let the workers of PyBullet begin a step: see `Environment.begin_step`."""
         self._arms.begin_step(tensordict.get("action"))
@@ -277,9 +285,11 @@ class FanucEnv(Environment):
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get("action")
         judgement = self._arms.step(action, self.max_episode_steps)
-        if self._climbs and not judgement.interrupted and self._may_be(judgement.done):
+        if self._climbs:
             # Exploration disturbs holding: an episode that ends at its target counts.
-            self._curriculum.record(self._arms.distance < self.success_radius, judgement.done)
+            near = self._arms.distance < self.success_radius
+            ended = self._no if judgement.interrupted else judgement.done
+            self._curriculum.record(near, ended)
         return self._batch(
             {
                 "observation": self._arms.observation,
@@ -469,6 +479,10 @@ class FanucEnv(Environment):
         check_like(state_dict, self.state_dict(), "the saved state of the arms")
         self._arms.load_state_dict(state_dict["arms"])
         self._streams = state_dict["streams"].to(self.device)
+        self._curriculum.load_state_dict(state_dict["curriculum"])
+
+    def load_progress(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore the curriculum: see `Environment.load_progress`."""
         self._curriculum.load_state_dict(state_dict["curriculum"])
 
     def close(self, *, raise_if_closed: bool = True) -> None:

@@ -82,6 +82,8 @@ class GymnasiumEnv(Environment):
             package, or has spaces that are not listed above.
     """
 
+    counters = frozenset({"workers/lost_episodes"})
+
     @checked
     def __init__(
         self,

@@ -9,6 +9,7 @@ from torch import Tensor
 from envs.marinenav.placement import MAP_SIZE, Contents, Size, begin_drafts, complete_drafts
 from envs.streams import seed_streams
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import Processes
 
 # Random layouts that show whether the map has room for a stage, and how many must be complete.
 _TRIALS: Final = 64
@@ -53,7 +54,12 @@ class Difficulty:
         mixed_seas: number of seas that train in all stages at once, whatever the first frames:
             every other sea in the last stage, the rest in turn in the others; None to train in one
             stage after the other.
+
+    Attributes:
+        processes: number of processes of the run, each with as many seas.
     """
+
+    processes: int = 1
 
     def __init__(
         self,
@@ -71,10 +77,19 @@ class Difficulty:
         self._distances = torch.tensor(distances, dtype=dtype, device=device)
         self._mixture: Contents | None = None
         if mixed_seas is not None:
-            numbers, last = torch.arange(mixed_seas, device=device), len(stages) - 1
-            self._mixture = self.of_stages(
-                torch.where(numbers % 2 == 0, last, numbers // 2 % max(last, 1))
-            )
+            self._mixture = self._mixed(torch.arange(mixed_seas, device=device))
+
+    def _mixed(self, seas: Tensor) -> Contents:
+        """Return the contents of the seas of a mixture with the given numbers, int64 `[N]`."""
+        last = len(self._from_frames) - 1
+        return self.of_stages(torch.where(seas % 2 == 0, last, seas // 2 % max(last, 1)))
+
+    def join(self, processes: Processes) -> None:
+        """Count the seas of other processes, which come before or after these by rank."""
+        self.processes = processes.count
+        if self._mixture is not None:
+            seas = torch.arange(len(self._mixture.stage), device=self._from_frames.device)
+            self._mixture = self._mixed(seas + processes.rank * len(seas))
 
     @property
     def is_mixture(self) -> bool:
@@ -82,7 +97,11 @@ class Difficulty:
         return self._mixture is not None
 
     def contents(self, frames: Tensor) -> Contents:
-        """Return the contents of the episodes that start at `frames`, counted over all seas."""
+        """Return the contents of the episodes that start at `frames`.
+
+        Args:
+            frames: number of steps of all seas, int64 `[]`.
+        """
         if self._mixture is not None:
             return self._mixture
         return self.of_stages((frames >= self._from_frames).sum(0, keepdim=True) - 1)

@@ -20,6 +20,7 @@ from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import Processes
 
 GROUP: Final = "robots"
 
@@ -181,6 +182,20 @@ class SeaEnv(Environment):
         self._state = begun._replace(now=now, next=self._state.next)
         self._has_begun = False
 
+    def join(self, processes: Processes) -> None:
+        """Count the frames, and the seas of a mixture, of all processes: see `Environment.join`."""
+        super().join(processes)
+        self._simulator.difficulty.join(processes)
+        if not self._has_begun:
+            self._plan_anew(self._state.frames)
+
+    def _plan_anew(self, frames: Tensor) -> None:
+        """Let the next reset start all seas at a number of frames."""
+        state = self._state._replace(frames=frames)
+        is_ready = torch.zeros_like(state.is_ready)
+        self._state = state._replace(draft=self._simulator.empty(state), is_ready=is_ready)
+        self._has_begun = False
+
     @property
     def sea(self) -> Sea:
         """State of all seas in SI units, read-only; the last dimension is the sea."""
@@ -237,6 +252,12 @@ class SeaEnv(Environment):
             raise ConfigurationError("the saved state holds a layout that nothing completes")
         self._state = unflatten(self._state, state_dict)
         self._has_begun = True
+
+    def load_progress(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Restore the frames, and so the stage: see `Environment.load_progress`."""
+        frames = state_dict["frames"]
+        check_like(frames, self._state.frames, "the saved frames")
+        self._plan_anew(frames.to(self.device, copy=True))
 
 
 def _last(values: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ class SimulationState(NamedTuple):
         is_ready: whether `next` is unused and of the current stage, bool `[N]`.
         draft: layouts of the episodes after `next`.
         layouts: states of the random number generators of the layouts, int64 `[N]`.
-        frames: number of steps of all seas, int64 `[]`.
+        frames: number of steps of all seas, also those of other processes, int64 `[]`.
     """
 
     now: Episode
@@ -95,7 +95,7 @@ class Simulator:
             The next simulation state, and the transition.
         """
         transition = advance(state.now, action, self.noise, self.max_steps)
-        frames = state.frames + len(state.layouts)
+        frames = state.frames + self._all_seas(state)
         return self._prepare(state._replace(now=transition.now, frames=frames)), transition
 
     def renew(self, state: SimulationState, is_over: Tensor) -> SimulationState:
@@ -109,12 +109,12 @@ class Simulator:
         """Extend the drafts, and turn complete drafts of some seas into their next episodes."""
         draft, layouts = extend_drafts(state.draft, state.layouts, CANDIDATES)
         draft = _map(stored, draft)
-        empty = self._empty(state)
+        empty = self.empty(state)
         stage, seas = empty.contents.stage, len(layouts)
         is_ready = state.is_ready & (state.next.stage == stage)
         is_current = draft.contents.stage == stage
         # One row of each block of seas; its first sea in place of those that do not exist
-        first = state.frames // seas % TURNS * ROW
+        first = state.frames // self._all_seas(state) % TURNS * ROW
         numbers = torch.arange(-(-seas // (TURNS * ROW)) * ROW, device=layouts.device)
         turn = first + numbers + numbers // ROW * ((TURNS - 1) * ROW)
         turn = torch.where(turn < seas, turn, first.clamp(max=seas - 1))
@@ -137,11 +137,14 @@ class Simulator:
         return state._replace(
             next=choose(state.is_ready, state.next, begun),
             is_ready=torch.ones_like(state.is_ready),
-            draft=choose(state.is_ready, draft, self._empty(state)),
+            draft=choose(state.is_ready, draft, self.empty(state)),
             layouts=layouts,
         )
 
-    def _empty(self, state: SimulationState) -> Draft:
+    def _all_seas(self, state: SimulationState) -> int:
+        return len(state.layouts) * self.difficulty.processes
+
+    def empty(self, state: SimulationState) -> Draft:
         """Return empty drafts of the current stage."""
         contents = self.difficulty.contents(state.frames)
         return begin_drafts(contents, self.size, len(state.layouts))

@@ -6,9 +6,12 @@ import torch
 from tensordict import TensorDict
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.helpers.environments import IdentityEnv
+from tests.helpers.ranks import on_ranks
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
-from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
+from torchrl_gpu.processes import ONE_PROCESS, Processes
+from trainers.metrics import EpisodeStatistics, MetricAccumulator, metrics_of, read, reading_of
 
 
 class HostReads(TorchDispatchMode):
@@ -226,3 +229,30 @@ def test_episode_step_works_on_meta_tensors() -> None:
     flags = torch.zeros(2, 1, dtype=torch.bool, device="meta")
     after = {"reward": torch.zeros(2, 1, device="meta"), "done": flags, "success": flags}
     statistics.update(TensorDict({"next": after}, [2]))
+
+
+class Measured(IdentityEnv):
+    """Has counters and other metrics, not all of them in every process."""
+
+    counters = frozenset({"lost"})
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(1)
+        self.rank = rank
+
+    def metrics(self) -> dict[str, float | torch.Tensor]:
+        """Return a counter, a mean, a metric of rank 0 alone, and one of the others."""
+        names = ["lost", "mean", "own"] if self.rank == 0 else ["other", "mean", "lost"]
+        return {
+            name: 1 + 2 * self.rank if name == "lost" else torch.tensor(1.0 + 2 * self.rank)
+            for name in names
+        }
+
+
+def test_metrics_of_an_environment_are_those_of_all_processes() -> None:
+    def metrics(processes: Processes) -> dict[str, float]:
+        return read(metrics_of(Measured(processes.rank), processes))
+
+    expected = {"lost": 4.0, "mean": 2.0, "own": 1.0}
+    assert on_ranks(2, metrics) == [expected, expected]
+    assert read(metrics_of(Measured(0), ONE_PROCESS)) == {"lost": 1, "mean": 1.0, "own": 1.0}

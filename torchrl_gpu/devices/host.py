@@ -1,10 +1,12 @@
 """The host: its cores, how the processes of a run share them, and its memory allocator."""
 
+import contextlib
 import ctypes
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -27,6 +29,10 @@ _MAX_KEPT = 1024**3
 _ALLOCATOR_SETTINGS = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
 
 
+# Processes of the run on this machine, which share the limit of its container.
+_sharers = 1
+
+
 def usable_cores() -> list[int]:
     """Return the indices of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -35,9 +41,36 @@ def usable_cores() -> list[int]:
 
 
 def num_cores() -> int:
-    """Return the number of cores that this process may use, at most the limit of its container."""
+    """Return the number of cores that this process may use, at most its share of its container."""
     usable, limit = len(usable_cores()), core_limit()
-    return usable if limit is None else min(usable, limit)
+    return usable if limit is None else min(usable, max(1, limit // _sharers))
+
+
+def share_cores(local_rank: int, local_count: int) -> None:
+    """Restrict this process, and those that it starts, to its share of the usable cores.
+
+    The shares are contiguous and differ by one core at most. The cores stay as they are if a
+    launcher has given this process others than its parent has, if there are fewer cores than
+    processes, or on other systems than Linux. The processor time of a container is divided in any
+    case.
+
+    Args:
+        local_rank: number of this process among those of the run on this machine, from 0.
+        local_count: number of these processes, all started by the same parent.
+    """
+    global _sharers
+    _sharers = local_count
+    cores = usable_cores()
+    if len(cores) < local_count or not sys.platform.startswith("linux"):
+        return
+    with contextlib.suppress(OSError):  # the parent has ended
+        if os.sched_getaffinity(os.getppid()) != set(cores):
+            return
+    first, last = (len(cores) * rank // local_count for rank in (local_rank, local_rank + 1))
+    # The threads that libraries have started keep their cores otherwise.
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it may have ended
+            os.sched_setaffinity(int(thread.name), cores[first:last])
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Adapter that converts any TorchRL environment to an `Environment`."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -29,6 +30,8 @@ from torchrl_gpu.environments.environment import (
 from torchrl_gpu.environments.open_episodes import OpenEpisodes
 from torchrl_gpu.environments.readers import action_spec_of, readers_of
 from torchrl_gpu.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 
 def as_environment(env: EnvBase) -> Environment:
@@ -256,14 +259,7 @@ class AdaptedEnvironment(EnvironmentView):
         # A reset allocates the buffers of transforms and has the batch sizes of nested TensorDicts.
         root = self._episodes.reset(self.env, episodes)
         self._root = None
-        try:
-            saved_transforms = state_dict["transforms"]
-            for transform, saved in zip(transforms_of(self.env), saved_transforms, strict=True):
-                transform.load_state_dict(saved)
-        except (RuntimeError, ValueError) as error:
-            raise ConfigurationError(
-                f"the saved transforms do not match those of this environment: {error}"
-            ) from error
+        self._load_transforms(state_dict["transforms"])
         base_of(self.env).load_state_dict(state_dict["base"])
         if self.capabilities.has_state:
             if episodes is None:
@@ -271,6 +267,38 @@ class AdaptedEnvironment(EnvironmentView):
             self._episodes.load_state_dict(episodes)
             saved = TensorDict(state_dict["root"], batch_size=self.env.batch_size)
             self._root = root.update(saved.to(self.device))
+
+    def load_progress(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore running statistics of transforms, and the progress of the base environment.
+
+        A transform whose state has a row for each environment begins anew if their number differs.
+        """
+        if not state_dict:
+            return
+        self._root = None
+        self.env.reset()  # it allocates the buffers of transforms
+        self._load_transforms(state_dict["transforms"], of_any_number=True)
+        super().load_progress(state_dict["base"])
+
+    def _load_transforms(
+        self, states: Sequence[Mapping[str, Any]], *, of_any_number: bool = False
+    ) -> None:
+        try:
+            for transform, saved in zip(transforms_of(self.env), states, strict=True):
+                if of_any_number and _shapes(saved) != _shapes(transform.state_dict()):
+                    name = type(transform).__name__
+                    logger.warning("%s has a state of each environment, which begins anew", name)
+                else:
+                    transform.load_state_dict(saved)
+        except (RuntimeError, ValueError) as error:
+            raise ConfigurationError(
+                f"the saved transforms do not match those of this environment: {error}"
+            ) from error
+
+
+def _shapes(state: Mapping[str, Any]) -> Any:
+    """Return a state with the shapes of tensors in their place."""
+    return tree_map_only(Tensor, lambda tensor: tensor.shape, dict(state))
 
 
 def _floats_of(env: EnvBase) -> set[torch.dtype]:

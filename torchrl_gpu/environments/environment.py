@@ -12,6 +12,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 
 DONE_NAMES: Final = ("done", "terminated", "truncated")
 
@@ -46,10 +47,15 @@ class Environment(EnvBase):
         capabilities: what this environment can do.
         stall_seconds: seconds of a step or reset after which a training reports that the simulator
             does not answer; None for never, as where the environment watches its own processes.
+        counters: names of the metrics that count events; the counts of several processes are added,
+            all other metrics are averaged.
+        processes: the processes of the run, each with as many environments, see `join`.
     """
 
     capabilities = Capabilities()
     stall_seconds: float | None = STEP_TIMEOUT
+    counters: frozenset[str] = frozenset()
+    processes: Processes = ONE_PROCESS
     _known_names: Names | None = None
 
     @classmethod
@@ -131,6 +137,19 @@ class Environment(EnvBase):
         """
         return {}
 
+    def join(self, processes: Processes) -> None:
+        """Train together with the environments of other processes; called before the first step.
+
+        An environment whose episodes depend on those before, as in a curriculum, then asks
+        `processes`, so that this state stays the same in all of them. It may do so in each
+        `_step` in the mode `train`, which all processes take alike; not in `begin_step`, resets and
+        other modes, which one of them may have alone.
+
+        Args:
+            processes: the processes, each with as many environments.
+        """
+        self.processes = processes
+
     def begin_step(self, tensordict: TensorDictBase) -> None:
         """Start a step without waiting; the next step of the same TensorDict returns its result.
 
@@ -154,6 +173,19 @@ class Environment(EnvBase):
 
         Args:
             mask: bool `[num_envs]`, on the host.
+        """
+
+    def load_progress(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore the state of a run that is not one of its episodes, such as a curriculum.
+
+        A reset follows: new episodes begin. Does nothing in an environment without such a state.
+
+        Args:
+            state_dict: result of `state_dict()` of an environment of any batch size, by any number
+                of processes.
+
+        Raises:
+            ConfigurationError: the state belongs to another environment.
         """
 
     def set_mode(self, mode: Mode) -> None:
@@ -256,6 +288,7 @@ class EnvironmentView(Environment):
         if self._declared is not None:
             self.capabilities = self._declared.capabilities
             self.stall_seconds = self._declared.stall_seconds
+            self.counters = self._declared.counters
 
     def render(self, index: Any = 0) -> Tensor:
         """Render the wrapped environment."""
@@ -272,6 +305,17 @@ class EnvironmentView(Environment):
     def metrics(self) -> Mapping[str, float | Tensor]:
         """Return the metrics of the wrapped environment."""
         return {} if self._declared is None else self._declared.metrics()
+
+    def join(self, processes: Processes) -> None:
+        """Let the wrapped environment join the processes."""
+        super().join(processes)
+        if self._declared is not None:
+            self._declared.join(processes)
+
+    def load_progress(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore the state of a run in the wrapped environment."""
+        if self._declared is not None:
+            self._declared.load_progress(state_dict)
 
     def set_mode(self, mode: Mode) -> None:
         """Switch the mode of the wrapped environment."""

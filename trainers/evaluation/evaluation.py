@@ -25,6 +25,7 @@ from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.intervals import wilson_interval
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.metrics import EpisodeStatistics, read
 from trainers.nonfinite import FiniteWatch, NonfiniteError
 
@@ -33,6 +34,10 @@ _STEPS_BETWEEN_READS = 10
 # Steps without the end of any episode: many times the usual length of an episode.
 _MAX_STEPS = 100_000
 _MAX_ENVS = 256
+
+
+class EvaluationStoppedError(Exception):
+    """An evaluation was broken off on request, in all processes; it has no result."""
 
 
 @dataclass(frozen=True)
@@ -135,12 +140,15 @@ def evaluate(
     progress: Callable[[int], object] | None = None,
     execution: Execution = EAGER,
     simulating: Simulating | None = None,
+    stop: Callable[[], bool] | None = None,
+    processes: Processes = ONE_PROCESS,
 ) -> Evaluation:
     """Run the greedy policy for a number of episodes.
 
-    Each environment of the batch plays an equal share of the episodes; its further episodes do not
-    count, and are left out where that saves time (`Environment.set_idle`). Counting the first
-    episodes to end would bias the means towards short episodes.
+    Each process plays an equal share of the episodes, and returns the result of all. Each
+    environment of the batch plays an equal share of these; its further episodes do not count, and
+    are left out where that saves time (`Environment.set_idle`). Counting the first episodes to end
+    would bias the means towards short episodes.
 
     The return is the sum of the rewards as `env` returns them, after its transforms: leave out
     those that change rewards, such as `RewardScaling`, for the return of the task itself. Running
@@ -150,28 +158,33 @@ def evaluate(
         env: batched environment in its evaluation mode; it is seeded and reset.
         policy: policy to evaluate, in eval mode; its previous mode is restored afterwards.
         device: device of the policy.
-        episodes: number of episodes, at least 1.
-        seed: seed of the environment; equal seeds give equal episodes.
-        progress: function that is called at intervals with the number of finished episodes, and
-            at the end with all of them.
+        episodes: number of episodes of all processes, at least 1.
+        seed: seed of the environment; equal seeds give equal episodes, so each process has its own.
+        progress: function that is called at intervals with the number of episodes that this process
+            has finished, and at the end with its share.
         execution: executes the policy steps.
         simulating: marks the steps and resets, see `BatchCollector`.
+        stop: function that is asked at intervals whether to break off; None for never.
+        processes: processes that all call this function with as many episodes.
 
     Raises:
+        EvaluationStoppedError: one of the processes was to break off.
         ConfigurationError: no episode ends within 100,000 steps; or an observation, an action, a
             reward or a mean is NaN or infinite.
     """
     env = as_environment(env)
     env.set_seed(seed)
     collector = BatchCollector(env, device, policy.in_keys, execution, simulating)
-    quota = torch.full((env.num_envs,), episodes // env.num_envs, device=device)
-    quota[: episodes % env.num_envs] += 1
-    statistics = EpisodeStatistics(env.num_envs, device)
+    share = share_of(episodes, processes)
+    quota = torch.full((env.num_envs,), share // env.num_envs, device=device)
+    quota[: share % env.num_envs] += 1
+    statistics = EpisodeStatistics(env.num_envs, device, processes)
     watch: FiniteWatch | None = None
     steps_between_reads = _STEPS_BETWEEN_READS if accelerator_of(device).reads_stall else 1
     step = done = 0
+    stopped = False
     with frozen_statistics(env), _greedy(policy):
-        while done < episodes:
+        while done < share and not stopped:
             transition = collector.step(policy)
             after, due = transition["next"], quota > 0
             # The robots of one environment share its return.
@@ -190,20 +203,28 @@ def evaluate(
                 if not is_finite:
                     raise NonfiniteError(watch.cause(step, " of an evaluation"))
                 env.set_idle(left == 0)
-                done = episodes - int(left.sum())
+                done = share - int(left.sum())
                 if progress is not None:
                     progress(done)
+                stopped = stop is not None and stop()
             if done == 0 and step >= _MAX_STEPS:
                 raise ConfigurationError(
                     f"env: no episode ended within {_MAX_STEPS:,} steps of an evaluation; the "
                     "environment needs a time limit, for instance TorchRL's StepCounter"
                 )
         env.set_idle(torch.zeros(env.num_envs, dtype=torch.bool))
+    if processes.any(stopped):
+        raise EvaluationStoppedError
     means = read(statistics.take())
     for name, mean in means.items():
         if not math.isfinite(mean):
             raise NonfiniteError(f"env: the mean {name} of an evaluation is NaN or infinite")
     return Evaluation.of(episodes, means)
+
+
+def share_of(episodes: int, processes: Processes) -> int:
+    """Return the number of episodes that this process plays, which may be 0."""
+    return episodes // processes.count + (processes.rank < episodes % processes.count)
 
 
 @contextmanager
@@ -252,6 +273,7 @@ class Evaluator:
         device: torch.device,
         *,
         episodes: int | None = None,
+        processes: Processes = ONE_PROCESS,
         **options: Any,
     ) -> Evaluation:
         """Run the greedy policy for a number of episodes.
@@ -259,11 +281,15 @@ class Evaluator:
         Args:
             policy: see `trainers.evaluate`, as the following.
             device: device of the policy.
-            episodes: number of episodes, at least 1; None for the number of the constructor.
+            episodes: number of episodes of all processes, at least 1; None for the number of the
+                constructor.
+            processes: see `trainers.evaluate`.
             options: other arguments of `trainers.evaluate`.
         """
         episodes = self.episodes if episodes is None else episodes
-        return evaluate(self._env(episodes), policy, device, episodes=episodes, **options)
+        env = self._env(max(1, share_of(episodes, processes)))
+        options = {"episodes": episodes, "processes": processes, **options}
+        return evaluate(env, policy, device, **options)
 
     @property
     def env(self) -> EnvBase:

@@ -34,9 +34,16 @@ from trainers.components.pairing import overlap_of
 from trainers.evaluation.evaluation import (
     BorrowingEvaluator,
     Evaluation,
+    EvaluationStoppedError,
     Evaluator,
 )
-from trainers.metrics import EpisodeStatistics, MetricAccumulator, read, reading_of
+from trainers.metrics import (
+    EpisodeStatistics,
+    MetricAccumulator,
+    metrics_of,
+    read,
+    reading_of,
+)
 from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite, without
 from trainers.profiling.profile import Profile
 from trainers.profiling.trace import Trace
@@ -50,10 +57,6 @@ from trainers.training.summary import write_summary
 from trainers.training.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
-
-
-class _StopError(Exception):
-    """Ends an evaluation after a request to stop the run."""
 
 
 class TorchRLTrainer(CheckedFields):
@@ -165,6 +168,7 @@ class TorchRLTrainer(CheckedFields):
             self.overlap, type(agent), name_of(env), env_can=env.capabilities.can_overlap
         )
         self.processes = agent.processes
+        env.join(self.processes)
         self.show_progress = self.show_progress and self.processes.is_writer
 
         self.num_envs = env.batch_size.numel()
@@ -279,7 +283,7 @@ class TorchRLTrainer(CheckedFields):
             if self._evaluates():
                 self._evaluate(display)
             display.update(self.frames)
-        if not self.stop_requested and self.frames not in self.evaluations:
+        if not self.processes.any(self.stop_requested) and self.frames not in self.evaluations:
             self._evaluate(display)
         self._save_if_changed()
         self.saver.wait()
@@ -329,21 +333,26 @@ class TorchRLTrainer(CheckedFields):
         episodes: int,
         stream: Stream = "evaluation",
         progress: Callable[[int], object] | None = None,
+        stop: Callable[[], bool] | None = None,
     ) -> Evaluation:
         """Run the greedy policy of the agent in the evaluation environment.
 
+        All processes of the agent call this method and play their shares of the episodes.
         If the training environment serves as the evaluation environment, its state is restored
         afterwards; an environment without a saved state begins new episodes.
 
         Args:
             episodes: number of episodes, at least 1.
             stream: random stream that determines the episodes, see `stream_seed`.
-            progress: function that is called at intervals with the number of finished episodes.
+            progress: function that is called at intervals with the number of episodes that this
+                process has finished.
+            stop: function that is asked at intervals whether to break off; None for never.
 
         Returns:
             Mean return, mean length and success rate of the episodes.
 
         Raises:
+            EvaluationStoppedError: a process was to break off.
             ConfigurationError: the trainer has no evaluation environment.
         """
         if self.evaluation_env is None:
@@ -352,10 +361,12 @@ class TorchRLTrainer(CheckedFields):
             self.agent.policy,
             self.agent.device,
             episodes=episodes,
-            seed=stream_seed(self.seed, stream),
+            seed=stream_seed(self.seed, stream, rank=self.processes.rank),
             progress=progress,
             execution=self.execution,
             simulating=self.simulating,
+            stop=stop,
+            processes=self.processes,
         )
 
     def save(self) -> Path:
@@ -492,7 +503,7 @@ class TorchRLTrainer(CheckedFields):
             now = time.perf_counter()
             watched = {"steps_are_finite": self.watch.is_finite().float()}
             if self.on_nonfinite == "restart":
-                watched["episode/restarts"] = self._restarts.clone()
+                watched["episode/restarts"] = self.processes.sum(self._restarts.clone())
                 self._restarts.zero_()
             metrics = {
                 "seconds": now - self.started,
@@ -500,7 +511,7 @@ class TorchRLTrainer(CheckedFields):
                 **read(
                     self.episodes.take(),
                     self.update_metrics.take(),
-                    reading_of(self.env.metrics()),
+                    metrics_of(self.env, self.processes),
                     reading_of(watched),
                 ),
                 **(self.profiler.shares() if self.profiler else {}),
@@ -543,14 +554,13 @@ class TorchRLTrainer(CheckedFields):
         episodes = self.evaluation_episodes
 
         def show(done: int) -> None:
+            done = min(done * self.processes.count, episodes)  # the others are about as far
             display.update(self.frames, stage=f"evaluating {done:,}/{episodes:,} episodes")
-            if self.stop_requested:
-                raise _StopError
 
         with self.timers("evaluate"):
             try:
-                evaluation = self.evaluate(episodes, "selection", show)
-            except _StopError:
+                evaluation = self.evaluate(episodes, "selection", show, lambda: self.stop_requested)
+            except EvaluationStoppedError:
                 return
             finally:
                 display.update(self.frames, stage="")

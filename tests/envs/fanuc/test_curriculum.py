@@ -1,7 +1,10 @@
+import pytest
 import torch
 
 from envs.fanuc.curriculum import PASS_RATE, WINDOW, Curriculum
+from tests.helpers.ranks import on_ranks
 from tests.stand_in import count_host_reads
+from torchrl_gpu.processes import Processes
 
 
 def _record(curriculum: Curriculum, episodes: int, successes: int) -> None:
@@ -79,3 +82,27 @@ def test_state_is_restored() -> None:
     _record(other, 1, 1)
     assert other.level == 1
     assert curriculum.level == 0, "a restored curriculum has its own record"
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_record_the_episodes_of_all_as_one_does(count: int) -> None:
+    torch.manual_seed(0)
+    outcomes = (torch.rand(120, 24, 1) < torch.linspace(0, 1, 120)[:, None, None]).chunk(count, 1)
+    ends = (torch.rand(120, 24, 1) < 0.4).chunk(count, 1)
+    ends[1][10:20] = False  # no episode of this process ends
+
+    def climb(processes: Processes) -> list[dict[str, torch.Tensor]]:
+        curriculum = Curriculum(ceiling=2)
+        curriculum.processes = processes
+        states = []
+        for step in zip(outcomes[processes.rank], ends[processes.rank], strict=True):
+            curriculum.record(*step)
+            states.append(curriculum.state_dict())
+        return states
+
+    alone, states = Curriculum(ceiling=2), on_ranks(count, climb)
+    for number, step in enumerate(zip(torch.cat(outcomes, 1), torch.cat(ends, 1), strict=True)):
+        alone.record(*step)
+        for name, value in alone.state_dict().items():
+            assert all(torch.equal(each[number][name], value) for each in states)
+    assert alone.level == 2

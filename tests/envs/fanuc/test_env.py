@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,12 @@ from envs.fanuc import FanucEnv
 from envs.fanuc.reward import ACTION_COST, PROGRESS_REWARD, STEP_COST, SUCCESS_REWARD
 from envs.fanuc.worker_pool import WorkerPool
 from tests.helpers.environments import trajectory
+from tests.helpers.ranks import on_ranks
+from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import Processes
 
 MakeEnv = Callable[..., FanucEnv]
 
@@ -264,6 +269,52 @@ def test_curriculum_starts_easy_and_rises_with_success(make_env: MakeEnv) -> Non
     restored = make_env(num_envs=64)
     restored.load_state_dict(env.state_dict())
     assert restored.metrics()["curriculum/grade"] == 1.0
+
+
+@pytest.mark.parametrize("view", [lambda env: env, _counting])
+def test_processes_climb_together_whatever_one_of_them_does_alone(
+    make_env: MakeEnv, view: Callable[[FanucEnv], Environment]
+) -> None:
+    easy = {"success_radius": 10.0, "grade_ceiling": "medium"}  # every step ends every episode
+    envs = [make_env(num_envs=20, seed=rank, **easy) for rank in range(2)]
+
+    def climb(processes: Processes) -> list[float]:
+        rank, env = processes.rank, view(envs[processes.rank])
+        env.join(processes)
+        collector = BatchCollector(env, env.device, ["observation"])
+        grades = []
+        for step in range(8):
+            collector.begin(lambda root: root.set("action", torch.zeros(20, 6)))
+            if (step, rank) == (1, 1):  # the episodes of its arms do not count
+                os.kill(envs[rank].worker_pids[0], signal.SIGKILL)
+            collector.finish()
+            if (step, rank) == (2, 0):
+                collector.restart(torch.arange(20) < 3)
+            if (step, rank) == (3, 1):
+                collector.load_state_dict(collector.state_dict())
+            grades.append(float(env.metrics()["curriculum/grade"]))
+        return grades
+
+    assert on_ranks(2, climb) == [[0.0] * 5 + [1.0] * 3] * 2
+
+
+@pytest.mark.parametrize("view", [lambda env: env, _counting])
+def test_progress_is_restored_by_another_number_of_arms(
+    make_env: MakeEnv, view: Callable[[FanucEnv], Environment]
+) -> None:
+    env, other = (view(make_env(num_envs=number, success_radius=10.0)) for number in (41, 3))
+    root = env.reset()
+    for _ in range(6):
+        root = env.step_and_maybe_reset(root.set("action", torch.zeros(41, 6)))[1]
+    other.load_progress(env.state_dict())
+    root = other.reset()
+    grades = []
+    for _ in range(53):
+        grades.append(float(other.metrics()["curriculum/grade"]))
+        root = other.step_and_maybe_reset(root.set("action", torch.zeros(3, 6)))[1]
+    # The window held the 41 episodes of one step: 41 + 53 * 3 = 200.
+    assert grades == [1.0] * 53
+    assert other.metrics()["curriculum/grade"] == 2.0
 
 
 @pytest.mark.parametrize(

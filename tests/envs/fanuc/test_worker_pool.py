@@ -16,6 +16,8 @@ import torch
 from envs.fanuc import FanucEnv
 from envs.fanuc.worker_pool import default_num_workers, group_sizes
 from envs.processes import MAX_LOSSES
+from torchrl_gpu.devices.containers import core_limit
+from torchrl_gpu.devices.host import usable_cores
 from torchrl_gpu.errors import ConfigurationError, WorkerError
 
 MakeEnv = Callable[..., FanucEnv]
@@ -48,6 +50,35 @@ def test_every_arm_is_assigned_once(num_arms: int) -> None:
     assert 1 <= min(sizes) <= max(sizes) <= 8
     assert max(sizes) - min(sizes) <= 1
     assert 1 <= default_num_workers(num_arms) <= len(sizes)
+
+
+_WORKERS_OF_A_SHARE = """
+import psutil
+from envs.fanuc.robot import load_robot
+from envs.fanuc.worker_pool import WorkerPool
+from torchrl_gpu.devices.host import share_cores, usable_cores
+
+share_cores(1, 2)
+pool = WorkerPool(load_robot(), 8, None, 10)
+for give_way in (False, True):
+    if give_way:
+        pool.give_way()
+    used = {core for pid in pool.pids for core in psutil.Process(pid).cpu_affinity()}
+    print(sorted(used) == usable_cores(), len(pool.pids) == min(8, len(usable_cores())))
+print(usable_cores())
+pool.close()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pins no processes")
+def test_workers_use_the_share_of_the_cores_of_their_process() -> None:
+    command = [sys.executable, "-c", _WORKERS_OF_A_SHARE]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    *are_shares, share = output.splitlines()
+    cores = usable_cores()
+    assert share == str(cores[len(cores) // 2 :] if len(cores) > 1 else cores)
+    if len(cores) <= 16 and core_limit() is None:  # as many workers as cores
+        assert are_shares == ["True True"] * 2
 
 
 def test_killed_worker_is_replaced_and_only_its_episodes_are_truncated(

@@ -19,10 +19,12 @@ from envs.marinenav.sea_env import SeaEnv
 from envs.marinenav.simulator import SimulationState, Simulator
 from envs.streams import seed_streams
 from tests.helpers.environments import trajectory
+from tests.helpers.ranks import on_ranks
 from tests.stand_in import count_host_reads
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.environments.robots import SharedPolicy
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import Processes
 
 CROSSING: dict[str, Any] = {
     "num_robots": 2,
@@ -352,6 +354,45 @@ def test_a_mixture_trains_in_all_stages_at_once_and_evaluates_in_the_hardest() -
     hard = MarineNavEnv(**settings, mixture=True, schedule=stages, mode="eval")
     hard.reset()
     assert hard.sea.exists.all()
+
+
+@pytest.mark.parametrize("mixture", [False, True])
+def test_processes_train_in_the_stages_of_all_seas_together(mixture: bool) -> None:
+    stages = [(0, 2, 0, 20.0), (100, 3, 1, 30.0), (200, 4, 3, 35.0)]
+    settings: dict[str, Any] = {"num_robots": 4, "schedule": stages, "max_episode_steps": 10}
+    settings |= {"mixture": mixture, "curriculum": not mixture}
+
+    def robots(env: MarineNavEnv) -> list[list[int]]:
+        now, counts = env.reset(), []
+        for _ in range(60):
+            now["robots", "action"] = env.action_spec.zero()["robots", "action"]
+            _, now = env.step_and_maybe_reset(now)
+            counts.append(env.sea.exists.sum(0).tolist())
+        return counts
+
+    def of_share(processes: Processes) -> list[list[int]]:
+        env = MarineNavEnv(num_envs=3, seed=processes.rank, **settings)
+        env.join(processes)
+        return robots(env)
+
+    one, other = on_ranks(2, of_share)
+    joined = [first + second for first, second in zip(one, other, strict=True)]
+    assert joined == robots(MarineNavEnv(num_envs=6, **settings))
+    assert joined[-1] == ([4, 2, 4, 3, 4, 2] if mixture else [4] * 6)
+
+
+def test_progress_is_restored_by_another_number_of_seas() -> None:
+    stages = [(0, 2, 0, 20.0), (50, 4, 3, 35.0)]
+    settings: dict[str, Any] = {"num_robots": 4, "schedule": stages, "curriculum": True}
+    env, other = (MarineNavEnv(num_envs=number, **settings) for number in (10, 3))
+    env.rollout(5)
+    other.reset()
+    other.load_progress(env.state_dict())
+    other.reset()
+    assert other.state_dict()["frames"] == 50
+    assert other.sea.exists.sum(0).tolist() == [4] * 3
+    with pytest.raises(ConfigurationError, match="the saved frames"):
+        other.load_progress({"frames": torch.zeros(2)})
 
 
 def test_schedule_without_effect_is_refused() -> None:

@@ -1,9 +1,13 @@
+import json
 import os
 import platform
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+
+from torchrl_gpu.devices.host import usable_cores
 
 # Allocates and frees 40 MB in tensors of 2 MB, 20 times, and prints the page faults of the last 10.
 _CHURN = """
@@ -45,3 +49,70 @@ def test_freed_memory_is_used_again_without_page_faults() -> None:
 def test_settings_of_the_user_take_precedence() -> None:
     tuned, _ = churn(MALLOC_TRIM_THRESHOLD_="131072")
     assert not tuned
+
+
+# Prints the cores of a process of a run, those of a thread that it has started before, and its
+# number of cores.
+_SHARE = """
+import json
+import os
+import sys
+from threading import Event, Thread
+from torchrl_gpu.devices import host
+
+if len(sys.argv) > 4:
+    os.sched_setaffinity(0, json.loads(sys.argv[4]))
+host.core_limit = lambda: json.loads(sys.argv[3])
+end = Event()
+thread = Thread(target=end.wait)
+thread.start()
+host.share_cores(int(sys.argv[1]), int(sys.argv[2]))
+of_thread = sorted(os.sched_getaffinity(thread.native_id))
+end.set()
+print(json.dumps([host.usable_cores(), of_thread, host.num_cores()]))
+"""
+
+CORES = usable_cores()
+needs_affinity = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or len(CORES) < 2, reason="no two cores to divide"
+)
+
+
+def shared(rank: int, count: int, limit: int | None, own: list[int] | None = None) -> list[Any]:
+    """Return the cores of a process and of its threads, and its number of cores.
+
+    Args:
+        rank: number of the process.
+        count: number of processes on this machine.
+        limit: limit of the container.
+        own: cores that a launcher has given to the process; None for those of its parent.
+    """
+    arguments = [str(rank), str(count), json.dumps(limit)]
+    command = [sys.executable, "-c", _SHARE, *arguments, *([] if own is None else [str(own)])]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: list[Any] = json.loads(result.stdout)
+    return found
+
+
+@needs_affinity
+def test_processes_of_a_machine_divide_its_cores() -> None:
+    (first, of_thread, number), (second, *_) = (shared(rank, 2, None) for rank in range(2))
+    assert first + second == CORES
+    assert abs(len(first) - len(second)) <= 1
+    assert of_thread == first
+    assert number == len(first)
+
+
+@needs_affinity
+def test_cores_that_a_launcher_has_divided_stay() -> None:
+    assert shared(1, 2, None, own=CORES[:1]) == [CORES[:1], CORES[:1], 1]
+
+
+@needs_affinity
+def test_more_processes_than_cores_use_all_of_them() -> None:
+    assert shared(0, len(CORES) + 1, None) == [CORES, CORES, len(CORES)]
+
+
+@needs_affinity
+def test_processes_divide_the_time_of_their_container() -> None:
+    assert shared(0, len(CORES) + 1, len(CORES)) == [CORES, CORES, 1]

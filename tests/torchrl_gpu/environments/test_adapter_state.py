@@ -34,6 +34,7 @@ from tests.helpers.training import assert_same, assert_same_checkpoints
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.bookkeeping import frozen_statistics
 from trainers.training.trainer import TorchRLTrainer
 
 EPISODE = 9
@@ -201,6 +202,29 @@ def test_another_number_of_environments_begins_new_episodes(make: Callable[[], E
     collect(whole, 2)
     assert not other.load_state_dict(whole.state_dict())
     other.restart()
+    collect(other, 2)
+
+
+@pytest.mark.parametrize("is_pooled", [True, False])
+def test_another_number_of_environments_keeps_statistics_of_all_of_them(
+    is_pooled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make(number: int) -> BatchCollector:
+        norm = VecNormV2(in_keys=["observation"], reduce_batch_dims=is_pooled)
+        return collector_of(transformed(SerialEnv(number, lambda: GymEnv(NAME)), norm))
+
+    def statistics(collector: BatchCollector) -> Any:
+        return collector.env.state_dict()["transforms"][0]["_extra_state"]
+
+    whole, other = make(3), make(2)
+    collect(whole, 5)
+    saved = whole.env.state_dict()
+    other.env.load_progress(saved)
+    with frozen_statistics(other.env):
+        other.restart()
+    if is_pooled:
+        assert_same(statistics(other), saved["transforms"][0]["_extra_state"])
+    assert ("VecNormV2 has a state of each environment" in caplog.text) is not is_pooled
     collect(other, 2)
 
 

@@ -20,6 +20,7 @@ from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment, Mode
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import Processes
 
 ENVIRONMENTS: dict[str, Callable[[], Environment]] = {
     "identity": lambda: IdentityEnv(num_envs=3, max_episode_steps=4),
@@ -37,6 +38,7 @@ class Switching(IdentityEnv):
     capabilities = replace(
         IdentityEnv.capabilities, can_switch_mode=True, can_render=True, step_seconds=0.5
     )
+    counters = frozenset({"is_eval"})
     mode: Mode = "train"
 
     def set_mode(self, mode: Mode) -> None:
@@ -188,6 +190,10 @@ def test_a_view_has_the_capabilities_of_the_wrapped_environment(
     env.set_mode("eval")
     assert base.mode == "eval"
     assert env.metrics() == {"is_eval": 1.0}
+    assert env.counters == base.counters == {"is_eval"}
+    processes = Processes()
+    env.join(processes)
+    assert env.processes is base.processes is processes
 
 
 @pytest.mark.parametrize("view", [lambda env: env, scaled, with_action_table])

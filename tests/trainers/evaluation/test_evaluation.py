@@ -5,11 +5,13 @@ from torch import Tensor, nn
 from torchrl.envs import TransformedEnv, VecNormV2
 
 from tests.helpers.environments import IdentityEnv
+from tests.helpers.ranks import on_ranks
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.specs import observation_spec
-from trainers.evaluation.evaluation import evaluate
+from torchrl_gpu.processes import Processes
+from trainers.evaluation.evaluation import Evaluation, EvaluationStoppedError, evaluate
 
 CPU = torch.device("cpu")
 
@@ -118,3 +120,59 @@ def test_surplus_episode_does_not_affect_the_means() -> None:
     result = evaluate(env, policy_for(env), CPU, episodes=24)
     assert env.steps_done > env.max_episode_steps
     assert result.mean_return == 0.0
+
+
+@pytest.mark.parametrize("episodes", [1, 2, 7, 16])
+def test_processes_play_shares_and_return_the_result_of_all(episodes: int) -> None:
+    def play(processes: Processes) -> tuple[Evaluation, list[int]]:
+        env, reports = IdentityEnv(4), [0]
+        policy = policy_for(env, error=0.1 * processes.rank)
+        seed = processes.rank
+        found = evaluate(
+            env,
+            policy,
+            CPU,
+            episodes=episodes,
+            seed=seed,
+            processes=processes,
+            progress=reports.append,
+        )
+        return found, reports
+
+    played = on_ranks(3, play)
+    shares = [episodes // 3 + (rank < episodes % 3) for rank in range(3)]
+    assert [reports[-1] for _, reports in played] == shares
+    alone = [
+        evaluate(env, policy_for(env, error=0.1 * rank), CPU, episodes=share, seed=rank)
+        for rank, share in enumerate(shares)
+        if share and (env := IdentityEnv(4))
+    ]
+    for found, _ in played:
+        assert found == played[0][0]
+        assert found.episodes == episodes
+        for name in ("mean_return", "mean_length", "success"):
+            total = sum(getattr(each, name) * each.episodes for each in alone)
+            assert getattr(found, name) == pytest.approx(total / episodes)
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_request_to_one_process_breaks_off_the_evaluation_of_all(asked: int) -> None:
+    """A process that has played its share waits for the others, which may break off."""
+
+    def play(processes: Processes) -> list[int]:
+        env, reports = IdentityEnv(1 + 3 * processes.rank), [0]
+        with pytest.raises(EvaluationStoppedError):
+            evaluate(
+                env,
+                policy_for(env),
+                CPU,
+                episodes=40,
+                processes=processes,
+                progress=reports.append,
+                stop=lambda: processes.rank == asked and reports[-1] >= 8,
+            )
+        return reports
+
+    reached = [reports[-1] for reports in on_ranks(2, play)]
+    assert reached[asked] == 8
+    assert reached[1 - asked] == 20

@@ -12,10 +12,12 @@ from agents import SAC
 from envs.gym import GymnasiumEnv
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
+from tests.helpers.ranks import on_ranks
 from tests.trainers.evaluation.test_evaluation import policy_for
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.environments.specs import observation_spec
-from trainers.evaluation.evaluation import Evaluator, evaluate
+from torchrl_gpu.processes import Processes
+from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluate
 from trainers.training.progress import ProgressDisplay
 from trainers.training.trainer import TorchRLTrainer
 
@@ -79,6 +81,23 @@ def test_environment_is_reused_while_its_size_fits() -> None:
     assert found == evaluate(IdentityEnv(40), policy, CPU, episodes=40, seed=3)
     evaluator.close()
     assert build.built[-1].was_closed
+
+
+def test_environments_are_built_for_the_share_of_a_process() -> None:
+    def play(processes: Processes) -> tuple[Evaluation, list[int]]:
+        build = Builder()
+        evaluator = Evaluator(build, episodes=9)
+        policy = policy_for(IdentityEnv())
+        found = [
+            evaluator.evaluate(policy, CPU, seed=processes.rank, episodes=n, processes=processes)
+            for n in (None, 1)
+        ]
+        assert [each.episodes for each in found] == [9, 1]
+        return found[0], build.sizes
+
+    (one, sizes), (other, other_sizes) = on_ranks(2, play)
+    assert one == other
+    assert (sizes, other_sizes) == ([5, 1], [4, 1])
 
 
 def test_environment_of_the_caller_stays_open() -> None:

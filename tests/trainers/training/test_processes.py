@@ -8,11 +8,13 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from agents import DQN
+from agents import DQN, SAC
 from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import MatchEnv
 from tests.helpers.ranks import on_ranks
+from tests.trainers.evaluation.test_evaluator import SwitchableEnv
 from torchrl_gpu.processes import Processes
+from trainers.evaluation.evaluation import Evaluation
 from trainers.metrics import EpisodeStatistics, read
 from trainers.training.trainer import TorchRLTrainer
 
@@ -75,6 +77,43 @@ def test_a_request_to_one_process_stops_all(tmp_path: Path) -> None:
     assert on_ranks(2, train) == [(176, True)] * 2
 
 
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_request_during_an_evaluation_stops_all(tmp_path: Path, asked: int) -> None:
+    def train(processes: Processes) -> tuple[int, bool, int]:
+        settings: dict[str, Any] = {"evaluation_interval": 160, "show_progress": False}
+        settings["evaluation_env"] = env = MatchEnv(ENVS)
+        trainer = make(tmp_path / str(processes.rank), processes, **settings)
+        step = env._step
+
+        def step_and_stop(tensordict: TensorDictBase) -> TensorDictBase:
+            trainer.stop_requested = processes.rank == asked and trainer.frames == 320
+            return step(tensordict)
+
+        env._step = step_and_stop  # type: ignore[method-assign]
+        trainer.train()
+        return trainer.frames, trainer.stop_requested, len(trainer.evaluations)
+
+    assert on_ranks(2, train) == [(320, True, 1)] * 2
+
+
+def test_a_request_after_the_last_step_stops_all(tmp_path: Path) -> None:
+    def train(processes: Processes) -> int:
+        settings: dict[str, Any] = {"evaluation_env": MatchEnv(ENVS), "show_progress": False}
+        trainer = make(tmp_path / str(processes.rank), processes, **settings)
+        collect = trainer.collect
+
+        def collect_and_stop() -> TensorDictBase:
+            transition = collect()
+            trainer.stop_requested = processes.rank == 1 and trainer.frames == FRAMES
+            return transition
+
+        trainer.collect = collect_and_stop  # type: ignore[method-assign]
+        trainer.train()
+        return len(trainer.evaluations)
+
+    assert on_ranks(2, train) == [0, 0]
+
+
 def test_episodes_of_all_processes_count() -> None:
     def means(processes: Processes) -> dict[str, float]:
         statistics = EpisodeStatistics(1, "cpu", processes)
@@ -85,3 +124,40 @@ def test_episodes_of_all_processes_count() -> None:
 
     expected = {"episode/return": 2.0, "episode/length": 1.0, "episode/count": 2.0}
     assert on_ranks(2, means) == [expected, expected]
+
+
+class Sharing(SwitchableEnv):
+    """Asks the other processes in each step of the training, never in an evaluation."""
+
+    shared = 0
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        after = super()._step(tensordict)
+        if self.modes[-1:] != ["eval"]:
+            self.shared += int(self.processes.gather(after["done"]).sum())
+        return after
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+def test_an_environment_asks_other_processes_in_training_alone(
+    tmp_path: Path, has_state: bool
+) -> None:
+    """The processes play different shares of an evaluation, in different numbers of steps."""
+
+    def train(processes: Processes) -> tuple[dict[int, Evaluation], int]:
+        env = Sharing(8, has_state)
+        env.max_episode_steps = 8 + 3 * processes.rank
+        agent = build_for(env, SAC)
+        agent.join(processes)
+        settings: dict[str, Any] = {"evaluation_interval": 160, "evaluation_episodes": 9}
+        settings |= {"total_frames": 320, "random_frames": 64, "replay_capacity": 1000}
+        folder = tmp_path / str(processes.rank)
+        trainer = TorchRLTrainer(env, agent, folder, show_progress=False, **settings)
+        trainer.train()
+        trainer.close()
+        return trainer.evaluations, env.shared
+
+    one, other = on_ranks(2, train)
+    assert one == other
+    assert [evaluation.episodes for evaluation in one[0].values()] == [9, 9]
+    assert one[1] > 0
