@@ -272,6 +272,14 @@ class Agent(CheckedFields, nn.Module, ABC):
     def forget_episodes(self) -> None:
         """Reset all state that belongs to unfinished episodes, because new episodes begin."""
 
+    def episode_state(self) -> dict[str, Tensor]:
+        """Return the state that belongs to unfinished episodes: tensors of the agent by name.
+
+        Each of several processes has that of its environments. It stands in no other state: buffers
+        that hold it are not persistent.
+        """
+        return {}
+
     def training_state(self) -> dict[str, Any]:
         """Return the state of training: networks, target networks, schedules and optimizers.
 

@@ -267,6 +267,12 @@ class PPO(OnPolicyAgent):
         if self.reward_normalizer is not None:
             self.reward_normalizer.discounted.zero_()
 
+    def episode_state(self) -> dict[str, Tensor]:
+        """Return the discounted returns of the reward normalizer."""
+        if self.reward_normalizer is None:
+            return {}
+        return {"discounted": self.reward_normalizer.discounted}
+
     def _log_prob(self, batch: TensorDictBase) -> Tensor:
         action = self.policy.from_bounds(batch.get("action"))
         return self.actor.evaluate(batch, action)[0]

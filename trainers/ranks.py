@@ -24,6 +24,7 @@ from torch.distributed.elastic.multiprocessing.errors import (
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from torchrl_gpu.devices.device import resolve_devices
+from torchrl_gpu.devices.host import share_cores
 from torchrl_gpu.distributed import ProcessLostError, joined
 from torchrl_gpu.errors import (
     FAILED,
@@ -115,6 +116,7 @@ def run_launched(settings_of: Callable[[], Settings]) -> RunOutcome:
         devices = settings.devices
         if len(devices) < count:
             devices = resolve_devices(settings.general.device, count)
+        share_cores(number, count)
         processes.compute_on(devices[number])
         return run_mode(settings.share(processes.count, devices[number]), processes)
 

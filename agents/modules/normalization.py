@@ -153,7 +153,8 @@ class RewardNormalizer(nn.Module):
         super().__init__()
         self.gamma = gamma
         self.moments = RunningMoments(1)
-        self.register_buffer("discounted", torch.zeros(*batch_size, 1))
+        # Checkpoints have it in the state of the open episodes.
+        self.register_buffer("discounted", torch.zeros(*batch_size, 1), persistent=False)
 
     @torch.no_grad()
     def forward(

@@ -30,6 +30,10 @@ LAYOUT = 6
 logger = logging.getLogger(__name__)
 
 
+# Name that the networks of PPO once had for the state of its open episodes.
+_DISCOUNTED = "reward_normalizer.discounted"
+
+
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint or a policy file.
 
@@ -49,6 +53,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         for section, name in ((state, "policy"), (state.get("agent", {}), "networks")):
             if name in section:
                 section[name] = _with_normalized_encoders(section[name])
+        networks = state.get("agent", {}).get("networks", {})
+        if (discounted := networks.pop(_DISCOUNTED, None)) is not None:
+            state["agent_episodes"] = {"discounted": discounted}
         check_count(state.get("frames", 0), "frames")
         check_like(state.get("seconds", 0.0), 0.0, "seconds")
         check_like(state["agent_name"], "", "agent_name")

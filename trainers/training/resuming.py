@@ -43,6 +43,7 @@ def state_of(trainer: TorchRLTrainer) -> dict[str, Any]:
         "frames": trainer.frames,
         "collector": trainer.collector.state_dict(),
         "episodes": trainer.episodes.state_dict(),
+        "agent_episodes": trainer.agent.episode_state(),
         "random": rng_state(trainer.agent.device),
     }
     if not trainer.processes.is_writer:
@@ -87,6 +88,8 @@ def resume(trainer: TorchRLTrainer, checkpoint: Path, state: Mapping[str, Any] |
             has_replay = parts is not None
             trainer.experience.load_state_dict(state["experience"], parts)
             trainer.episodes.load_state_dict(own["episodes"])
+            for name, tensor in trainer.agent.episode_state().items():
+                tensor.copy_(own["agent_episodes"][name])
         trainer.frames = state["frames"]
         trainer.updates = state["updates"]
         trainer.evaluations = evaluations_of(state)
@@ -148,6 +151,8 @@ def _divide(trainer: TorchRLTrainer, state: Mapping[str, Any], checkpoint: Path)
     complete = [replay for replay in replays if replay is not None]
     shares = complete if len(complete) == saved else None
     trainer.experience.divide(state["experience"], shares, processes)
+    if "world" in state["collector"]:
+        trainer.env.load_progress(state["collector"]["world"])
     return shares is not None
 
 
@@ -167,4 +172,6 @@ def _check_share(trainer: TorchRLTrainer, own: Mapping[str, Any]) -> None:
     """Refuse the share of a process that does not fit, before anything of it is loaded."""
     check_like(own["collector"], dict.fromkeys(own["collector"]), "collector")
     trainer.episodes.check_state(own["episodes"])
+    if (expected := trainer.agent.episode_state()) or "agent_episodes" in own:
+        check_like(own["agent_episodes"], expected, "the open episodes of the agent")
     check_rng_state(own["random"], trainer.agent.device)

@@ -1,0 +1,59 @@
+"""Replays of a run that goes on with another number of processes."""
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from tests.torchrl_gpu.replay.test_stacks import BUFFERS, Stream, make
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.shares import load_share
+
+ENVS, CAPACITY, STEPS = 4, 240, 40
+
+
+def filled(kind: type[ReplayBuffer], count: int, n_step: int) -> list[ReplayBuffer]:
+    """Return the buffers of a number of processes that have shared the environments of a stream."""
+    buffers = [make(kind, ENVS // count, CAPACITY // count, n_step) for _ in range(count)]
+    stream = Stream(ENVS, interruption_probability=0.05, reset_steps=True)
+    for step in range(STEPS):
+        transition = stream.step()
+        for buffer, share in zip(buffers, transition.chunk(count), strict=True):
+            buffer.extend(share)
+            if step % 4 == 3 and not buffer.is_empty:
+                batch = buffer.sample(8)
+                buffer.update_priorities(batch, batch["next", "reward"].flatten())
+    return buffers
+
+
+def steps_of(buffers: list[ReplayBuffer], age: int) -> TensorDict:
+    """Return a step of all environments; the greatest priority is that of a buffer."""
+    steps = [buffer.step_of_age(age).exclude("greatest") for buffer in buffers]
+    return TensorDict.cat(steps)
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+@pytest.mark.parametrize(("saved", "loaded"), [(2, 1), (2, 4), (1, 2), (4, 2)])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_shares_hold_the_transitions_of_the_run(
+    kind: type[ReplayBuffer], saved: int, loaded: int, n_step: int
+) -> None:
+    before = filled(kind, saved, n_step)
+    after = [make(kind, ENVS // loaded, CAPACITY // loaded, n_step) for _ in range(loaded)]
+    states = [[buffer.state_dict()] for buffer in before]
+    for rank, buffer in enumerate(after):
+        load_share(buffer, states, rank * buffer.num_envs)
+    complete = min(buffer.complete_steps for buffer in (*before, *after))
+    assert complete >= 15
+    for age in range(1, complete + 1):
+        expected, found = steps_of(before, age), steps_of(after, age)
+        active = expected["active"].flatten()
+        assert torch.equal(found["active"].flatten(), active)
+        assert active.any()
+        assert (expected == found)[active].all()
+
+
+def test_more_environments_than_the_run_had_are_refused() -> None:
+    states = [[buffer.state_dict()] for buffer in filled(ReplayBuffer, 2, 1)]
+    with pytest.raises(ConfigurationError, match=r"env\.num_envs: the saved run has 4 env"):
+        load_share(make(ReplayBuffer, 8, 2 * CAPACITY), states, 0)

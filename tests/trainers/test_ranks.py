@@ -1,0 +1,196 @@
+"""Runs of several processes, started by the program itself and by torchrun."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from tests.helpers.program import call
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.state_file import load_state
+from trainers.run import run
+
+TASK = ("env=gym", "env.name=Pendulum-v1", "env.num_envs=4", "device=cpu", "precision=fp32")
+RUN = (
+    *("trainer.total_frames=480", "trainer.random_frames=80", "trainer.replay_capacity=400"),
+    *("trainer.checkpoint_interval=240", "trainer.evaluation_interval=100000"),
+    *("trainer.evaluation_episodes=4", "evaluation.episodes=4", "trainer.loggers=[csv]"),
+    *("trainer.show_progress=false", "agent.batch_size=32"),
+)
+AGENTS = {
+    "sac": ("agent.utd_ratio=0.25", "agent.hidden_sizes=[16]", "agent.normalize_observations=true"),
+    "ppo": (
+        *("agent.rollout_length=20", "agent.hidden_sizes=[16]"),
+        *("agent.learning_rate_end=null", "agent.learning_rate_frames=null"),
+    ),
+    "rainbow": ("agent.hidden_sizes=[16]",),
+}
+PATIENCE = 90
+
+
+def settings(agent: str, runs: Path, *more: str) -> list[str]:
+    return [f"agent={agent}", *TASK, *RUN, *AGENTS[agent], f"runs={runs}", *more]
+
+
+def contents(folder: Path, frames: int) -> dict[str, Any]:
+    """Return the states of all processes after a number of frames, by path below the folder.
+
+    Left out are the time, the settings, and the evaluation that ends a run: a run that goes on has
+    one more. The replay is that of the whole, whatever its parts.
+    """
+    states = {}
+    for path in (folder / "checkpoints").rglob(f"frames_{frames:012d}.safetensors"):
+        state = load_state(path)
+        for name in ("seconds", "config", "evaluations"):
+            state.pop(name, None)
+        for record in state["collector"]["world"]["episodes"]["records"]:
+            del record["generator"]  # at the reset, or at the resume
+        states[str(path.relative_to(folder))] = state
+    return states
+
+
+def assert_same(one: Any, other: Any, where: str = "") -> None:
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    elif isinstance(one, Mapping):
+        assert one.keys() == other.keys(), where
+        for name in one:
+            assert_same(one[name], other[name], f"{where}/{name}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), where
+        for number, (left, right) in enumerate(zip(one, other, strict=True)):
+            assert_same(left, right, f"{where}/{number}")
+    else:
+        assert one == other or one != one, where
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_two_processes_resume_to_the_same_bytes(agent: str, tmp_path: Path) -> None:
+    whole = run(*settings(agent, tmp_path / "whole", "devices=2"))
+    half = run(*settings(agent, tmp_path / "half", "devices=2", "trainer.total_frames=240"))
+    rest = run(f"checkpoint={half.folder}", "trainer.total_frames=480", "devices=2", "device=cpu")
+    assert rest.folder == half.folder
+    expected, found = contents(whole.folder, 480), contents(rest.folder, 480)
+    newest = "frames_000000000480.safetensors"
+    assert expected.keys() == {f"checkpoints/{newest}", f"checkpoints/rank_1/{newest}"}
+    assert expected[f"checkpoints/{newest}"]["processes"] == 2
+    assert_same(expected, found)
+
+
+def test_a_run_goes_on_with_another_number_of_processes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    two = run(*settings("sac", tmp_path, "devices=2", "trainer.total_frames=240"))
+    caplog.set_level(logging.INFO)
+    one = run(f"checkpoint={two.folder}", "trainer.total_frames=320", "device=cpu")
+    assert one.folder == two.folder
+    assert "was saved by 2 process(es), and goes on with 1: its replay is divided" in caplog.text
+    state = contents(one.folder, 320)["checkpoints/frames_000000000320.safetensors"]
+    assert (state["frames"], state["updates"], state["processes"]) == (320, 60, 1)
+    replay = CheckpointFolder(one.folder / "checkpoints").load_replay(one.newest or Path())
+    assert replay is not None
+    assert int(replay[-1]["next_step"].read()) == 80  # those of both processes before, and its own
+
+
+def started(folder: Path, *arguments: str, launcher: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """Start the program without an end, with its output in a file of the folder."""
+    output = (folder / "output.txt").open("w")
+    program = [sys.executable, "-m", *launcher, "trainers.run"]
+    endless = ("trainer.total_frames=100000000", "trainer.show_progress=true", "compile=off")
+    root = str(Path(__file__).parents[2])
+    return subprocess.Popen(
+        [*program, *arguments, *endless],
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": root},
+    )
+
+
+def processes_by_rank(program: subprocess.Popen[str]) -> dict[int, psutil.Process]:
+    """Return the processes of a run, which start in the order of their ranks."""
+    ranks = []
+    for child in psutil.Process(program.pid).children():
+        with suppress(psutil.Error):  # it has just ended
+            if "resource_tracker" not in str(child.cmdline()):
+                ranks.append(child)
+    return dict(enumerate(sorted(ranks, key=lambda process: process.pid)))
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    limit = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path) -> None:
+    program = started(tmp_path, *settings("sac", tmp_path / "runs", "devices=2"))
+    wait_for(lambda: list(tmp_path.rglob("frames_*[0-9].safetensors")))
+    ranks = processes_by_rank(program)
+    ranks[rank].kill()
+    assert program.wait(timeout=PATIENCE) == 1
+    assert psutil.wait_procs(ranks.values(), timeout=PATIENCE)[1] == []
+    (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
+    last = (tmp_path / "output.txt").read_text().splitlines()[-1]
+    resume = f"python -m trainers.run checkpoint={folder} device=cpu devices=2"
+    assert last == f"error: rank {rank} was ended by SIGKILL; to resume: {resume}"
+
+
+def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> None:
+    launcher = ("torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "-m")
+    program = started(tmp_path, *settings("sac", tmp_path / "runs"), launcher=launcher)
+    wait_for(lambda: list(tmp_path.rglob("frames_*[0-9].safetensors")))
+    first = processes_by_rank(program)
+    (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
+    before = max((folder / "checkpoints").glob("frames_*[0-9].safetensors")).name
+    first[1].kill()
+
+    def has_gone_on() -> bool:
+        again = processes_by_rank(program)
+        newest = max((folder / "checkpoints").glob("frames_*[0-9].safetensors")).name
+        return len(again) == 2 and again[0] != first[0] and newest > before
+
+    wait_for(has_gone_on)
+    ranks = processes_by_rank(program).values()
+    program.send_signal(signal.SIGTERM)
+    program.wait(timeout=PATIENCE)
+    assert list(folder.parent.iterdir()) == [folder]
+    assert psutil.wait_procs(ranks, timeout=PATIENCE)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("devices=999", "device=cpu devices=999: this machine has"),
+        ("devices=[0,1]", "device=cpu devices=[0, 1]: cpu takes a number of processes"),
+        ("devices=[cuda:0,cpu]", "devices=['cuda:0', 'cpu']: input should be a valid integer"),
+        ("devices=0", "devices=0: input should be greater than or equal to 1"),
+        ("devices=2 mode=eval", "devices=2: only mode=train uses several devices"),
+        ("devices=2 env.num_envs=5", "env.num_envs=5: 2 processes cannot share it equally"),
+        ("devices=2 agent.batch_size=33", "agent.batch_size=33: 2 processes cannot share it"),
+    ],
+)
+def test_processes_that_cannot_share_a_run_are_refused(
+    arguments: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = settings("sac", tmp_path / "runs", *arguments.split())
+    assert call(monkeypatch, tmp_path, *command) == 2
+    assert f"error: {message}" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
