@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
@@ -130,7 +130,7 @@ def joined() -> Iterator[DistributedProcesses]:
     Raises:
         ProcessLostError: the processes do not find one another.
     """
-    store, number, count = _answered(next, dist.rendezvous("env://", timeout=PATIENCE))
+    store, number, count = _answered(next, rendezvous("env://", timeout=PATIENCE))
     # A launcher that starts the processes again may keep the addresses of those before.
     store = PrefixStore(f"start_{num_restarts()}", store)
     options = {"store": store, "rank": number, "world_size": count, "timeout": PATIENCE}
