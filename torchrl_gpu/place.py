@@ -1,9 +1,12 @@
-"""Place of this process among those that torchrun, or another launcher of torch, has started."""
+"""Place of this process among those that torchrun or a scheduler has started."""
 
 import os
 from typing import Final
 
-_PLACE: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+_PLACE: Final = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+)
 
 
 def is_launched() -> bool:

@@ -118,7 +118,12 @@ def run_launched(settings_of: Callable[[], Settings]) -> RunOutcome:
             devices = resolve_devices(settings.general.device, count)
         share_cores(number, count)
         processes.compute_on(devices[number])
-        return run_mode(settings.share(processes.count, devices[number]), processes)
+        try:
+            return run_mode(settings.share(processes.count, devices[number]), processes)
+        except KeyboardInterrupt as stop:
+            if processes.is_writer:
+                raise
+            raise Interruption.of(stop, "") from None  # one process says how to go on
 
 
 def _as_rank(settings: Settings) -> RunOutcome | tuple[int, str]:

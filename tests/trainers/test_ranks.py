@@ -2,7 +2,9 @@
 
 import logging
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +20,8 @@ import torch
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state
-from trainers.run import run
+from torchrl_gpu.errors import ConfigurationError
+from trainers.run import run, settings_of
 
 TASK = ("env=gym", "env.name=Pendulum-v1", "env.num_envs=4", "device=cpu", "precision=fp32")
 RUN = (
@@ -102,11 +105,22 @@ def test_a_run_goes_on_with_another_number_of_processes(
     assert int(replay[-1]["next_step"].read()) == 80  # those of both processes before, and its own
 
 
+def place(rank: int, port: int) -> dict[str, str]:
+    """Return the variables by which a scheduler tells one of two processes its place."""
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    variables = {name: str(number) for name, number in numbers.items()}
+    return {**variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
 @contextmanager
 def started(
-    folder: Path, *arguments: str, launcher: Sequence[str] = ()
+    folder: Path,
+    *arguments: str,
+    launcher: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """Start the program without an end, with its output in a file of the folder."""
+    folder.mkdir(exist_ok=True)
     program = [sys.executable, "-m", *launcher, "trainers.run"]
     endless = ("trainer.total_frames=100000000", "trainer.show_progress=true", "compile=off")
     root = str(Path(__file__).parents[2])
@@ -117,7 +131,7 @@ def started(
             stderr=subprocess.STDOUT,
             text=True,
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": root},
+            env={**os.environ, "PYTHONPATH": root, **(environment or {})},
         )
     try:
         yield process
@@ -179,6 +193,28 @@ def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> Non
     assert list(folder.parent.iterdir()) == [folder]
 
 
+def test_processes_of_a_scheduler_save_at_its_signal(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = settings("sac", tmp_path / "runs")
+    with (
+        started(tmp_path / "0", *command, environment=place(0, port)) as first,
+        started(tmp_path / "1", *command, environment=place(1, port)) as second,
+    ):
+        wait_for(lambda: list(tmp_path.rglob("checkpoints/frames_*[0-9].safetensors")))
+        for process in (second, first):
+            process.send_signal(signal.SIGUSR1)
+        assert first.wait(timeout=PATIENCE) == second.wait(timeout=PATIENCE) == 75
+    (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
+    first_output, second_output = ((tmp_path / n / "output.txt").read_text() for n in "01")
+    assert f"saved. To resume:\n  python -m trainers.run checkpoint={folder}" in first_output
+    assert "error" not in first_output
+    assert second_output == ""
+    newest = CheckpointFolder(folder / "checkpoints").paths()[-1].name
+    assert (folder / "checkpoints" / "rank_1" / newest).exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -202,3 +238,20 @@ def test_processes_that_cannot_share_a_run_are_refused(
     assert call(monkeypatch, tmp_path, *command) == 2
     assert f"error: {message}" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("devices=2", "devices=2: torchrun sets the number of processes; leave it out"),
+        ("mode=eval", "mode=eval: only mode=train runs under torchrun"),
+        ("env.num_envs=5", "env.num_envs=5: 2 processes cannot share it equally"),
+    ],
+)
+def test_torchrun_cannot_start_everything(
+    arguments: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in place(0, port=0).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        settings_of(*settings("sac", tmp_path, arguments))
