@@ -10,16 +10,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
+import torch
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
-from torchrl_gpu.arguments import AS_TYPED
+from torchrl_gpu.arguments import AS_TYPED, parameters_of
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.contents import reading
 from torchrl_gpu.checkpoints.files import discard, new_file, write_text
@@ -32,10 +34,15 @@ from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.execution import EAGER
 from torchrl_gpu.processes import ONE_PROCESS, Processes
+from trainers.collecting.collectors import Collectors
 from trainers.command_line.schema import GeneralSettings, Mode
 from trainers.command_line.settings import Settings
+from trainers.components.choices import choices_of, path_of
+from trainers.components.component import Component
 from trainers.components.pairing import capabilities_of, pair
+from trainers.components.sections import TARGET
 from trainers.components.trust import trust_arguments
 from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluations_of
 from trainers.evaluation.film import film
@@ -137,7 +144,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     started = time.perf_counter()
     seed_everything(settings.general.seed, processes.rank)
     with (
-        closing(_build_env(settings, "train", rank=processes.rank)) as env,
+        closing(training_env(settings, processes)) as env,
         closing(_evaluator(settings)) as evaluator,
         closing(_build_trainer(settings, env, evaluator, folder, processes)) as trainer,
     ):
@@ -290,9 +297,27 @@ def _prepared_folder(settings: Settings, name: str) -> Path:
     return folder
 
 
-def _build_env(settings: Settings, mode: Mode, rank: int = 0, **replaced: int) -> Environment:
-    """Build the environment for a mode, with some settings replaced."""
-    seed = stream_seed(settings.general.seed, _STREAMS[mode], rank=rank)
+def training_env(settings: Settings, processes: Processes = ONE_PROCESS) -> Environment:
+    """Return the environment of a process that trains, or the facade of those of its collectors."""
+    collectors: Collectors = settings.collectors.build()
+    seed = stream_seed(settings.general.seed, "training", rank=processes.rank)
+    if collectors.is_remote:
+        settings = replace(settings, device=torch.device("cpu"), execution=EAGER, state=None)
+    build = partial(_build_env_of_collector, settings)
+    return collectors.environment(build, settings.env.settings.get("num_envs"), seed, processes)
+
+
+def _build_env_of_collector(settings: Settings, num_envs: int | None, seed: int) -> Environment:
+    replaced = {} if num_envs is None else {"num_envs": num_envs}
+    return _build_env(settings, "train", seed, **replaced)
+
+
+def _build_env(
+    settings: Settings, mode: Mode, seed: int | None = None, **replaced: int
+) -> Environment:
+    """Build the environment for a mode, with some settings replaced, by the seed of the mode."""
+    if seed is None:
+        seed = stream_seed(settings.general.seed, _STREAMS[mode])
     component = settings.env.replaced(**replaced)
     env: EnvBase = component.build(mode=mode, device=settings.device, seed=seed)
     try:
@@ -368,4 +393,20 @@ def command_of(settings: Settings, *arguments: str) -> str:
     ]
     script = "torchrl-gpu"
     program = script if Path(sys.argv[0]).stem == script else "python -m trainers.run"
+    trains = not any(argument.startswith("mode=") for argument in arguments)
+    kept += _collectors_as_typed(settings.collectors) if trains else []
     return f"{program} {shlex.join([*arguments, *trust_arguments(settings.config), *kept])}"
+
+
+def _collectors_as_typed(collectors: Component) -> list[str]:
+    """Return the settings of collectors that differ from the default as they are typed."""
+    known = {path_of("collectors", choice): choice for choice in choices_of("collectors")}
+    choice = known.get(collectors.path)
+    chosen = f"collectors={choice}" if choice else f"collectors.{TARGET}={collectors.path}"
+    defaults = parameters_of(collectors.target)
+    differing = [
+        f"collectors.{name}={AS_TYPED.get(str(value), value)}"
+        for name, value in collectors.settings.items()
+        if value != defaults[name].default
+    ]
+    return differing if choice == "local" else [chosen, *differing]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
@@ -49,6 +49,32 @@ class Simulating:
         self.env = None
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self.interrupted = self.calls
+
+
+class Collector(Protocol):
+    """Steps a batch of environments with a policy; `BatchCollector` describes each member."""
+
+    env: Environment
+    robots: Robots
+    to_device: PackedTransfer
+    to_host: PackedTransfer
+    steps: int
+    timers: Timers
+
+    def step(self, policy: Policy) -> TensorDictBase:
+        """Act once in every environment, and return the transition `[*B]`."""
+
+    def begin(self, policy: Policy) -> None:
+        """Act once in every environment, and begin the step, which `step` finishes."""
+
+    def restart(self, rows: Tensor | None = None) -> None:
+        """Start a new episode in some environments, bool `[*B]`, or in all."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state that `load_state_dict` restores, empty if there is none."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> bool:
+        """Restore a state, and return whether the saved episodes continue."""
 
 
 class BatchCollector:
@@ -233,6 +259,9 @@ class BatchCollector:
         # The state lacks the batch sizes of nested TensorDicts; the root of a reset has them.
         root = self.env.reset()
         try:
+            if "is_part" in state:  # a remote collector saved it, which had a part of the batch
+                self.env.load_progress(state["world"])
+                return False
             # First, because the root of other settings has another shape.
             self.env.load_state_dict(state["world"])
             is_whole = self.env.capabilities.has_state and "root" in state

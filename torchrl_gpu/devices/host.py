@@ -22,6 +22,9 @@ ONE_THREAD: Final = {
     "VECLIB_MAXIMUM_THREADS": "1",
 }
 
+# Limit of `limit_cores`; None for none.
+_limit: int | None = None
+
 # Parameters of mallopt: /usr/include/malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MAX_MMAP_THRESHOLD = 32 * 1024**2  # glibc refuses more
@@ -41,9 +44,20 @@ def usable_cores() -> list[int]:
 
 
 def num_cores() -> int:
-    """Return the number of cores that this process may use, at most its share of its container."""
-    usable, limit = len(usable_cores()), core_limit()
-    return usable if limit is None else min(usable, max(1, limit // _sharers))
+    """Return the number of cores that this process may use.
+
+    It is at most its share of its container, and at most that of `limit_cores`.
+    """
+    container = core_limit()
+    share = None if container is None else max(1, container // _sharers)
+    limits = len(usable_cores()), share, _limit
+    return min(limit for limit in limits if limit is not None)
+
+
+def limit_cores(number: int) -> None:
+    """Let this process and its workers take up a number of cores; others use the rest."""
+    global _limit
+    _limit = number
 
 
 def share_cores(local_rank: int, local_count: int) -> None:

@@ -36,7 +36,7 @@ def check_early(config: DictConfig) -> None:
     for name, path in SECTIONS.items():
         _check(name, path, plain.get(name, {}))
     take_automatic(plain)
-    for group in ("trainer", "agent", "env"):  # in the order of `settings.check`
+    for group in ("trainer", "agent", "env", "collectors"):  # in the order of `settings.check`
         section = plain[group]
         if isinstance(section, Mapping) and TARGET in section:
             _check(group, section[TARGET], section)

@@ -18,11 +18,12 @@ from torchrl_gpu.distributed import backend_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.place import is_launched, num_processes
+from trainers.collecting.collectors import Collectors
 from trainers.command_line.composition import Composed, joined, one_line_errors
 from trainers.command_line.early import check_chosen, check_names, general_settings
 from trainers.command_line.schema import GeneralSettings, Mode
 from trainers.command_line.sizes import resolve_sizes
-from trainers.components.choices import GROUPS
+from trainers.components.choices import SAVED_GROUPS
 from trainers.components.component import Component, read_component
 from trainers.components.pairing import capabilities_of, overlap_of
 from trainers.components.sections import (
@@ -59,6 +60,7 @@ class Settings:
         agent: agent class and its settings.
         env: environment class and its settings.
         trainer: trainer class and its settings.
+        collectors: class of the collectors and its settings.
         evaluation: arguments of `trainers.evaluation.evaluation.Evaluator`.
         demo: arguments of `trainers.evaluation.film.film`.
         experiment: name of the preset; None without one.
@@ -78,6 +80,7 @@ class Settings:
     agent: Component
     env: Component
     trainer: Component
+    collectors: Component
     evaluation: dict[str, Any]
     demo: dict[str, Any]
     experiment: str | None
@@ -89,11 +92,13 @@ class Settings:
         """Return all settings as the text of a YAML file."""
         general = {n: str(v) if isinstance(v, Path) else v for n, v in vars(self.general).items()}
         preset = {"experiment": self.experiment}
-        return OmegaConf.to_yaml({**general, **preset, **self.config, "demo": self.demo})
+        others = {"collectors": self.collectors.config({}), "demo": self.demo}
+        return OmegaConf.to_yaml({**general, **preset, **self.config, **others})
 
     def of_run(self) -> str:
         """Return what a run was made with as the text of a YAML file: settings and versions."""
         machine = {**self.general.of_machine(), "device": str(self.device)}
+        machine["collectors"] = self.collectors.config({})
         return OmegaConf.to_yaml({**self.config, **machine, "versions": versions()})
 
     def share(self, count: int, device: torch.device) -> "Settings":
@@ -196,14 +201,18 @@ def _check(
     components = {
         "trainer": read_component("trainer", plain["trainer"], TorchRLTrainer),
         **{group: read_component(group, plain[group]) for group in ("agent", "env")},
+        "collectors": read_component("collectors", plain["collectors"], Collectors),
     }
     components = resolve_sizes(components, automatic, device, bytes_limit, count)
     names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
     _check_mode(general.mode, components["agent"].target, names["agent"], found)
     if components["trainer"].settings.get("overlap"):
         agent, env = components["agent"].target, components["env"]
-        env_can = capabilities_of(env, device).can_overlap
-        overlap_of(True, agent, env.target.__name__, env_can=env_can)
+        collecting: type[Collectors] = components["collectors"].target
+        remote = collecting.is_remote
+        env_can = capabilities_of(env, device).can_overlap and not remote
+        where = "the environment of remote collectors" if remote else env.target.__name__
+        overlap_of(True, agent, where, env_can=env_can)
     execution = EAGER
     if general.mode == "train":
         check_updates(
@@ -212,6 +221,9 @@ def _check(
             components["trainer"].settings.__getitem__,
             components["env"].settings.get("num_envs") or 1,
         )
+        collectors: Collectors = components["collectors"].build()
+        trainer = components["trainer"].settings
+        collectors.check(components["env"].settings.get("num_envs"), trainer, count)
         execution = _execution(general, device)
     parts: dict[str, Any] = {**components, **sections}
     settings = Settings(
@@ -228,7 +240,7 @@ def _check(
             "choices": names,
             **general.saved(),
             "evaluation": sections["evaluation"],
-            **{group: components[group].config(unresolved[group]) for group in GROUPS},
+            **{group: components[group].config(unresolved[group]) for group in SAVED_GROUPS},
         },
         **parts,
     )
@@ -348,7 +360,7 @@ def _as_trained(
             )
         if f"{group}.{TARGET}" not in typed:
             choices[group] = choice
-    names = (*GROUPS, "evaluation", *GeneralSettings().saved())
+    names = (*SAVED_GROUPS, "evaluation", *GeneralSettings().saved())
     saved = OmegaConf.create({name: trained[name] for name in names if name in trained})
     for name, value in typed.items():
         section, _, last = name.rpartition(".")

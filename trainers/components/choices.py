@@ -14,7 +14,9 @@ from trainers.components.sections import TARGET
 if TYPE_CHECKING:
     from agents.base import Agent
 
-GROUPS = ("agent", "env", "trainer")
+# Groups that are saved with a run, and all of them: collectors are those of the machine.
+SAVED_GROUPS = ("agent", "env", "trainer")
+GROUPS = (*SAVED_GROUPS, "collectors")
 
 # The setting of Hydra that names folders of the user with further choices and presets.
 SEARCH_PATH = "hydra.searchpath"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_gpu.errors import ConfigurationError, shortened
-from trainers.components.choices import GROUPS
+from trainers.components.choices import SAVED_GROUPS
 from trainers.components.component import FOLLOWS
 from trainers.components.sections import TARGET
 
@@ -42,9 +42,9 @@ def check_plain(path: Path, config: Any) -> None:
     damaged = ConfigurationError(f"checkpoint={path}: its configuration is damaged")
     if not isinstance(config, Mapping):
         raise damaged
-    if not all(isinstance(config.get(name, {}), Mapping) for name in (*GROUPS, "choices")):
+    if not all(isinstance(config.get(name, {}), Mapping) for name in (*SAVED_GROUPS, "choices")):
         raise damaged
-    sections = [(config.get(name), _MAX_VALUES) for name in (*GROUPS, "evaluation")]
+    sections = [(config.get(name), _MAX_VALUES) for name in (*SAVED_GROUPS, "evaluation")]
     if not all(_is_of_modest_size(*section) for section in [*sections, (config, math.inf)]):
         raise damaged
     for name, choice in config.get("choices", {}).items():
@@ -156,7 +156,7 @@ def named(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
     It is a class, or a Gymnasium environment behind its module, as in `env.name=module:Name-v0`.
     """
-    for setting, value in _leaves({group: config.get(group) for group in GROUPS}):
+    for setting, value in _leaves({group: config.get(group) for group in SAVED_GROUPS}):
         is_class = TARGET in setting.split(".")
         if is_class or (setting == "env.name" and ":" in str(value)):
             yield setting, value

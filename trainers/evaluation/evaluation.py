@@ -15,7 +15,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_gpu.acting.collector import BatchCollector, Simulating
+from torchrl_gpu.acting.collector import BatchCollector, Collector, Simulating
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.contents import check_count, check_like
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -322,7 +322,7 @@ class BorrowingEvaluator(Evaluator):
     """
 
     def __init__(
-        self, env: Environment, collector: BatchCollector, begin_anew: Callable[[], None]
+        self, env: Environment, collector: Collector, begin_anew: Callable[[], None]
     ) -> None:
         super().__init__(env)
         self._collector = collector

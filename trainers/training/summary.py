@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.acting.collector import Collector
 from torchrl_gpu.checkpoints.files import write_text
 from torchrl_gpu.devices.memory import human_bytes
 from torchrl_gpu.environments.environment import name_of
@@ -45,7 +45,7 @@ def write_summary(trainer: TorchRLTrainer, result: Evaluation | None, **named: A
     write_text(trainer.folder / "summary.json", json.dumps(summary, indent=2))
 
 
-def transfers(collector: BatchCollector) -> dict[str, dict[str, float]]:
+def transfers(collector: Collector) -> dict[str, dict[str, float]]:
     """Return the copies and bytes of a batched step in each direction, as means over all steps."""
     steps = max(1, collector.steps)
     directions = {"to_device": collector.to_device, "to_host": collector.to_host}
@@ -58,7 +58,7 @@ def transfers(collector: BatchCollector) -> dict[str, dict[str, float]]:
     }
 
 
-def transfers_line(collector: BatchCollector) -> str:
+def transfers_line(collector: Collector) -> str:
     """Return the transfers of a batched step as one line of text."""
     directions = transfers(collector)
     if not any(values["copies_per_step"] for values in directions.values()):

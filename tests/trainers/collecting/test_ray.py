@@ -1,0 +1,363 @@
+"""Collectors in processes of Ray; all tests share one cluster on this machine."""
+
+import importlib.util
+import os
+import signal
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.envs import EnvBase
+from torchrl.envs.utils import RandomPolicy
+
+from agents import DDPG, PPO, SAC
+from agents.base import Agent
+from envs.marinenav import MarineNavEnv
+from tests.helpers.agents import CPU, assert_equal, build_for, parameters
+from tests.helpers.environments import IdentityEnv
+from tests.helpers.training import train_briefly
+from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.devices.seeding import seed_everything
+from torchrl_gpu.errors import ConfigurationError, WorkerError
+from trainers.collecting import ray_cluster
+from trainers.collecting.collectors import RayCollectors
+from trainers.collecting.ray_cluster import connect
+from trainers.collecting.ray_collector import RayCollector, plan_of
+from trainers.collecting.ray_environment import RayEnvironment
+from trainers.run import run, settings_of
+from trainers.training.trainer import TorchRLTrainer
+
+STEPS = 4
+SHARE = 4
+
+
+def build_identity(num_envs: int, seed: int) -> EnvBase:
+    """Return tiny environments; this function is pickled by its name."""
+    env = IdentityEnv(num_envs)
+    env.set_seed(seed)
+    return env
+
+
+class FailingEnv(IdentityEnv):
+    """Fails in its third step."""
+
+    calls = 0
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        self.calls += 1
+        if self.calls == 3:
+            raise ArithmeticError("the simulator has failed")
+        return super()._step(tensordict)
+
+
+def build_failing(num_envs: int, seed: int) -> EnvBase:
+    """Return environments that fail."""
+    return FailingEnv(num_envs)
+
+
+def build_sea(num_envs: int, seed: int) -> EnvBase:
+    """Return seas with several robots each, and a curriculum by frames."""
+    return MarineNavEnv(num_envs=num_envs, curriculum=True, device=CPU, seed=seed)
+
+
+def build_dying(num_envs: int, seed: int) -> EnvBase:
+    """End the process."""
+    os._exit(1)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[bool]:
+    """Ray with four cores; the value is whether the handler of SIGTERM stayed the same."""
+    before = signal.getsignal(signal.SIGTERM)
+    assert connect(None, cores=4)
+    yield signal.getsignal(signal.SIGTERM) is before
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def env(cluster: bool) -> Iterator[RayEnvironment]:
+    """Two collectors of four environments each."""
+    env = RayEnvironment(build_identity, 2 * SHARE, 2, RayCollectors(count=2, steps=STEPS), seed=5)
+    yield env
+    env.close()
+
+
+@pytest.fixture(autouse=True)
+def _as_new(env: RayEnvironment) -> None:
+    env.settings = RayCollectors(count=2, steps=STEPS)
+    env.set_seed(5)
+    env.metrics()
+
+
+class Learner:
+    """What a trainer tells a collector.
+
+    Attributes:
+        updates: number of updates so far.
+        forgotten: rows whose episodes were lost.
+    """
+
+    def __init__(self, env: RayEnvironment, agent: Agent, random_frames: int = 0) -> None:
+        self.agent = agent
+        self.updates = 0
+        self.forgotten: list[Tensor] = []
+        collector = env.collector(agent, random_frames, lambda: self.updates, self.forgotten.append)
+        assert isinstance(collector, RayCollector)
+        self.collector = collector
+        collector.restart()
+        env.metrics()
+
+    def steps(self, number: int, updates: int = 0) -> list[TensorDictBase]:
+        """Return the next steps, with a number of updates after each of them."""
+        steps = []
+        for _ in range(number):
+            steps.append(self.collector.step(self.agent.policy).clone())
+            self.updates += updates
+        return steps
+
+
+def kill(env: RayEnvironment, number: int) -> None:
+    os.kill(env.members[number].place.pid, signal.SIGKILL)
+
+
+def test_handlers_of_signals_stay_those_of_the_program(cluster: bool) -> None:
+    assert cluster
+    assert not connect(None, cores=4)
+
+
+def test_each_collector_steps_as_a_local_one_with_its_seed(env: RayEnvironment) -> None:
+    agent = build_for(env, SAC)
+    random_steps = 3
+    learner = Learner(env, agent, random_frames=random_steps * env.num_envs)
+    random = RandomPolicy(env.full_action_spec["action"])
+    steps = []
+    for number in range(10):
+        policy = random if number < random_steps else agent.policy
+        steps.append(learner.collector.step(policy).clone())
+    assert int(agent.policy.frames) == (10 - random_steps) * env.num_envs
+    for number, seed in enumerate(env.seeds()):
+        local = build_identity(SHARE, seed)
+        seed_everything(seed)
+        local.set_seed(seed)
+        collector = BatchCollector(local, CPU, agent.policy.in_keys)
+        random = RandomPolicy(local.full_action_spec["action"])
+        rows = slice(number * SHARE, (number + 1) * SHARE)
+        for index, step in enumerate(steps):
+            expected = collector.step(random if index < random_steps else agent.policy)
+            assert (step[rows] == expected.select(*step.keys())).all()
+
+
+@pytest.mark.parametrize("agent_class", [SAC, PPO])
+def test_a_training_learns_from_all_collectors(
+    agent_class: type[Agent], env: RayEnvironment, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    trainer = train_briefly(env, build_for(env, agent_class), tmp_path, on_nonfinite="stop")
+    assert trainer.frames == 512 == int(trainer.agent.policy.frames)
+    assert trainer.updates > 0
+    metrics = trainer.folder.joinpath("metrics.csv").read_text().splitlines()
+    row = dict(zip(metrics[0].split(","), metrics[-1].split(","), strict=True))
+    assert float(row["episode/count"]) > 0
+    assert float(row["collectors/replaced"]) == 0
+    age = float(row["collectors/weights_age"])
+    assert age == 0 if agent_class is PPO else 0 < age <= 2 * STEPS
+
+
+def test_equal_runs_are_equal_bit_for_bit(env: RayEnvironment, tmp_path: Path) -> None:
+    agents = []
+    for name in ("one", "other"):
+        torch.manual_seed(3)
+        agents.append(build_for(env, SAC))
+        trainer = TorchRLTrainer(
+            env,
+            agents[-1],
+            tmp_path / name,
+            total_frames=320,
+            random_frames=64,
+            show_progress=False,
+            loggers=(),
+        )
+        trainer.collector.restart()
+        trainer.train()
+    assert_equal(parameters(agents[0]), parameters(agents[1]))
+
+
+def test_newer_weights_act_after_the_steps_that_were_ordered(env: RayEnvironment) -> None:
+    agent = build_for(env, DDPG)
+    learner = Learner(env, agent)
+    learner.steps(2 * STEPS - 1)
+    with torch.no_grad():
+        for parameter in agent.policy.parameters():
+            parameter.fill_(100.0)
+    learner.updates += 1
+    steps = learner.steps(2 * STEPS + 1)
+    is_new = [bool(step["action"].mean() > 0.5) for step in steps]
+    assert not is_new[0]
+    assert is_new[-1]
+    assert is_new == sorted(is_new)
+
+
+@pytest.mark.parametrize("max_age", [None, 0, 1, 5, 24, 1000])
+def test_no_step_is_older_than_the_limit(max_age: int | None, env: RayEnvironment) -> None:
+    env.settings = RayCollectors(count=2, steps=STEPS, max_age=max_age)
+    agent = build_for(env, SAC, utd_ratio=3 / env.num_envs)  # three updates after each step
+    learner = Learner(env, agent)
+    learner.steps(20, updates=3)
+    largest = env.metrics()["collectors/max_weights_age"]
+    expected = {None: 24, 0: 0, 1: 0, 5: 3, 24: 24, 1000: 24}
+    assert largest == expected[max_age]
+    assert plan_of(agent, env.num_envs, STEPS, max_age).is_ahead == (expected[max_age] > 3)
+
+
+def test_steps_that_became_too_old_are_not_learned_from(env: RayEnvironment) -> None:
+    env.settings = RayCollectors(count=2, steps=STEPS, max_age=50)
+    learner = Learner(env, build_for(env, SAC))
+    learner.steps(STEPS)
+    learner.updates += 51
+    learner.steps(STEPS)
+    assert env.metrics()["collectors/max_weights_age"] == 0
+    assert learner.forgotten[0].all()
+
+
+def test_a_killed_collector_of_an_off_policy_agent_is_replaced(env: RayEnvironment) -> None:
+    learner = Learner(env, build_for(env, SAC))
+    before = [process.place for process in env.members]
+    steps = learner.steps(STEPS - 1)
+    kill(env, 1)
+    steps += learner.steps(3 * STEPS)
+    assert env.members[0].place == before[0]
+    assert env.members[1].place != before[1]
+    # Each step continues the episode of the step before, or that one has ended it.
+    for step, following in pairwise(steps):
+        goes_on = (step["next", "observation"] == following["observation"]).all(-1)
+        assert (goes_on | step["next", "done"].squeeze(-1)).all()
+    cut = [step["next", "truncated"].squeeze(-1) for step in steps]
+    assert sum(bool(each[SHARE:].all() and not each[:SHARE].any()) for each in cut) >= 1
+    metrics = env.metrics()
+    assert metrics["collectors/replaced"] == 1
+    assert metrics["workers/lost_episodes"] == SHARE
+    assert not learner.forgotten
+
+
+def test_a_killed_collector_of_an_on_policy_agent_is_replaced(env: RayEnvironment) -> None:
+    agent = build_for(env, PPO, rollout_length=STEPS)
+    learner = Learner(env, agent)
+    learner.steps(STEPS)
+    kill(env, 0)
+    learner.steps(STEPS)
+    lost = torch.arange(env.num_envs) < SHARE
+    assert [rows.tolist() for rows in learner.forgotten] == [lost.tolist()]
+
+
+def test_collectors_share_frames_and_progress() -> None:
+    settings = RayCollectors(count=2, steps=STEPS)
+    env = RayEnvironment(build_sea, 2, 2, settings)
+    learner = Learner(env, build_for(env, PPO, rollout_length=STEPS))
+    learner.steps(STEPS)
+    state = learner.collector.state_dict()
+    assert int(state["world"]["frames"]) == STEPS * env.num_envs
+    state["world"]["frames"] += 1000
+    kill(env, 1)
+    assert not learner.collector.load_state_dict(state)
+    learner.collector.restart()
+    for process in env.members:
+        assert int(process.progress()["frames"]) == 1000 + STEPS * env.num_envs
+    transition = learner.steps(1)[0]
+    assert transition["next", learner.collector.robots.reward_key].shape[0] == 2
+    local = build_sea(2, 0)
+    collector = BatchCollector(local, CPU, learner.agent.policy.in_keys)
+    assert not collector.load_state_dict(state)
+    assert int(local.state_dict()["frames"]) == int(state["world"]["frames"])
+    env.close()
+
+
+def test_an_exception_of_an_environment_ends_the_run_with_its_traceback() -> None:
+    env = RayEnvironment(build_failing, 2, 1, RayCollectors())
+    learner = Learner(env, build_for(env, SAC))
+    with pytest.raises(WorkerError, match=r"(?s)ArithmeticError in collector 0.*has failed"):
+        learner.steps(3)
+    env.close()
+
+
+def test_processes_that_die_again_and_again_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "MAX_LOSSES", 0)
+    with pytest.raises(WorkerError, match=r"^collector 0 .* the last of 1 processes in a row"):
+        RayEnvironment(build_dying, 2, 1, RayCollectors())
+
+
+def test_a_cluster_without_free_cores_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "START_SECONDS", 0.2)
+    with pytest.raises(WorkerError, match=r"of 4 cores of the cluster are free, and it needs 9$"):
+        RayEnvironment(build_identity, 2, 1, RayCollectors(cores=9))
+
+
+BASE = ("agent=sac", "env=fanuc", "device=cpu", "collectors=ray")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["collectors.count=3"],
+            "collectors.count=3: env.num_envs=64 cannot be divided by it; use",
+        ),
+        (["collectors.count=0"], "collectors.count=0: input should be greater than or equal to 1"),
+        (["collectors.address=here"], "collectors.address=here: string should match pattern"),
+        (["collectors.address=127.0.0.1:1"], "collectors.address=127.0.0.1:1: nothing answers"),
+        (["trainer.on_nonfinite=restart"], "trainer.on_nonfinite=restart: collectors=ray cannot"),
+        (["trainer.overlap=true"], "trainer.overlap=true: the environment of remote collectors"),
+        (["collectors=pool"], "unknown collectors pool; choose one of: local, ray"),
+    ],
+)
+def test_unfit_settings_are_refused_in_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match="^" + message):
+        settings_of(*BASE, *arguments)
+
+
+def test_missing_ray_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+
+    def find_spec(name: str, *arguments: Any) -> Any:
+        return None if name == "ray" else find(name, *arguments)
+
+    monkeypatch.setattr("trainers.collecting.collectors.find_spec", find_spec)
+    with pytest.raises(ConfigurationError, match=r'pip install "torchrl-gpu\[ray\]"$'):
+        settings_of(*BASE)
+
+
+SMALL = (
+    *("device=cpu", "collectors=ray", "collectors.count=2", "env.num_envs=4"),
+    *("agent.batch_size=8", "agent.hidden_sizes=[16]", "trainer.total_frames=160"),
+    *(
+        "trainer.log_interval=80",
+        "trainer.evaluation_interval=160",
+        "trainer.evaluation_episodes=2",
+    ),
+    *("evaluation.episodes=2", "trainer.loggers=[csv]", "trainer.show_progress=false"),
+)
+OFF_POLICY = ("trainer.random_frames=40", "trainer.replay_capacity=1000", "agent.utd_ratio=0.25")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("agent=sac", "env=fanuc", "env.max_episode_steps=10", *OFF_POLICY),
+        ("agent=dqn", "env=gym", "env.name=CartPole-v1", "experiment=null", *OFF_POLICY),
+    ],
+)
+def test_a_run_trains_and_resumes(
+    arguments: tuple[str, ...], cluster: bool, tmp_path: Path
+) -> None:
+    outcome = run(*arguments, *SMALL, f"runs={tmp_path}")
+    assert outcome.newest is not None
+    more = ("trainer.total_frames=240", "collectors=ray", "device=cpu")
+    resumed = run(f"checkpoint={outcome.folder}", *more)
+    assert resumed.newest is not None
+    assert resumed.newest.name == "frames_000000000240.safetensors"

@@ -1,0 +1,200 @@
+"""A collector in a process of its own: environments and a copy of the policy, on the host.
+
+Nothing here needs Ray, which calls the methods of `CollectorActor` one after the other.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tensordict import NestedKey, TensorDict
+from torch import Tensor
+from torchrl.data import Composite
+from torchrl.envs.utils import RandomPolicy
+
+from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.acting.policy import PolicyWrapper
+from torchrl_gpu.devices.host import compute_on_one_thread, limit_cores
+from torchrl_gpu.devices.seeding import seed_everything
+from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.capabilities import Capabilities
+from torchrl_gpu.environments.environment import Environment, EpisodesLostError
+from torchrl_gpu.processes import Processes
+
+_CPU = torch.device("cpu")
+
+# Steps `[T, num_envs, ...]` by key.
+Chunk = dict[NestedKey, NDArray[Any]]
+
+# Weights and buffers of a policy by name.
+Weights = Mapping[str, NDArray[Any]]
+
+
+class Place(NamedTuple):
+    """Process and machine of a collector."""
+
+    pid: int
+    machine: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.machine}"
+
+
+@dataclass(frozen=True)
+class Description:
+    """Specs and capabilities of the environments of a collector."""
+
+    observation_spec: Composite
+    full_action_spec: Composite
+    full_reward_spec: Composite
+    full_done_spec: Composite
+    capabilities: Capabilities
+
+
+@dataclass(frozen=True)
+class Order:
+    """Steps to collect.
+
+    Attributes:
+        steps: number T of batched steps; always the same for one collector.
+        random_steps: number of steps at the beginning whose actions are uniformly random.
+        frames: environment steps of the whole run before the first one, for schedules.
+        frames_per_step: environment steps of the whole run in one batched step.
+        version: number of updates of the weights.
+    """
+
+    steps: int
+    random_steps: int
+    frames: int
+    frames_per_step: int
+    version: int
+
+
+class CollectorActor:
+    """Steps environments with the weights that the learner sends.
+
+    Args:
+        cores: number of cores that the collector may use.
+    """
+
+    _env: Environment
+    _collector: BatchCollector
+    _policy: PolicyWrapper
+    _random_policy: RandomPolicy
+
+    def __init__(self, cores: int) -> None:
+        compute_on_one_thread()
+        limit_cores(cores)
+        self._version: int | None = None  # of the weights; None for others than those to come
+        self._chunk: TensorDict | None = None
+
+    def place(self) -> Place:
+        """Return where this collector runs."""
+        return Place(os.getpid(), socket.gethostname())
+
+    def build(
+        self, paths: Sequence[str], build: bytes, seed: int, number: int, count: int
+    ) -> Description:
+        """Build the environments, and return their description.
+
+        Args:
+            paths: module search path of the learner, for classes of the user's own.
+            build: pickled function of a seed, which returns environments.
+            seed: seed of the environments and of the actions.
+            number: number of this collector among those of the run.
+            count: number of all of them.
+        """
+        sys.path += [path for path in paths if path not in sys.path and Path(path).exists()]
+        seed_everything(seed)
+        function: Callable[[int], Any] = pickle.loads(build)
+        self._env = env = as_environment(function(seed))
+        # The frames of all collectors count; what depends on episodes, each has for itself.
+        others = Processes()
+        others.rank, others.count = number, count
+        env.join(others)
+        return Description(
+            env.observation_spec.to(_CPU),
+            env.full_action_spec.to(_CPU),
+            env.full_reward_spec.to(_CPU),
+            env.full_done_spec.to(_CPU),
+            env.capabilities,
+        )
+
+    def set_policy(self, policy: bytes) -> None:
+        """Act with a copy of a policy on the host, pickled."""
+        self._version = self._chunk = None
+        self._policy = pickle.loads(policy)
+        self._policy.train()
+        self._collector = BatchCollector(self._env, _CPU, self._policy.in_keys)
+        robots = self._collector.robots
+        self._random_policy = RandomPolicy(self._env.full_action_spec[robots.action_key].to(_CPU))
+        self._kept = [*self._collector.observation_keys, robots.action_key, "next"]
+
+    def restart(self, seed: int) -> None:
+        """Begin new episodes, drawn from a seed."""
+        self._version = None
+        seed_everything(seed)
+        self._env.set_seed(seed)
+        self._collector.restart()
+
+    def progress(self) -> dict[str, Any] | None:
+        """Return the state of the environments, for `load_progress`; None if it is lost."""
+        try:
+            return self._env.state_dict()
+        except EpisodesLostError:
+            return None
+
+    def load_progress(self, state: Mapping[str, Any]) -> None:
+        """Take over the progress of another collector, see `Environment.load_progress`."""
+        self._env.load_progress(state)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of the environments since the last call."""
+        return {name: float(value) for name, value in self._env.metrics().items()}
+
+    @torch.no_grad()
+    def collect(self, weights: Weights, order: Order) -> Chunk:
+        """Return the next steps, in TorchRL's layout; the next call overwrites them.
+
+        A step that does not return ends the process, as `Environment.stall_seconds` says.
+        """
+        if order.version != self._version:
+            state = {name: torch.from_numpy(np.array(each)) for name, each in weights.items()}
+            self._policy.load_state_dict(state)
+            self._version = order.version
+        for number in range(order.steps):
+            if self._env.stall_seconds is not None:
+                faulthandler.dump_traceback_later(
+                    self._env.stall_seconds, exit=True, file=sys.__stderr__ or sys.stderr
+                )
+            if number < order.random_steps:
+                step = self._collector.step(self._random_policy)
+            else:
+                self._policy.frames.fill_(order.frames + number * order.frames_per_step)
+                step = self._collector.step(self._policy)
+            faulthandler.cancel_dump_traceback_later()
+            kept = step.select(*self._kept)
+            if self._chunk is None:
+                self._chunk = kept.apply(
+                    lambda leaf: leaf.new_empty(order.steps, *leaf.shape),
+                    batch_size=[order.steps, *kept.batch_size],
+                )
+            self._chunk[number] = kept
+        assert self._chunk is not None
+        leaves: list[tuple[NestedKey, Tensor]] = list(self._chunk.items(True, True))
+        return {key: leaf.numpy() for key, leaf in leaves}
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._env.close(raise_if_closed=False)

@@ -1,0 +1,218 @@
+"""Choices of `collectors=`: where the environments of a training run, and who steps them."""
+
+from __future__ import annotations
+
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import Field
+from torch import Tensor
+from torchrl.envs import EnvBase
+
+from agents.base import Agent
+from torchrl_gpu.acting.collector import BatchCollector, Collector, Simulating
+from torchrl_gpu.arguments import CheckedFields
+from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.processes import ONE_PROCESS, Processes
+
+_SECONDS_TO_CONNECT: Final = 5.0
+
+# Builds environments in their training mode, given their number and their seed.
+BuildEnv = Callable[[int | None, int], EnvBase]
+
+
+class Collectors(CheckedFields, ABC):
+    """Base of the choices.
+
+    Attributes:
+        is_remote: whether the environments are in other processes, on the host there; they then do
+            not overlap with the updates (`Capabilities.can_overlap`).
+    """
+
+    is_remote: ClassVar[bool]
+
+    @abstractmethod
+    def check(self, num_envs: int | None, trainer: Mapping[str, Any], learners: int = 1) -> None:
+        """Refuse a run that these collectors cannot feed, before anything is built.
+
+        Args:
+            num_envs: number of environments of the run; None for a class that does not tell.
+            trainer: settings of the trainer by name.
+            learners: number of processes that train together; collectors are divided among them.
+
+        Raises:
+            ConfigurationError: a setting does not fit.
+        """
+
+    @abstractmethod
+    def environment(
+        self,
+        build: BuildEnv,
+        num_envs: int | None,
+        seed: int,
+        processes: Processes = ONE_PROCESS,
+    ) -> Environment:
+        """Return the training environment of this process.
+
+        Args:
+            build: builds environments of the run; of remote collectors, it can be pickled.
+            num_envs: number of environments of this process; None for the default of their class.
+            seed: seed of the environments of this process.
+            processes: processes that train together.
+        """
+
+
+class LocalCollectors(Collectors):
+    """The training steps its environments itself."""
+
+    is_remote = False
+
+    def check(self, num_envs: int | None, trainer: Mapping[str, Any], learners: int = 1) -> None:
+        """Accept every run."""
+
+    def environment(
+        self,
+        build: BuildEnv,
+        num_envs: int | None,
+        seed: int,
+        processes: Processes = ONE_PROCESS,
+    ) -> Environment:
+        """Build the environment in this process."""
+        env = build(num_envs, seed)
+        assert isinstance(env, Environment)
+        return env
+
+
+class RayCollectors(Collectors):
+    """Processes of Ray step the environments, each with a copy of the policy.
+
+    They are of use where the simulator takes more cores than one machine has. Off-policy agents
+    learn while the collectors simulate, so these act with weights that are some updates old;
+    on-policy agents wait for each rollout of their newest policy.
+
+    Args:
+        count: number of collectors of the run; each has an equal share of env.num_envs.
+        address: the Ray cluster to join: auto for that of this machine, or host:port of its head;
+            None to start Ray on this machine for the time of the run.
+        cores: number of cores of each collector, which Ray reserves for it and which the worker
+            processes of its environments use.
+        steps: number of batched steps that a collector simulates with the same weights of an
+            off-policy agent, at most; fewer where max_age demands it.
+        max_age: number of updates by which the weights that a collector acts with may be older than
+            those that learn from its steps; None for no limit but that of steps.
+
+    Raises:
+        ConfigurationError: Ray is not installed.
+    """
+
+    is_remote = True
+
+    count: Annotated[int, Field(ge=1)] = 1
+    address: Annotated[str, Field(pattern=r"^(auto|[^\s/]+:\d+)$")] | None = None
+    cores: Annotated[int, Field(ge=1)] = 1
+    steps: Annotated[int, Field(ge=1)] = 8
+    max_age: Annotated[int, Field(ge=0)] | None = None
+
+    def __post_init__(self) -> None:
+        if find_spec("ray") is None:
+            raise ConfigurationError(
+                'collectors=ray: Ray is not installed; run pip install "torchrl-gpu[ray]"'
+            )
+
+    def check(self, num_envs: int | None, trainer: Mapping[str, Any], learners: int = 1) -> None:
+        """Refuse numbers that cannot be divided, restarts of single rows, and an idle address."""
+        if num_envs is None:
+            raise ConfigurationError(
+                "collectors=ray: the class of the environment needs a setting num_envs, which is "
+                "divided among the collectors"
+            )
+        if self.count % learners:
+            raise ConfigurationError(
+                f"collectors.count={self.count}: {learners} processes train together and need a "
+                f"multiple of {learners} collectors"
+            )
+        if num_envs % self.count:
+            raise ConfigurationError(
+                f"collectors.count={self.count}: env.num_envs={num_envs} cannot be divided by it; "
+                f"use env.num_envs={-(-num_envs // self.count) * self.count}"
+            )
+        if trainer.get("on_nonfinite") == "restart":
+            raise ConfigurationError(
+                "trainer.on_nonfinite=restart: collectors=ray cannot restart single environments; "
+                "use trainer.on_nonfinite=stop"
+            )
+        host, _, port = (self.address or "").rpartition(":")
+        if host:  # Ray would try for ten minutes
+            try:
+                socket.create_connection((host, int(port)), _SECONDS_TO_CONNECT).close()
+            except (OSError, OverflowError) as error:
+                raise ConfigurationError(
+                    f"collectors.address={self.address}: nothing answers there ({error}); start a "
+                    "head by ray start --head, or leave collectors.address out for this machine"
+                ) from None
+
+    def environment(
+        self,
+        build: BuildEnv,
+        num_envs: int | None,
+        seed: int,
+        processes: Processes = ONE_PROCESS,
+    ) -> Environment:
+        """Start the collectors of this process, and return the facade of their environments.
+
+        Raises:
+            ConfigurationError: the cluster cannot be reached, or an environment cannot be built.
+            WorkerError: Ray cannot start a collector.
+        """
+        module = import_module("trainers.collecting.ray_environment")  # imports Ray
+        share = self.count // processes.count
+        env: Environment = module.RayEnvironment(
+            build, num_envs, share, self, seed=seed, first=share * processes.rank
+        )
+        return env
+
+
+class RemoteEnvironment(Environment, ABC):
+    """Environments that other processes step, and which therefore bring their own collector."""
+
+    @abstractmethod
+    def collector(
+        self,
+        agent: Agent,
+        random_frames: int,
+        updates: Callable[[], int],
+        forget: Callable[[Tensor], object],
+    ) -> Collector:
+        """Return the collector of these environments for an agent.
+
+        Args:
+            agent: agent that learns from the steps and whose policy acts.
+            random_frames: number of environment steps of the run with random actions.
+            updates: returns the number of updates of the agent so far.
+            forget: called with the rows, bool `[R]`, whose open episodes were lost unseen: new
+                ones begin there.
+        """
+
+
+def collector_of(
+    env: Environment,
+    agent: Agent,
+    execution: Execution,
+    simulating: Simulating,
+    random_frames: int,
+    updates: Callable[[], int],
+    forget: Callable[[Tensor], object],
+) -> Collector:
+    """Return the collector of an environment: its own, or one that steps it in this process.
+
+    The arguments are those of `BatchCollector` and of `RemoteEnvironment.collector`.
+    """
+    if isinstance(env, RemoteEnvironment):
+        return env.collector(agent, random_frames, updates, forget)
+    return BatchCollector(env, agent.device, agent.policy.in_keys, execution, simulating)

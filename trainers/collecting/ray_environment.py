@@ -1,0 +1,218 @@
+"""Environments in processes of Ray, as one `Environment` that only its collector steps."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+from ray import cloudpickle
+from ray.exceptions import RayError
+from tensordict import TensorDictBase
+from torch import Tensor
+from torchrl.envs import EnvBase
+
+from agents.base import Agent
+from torchrl_gpu.acting.collector import Collector
+from torchrl_gpu.devices.seeding import stream_seed
+from torchrl_gpu.errors import WorkerError
+from torchrl_gpu.processes import Processes
+from trainers.collecting.collectors import RayCollectors, RemoteEnvironment
+from trainers.collecting.ray_cluster import CollectorProcess, connect, end
+from trainers.collecting.ray_collector import RayCollector
+
+logger = logging.getLogger(__name__)
+
+_CPU = torch.device("cpu")
+
+
+class RayEnvironment(RemoteEnvironment):
+    """The environments of several collectors, one after the other in one batch.
+
+    It has their specs and capabilities, except that a saved state, overlap and another mode are
+    left to environments in this process. Environment i of a batch of N is number `i % (N / count)`
+    of collector `i // (N / count)`, whose seed is that of the first of its environments.
+
+    Args:
+        build: builds environments, given their number and seed; it is pickled.
+        num_envs: number N of all environments, a multiple of `count`.
+        count: number of collectors.
+        settings: address of the cluster, cores, and steps of a chunk.
+        seed: seed of the environments.
+        first: number of the first collector among those of the run.
+
+    Attributes:
+        members: the collectors.
+        share: number of environments of each collector.
+        ages: sum and maximum of the ages of the weights that collected the steps since the metrics
+            were read, in updates, and number of these steps.
+        replaced: number of collectors that were replaced, likewise.
+
+    Raises:
+        ConfigurationError: the cluster cannot be reached, or an environment cannot be built.
+        WorkerError: a collector cannot be started.
+    """
+
+    stall_seconds = None  # collectors watch their own steps
+
+    def __init__(
+        self,
+        build: Callable[[int, int], EnvBase],
+        num_envs: int,
+        count: int,
+        settings: RayCollectors,
+        *,
+        seed: int = 0,
+        first: int = 0,
+    ) -> None:
+        super().__init__(device=_CPU, batch_size=(num_envs,))
+        self.settings = settings
+        self.share = num_envs // count
+        self.ages = [0, 0, 0]
+        self.replaced = 0
+        self._seed = seed
+        self._replacements = 0
+        self._policy: bytes | None = None
+        self._progress: Mapping[str, Any] | None = None
+        self.members: list[CollectorProcess] = []
+        self._is_owner = connect(settings.address, count * settings.cores)
+        try:
+            pickled = cloudpickle.dumps(partial(build, self.share))
+            for number in range(count):
+                of_run = first + number, max(settings.count, count)
+                self.members.append(CollectorProcess(*of_run, settings.cores, pickled))
+                self.members[-1].launch()
+            for process, own in zip(self.members, self.seeds(), strict=True):
+                try:
+                    process.build(own)
+                except RayError as error:
+                    logger.warning("%s", process.replace(error, own, None))
+        except BaseException:
+            self.close()
+            raise
+        places = ", ".join(str(process.place) for process in self.members)
+        logger.info("%d collectors of %d environments: %s", count, self.share, places)
+        found = self.members[0].description
+        self.capabilities = replace(
+            found.capabilities,
+            has_state=False,
+            can_overlap=False,
+            can_switch_mode=False,
+            simulator_device=None,
+        )
+        self.observation_spec = found.observation_spec[0].expand(num_envs)
+        self.full_action_spec = found.full_action_spec[0].expand(num_envs)
+        self.full_reward_spec = found.full_reward_spec[0].expand(num_envs)
+        self.full_done_spec = found.full_done_spec[0].expand(num_envs)
+
+    def seeds(self) -> list[int]:
+        """Return the seed of each collector."""
+        return [self._seed + number * self.share for number in range(len(self.members))]
+
+    def collector(
+        self,
+        agent: Agent,
+        random_frames: int,
+        updates: Callable[[], int],
+        forget: Callable[[Tensor], object],
+    ) -> Collector:
+        """Send the policy to the collectors, and return what orders and receives their steps."""
+        collector = RayCollector(self, agent, random_frames, updates, forget)
+        self._policy = collector.pickled_policy()
+        for number, process in enumerate(self.members):
+            try:
+                process.set_policy(self._policy)
+            except RayError as error:
+                self.replace(number, error)
+        return collector
+
+    def replace(self, number: int, error: RayError) -> None:
+        """Replace a collector of the batch, whose environments begin new episodes.
+
+        Raises:
+            WorkerError: it cannot be replaced.
+        """
+        self.replaced += 1
+        self._replacements += 1
+        process = self.members[number]
+        seed = stream_seed(self._seed, "training", self._replacements, rank=process.number + 1)
+        text = process.replace(error, seed, self._policy, self._progress)
+        first = number * self.share
+        logger.warning(
+            "%s: the episodes of environments %d to %d are truncated; %s replaces it",
+            text,
+            first,
+            first + self.share - 1,
+            process.place,
+        )
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the means of the metrics of all collectors, and sums of those of `workers/`.
+
+        The progress that new collectors take over is brought up to date as well.
+
+        The age of the weights is the number of updates between them and the weights that learn
+        from the step first: `collectors/weights_age` is its mean, `collectors/max_weights_age` its
+        maximum.
+        """
+        values: dict[str, list[float]] = {}
+        references = [(process, process.metrics()) for process in self.members]
+        for process, reference in references:
+            with contextlib.suppress(RayError):  # the next chunk notices the loss
+                for name, value in process.result(reference).items():
+                    values.setdefault(name, []).append(value)
+        metrics = {
+            name: sum(each) / (1 if name.startswith("workers/") else len(each))
+            for name, each in values.items()
+        }
+        total, largest, steps = self.ages
+        if steps:
+            metrics["collectors/weights_age"] = total / steps
+            metrics["collectors/max_weights_age"] = largest
+        metrics["collectors/replaced"] = self.replaced
+        lost = metrics.get("workers/lost_episodes", 0) + self.replaced * self.share
+        metrics["workers/lost_episodes"] = lost
+        self.ages, self.replaced = [0, 0, 0], 0
+        self.progress()
+        return metrics
+
+    def progress(self) -> Mapping[str, Any] | None:
+        """Return the state of the first collector's environments, or the last one before it died.
+
+        It stands for all where a run resumes: curricula of collectors differ by little.
+        """
+        with contextlib.suppress(RayError):
+            self._progress = self.members[0].progress() or self._progress
+        return self._progress
+
+    def load_progress(self, state_dict: Mapping[str, Any]) -> None:
+        """Let all collectors go on with a progress."""
+        self._progress = state_dict
+        for number, process in enumerate(self.members):
+            try:
+                process.load_progress(state_dict)
+            except RayError as error:
+                self.replace(number, error)
+
+    def join(self, processes: Processes) -> None:
+        """Do nothing: the collectors know how many there are."""
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """End the collectors, and leave the cluster; repeated calls have no effect."""
+        processes, self.members = self.members, []
+        end(processes, self._is_owner)
+        self._is_owner = False
+        self.is_closed = True
+
+    def _set_seed(self, seed: int | None) -> None:
+        """Set the seed of the next restart of all episodes."""
+        self._seed = seed or 0
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> NoReturn:
+        raise WorkerError("the environments of collectors=ray are stepped by their collector only")
+
+    _step = _reset
