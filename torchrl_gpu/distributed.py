@@ -69,7 +69,7 @@ class DistributedProcesses(Processes):
         """
         backend = backend_of(device)
         if device.type != "cpu":
-            accelerator_of(device).call("set_device", device)
+            accelerator_of(device).call("set_device")
             self._devices = _answered(dist.new_group, backend=backend, timeout=PATIENCE)
 
     def mean(self, tensor: Tensor) -> Tensor:
