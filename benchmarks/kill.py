@@ -1,9 +1,10 @@
 """Kill a training again and again, as a power cut would, and see whether it goes on.
 
-The training is the program in a separate process. Each time it runs until it has written a further
-checkpoint, and is killed (kill -9) at a random moment within some seconds after it: every second
-time inside the next save, and half of these times with its workers. Then every file of the newest
-checkpoint is read, and the command that resumes the run starts the next one.
+The training is the program in a separate process. First it fills its replay, by random actions
+without updates, and saves it. Then it runs each time until it has written a further checkpoint, and
+is killed (kill -9) at a random moment within some seconds after it: every second time inside the
+next save, and half of these times with its workers. Then every file of the newest checkpoint is
+read, and the command that resumes the run starts the next one.
 
     python -m benchmarks.kill kills=100
 """
@@ -30,13 +31,14 @@ from trainers.runs.policy_files import load_checkpoint
 
 _ROOT = Path(__file__).parents[1]
 _SETTINGS = (
+    "device=cpu",
     "trainer.total_frames=1_000_000_000",
-    "trainer.random_frames=1_000",
     "trainer.evaluation_interval=50_000",
     "trainer.evaluation_episodes=10",
     "trainer.checkpoint_interval=2_000",
 )
 _PATIENCE = 120.0  # seconds within which a training has to write its next checkpoint
+_SECONDS_TO_FILL = 3600.0
 
 
 def start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
@@ -63,9 +65,11 @@ def has_saved(runs: Path, before: Path | None) -> bool:
     return folder is not None and folder.latest() != before
 
 
-def waits_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a condition holds before the process ends or two minutes are over."""
-    end = time.perf_counter() + _PATIENCE
+def waits_until(
+    condition: Callable[[], bool], process: subprocess.Popen[bytes], seconds: float = _PATIENCE
+) -> bool:
+    """Return whether a condition holds before the process ends or the time is over."""
+    end = time.perf_counter() + seconds
     while process.poll() is None and time.perf_counter() < end:
         if condition():
             return True
@@ -73,11 +77,17 @@ def waits_until(condition: Callable[[], bool], process: subprocess.Popen[bytes])
     return False
 
 
-def check(checkpoint: Path) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a training by a signal, after which it saves itself."""
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+
+
+def check(checkpoint: Path, transitions: int) -> None:
     """Read all files of a checkpoint.
 
     Raises:
-        ConfigurationError: a file is missing or damaged.
+        ConfigurationError: a file is missing or damaged, or the replay has too few transitions.
     """
     load_checkpoint(checkpoint)
     parts = CheckpointFolder(checkpoint.parent).load_replay(checkpoint)
@@ -86,6 +96,9 @@ def check(checkpoint: Path) -> None:
     for part in parts:
         for tensor in part.values():
             tensor.read()
+    found = sum(part["steps.reward"].shape.numel() for part in parts)
+    if found < transitions:
+        raise ConfigurationError(f"{checkpoint} has a replay of {found:,} transitions")
 
 
 def strays_in(folder: Path) -> list[Path]:
@@ -96,6 +109,7 @@ def strays_in(folder: Path) -> list[Path]:
 def measure(
     *,
     kills: Count = 100,
+    replay: Count = 1_000_000,
     seconds: Seconds = 2.0,
     agent: str = "sac",
     env: str = "fanuc",
@@ -105,6 +119,7 @@ def measure(
 
     Args:
         kills: number of kills (100).
+        replay: capacity of the replay, which is full before the first kill (1,000,000).
         seconds: longest time between a checkpoint and the kill, above 0 (2).
         agent: name of the agent (sac).
         env: name of the environment (fanuc).
@@ -116,8 +131,19 @@ def measure(
     problems: list[str] = []
     with tempfile.TemporaryDirectory() as temporary:
         runs, log = Path(temporary) / "runs", Path(temporary) / "log"
-        arguments = [f"agent={agent}", f"env={env}", f"runs={runs}", "device=cpu", *_SETTINGS]
-        newest: Path | None = None
+        fills = (f"trainer.{name}={replay}" for name in ("replay_capacity", "random_frames"))
+        rare = (f"trainer.{name}_interval={replay}" for name in ("checkpoint", "evaluation"))
+        first = [f"agent={agent}", f"env={env}", f"runs={runs}", "compile=off"]  # starts soon
+        process = start([*first, *_SETTINGS, *fills, *rare], log)
+        waits_until(partial(has_saved, runs, None), process, _SECONDS_TO_FILL)
+        stop(process)
+        folder = checkpoints_of(runs)
+        newest = None if folder is None else folder.latest()
+        if folder is None or newest is None:
+            print(log.read_text()[-3000:])
+            raise ConfigurationError("the training has not filled its replay")
+        arguments = [f"checkpoint={folder.folder.parent}", *_SETTINGS]
+        print(f"killed after {newest.stem}, with {replay:,} transitions in the replay", flush=True)
         for kill in range(kills):
             process = start(arguments, log)
             saved = waits_until(partial(has_saved, runs, newest), process)
@@ -129,26 +155,21 @@ def measure(
                 send = os.killpg if kill % 4 < 2 else os.kill
                 send(process.pid, signal.SIGKILL)
             process.wait()
-            folder = checkpoints_of(runs)
-            newest = None if folder is None else folder.latest()
-            if folder is None or newest is None:
-                problems.append(f"{kill}: no checkpoint")
-                continue
+            newest = folder.latest()
+            assert newest is not None
             inside += bool(strays_in(folder.folder))
-            arguments = [f"checkpoint={folder.folder.parent}", "device=cpu"]
             try:
-                check(newest)
+                check(newest, replay)
                 went_on += saved
                 if not saved:
                     problems.append(f"{kill}: no further checkpoint")
             except ConfigurationError as error:
                 problems.append(f"{kill}: {error}".replace(temporary, "..."))
-        frames = newest.stem if newest else "none"
+        frames = newest.stem
         process = start(arguments, log)
         waits_until(partial(has_saved, runs, newest), process)
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-        left = [] if folder is None else strays_in(folder.folder.parent)
+        stop(process)
+        left = strays_in(folder.folder.parent)
         if problems:
             print(log.read_text()[-3000:].replace(temporary, "..."))
     print_table(
@@ -157,7 +178,13 @@ def measure(
     )
     for problem in problems:
         print(problem)
-    figures = {"kills": kills, "went_on": went_on, "inside_a_save": inside, "strays": len(left)}
+    figures = {
+        "kills": kills,
+        "replay": replay,
+        "went_on": went_on,
+        "inside_a_save": inside,
+        "strays": len(left),
+    }
     print_figures({"agent": agent, "env": env, **figures})
     return 0 if went_on == kills and not left else 1
 

@@ -5,8 +5,8 @@ are those of other code: in checkpoints, replays, policy files, `best.json`, `me
 `config.yaml` of an off-policy, an on-policy and a prioritized agent. Damage of the content comes
 with a valid checksum. Each file is read in one way: loaded into a trainer, as a policy alone, or by
 the program, which resumes, evaluates or films. A worker process that reads for more than 5 seconds
-is ended; its address space is limited to what it needs for whole files and twice the size of the
-damaged one.
+is ended; its memory is limited to what it took for whole files, the size of the damaged one and
+16 MiB.
 
     python -m benchmarks.mutations mutations=10_000
 """

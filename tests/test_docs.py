@@ -13,6 +13,7 @@ from envs.lift_cube.task import TERMS
 from tests.helpers.agents import Case, every_agent, make_batch
 from trainers.command_line.composition import runs_of
 from trainers.command_line.help import help_text
+from trainers.command_line.launching import is_of_launcher
 from trainers.run import settings_of
 
 REPOSITORY = Path(__file__).parent.parent
@@ -76,7 +77,8 @@ def first_run(arguments: list[str]) -> list[str]:
     """Return the arguments of the first run of a command that starts several."""
     if "-m" not in arguments:
         return arguments
-    return runs_of([argument for argument in arguments if argument != "-m"])[0].settings
+    of_runs = [each for each in arguments if each != "-m" and not is_of_launcher(each)]
+    return runs_of(of_runs)[0].settings
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -10,9 +11,11 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
+from torchrl_gpu.place import num_restarts
 from torchrl_gpu.processes import PATIENCE, Processes
 
 Result = TypeVar("Result")
@@ -66,7 +69,7 @@ class DistributedProcesses(Processes):
         """
         backend = backend_of(device)
         if device.type != "cpu":
-            accelerator_of(device).call("set_device", device)
+            accelerator_of(device).call("set_device")
             self._devices = _answered(dist.new_group, backend=backend, timeout=PATIENCE)
 
     def mean(self, tensor: Tensor) -> Tensor:
@@ -127,7 +130,11 @@ def joined() -> Iterator[DistributedProcesses]:
     Raises:
         ProcessLostError: the processes do not find one another.
     """
-    _answered(dist.init_process_group, "gloo", timeout=PATIENCE)
+    store, number, count = _answered(next, rendezvous("env://", timeout=PATIENCE))
+    # A launcher that starts the processes again may keep the addresses of those before.
+    store = PrefixStore(f"start_{num_restarts()}", store)
+    options = {"store": store, "rank": number, "world_size": count, "timeout": PATIENCE}
+    _answered(dist.init_process_group, "gloo", **options)
     try:
         yield DistributedProcesses(dist.group.WORLD)
     finally:
@@ -143,5 +150,5 @@ def _answered(function: Callable[..., Result], *arguments: Any, **options: Any) 
     try:
         return function(*arguments, **options)
     except RuntimeError as error:
-        reason = one_line(error).partition(". This is typically")[0]
+        reason = re.sub(r"\[/\S*\] ", "", one_line(error)).partition(". This is typically")[0]
         raise ProcessLostError(f"another process of the run has ended: {reason}") from error

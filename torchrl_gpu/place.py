@@ -1,9 +1,12 @@
-"""Place of this process among those that torchrun, or another launcher of torch, has started."""
+"""Place of this process among those that torchrun or a scheduler has started."""
 
 import os
 from typing import Final
 
-_PLACE: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+_PLACE: Final = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT"),
+)
 
 
 def is_launched() -> bool:
@@ -11,9 +14,9 @@ def is_launched() -> bool:
     return all(name in os.environ for name in _PLACE)
 
 
-def is_restarted() -> bool:
-    """Return whether the launcher has started the processes again, because one had failed."""
-    return is_launched() and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+def num_restarts() -> int:
+    """Return how often the launcher has started the processes again, because one had failed."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) if is_launched() else 0
 
 
 def rank() -> int:

@@ -118,8 +118,11 @@ def _train(settings: Settings, processes: Processes) -> RunOutcome:
             raise ProcessLostError(f"{error}; to resume: {resume}") from error
         except KeyboardInterrupt as stop:
             newest = CheckpointFolder(folder / "checkpoints").latest()
-            if str(stop) or newest is None:
+            if str(stop) or not (folder / "config.yaml").exists():  # not begun
                 raise
+            if newest is None:
+                message = "\nEnded at once. Nothing has been saved yet."
+                raise Interruption.of(stop, message) from None
             resume = command_of(settings, f"checkpoint={folder}")
             message = f"\nEnded at once. To resume from {newest.name}:\n  {resume}"
             raise Interruption.of(stop, message) from None

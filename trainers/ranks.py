@@ -59,8 +59,8 @@ def start(settings: Settings) -> RunOutcome:
     Signals go on to all processes. One that ends ends the run.
 
     Raises:
-        ConfigurationError: a process refuses the run, or has ended; the message names the process
-            and says how to resume.
+        ConfigurationError: a process refuses the run.
+        WorkerError: a process has ended; the message names it, and says how to resume.
         KeyboardInterrupt: a signal ended the training; the message says how to continue it.
     """
     config = LaunchConfig(
@@ -73,10 +73,10 @@ def start(settings: Settings) -> RunOutcome:
         max_restarts=0,
     )
     launch = elastic_launch(config, _as_rank)
-    # In another thread, because the launcher handles signals itself in the main thread: it would
-    # kill processes that take more than 30 s to save.
     for name in _LOGGERS:  # all failures are reported below
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    # In another thread, because the launcher handles signals itself in the main thread: it would
+    # kill processes that take more than 30 s to save.
     with ThreadPoolExecutor(1, "launcher", _hold_signals) as thread, _signals_to_children():
         ends = thread.submit(launch, replace(settings, state=None))
         try:
@@ -118,7 +118,12 @@ def run_launched(settings_of: Callable[[], Settings]) -> RunOutcome:
             devices = resolve_devices(settings.general.device, count)
         share_cores(number, count)
         processes.compute_on(devices[number])
-        return run_mode(settings.share(processes.count, devices[number]), processes)
+        try:
+            return run_mode(settings.share(processes.count, devices[number]), processes)
+        except KeyboardInterrupt as stop:
+            if processes.is_writer:
+                raise
+            raise Interruption.of(stop, "") from None  # one process says how to go on
 
 
 def _as_rank(settings: Settings) -> RunOutcome | tuple[int, str]:

@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from torchrl_gpu.errors import FAILED, REFUSED, ConfigurationError
-from torchrl_gpu.place import is_launched, is_restarted, rank
+from torchrl_gpu.place import is_launched, num_restarts, rank
 from trainers.command_line.failures import print_exception
 from trainers.signals import cleans_up, exit_code, program_ends
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainers.command_line.launching import JobEnd
     from trainers.command_line.settings import Settings
     from trainers.modes import RunOutcome
 
@@ -75,7 +78,7 @@ def run(*arguments: str) -> RunOutcome:
     from trainers.ranks import run_launched
 
     chosen = any(each.startswith(("checkpoint=", "resume=")) for each in arguments)
-    resume = ["resume=auto"] if is_restarted() and not chosen else []
+    resume = ["resume=auto"] if num_restarts() and not chosen else []
     return run_launched(lambda: settings_of(*arguments, *resume))
 
 
@@ -207,21 +210,21 @@ def _examine_robot(arguments: list[str]) -> int:
 def _sweep(arguments: list[str]) -> int:
     """Run every combination of values, all checked first; a run that fails does not end others.
 
-    At the end comes a table of all runs.
+    The runs follow one another, or are jobs of a launcher of Hydra. At the end comes a table of all
+    runs.
     """
     from torchrl_gpu.tables import table
     from trainers.command_line.composition import runs_of
+    from trainers.command_line.launching import divided, launch
 
     code = 0
+    arguments, of_launcher = divided(arguments)
     runs = runs_of(arguments)
     checked = {}
     ends = {each.title: ["not finished", ""] for each in runs}  # result and folder
     for each in runs:
         try:
-            # Each run reads its checkpoint when it begins: all of them together may be large.
-            settings = replace(settings_of(*each.settings), state=None)
-            goes_on = len(runs) == 1 or settings.general.resume is not None
-            checked[each.title] = replace(settings, in_place=settings.in_place and goes_on)
+            checked[each.title] = _settings_in_sweep(each.settings, alone=len(runs) == 1)
         except ConfigurationError as error:
             code = _refuse(f"{each.title}: {error}")
             ends[each.title][0] = "refused"
@@ -230,25 +233,66 @@ def _sweep(arguments: list[str]) -> int:
             print_exception(error)
             code = FAILED
             ends[each.title][0] = "failed"
+
+    def note(title: str, end: JobEnd) -> None:
+        nonlocal code
+        ends[title] = [end.result, end.folder]
+        if end.code == REFUSED:
+            _refuse(f"{title}: {end.text}")
+        elif end.text:
+            print(end.text)
+        code = end.code or code
+
     try:
-        for title, ready in checked.items():
+        if of_launcher:
+            jobs = [each.settings for each in runs if each.title in checked]
+            for title, end in zip(checked, launch(of_launcher, jobs), strict=True):
+                print(title)
+                note(title, end)
+            checked.clear()
+        for title, settings in checked.items():
             print(title, flush=True)
-            try:
-                outcome = _begin(ready)
-                print(outcome.report)
-                ends[title] = [str(outcome.evaluation), str(outcome.folder)]
-            except ConfigurationError as error:
-                code = _refuse(f"{title}: {error}")
-                ends[title][0] = "refused"
-            except Exception as error:
-                print_exception(error)
-                code = FAILED
-                ends[title][0] = "failed"
+            note(title, _end_of(settings))
     finally:  # also after Ctrl-C
         header = [*runs[0].varied, "result", "folder"]
         rows = [[*each.varied.values(), *ends[each.title]] for each in runs]
         print(f"\n{table(header, rows, left=len(header))}")
     return code
+
+
+def end_of_job(arguments: Sequence[str], *, alone: bool) -> JobEnd:
+    """Run in a job of a launcher of Hydra.
+
+    Args:
+        arguments: settings as typed, checked before.
+        alone: whether it is the only run of its sweep.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    end = _end_of(_settings_in_sweep(arguments, alone=alone))
+    print(end.text, flush=True)
+    return end
+
+
+def _settings_in_sweep(arguments: Sequence[str], *, alone: bool) -> Settings:
+    """Return the settings of a run; several runs do not go on in the folder of one checkpoint."""
+    # Each run reads its checkpoint when it begins: all of them together may be large.
+    settings = replace(settings_of(*arguments), state=None)
+    goes_on = alone or settings.general.resume is not None
+    return replace(settings, in_place=settings.in_place and goes_on)
+
+
+def _end_of(settings: Settings) -> JobEnd:
+    """Run, and return how it has ended; the traceback of an error is printed."""
+    from trainers.command_line.launching import JobEnd
+
+    try:
+        outcome = _begin(settings)
+        return JobEnd(0, outcome.report, str(outcome.evaluation), str(outcome.folder))
+    except ConfigurationError as error:
+        return JobEnd(REFUSED, str(error), "refused")
+    except Exception as error:
+        print_exception(error)
+        return JobEnd(FAILED, "", "failed")
 
 
 def _refuse(reason: str) -> int:

@@ -55,9 +55,8 @@ class EndOfProgram:
         interruption: the last such exception; libraries may turn it into another one.
     """
 
-    must_clean_up = False
-
     def __init__(self) -> None:
+        self.must_clean_up = False
         self.process = os.getpid()
         self.raised = -math.inf  # time of the last exception
         self.interruption: Interruption | None = None
@@ -106,11 +105,15 @@ def program_ends() -> Iterator[EndOfProgram]:
 @contextmanager
 def cleans_up() -> Iterator[None]:
     """Let signals that end the program raise `Interruption` in the block, which cleans up."""
-    before, EndOfProgram.must_clean_up = EndOfProgram.must_clean_up, True
+    end = signal.getsignal(signal.SIGINT)
+    if not isinstance(end, EndOfProgram):  # a script, which handles signals itself
+        yield
+        return
+    before, end.must_clean_up = end.must_clean_up, True
     try:
         yield
     finally:
-        EndOfProgram.must_clean_up = before
+        end.must_clean_up = before
 
 
 @contextmanager

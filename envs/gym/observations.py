@@ -1,12 +1,13 @@
-"""Conversion of observations of Gymnasium spaces to tensors."""
+"""Observations of Gymnasium spaces: a check that they fit, and their conversion to tensors."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, Space
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 from torchrl.data import Bounded, Composite, TensorSpec, Unbounded
 
@@ -93,6 +94,69 @@ class Observations:
                 entry = entry[name]
             tensors[key] = reader.read(entry)
         return tensors
+
+
+class Checked(gymnasium.Wrapper):
+    """Refuses observations and rewards that do not fit the spaces.
+
+    Gymnasium casts and broadcasts some of them, and refuses others without their name.
+
+    Raises:
+        ConfigurationError: (by resets and steps) an entry of the observation has another shape or
+            kind of dtype than its space, or the reward is not one number.
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self._entries = [*_leaves(env.observation_space)]
+
+    def reset(self, **options: Any) -> Any:
+        """Reset the environment, and check the observation."""
+        result = self.env.reset(**options)
+        self._check_observation("reset", result[0])
+        return result
+
+    def step(self, action: Any) -> Any:
+        """Step the environment, and check observation and reward."""
+        result = self.env.step(action)
+        self._check_observation("step", result[0])
+        reward = result[1]
+        if type(reward) is not float and not (_array(reward).size == 1 and _is(reward, np.float64)):
+            self._refuse("step", "reward", reward, "it must be one number")
+        return result
+
+    def _check_observation(self, call: str, observation: Any) -> None:
+        for path, space in self._entries:
+            entry = observation
+            for name in path:
+                entry = entry.get(name) if isinstance(entry, Mapping) else None
+            if _array(entry).shape != space.shape or not _is(entry, space.dtype):
+                name = ".".join(path) or "observation"
+                self._refuse(call, name, entry, f"its space is a {describe(space)}")
+
+    def _refuse(self, call: str, name: str, value: Any, expected: str) -> None:
+        env = self.spec.id if self.spec else type(self.unwrapped).__name__
+        found = _array(value)
+        kind = found.dtype if found.dtype.kind in "biufc" else type(value).__name__
+        raise ConfigurationError(
+            f"env.name={env}: {call} returned {name} as {kind} {found.shape}; {expected}"
+        )
+
+
+def _is(value: Any, dtype: DTypeLike) -> bool:
+    """Return whether a value is of the kind of a dtype."""
+    found = _array(value).dtype
+    return found == dtype or np.can_cast(found, dtype, "same_kind")
+
+
+def _array(value: Any) -> NDArray:
+    """Return a value as an array, of objects if it is something else, such as a ragged list."""
+    try:
+        return value if type(value) is np.ndarray else np.asarray(value)
+    except (RuntimeError, TypeError, ValueError):
+        array = np.empty((), object)
+        array[()] = value
+        return array
 
 
 def _leaves(space: Space, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Space]]:

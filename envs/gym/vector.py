@@ -19,6 +19,7 @@ from gymnasium.error import Error as GymnasiumError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from envs.gym.atari import THREAD_OPTIONS, WRAPPED_OPTIONS, Preprocessing
+from envs.gym.observations import Checked
 from envs.gym.processes import WatchedVectorEnv
 from envs.processes import end_with, parent_of_workers
 from torchrl_gpu.devices.host import compute_on_one_thread
@@ -200,6 +201,7 @@ def _arguments(
     if preprocessing is not None:
         arguments |= WRAPPED_OPTIONS
         wrappers.append(preprocessing)
+    wrappers.append(Checked)
     if records:
         wrappers.append(partial(Recorder, resets_within=mode is AutoresetMode.SAME_STEP))
     if vectorization == "async":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,9 @@ AGENTS: dict[str, tuple[str, ...]] = {
     ),
 }
 _CLOSING = ("evaluation.episodes=1", "evaluation.num_envs=1")
+
+# Bytes beside the file: stack of the thread that saves, Python's objects, one piece of the file.
+_MORE_MEMORY = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -192,30 +196,29 @@ class DamagedRuns:
 @contextmanager
 def memory_limited_to(more: int) -> Iterator[None]:
     """Let the process take no more memory in the block than it has and some bytes more."""
-    pages = Path("/proc/self/statm")
-    if not pages.exists():  # not Linux
+    status = Path("/proc/self/status")
+    if not status.exists():  # not Linux
         yield
         return
     resource = import_module("resource")
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    taken = int(pages.read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + more, limits[1]))
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    (taken,) = re.findall(r"^VmData:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
+    resource.setrlimit(resource.RLIMIT_DATA, (1024 * int(taken) + more, limits[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
 def refusal(way: Callable[[DamagedRun], None], damaged: DamagedRun) -> str | None:
     """Return the line in which a run is refused; None if it is loaded.
 
     Raises:
-        BaseException: the run ends otherwise than in one short line, or needs far more memory than
-            the file.
+        BaseException: the run ends otherwise than in one short line, or takes more memory than the
+            size of the file and 16 MiB.
     """
     try:
-        # The allocators of Python and torch take their memory in large pieces.
-        with memory_limited_to(2 * damaged.file.stat().st_size + 96 * 2**20):
+        with memory_limited_to(damaged.file.stat().st_size + _MORE_MEMORY):
             way(damaged)
     except ConfigurationError as error:
         line = str(error)

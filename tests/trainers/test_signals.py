@@ -198,13 +198,24 @@ SLOW = (
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        (40, r" To resume from frames_000000000040.safetensors:\n  .* checkpoint={run_folder} "),
+        (4000, " Nothing has been saved yet.\n"),
+    ],
+)
 def test_a_second_signal_ends_the_run_at_once(
-    number: signal.Signals, start: Start, monkeypatch: pytest.MonkeyPatch
+    interval: int,
+    said: str,
+    number: signal.Signals,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A shell lets jobs that end with `&` ignore Ctrl-C.
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    program = start(*SLOW, "env.slow_in=train", "trainer.checkpoint_interval=40")
+    program = start(*SLOW, "env.slow_in=train", f"trainer.checkpoint_interval={interval}")
     signal.signal(signal.SIGINT, before)
     program.wait_for("no slow step", lambda: "steps" in program.output)
     os.kill(program.pid, number)
@@ -212,11 +223,8 @@ def test_a_second_signal_ends_the_run_at_once(
     os.kill(program.pid, number)
     assert program.end(seconds=5.0) == EXIT_CODES.get(number, 75)
     (run_folder,) = program.folder.glob("runs/*/*/*")
-    assert re.search(
-        rf"Ended at once. To resume from frames_000000000040.safetensors:\n"
-        rf"  .* checkpoint={run_folder.relative_to(program.folder)} ",
-        program.output,
-    )
+    said = said.format(run_folder=run_folder.relative_to(program.folder))
+    assert re.search(rf"\nEnded at once\.{said}", program.output)
 
 
 def test_a_reader_that_has_gone_changes_neither_the_last_checkpoint_nor_the_exit_code(

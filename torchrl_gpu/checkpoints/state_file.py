@@ -42,7 +42,8 @@ _DTYPES = {
     torch.float64: "F64",
 }
 _DTYPE_OF = {name: dtype for dtype, name in _DTYPES.items()}
-_CHUNK_BYTES = 32 * 2**20
+_CHUNK_BYTES = 32 * 2**20  # between host and device
+_READ_BYTES = 2**20  # of a file, which are read and forgotten
 # Python's objects take many times the memory of their text.
 _MAX_HEADER = 16 * 2**20
 _MAX_VALUES = 500_000
@@ -154,12 +155,14 @@ class StoredTensor:
             ConfigurationError: the file cannot be read, or has become shorter.
         """
         parts = target.view(-1).split(_CHUNK_BYTES // target.element_size())
-        piece = torch.empty(len(parts[0]), dtype=target.dtype)
+        piece = (
+            parts[0] if target.device.type == "cpu" else torch.empty_like(parts[0], device="cpu")
+        )
         try:
             with self.path.open("rb") as file:
                 file.seek(self.begin)
                 for part in parts:
-                    read = piece[: len(part)]
+                    read = part if part.device.type == "cpu" else piece[: len(part)]
                     _read_into(file, read)
                     part.copy_(read)
         except (OSError, ValueError) as error:
@@ -412,7 +415,7 @@ def _checksum(path: Path) -> str:
         start = bytearray(file.read(_CHECKSUM_OFFSET + len(_NO_CHECKSUM)))
         start[_CHECKSUM_OFFSET:] = _NO_CHECKSUM.encode()
         checksum = zlib.crc32(start)
-        while chunk := file.read(_CHUNK_BYTES):
+        while chunk := file.read(_READ_BYTES):
             checksum = zlib.crc32(chunk, checksum)
     return f"{checksum:08x}"
 

@@ -90,7 +90,7 @@ def runs_of(arguments: Sequence[str]) -> list[SweepRun]:
         ConfigurationError: an argument cannot be read, or its values cannot be listed.
     """
     options = []
-    with _hydra_ready() as ready:
+    with hydra_ready() as ready:
         parser = OverridesParser.create(ready.config_loader())
         for argument in arguments:
             name = argument.partition("=")[0]
@@ -124,7 +124,7 @@ def compose(settings: Mapping[str, Any]) -> Composed:
     Raises:
         ConfigurationError: Hydra cannot compose the files.
     """
-    with _hydra_ready():
+    with hydra_ready():
         composed = hydra.compose("config", _overrides_of(settings), return_hydra_config=True)
     choices = {g: composed.hydra.runtime.choices[g] for g in (*GROUPS, "experiment")}
     OmegaConf.set_struct(composed, False)
@@ -145,7 +145,7 @@ def joined(*configs: DictConfig, typed: Mapping[str, Any]) -> DictConfig:
 
 def show_info(kind: str, settings: Mapping[str, Any]) -> None:
     """Print what Hydra knows about the composition of a command, as in `--info defaults`."""
-    with _hydra_ready() as ready:
+    with hydra_ready() as ready:
         composer = ready.hydra
         assert composer is not None
         composer.show_info(kind, config_name="config", overrides=_overrides_of(settings))
@@ -193,7 +193,7 @@ def _parsed(argument: str, parser: OverridesParser) -> Override:
 
 
 @contextmanager
-def _hydra_ready() -> Iterator[GlobalHydra]:
+def hydra_ready() -> Iterator[GlobalHydra]:
     """Let the block use Hydra with our configuration files, while other threads wait."""
     with _one_thread, hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         try:

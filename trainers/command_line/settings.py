@@ -176,14 +176,8 @@ def _check(
     config, choices = composed
     check_names(config)
     general = general_settings(config)
-    devices = [resolve_device(general.device)]
-    if general.devices is not None:
-        if is_launched():
-            raise ConfigurationError(
-                f"devices={general.devices}: torchrun has set the number of processes; leave it out"
-            )
-        devices = resolve_devices(general.device, general.devices)
-    device, count = devices[0], num_processes() if is_launched() else len(devices)
+    devices, count = _devices(general)
+    device = devices[0]
     limit = general.device_memory_limit
     bytes_limit = None if limit is None else memory_limit(limit, device)
     found = state = None
@@ -254,6 +248,25 @@ def _check(
         backend_of(device)
         settings.share(count, device)
     return settings
+
+
+def _devices(general: GeneralSettings) -> tuple[list[torch.device], int]:
+    """Return the devices that this call trains on, and the number of processes of the run.
+
+    Raises:
+        ConfigurationError: this machine lacks a device, or torchrun starts what it cannot.
+    """
+    if is_launched():
+        if general.devices is not None:
+            raise ConfigurationError(
+                f"devices={general.devices}: torchrun sets the number of processes; leave it out"
+            )
+        if general.mode != "train":
+            raise ConfigurationError(f"mode={general.mode}: only mode=train runs under torchrun")
+    if general.devices is None:
+        return [resolve_device(general.device)], num_processes()
+    devices = resolve_devices(general.device, general.devices)
+    return devices, len(devices)
 
 
 def _divided(component: Component, group: str, name: str, count: int) -> Component:

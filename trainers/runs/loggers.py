@@ -4,7 +4,8 @@ import csv
 import importlib.util
 import io
 import os
-import threading
+import socket
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any, Literal
 
 from omegaconf import OmegaConf
 from PIL import Image
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer import event_file_writer
-from torch.utils.tensorboard import SummaryWriter
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.utils.tensorboard.summary import scalar, text
 from torchrl.record.loggers.wandb import WandbLogger
 
 from torchrl_gpu.arguments import checked
@@ -170,46 +172,49 @@ class _CsvSink:
 
 
 class _TensorBoardSink:
+    """Writes event files without the thread of TensorBoard's writer, which prints its errors."""
+
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._folder = folder
         self._settings = f"```yaml\n{OmegaConf.to_yaml(settings)}```"  # Markdown
         self._purge_step: int | None = None
-        self._writer: SummaryWriter | None = None
+        self._path: Path | None = None
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
-        if not isinstance(threading.excepthook, _ReportOfOthers):
-            threading.excepthook = _ReportOfOthers()
-        if self._writer is None:
-            self._writer = SummaryWriter(str(self._folder), purge_step=self._purge_step)
-            self._writer.add_text("settings", self._settings, frames)
+        summaries = [scalar(name, float(value)) for name, value in metrics.items()]
         try:
-            for name, value in metrics.items():
-                self._writer.add_scalar(name, float(value), frames)
-            self._writer.flush()
+            if self._path is None:
+                self._path = _new_event_file(self._folder, self._purge_step)
+                summaries.insert(0, text("settings", self._settings))
+            _add_events(self._path, *(Event(step=frames, summary=each) for each in summaries))
         except OSError:
-            self._writer = None  # closing it would raise the error again
+            self._path = None  # no row follows one that is cut
             raise
 
     def resume_from(self, frames: int) -> None:
         # TensorBoard hides the rows of older files from this step on.
-        self.close()
-        self._purge_step = frames + 1
+        self._path, self._purge_step = None, frames + 1
 
     def close(self) -> None:
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            writer.close()
+        pass
 
 
-class _ReportOfOthers:
-    """Prints exceptions of threads, but none of TensorBoard's: the writer raises it too."""
+def _new_event_file(folder: Path, purge_step: int | None = None) -> Path:
+    """Begin an event file, and return its path; TensorBoard reads files in the order of names."""
+    path = folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}"
+    _add_events(path, Event(file_version="brain.Event:2"))
+    if purge_step is not None:
+        start = SessionLog(status=SessionLog.SessionStatus.START)
+        _add_events(path, Event(step=purge_step, session_log=start))
+    return path
 
-    def __init__(self) -> None:
-        self._report = threading.excepthook
 
-    def __call__(self, error: threading.ExceptHookArgs) -> None:
-        if type(error.thread).__module__ != event_file_writer.__name__:
-            self._report(error)
+def _add_events(path: Path, *events: Event) -> None:
+    with path.open("ab") as file:
+        records = RecordWriter(file)
+        for event in events:
+            event.wall_time = time.time()
+            records.write(event.SerializeToString())
 
 
 def log_film(film: Path, frames: int) -> None:
@@ -226,9 +231,8 @@ def log_film(film: Path, frames: int) -> None:
     image = Summary.Image(
         height=height, width=width, colorspace=3, encoded_image_string=film.read_bytes()
     )
-    with SummaryWriter(str(film.parent)) as writer:
-        summary = Summary(value=[Summary.Value(tag="demo", image=image)])
-        writer._get_file_writer().add_summary(summary, frames)
+    summary = Summary(value=[Summary.Value(tag="demo", image=image)])
+    _add_events(_new_event_file(film.parent), Event(step=frames, summary=summary))
 
 
 class _WandbSink:

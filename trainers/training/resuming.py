@@ -69,6 +69,8 @@ def resume(trainer: TorchRLTrainer, checkpoint: Path, state: Mapping[str, Any] |
     state = load_checkpoint(checkpoint) if state is None else state
     check_identity(state, trainer.agent, checkpoint, trainer.env)
     check_trainable(state, checkpoint)
+    with reading(checkpoint):
+        check_count(state.get("processes", 1), "processes", low=1, high=4096)
     own, path = _share(trainer, state, checkpoint)
     with reading(checkpoint):
         _check(trainer, state)
@@ -158,7 +160,6 @@ def _check(trainer: TorchRLTrainer, state: Mapping[str, Any]) -> None:
     """Refuse the state of a run that does not fit, before anything of it is loaded."""
     for name in ("frames", "updates"):
         check_count(state[name], name)
-    check_count(state.get("processes", 1), "processes", low=1, high=2**20)
     check_like(state["seconds"], 0.0, "seconds")
     evaluations_of(state)
     trainer.update_metrics.check_state(state.get("update_metrics", []))

@@ -149,10 +149,10 @@ class Fatal(Counter):
 
 
 class WrongAnswer(Counter):
-    """Counter whose steps return an observation of another shape."""
+    """Counter whose steps return what cannot be sent to another process."""
 
     def step(self, action: Any) -> Any:
-        return np.zeros(4), *super().step(action)[1:]
+        return *super().step(action)[:4], {"function": lambda: 0}
 
 
 class Unrepeatable(Counter):

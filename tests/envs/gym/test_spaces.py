@@ -11,8 +11,8 @@ from torchrl.data import Bounded, Categorical, Unbounded
 
 from envs.gym import GymnasiumEnv
 from envs.gym.actions import actions_of
-from envs.gym.observations import Observations
-from tests.envs.gym.environments import MODULE, NestedChoices
+from envs.gym.observations import Checked, Observations
+from tests.envs.gym.environments import MODULE, DictCounter, NestedChoices
 from torchrl_gpu.errors import ConfigurationError
 from trainers import load_policy
 from trainers.run import run
@@ -58,6 +58,33 @@ def test_discrete_observations_become_one_hot_from_their_start() -> None:
     read = observations.read(np.array([2, 5]))["observation"]
     assert read.tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
     assert observations.spec(2)["observation"].is_in(read)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "said"),
+    [
+        (
+            "camera",
+            np.zeros((6, 5, 3), np.float32),
+            r"float32 \(6, 5, 3\).* Box of uint8 \(6, 5, 3",
+        ),
+        ("place", np.zeros(4, np.float32), r"float32 \(4,\); its space is a Box of float32 \(2, 2"),
+        ("phase", 1.5, r"float64 \(\); its space is a Discrete space"),
+        ("phase", None, r"NoneType \(\); its space is a Discrete space"),
+    ],
+)
+def test_an_entry_that_does_not_fit_its_space_is_refused_by_name(
+    entry: str, value: object, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = DictCounter()
+    checked = Checked(env)
+    whole, _ = checked.reset()
+    assert whole.keys() == env.observation_space.spaces.keys()
+    monkeypatch.setattr(env, "observe", lambda: {**whole, entry: value})
+    with pytest.raises(
+        ConfigurationError, match=f"env.name=DictCounter: reset .* {entry} as {said}"
+    ):
+        checked.reset()
 
 
 def test_dict_entries_keep_their_names() -> None:

@@ -1,5 +1,6 @@
-"""Trainings by several processes, played by threads."""
+"""Trainings by several processes, most of them played by threads."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,17 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from agents import DQN, SAC
-from tests.helpers.agents import assert_equal, build_for, parameters
+from benchmarks.fixture import stop_after
+from envs.gym import GymnasiumEnv
+from tests.helpers.agents import CASES, Case, assert_equal, build_for, parameters
 from tests.helpers.environments import MatchEnv
+from tests.helpers.gloo import on_gloo_ranks
 from tests.helpers.ranks import on_ranks
+from tests.helpers.training import assert_same_checkpoints
 from tests.trainers.evaluation.test_evaluator import SwitchableEnv
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.processes import Processes
+from trainers.components.pairing import pair
 from trainers.evaluation.evaluation import Evaluation
 from trainers.metrics import EpisodeStatistics, read
 from trainers.training.trainer import TorchRLTrainer
@@ -161,3 +168,54 @@ def test_an_environment_asks_other_processes_in_training_alone(
     assert one == other
     assert [evaluation.episodes for evaluation in one[0].values()] == [9, 9]
     assert one[1] > 0
+
+
+def resumed(processes: Processes, folder: Path) -> list[str]:
+    """Train every agent at one go, and stopped and resumed; return those that differ."""
+    different = []
+    for case in CASES:
+
+        def trainer(name: str, case: Case = case) -> TorchRLTrainer:
+            torch.manual_seed(processes.rank)
+            pendulums = GymnasiumEnv(name="Pendulum-v1", num_envs=2, seed=processes.rank)
+            env = pair(pendulums, case.agent_class)
+            agent = build_for(
+                env,
+                case.agent_class,
+                rollout_length=8,
+                normalize_rewards=True,
+                normalize_observations=True,
+                batch_size=8,
+                utd_ratio=0.25,
+            )
+            agent.join(processes)
+            return TorchRLTrainer(
+                env,
+                agent,
+                folder / f"{case.agent_class.__name__}_{case.actions}" / name,
+                total_frames=240,
+                random_frames=40,
+                replay_capacity=150,
+                loggers=[],
+                show_progress=False,
+            )
+
+        whole = trainer("whole")
+        whole.train()
+        first = trainer("halves")
+        stop_after(first, 100 + 4 * processes.rank)  # the first request stops both
+        first.train()
+        saved = CheckpointFolder(first.folder / "checkpoints").latest()
+        assert saved is not None
+        rest = trainer("halves")
+        rest.load(saved)
+        rest.train()
+        try:
+            assert_same_checkpoints(whole, rest)
+        except AssertionError as error:
+            different.append(f"{case}: {error}")
+    return different
+
+
+def test_every_agent_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+    assert on_gloo_ranks(2, partial(resumed, folder=tmp_path), tmp_path) == [[], []]

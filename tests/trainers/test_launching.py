@@ -1,0 +1,133 @@
+"""Runs of a sweep as jobs of Hydra's launchers."""
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.helpers.program import call
+
+ROOT = str(Path(__file__).parents[2])
+SWEEP = (
+    *("-m", "agent=ppo", "env=gym", "env.name=CartPole-v1", "env.num_envs=1", "experiment=null"),
+    *("device=cpu", "agent.hidden_sizes=[8]", "agent.rollout_length=8", "agent.epochs=1"),
+    *("trainer.total_frames=16", "trainer.evaluation_episodes=1", "evaluation.episodes=1"),
+    *("trainer.loggers=[csv]", "trainer.show_progress=false"),
+)
+LOCAL = ("hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5")
+
+needs_submitit = pytest.mark.skipif(
+    importlib.util.find_spec("submitit") is None, reason="needs the extra `cluster`"
+)
+
+
+@pytest.mark.slow
+@needs_submitit
+def test_runs_are_jobs_of_submitit_and_their_table_comes_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", ROOT, prepend=os.pathsep)
+    folder = (tmp_path / "runs").as_posix()
+    code = call(
+        monkeypatch, tmp_path, *SWEEP, *LOCAL, f"runs={folder}", "seed=1,2", "agent.gamma=0.9,2.0"
+    )
+    captured = capfd.readouterr()
+    assert code == 2
+    assert re.findall(r"^error: run (\d) of 4: .*gamma", captured.err, re.MULTILINE) == ["2", "4"]
+    rows = [line.split() for line in captured.out.partition("\nseed ")[2].splitlines()[2:]]
+    assert [(seed, gamma, result) for seed, gamma, result, *_ in rows] == [
+        *(("1", "0.9", "return"), ("1", "2.0", "refused")),
+        *(("2", "0.9", "return"), ("2", "2.0", "refused")),
+    ]
+    assert len({Path(row[-1]) for row in rows if (Path(row[-1]) / "summary.json").exists()}) == 2
+
+
+@pytest.mark.slow
+@needs_submitit
+def test_a_run_that_fails_in_its_job_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", ROOT, prepend=os.pathsep)
+    (tmp_path / "a_file").write_text("")
+    code = call(monkeypatch, tmp_path, *SWEEP, *LOCAL, "seed=1", "runs=a_file/runs")
+    captured = capfd.readouterr()
+    assert code == 2
+    assert "error: run 1 of 1: " in captured.err
+    assert "a_file" in captured.err
+    assert "refused" in captured.out
+    assert list(tmp_path.glob("runs/sweeps/*/.submitit/*/*_result.pkl"))
+
+
+@pytest.mark.slow
+@needs_submitit
+def test_a_job_that_is_preempted_goes_on_with_its_run(tmp_path: Path) -> None:
+    long = ("resume=auto", "trainer.log_interval=50", "trainer.total_frames=4000")
+    program = subprocess.Popen(
+        [sys.executable, "-m", "trainers.run", *SWEEP, *LOCAL, *long],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, *sys.path])},
+    )
+    while not list(tmp_path.glob("runs/**/metrics.csv")):
+        assert program.poll() is None
+        time.sleep(0.01)
+    (job,) = tmp_path.glob("runs/sweeps/*/.submitit/*/*_submitted.pkl")
+    (process,) = psutil.Process(int(job.parent.name)).children()
+    process.send_signal(signal.SIGUSR2)
+    output, _ = program.communicate(timeout=60)
+    assert program.returncode == 0, output
+    assert "Trained for 4,000 frames" in output
+    logged = job.with_name(f"{job.parent.name}_0_log.out").read_text()
+    assert "Requeued job" in logged
+    (folder,) = (path.parent for path in tmp_path.glob("runs/**/summary.json"))
+    assert len(list(folder.glob("checkpoints/frames_????????????.safetensors"))) == 2
+
+
+@needs_submitit
+@pytest.mark.skipif(shutil.which("srun") is not None, reason="there is a SLURM cluster")
+def test_a_launcher_that_fails_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, tmp_path, *SWEEP, "hydra/launcher=submitit_slurm") == 1
+    (line,) = [x for x in capfd.readouterr().err.splitlines() if x.startswith("error: ")]
+    assert "the launcher of the jobs has failed: RuntimeError: " in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["hydra.launcher.timeout_min=5"], "hydra.launcher.timeout_min=5: the launcher is missing"),
+        (["hydra/launcher=unknown"], "unknown"),
+        (["hydra/launcher=basic", "hydra.launcher.unknown=5"], "unknown"),
+    ],
+)
+def test_a_launcher_that_cannot_be_used_is_refused_in_one_line(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, tmp_path, *SWEEP, *arguments) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_missing_launcher_names_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert call(monkeypatch, tmp_path, *SWEEP, *LOCAL) == 2
+    assert 'pip install "torchrl-gpu[cluster]"' in capfd.readouterr().err

@@ -1,0 +1,114 @@
+"""Runs of a sweep as jobs of a launcher of Hydra, such as submitit's, on other machines."""
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import hydra
+from hydra._internal.callbacks import Callbacks
+from hydra.core.plugins import Plugins
+from hydra.core.utils import setup_globals
+from hydra.types import HydraContext
+from omegaconf import DictConfig
+
+from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line, shortened
+from trainers.command_line.composition import hydra_ready
+
+_LAUNCHER = "hydra/launcher="
+_SETTINGS = (_LAUNCHER, "hydra.launcher.", "hydra.sweep.")
+
+# Packages by the beginning of the names of their launchers.
+_PACKAGES = {"submitit": '"torchrl-gpu[cluster]"', "ray": "hydra-ray-launcher"}
+
+# Hydra writes nothing of its own but the logs of the launcher: each run has its folder.
+_DEFAULTS = (
+    *("hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.output_subdir=null"),
+    *("hydra.sweep.dir='runs/sweeps/${now:%Y%m%d_%H%M%S}'", "hydra.sweep.subdir=."),
+)
+
+
+class JobEnd(NamedTuple):
+    """End of a run in a job.
+
+    Attributes:
+        code: exit code of the program for such an end.
+        text: report of the run, or the reason for its failure.
+        result: result in the table of the sweep.
+        folder: run folder; empty without a result.
+    """
+
+    code: int
+    text: str
+    result: str
+    folder: str = ""
+
+
+class Jobs:
+    """The task of all jobs: each of them takes one run.
+
+    Args:
+        runs: settings of each run as typed.
+    """
+
+    def __init__(self, runs: Sequence[Sequence[str]]) -> None:
+        self._runs = runs
+
+    def __call__(self, config: DictConfig) -> JobEnd:
+        """Train, evaluate or film in a job, whose number is the entry `run`."""
+        # By name: a function of the program, which is `__main__`, would be copied into the job.
+        program = importlib.import_module("trainers.run")
+        end: JobEnd = program.end_of_job(self._runs[config.run], alone=len(self._runs) == 1)
+        return end
+
+
+def is_of_launcher(argument: str) -> bool:
+    """Return whether an argument is a setting of the launcher of a sweep."""
+    return argument.lstrip("+~").startswith(_SETTINGS)
+
+
+def divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the settings of the runs of a sweep, and those of its launcher.
+
+    Raises:
+        ConfigurationError: the launcher is not chosen, or not installed.
+    """
+    of_launcher = [each for each in arguments if is_of_launcher(each)]
+    names = [each.removeprefix(_LAUNCHER) for each in of_launcher if each.startswith(_LAUNCHER)]
+    if of_launcher and not names:
+        raise ConfigurationError(f"{of_launcher[0]}: the launcher is missing, as in {_LAUNCHER}...")
+    for name in names:
+        plugin = name.partition("_")[0]
+        package = _PACKAGES.get(plugin)
+        if package and not importlib.util.find_spec(f"hydra_plugins.hydra_{plugin}_launcher"):
+            raise ConfigurationError(f"{_LAUNCHER}{name}: it needs pip install {package}")
+    return [each for each in arguments if each not in of_launcher], of_launcher
+
+
+def launch(of_launcher: Sequence[str], runs: Sequence[Sequence[str]]) -> list[JobEnd]:
+    """Let a launcher of Hydra run the jobs, and wait for all of them.
+
+    Args:
+        of_launcher: settings of the launcher as typed, see `divided`.
+        runs: settings of each run as typed, checked.
+
+    Raises:
+        ConfigurationError: Hydra does not know the launcher or one of its settings.
+        WorkerError: the launcher cannot start the jobs, or one of them has died.
+    """
+    with hydra_ready() as ready:
+        typed = {each.partition("=")[0] for each in of_launcher}
+        overrides = [each for each in _DEFAULTS if each.partition("=")[0] not in typed]
+        overrides += of_launcher
+        config = hydra.compose(overrides=overrides, return_hydra_config=True)
+        launcher = Plugins.instance().instantiate_launcher(
+            HydraContext(ready.config_loader(), Callbacks(config)), Jobs(runs), config
+        )
+    setup_globals()
+    try:
+        numbers = [[f"+run={number}"] for number in range(len(runs))]
+        jobs = launcher.launch(numbers, initial_job_idx=0)
+    except Exception as error:
+        reason = shortened(f"{type(error).__name__}: {one_line(error)}", 1000)
+        raise WorkerError(f"the launcher of the jobs has failed: {reason}") from error
+    return [job.return_value for job in jobs]
