@@ -55,6 +55,7 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
         "envs/lift_cube/inspection.py",
     ),
     "saving_*.txt": ("torchrl_gpu/checkpoints", "torchrl_gpu/replay", "trainers/training"),
+    "scale.txt": ("torchrl_gpu/distributed.py", "trainers/ranks.py", "trainers/training"),
     "startup.txt": ("trainers", "configs", "torchrl_gpu"),
     "threads.txt": ("agents", "torchrl_gpu/devices"),
     "*_fanuc*.json": ("envs/fanuc", *_LEARNERS),

@@ -1,0 +1,1 @@
+"""Measurement of runs of several processes."""
