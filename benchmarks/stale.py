@@ -46,6 +46,7 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "peers.*": ("agents", "benchmarks/peers", "torchrl_gpu/execution", "torchrl_gpu/replay"),
     "policy.txt": ("agents", "torchrl_gpu/acting"),
     "precision_learning.txt": ("envs/fanuc", "configs/experiment/fanuc", *_LEARNERS),
+    "ray_collectors.txt": ("envs/fanuc", "trainers/collecting", "torchrl_gpu/acting"),
     "replay.txt": ("torchrl_gpu/replay",),
     "trend.json": ("agents", "envs", "trainers", "torchrl_gpu"),
     "resume.txt": ("agents", "envs", "trainers/training", "torchrl_gpu"),

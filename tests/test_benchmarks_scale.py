@@ -32,6 +32,15 @@ def test_interval_of_the_mean_success_covers_the_spread_of_the_seeds(
     )
 
 
-def test_intervals_overlap() -> None:
-    assert overlap((0.1, 0.3), (0.2, 0.4)) and overlap((0.2, 0.4), (0.1, 0.3))
-    assert not overlap((0.1, 0.2), (0.3, 0.4)) and not overlap((0.3, 0.4), (0.1, 0.2))
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ((0.1, 0.3), (0.2, 0.4), True),
+        ((0.1, 0.4), (0.2, 0.3), True),
+        ((0.1, 0.2), (0.3, 0.4), False),
+    ],
+)
+def test_intervals_overlap(
+    one: tuple[float, float], other: tuple[float, float], expected: bool
+) -> None:
+    assert overlap(one, other) is overlap(other, one) is expected
