@@ -53,8 +53,8 @@ class Share(NamedTuple):
         waiting: share of the time of training in which a process waits for the last one.
         exchange: share of the time of training from then to the end of the call.
         calls: number of calls per batched step.
-        milliseconds: duration of an exchange, the median.
-        step_milliseconds: duration of a batched step with its updates.
+        milliseconds: mean duration of an exchange.
+        step_milliseconds: mean duration of a batched step with its updates.
     """
 
     waiting: float
@@ -163,6 +163,6 @@ def share_of(recordings: Sequence[Recording]) -> Share:
         waiting / seconds,
         sum(exchanges) / seconds,
         len(calls) / steps,
-        1e3 * statistics.median(exchanges),
+        1e3 * statistics.fmean(exchanges),
         1e3 * seconds / steps,
     )
