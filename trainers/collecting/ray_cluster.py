@@ -12,6 +12,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any, Final
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about a run leaves the cluster
@@ -60,6 +61,8 @@ def connect(address: str | None, cores: int) -> bool:
         with _undisturbed(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+            # It would print a thousand characters about each lost process, besides our one line.
+            vars(import_module("ray._private.worker"))["print_to_stdstream"] = _print_nothing
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = one_line(error).rstrip(".")
         raise ConfigurationError(
@@ -67,6 +70,10 @@ def connect(address: str | None, cores: int) -> bool:
             "collectors.address out for this machine"
         ) from None
     return True
+
+
+def _print_nothing(*_: object, **__: object) -> None:
+    pass
 
 
 @contextlib.contextmanager
