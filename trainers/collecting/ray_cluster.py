@@ -19,7 +19,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about a run lea
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
@@ -33,6 +33,9 @@ START_SECONDS: Final = 120.0
 
 # Processes of a collector in a row that end without a chunk: another one would not help.
 MAX_LOSSES: Final = 3
+
+# Exceptions of which this process cannot make an object again; not in all versions of Ray.
+_UNREADABLE: Final = getattr(ray.exceptions, "UnserializableException", RayTaskError)
 
 # Seconds that collectors have to close their environments at the end of the run.
 _SECONDS_TO_END: Final = 10.0
@@ -134,8 +137,8 @@ class CollectorProcess:
         """Build the environments in the process.
 
         Raises:
-            WorkerError: Ray has not started the process in time, or the environment raised an
-                exception.
+            WorkerError: Ray has not started the process in time, its machine lacks this library,
+                or the environment raised an exception.
             RayError: the process ended.
         """
         place = self._actor.place.remote()
@@ -149,7 +152,14 @@ class CollectorProcess:
                 f"{START_SECONDS:.0f} s; {free:g} of {cores:g} cores of the cluster are free, and "
                 f"it needs {self._cores}"
             )
-        self.place = ray.get(place)
+        try:
+            self.place = ray.get(place)
+        except RayActorError as error:
+            reason = str(error).strip().rpartition("\n")[2]
+            raise WorkerError(
+                f"collector {self.number} cannot start ({reason}); all machines need the same "
+                "versions of Python, Ray and this library"
+            ) from None
         paths = [path or os.getcwd() for path in sys.path]  # noqa: PTH109
         self.description = self.result(
             self._actor.build.remote(paths, self._build, seed, self.number, self._count)
@@ -190,11 +200,12 @@ class CollectorProcess:
         """
         try:
             return ray.get(reference)
-        except RayTaskError as error:
-            if isinstance(error.cause, ConfigurationError | WorkerError):
-                raise type(error.cause)(str(error.cause)) from None
+        except (RayTaskError, _UNREADABLE) as error:
+            cause = getattr(error, "cause", error)
+            if isinstance(cause, ConfigurationError | WorkerError):
+                raise type(cause)(str(cause)) from None
             # The error derives from its cause as well, and has the attributes of the cause alone.
-            heading = f"{type(error.cause).__name__} in collector {self.number} ({self.place})"
+            heading = f"{type(cause).__name__} in collector {self.number} ({self.place})"
             raise WorkerError(f"{heading}\n{error}") from None
 
     def replace(

@@ -3,7 +3,7 @@
 import importlib.util
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -44,21 +44,48 @@ def build_identity(num_envs: int, seed: int) -> EnvBase:
     return env
 
 
+class UnreadableError(Exception):
+    """Cannot be pickled and read again, as many classes with arguments of their own."""
+
+    def __init__(self, part: str, number: int) -> None:
+        super().__init__(f"{part} {number} has failed")
+
+
 class FailingEnv(IdentityEnv):
-    """Fails in its third step."""
+    """Fails in its twelfth step, after whole chunks."""
 
     calls = 0
+    is_readable = True
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         self.calls += 1
-        if self.calls == 3:
-            raise ArithmeticError("the simulator has failed")
+        if self.calls == 12:
+            if self.is_readable:
+                raise ArithmeticError("simulator 1 has failed")
+            raise UnreadableError("simulator", 1)
         return super()._step(tensordict)
 
 
 def build_failing(num_envs: int, seed: int) -> EnvBase:
     """Return environments that fail."""
     return FailingEnv(num_envs)
+
+
+def build_failing_unreadably(num_envs: int, seed: int) -> EnvBase:
+    """Return environments that fail with an exception that cannot be read again."""
+    env = FailingEnv(num_envs)
+    env.is_readable = False
+    return env
+
+
+class Unstartable:
+    """A collector on a machine that lacks the library."""
+
+    def __init__(self, cores: int) -> None:
+        raise ModuleNotFoundError("No module named 'trainers'")
+
+    def place(self) -> None:
+        """Never called."""
 
 
 def build_sea(num_envs: int, seed: int) -> EnvBase:
@@ -277,12 +304,29 @@ def test_collectors_share_frames_and_progress() -> None:
     env.close()
 
 
-def test_an_exception_of_an_environment_ends_the_run_with_its_traceback() -> None:
-    env = RayEnvironment(build_failing, 2, 1, RayCollectors())
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (build_failing, r"(?s)^ArithmeticError in collector 0.*simulator 1 has failed"),
+        (build_failing_unreadably, r"(?s) in collector 0.*UnreadableError: simulator 1 has failed"),
+    ],
+)
+def test_an_exception_of_an_environment_ends_the_run_with_its_traceback(
+    build: Callable[[int, int], EnvBase], message: str
+) -> None:
+    env = RayEnvironment(build, 2, 1, RayCollectors(steps=2))
     learner = Learner(env, build_for(env, SAC))
-    with pytest.raises(WorkerError, match=r"(?s)ArithmeticError in collector 0.*has failed"):
-        learner.steps(3)
+    with pytest.raises(WorkerError, match=message):
+        learner.steps(12)
     env.close()
+
+
+def test_a_machine_without_the_library_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "CollectorActor", Unstartable)
+    with pytest.raises(
+        WorkerError, match=r"^collector 0 cannot start \(ModuleNotFoundError: .*\);"
+    ):
+        RayEnvironment(build_identity, 2, 1, RayCollectors())
 
 
 def test_processes_that_die_again_and_again_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
