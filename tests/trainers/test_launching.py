@@ -103,6 +103,14 @@ def test_a_launcher_that_fails_is_one_line(
     assert "the launcher of the jobs has failed: RuntimeError: " in line
 
 
+@needs_submitit
+def test_a_sweep_whose_runs_are_all_refused_starts_no_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, tmp_path, *SWEEP, *LOCAL, "agent.gamma=2,3") == 2
+    assert "launcher" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
