@@ -107,7 +107,7 @@ def resume(trainer: TorchRLTrainer, checkpoint: Path, state: Mapping[str, Any] |
         if own is not None and not (
             trainer.env.capabilities.has_state and "root" in own["collector"]
         ):
-            logger.info("%s has no saved state: new episodes begin", name_of(trainer.env))
+            logger.info("%s: no open episodes are saved; new ones begin", name_of(trainer.env))
         trainer.begin_new_episodes()
     is_own = path == trainer.checkpoints.path(trainer.frames)
     trainer.saver.newest = (trainer.frames, len(trainer.evaluations)) if is_own else None
