@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about a run leaves the cluster
@@ -70,7 +71,8 @@ def connect(address: str | None, cores: int) -> bool:
         reason = one_line(error).rstrip(".")
         raise ConfigurationError(
             f"collectors.address={address}: {reason}; start one by ray start --head, or leave "
-            "collectors.address out for this machine"
+            "collectors.address out for this machine; a head that asks for a token needs "
+            "RAY_AUTH_MODE=token here"
         ) from None
     return True
 
@@ -111,7 +113,7 @@ class CollectorProcess:
 
     Attributes:
         place: process and machine.
-        description: specs and capabilities of its environments.
+        description: see `Description`.
         losses: number of its processes in a row that ended without a chunk.
     """
 
@@ -160,9 +162,10 @@ class CollectorProcess:
                 f"collector {self.number} cannot start ({reason}); all machines need the same "
                 "versions of Python, Ray and this library"
             ) from None
-        paths = [path or os.getcwd() for path in sys.path]  # noqa: PTH109
+        folder = str(Path.cwd())
+        paths = [path or folder for path in sys.path]
         self.description = self.result(
-            self._actor.build.remote(paths, self._build, seed, self.number, self._count)
+            self._actor.build.remote(folder, paths, self._build, seed, self.number, self._count)
         )
         self._is_built = True
 

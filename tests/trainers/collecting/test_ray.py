@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -76,6 +77,24 @@ def build_failing_unreadably(num_envs: int, seed: int) -> EnvBase:
     env = FailingEnv(num_envs)
     env.is_readable = False
     return env
+
+
+class HangingEnv(IdentityEnv):
+    """Hangs in a reset where the working directory has a file `hang`, which it removes."""
+
+    stall_seconds = 3.0
+    counters = frozenset({"workers/resets"})
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
+        if Path("hang").exists():
+            Path("hang").unlink()
+            time.sleep(3600)
+        return super()._reset(tensordict, **kwargs)
+
+
+def build_hanging(num_envs: int, seed: int) -> EnvBase:
+    """Return environments that may hang."""
+    return HangingEnv(num_envs)
 
 
 class Unstartable:
@@ -318,6 +337,21 @@ def test_an_exception_of_an_environment_ends_the_run_with_its_traceback(
     learner = Learner(env, build_for(env, SAC))
     with pytest.raises(WorkerError, match=message):
         learner.steps(12)
+    env.close()
+
+
+def test_a_reset_that_hangs_in_the_folder_of_the_run_ends_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = RayEnvironment(build_hanging, 2, 1, RayCollectors(steps=2))
+    before = env.members[0].place
+    Path("hang").write_text("")
+    learner = Learner(env, build_for(env, SAC))
+    assert not Path("hang").exists()
+    assert env.members[0].place != before
+    learner.steps(3)
+    assert env.counters == {"workers/resets", "collectors/replaced", "workers/lost_episodes"}
     env.close()
 
 
