@@ -157,6 +157,8 @@ class CollectorProcess:
         try:
             self.place = ray.get(place)
         except RayActorError as error:
+            if not error.actor_init_failed:
+                raise
             reason = str(error).strip().rpartition("\n")[2]
             raise WorkerError(
                 f"collector {self.number} cannot start ({reason}); all machines need the same "
@@ -229,7 +231,7 @@ class CollectorProcess:
         Raises:
             WorkerError: too many processes were lost in a row, or none could be started.
         """
-        before, cause = self.place, error
+        before, cause = self._whereabouts(), error
         while self.losses < MAX_LOSSES:
             self.losses += 1
             self.end()
@@ -245,9 +247,13 @@ class CollectorProcess:
             else:
                 return f"collector {self.number} ({before}) died ({_reason(error)})"
         raise WorkerError(
-            f"collector {self.number} ({self.place}) died ({_reason(cause)}), the last of "
+            f"collector {self.number} ({self._whereabouts()}) died ({_reason(cause)}), the last of "
             f"{self.losses + 1} processes in a row that collected nothing"
         )
+
+    def _whereabouts(self) -> str:
+        """Return the place in words, also before there is one."""
+        return str(self.place) if hasattr(self, "place") else "not started"
 
     def closing(self) -> list[Any]:
         """Begin to close the environments, if there are any; return the references to wait for."""

@@ -117,6 +117,16 @@ def build_dying(num_envs: int, seed: int) -> EnvBase:
     os._exit(1)
 
 
+class DyingEarly:
+    """A collector whose process ends at once."""
+
+    def __init__(self, cores: int) -> None:
+        os._exit(1)
+
+    def place(self) -> None:
+        """Never called."""
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[bool]:
     """Ray with four cores; the value is whether the handler of SIGTERM stayed the same."""
@@ -367,6 +377,15 @@ def test_processes_that_die_again_and_again_end_the_run(monkeypatch: pytest.Monk
     monkeypatch.setattr(ray_cluster, "MAX_LOSSES", 0)
     with pytest.raises(WorkerError, match=r"^collector 0 .* the last of 1 processes in a row"):
         RayEnvironment(build_dying, 2, 1, RayCollectors())
+
+
+def test_a_process_that_dies_before_it_has_a_place_is_told_from_a_missing_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray_cluster, "MAX_LOSSES", 0)
+    monkeypatch.setattr(ray_cluster, "CollectorActor", DyingEarly)
+    with pytest.raises(WorkerError, match=r"^collector 0 \(not started\) died \(.*\), the last of"):
+        RayEnvironment(build_identity, 2, 1, RayCollectors())
 
 
 def test_a_cluster_without_free_cores_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
