@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.checkpoint import replay_path
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.components.pairing import pair
+from trainers import Callback
 from trainers.evaluation.evaluation import Evaluation
 from trainers.metrics import EpisodeStatistics, read
 from trainers.training.trainer import TorchRLTrainer
@@ -182,6 +184,45 @@ def test_a_divided_replay_is_saved_with_the_evaluation_that_was_due(tmp_path: Pa
     trainer.close()
     assert list(trainer.evaluations) == [FRAMES]
     assert replay_path(checkpoint).exists()
+
+
+class Saves(Callback):
+    """Notes the frames at which the training takes note of each checkpoint."""
+
+    def __init__(self) -> None:
+        self.noted: list[int] = []
+
+    def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
+        self.noted.append(trainer.frames)
+
+
+def test_all_processes_take_note_of_a_checkpoint_in_the_same_step(tmp_path: Path) -> None:
+    trained_on = Event()
+
+    def train(processes: Processes) -> list[int]:
+        saves = Saves()
+        settings: dict[str, Any] = {"checkpoint_interval": 160, "show_progress": False}
+        trainer = make(tmp_path, processes, callbacks=[saves], **settings)
+        collect, rotate = trainer.collect, trainer.checkpoints._rotate
+
+        def collect_and_tell() -> TensorDictBase:
+            if trainer.frames >= 256:
+                trained_on.set()
+            return collect()
+
+        def rotate_late(path: Path, score: float | None) -> None:
+            if processes.rank == 1:
+                assert trained_on.wait(60)
+            rotate(path, score)
+
+        trainer.collect = collect_and_tell  # type: ignore[method-assign]
+        trainer.checkpoints._rotate = rotate_late  # type: ignore[method-assign]
+        trainer.train()
+        return saves.noted
+
+    one, other = on_ranks(2, train)
+    assert one == other
+    assert one[0] > 256
 
 
 def test_episodes_of_all_processes_count() -> None:
