@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from tests.helpers.program import call
 from tests.helpers.training import assert_same, forget_chance

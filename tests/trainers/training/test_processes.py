@@ -19,11 +19,10 @@ from tests.helpers.gloo import on_gloo_ranks
 from tests.helpers.ranks import on_ranks
 from tests.helpers.training import assert_same_checkpoints
 from tests.trainers.evaluation.test_evaluator import SwitchableEnv
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-from torchrl_gpu.checkpoints.checkpoint import replay_path
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.processes import ONE_PROCESS, Processes
-from trainers.components.pairing import pair
 from trainers import Callback
+from trainers.components.pairing import pair
 from trainers.evaluation.evaluation import Evaluation
 from trainers.metrics import EpisodeStatistics, read
 from trainers.training.trainer import TorchRLTrainer
