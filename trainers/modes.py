@@ -163,13 +163,14 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
                     resume = command_of(settings, f"checkpoint={folder}")
                     logger.warning("to resume from the newest checkpoint:\n  %s", resume)
                 raise
-        if trainer.stop_requested:
+        if processes.any(trainer.stop_requested):  # perhaps of another one alone
             raise Interruption(
                 next(iter(signals), signal.SIGINT),
                 f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
                 f"  {command_of(settings, f'checkpoint={folder}')}",
             )
-        best = trainer.checkpoints.best() or trainer.save()
+        # Others may lack an evaluation that was made before they joined the run.
+        best = processes.agree(trainer.checkpoints.best()) or trainer.save()
     # The others wait as long as the evaluation takes.
     patient = processes.apart(timedelta(days=1))
     if not processes.is_writer:

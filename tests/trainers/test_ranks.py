@@ -1,5 +1,6 @@
 """Runs of several processes, started by the program itself and by torchrun."""
 
+import json
 import logging
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,12 +17,16 @@ from typing import Any
 
 import psutil
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from tests.helpers.program import call
 from tests.helpers.training import assert_same, forget_chance
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.distributed import ProcessLostError
+from torchrl_gpu.errors import ConfigurationError, WorkerError
+from trainers.nonfinite import NonfiniteError
+from trainers.ranks import _failure
 from trainers.run import run, settings_of
 
 TASK = ("env=gym", "env.name=Pendulum-v1", "env.num_envs=4", "device=cpu", "precision=fp32")
@@ -79,6 +85,16 @@ def test_a_run_goes_on_with_another_number_of_processes(
     replay = CheckpointFolder(one.folder / "checkpoints").load_replay(one.newest or Path())
     assert replay is not None
     assert int(replay[-1]["next_step"].read()) == 80  # those of both processes before, and its own
+
+
+def test_a_trained_run_goes_on_with_more_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = run(*settings(tmp_path / "runs", "trainer.total_frames=240"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    two = run(f"checkpoint={one.folder}", "devices=2", "device=cpu")
+    assert (two.folder, two.best) == (one.folder, one.best)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]  # no files of the launcher
 
 
 def place(rank: int, port: int) -> dict[str, str]:
@@ -148,6 +164,37 @@ def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path) ->
     last = (tmp_path / "output.txt").read_text().splitlines()[-1]
     resume = f"python -m trainers.run checkpoint={folder} device=cpu devices=2"
     assert last == f"error: rank {rank} was ended by SIGKILL; to resume: {resume}"
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "kind", "text"),
+    [
+        (
+            2,
+            NonfiniteError("env: reward is NaN"),
+            ConfigurationError,
+            "refused: env: reward is NaN",
+        ),
+        (1, ProcessLostError("no answer; to resume: it"), WorkerError, "ended: no answer"),
+    ],
+)
+def test_a_failure_names_the_reason_and_no_older_run(
+    code: int, error: Exception, kind: type[Exception], text: str, tmp_path: Path
+) -> None:
+    command = settings_of(*settings(tmp_path / "runs"))
+    older = command.folder / "20260101_000000"
+    (older / "checkpoints").mkdir(parents=True)
+    (older / "config.yaml").write_text(command.of_run())
+    (older / "checkpoints" / "frames_000000000240.safetensors").touch()
+    report = tmp_path / "report.json"
+    recorded = {"message": f"{type(error).__name__}: {error}", "extraInfo": {"timestamp": "0"}}
+    report.write_text(json.dumps({"message": recorded}))
+    ended = ChildFailedError("", {1: ProcessFailure(1, 1, code, str(report))})
+    failure = _failure(ended, command, began=time.time() + 60)
+    assert (type(failure), str(failure)) == (kind, f"rank 1 {text}; nothing has been saved")
+    assert f"to resume: python -m trainers.run checkpoint={older}" in str(
+        _failure(ended, command, began=0.0)
+    )
 
 
 def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> None:
