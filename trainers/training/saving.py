@@ -64,7 +64,9 @@ class CheckpointSaver:
             return
         if self._steps_left is not None:
             self._steps_left -= 1
-        if self._steps_left == -1 or not self._processes.any(self._thread.is_alive()):
+        # The replays of the processes may leave them different numbers of steps.
+        is_urgent = self._processes.any(self._steps_left == -1)
+        if is_urgent or not self._processes.any(self._thread.is_alive()):
             self.wait()
 
     def wait(self) -> None:
