@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -159,6 +160,8 @@ def _as_rank(settings: Settings) -> RunOutcome | tuple[int, str]:
             print(f"rank {own_rank()}:", file=sys.stderr)
             print_exception(error)
             sys.exit(FAILED)
+    if isinstance(outcome, tuple):
+        gc.collect()  # ends the connections that its traceback holds: others may wait there
     if os.getppid() != launcher:
         os._exit(FAILED)  # nobody waits for the outcome
     return outcome

@@ -110,11 +110,12 @@ def started(
     *arguments: str,
     launcher: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    frames: int = 100_000_000,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start the program without an end, with its output in a file of the folder."""
+    """Start the program, by default without an end, with its output in a file of the folder."""
     folder.mkdir(exist_ok=True)
     program = [sys.executable, "-m", *launcher, "trainers.run"]
-    endless = ("trainer.total_frames=100000000", "trainer.show_progress=true", "compile=off")
+    endless = (f"trainer.total_frames={frames}", "trainer.show_progress=true", "compile=off")
     root = str(Path(__file__).parents[2])
     with (folder / "output.txt").open("w") as output:
         process = subprocess.Popen(
@@ -214,6 +215,16 @@ def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> Non
         program.wait(timeout=PATIENCE)
         assert psutil.wait_procs(again.values(), timeout=PATIENCE)[1] == []
     assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_signal_ends_the_evaluation_that_follows_a_training(tmp_path: Path) -> None:
+    command = settings(tmp_path / "runs", "devices=2", "evaluation.episodes=1000000")
+    with started(tmp_path, *command, frames=240) as program:
+        wait_for(lambda: list(tmp_path.rglob("summary.json")))
+        program.send_signal(signal.SIGINT)
+        assert program.wait(timeout=PATIENCE) == 130
+    # It may also arrive just before.
+    assert re.search(r"\bTo (evaluate|resume)\b", (tmp_path / "output.txt").read_text())
 
 
 def test_processes_of_a_scheduler_save_at_its_signal(tmp_path: Path) -> None:
