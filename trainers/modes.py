@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from functools import partial
@@ -163,25 +163,31 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
                     resume = command_of(settings, f"checkpoint={folder}")
                     logger.warning("to resume from the newest checkpoint:\n  %s", resume)
                 raise
-        if trainer.stop_requested:
+        if processes.any(trainer.stop_requested):  # perhaps of another one alone
             raise Interruption(
                 next(iter(signals), signal.SIGINT),
                 f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
                 f"  {command_of(settings, f'checkpoint={folder}')}",
             )
-        best = trainer.checkpoints.best() or trainer.save()
+        # Others may lack an evaluation that was made before they joined the run.
+        best = processes.agree(trainer.checkpoints.best()) or trainer.save()
     # The others wait as long as the evaluation takes.
     patient = processes.apart(timedelta(days=1))
     if not processes.is_writer:
-        outcome: RunOutcome = patient.agree(None)
-        return outcome
+        ended: RunOutcome | int = patient.agree(None)
+        if isinstance(ended, int):
+            raise Interruption(ended)
+        return ended
     # With a new environment and policy, as `mode=eval` does; those of the training are closed.
     try:
         result = _evaluation(replace(settings, checkpoint=best, state=None))
     except KeyboardInterrupt as stop:
         evaluate = command_of(settings, "mode=eval", f"checkpoint={folder}")
         message = f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n  {evaluate}"
-        raise Interruption.of(stop, message) from None
+        interruption = Interruption.of(stop, message)
+        with suppress(ProcessLostError):  # the others may have ended by the same signal
+            patient.agree(interruption.number)
+        raise interruption from None
     seconds = time.perf_counter() - started
     names = {"agent": settings.config["choices"]["agent"], "env": settings.env_name}
     write_summary(trainer, result, **names, seconds=seconds, ended=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Final
 
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import (
     ChildFailedError,
     ProcessFailure,
@@ -63,26 +66,31 @@ def start(settings: Settings) -> RunOutcome:
         WorkerError: a process has ended; the message names it, and says how to resume.
         KeyboardInterrupt: a signal ended the training; the message says how to continue it.
     """
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=len(settings.devices),
-        run_id=str(uuid.uuid4()),
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-    )
-    launch = elastic_launch(config, _as_rank)
+    began = time.time()
     for name in _LOGGERS:  # all failures are reported below
         logging.getLogger(name).setLevel(logging.CRITICAL)
     # In another thread, because the launcher handles signals itself in the main thread: it would
     # kill processes that take more than 30 s to save.
-    with ThreadPoolExecutor(1, "launcher", _hold_signals) as thread, _signals_to_children():
-        ends = thread.submit(launch, replace(settings, state=None))
+    with (
+        tempfile.TemporaryDirectory(prefix="torchrl_gpu_") as reports,
+        ThreadPoolExecutor(1, "launcher", _hold_signals) as thread,
+        _signals_to_children(),
+    ):
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=len(settings.devices),
+            run_id=str(uuid.uuid4()),
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            max_restarts=0,
+            logs_specs=DefaultLogsSpecs(log_dir=reports),
+        )
+        ends = thread.submit(elastic_launch(config, _as_rank), replace(settings, state=None))
         try:
             outcome = ends.result()[0]
         except ChildFailedError as error:
-            raise _failure(error, settings) from None
+            raise _failure(error, settings, began) from None
     if isinstance(outcome, tuple):
         raise Interruption(*outcome)
     return outcome
@@ -152,6 +160,8 @@ def _as_rank(settings: Settings) -> RunOutcome | tuple[int, str]:
             print(f"rank {own_rank()}:", file=sys.stderr)
             print_exception(error)
             sys.exit(FAILED)
+    if isinstance(outcome, tuple):
+        gc.collect()  # ends the connections that its traceback holds: others may wait there
     if os.getppid() != launcher:
         os._exit(FAILED)  # nobody waits for the outcome
     return outcome
@@ -164,32 +174,40 @@ def _follows_a_loss(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _failure(error: ChildFailedError, settings: Settings) -> BaseException:
-    """Return the exception that ends a run whose processes have failed."""
+def _failure(error: ChildFailedError, settings: Settings, began: float) -> BaseException:
+    """Return the exception that ends a run whose processes have failed.
+
+    Args:
+        error: exception of the launcher.
+        settings: settings of the run.
+        began: time at which it began; an older one may have the same settings.
+    """
     rank, first = error.get_first_failure()
     if first.exitcode in (INTERRUPTED, START_AGAIN):  # by a signal before the training began
         number = signal.SIGINT if first.exitcode == INTERRUPTED else signal.SIGTERM
         return Interruption(number)
-    kind, reason = _reason(first)
     folder = settings.checkpoint.parent.parent if settings.checkpoint is not None else None
     if not settings.in_place:
         folder = newest_run(settings.folder, settings.config)
+        if folder is not None and (folder / "config.yaml").stat().st_mtime < began:
+            folder = None
     resume = "; nothing has been saved"
     if folder is not None:
         resume = f"; to resume: {command_of(settings, f'checkpoint={folder}')}"
-    failure = ConfigurationError if kind == ConfigurationError.__name__ else WorkerError
-    return failure(f"rank {rank} {reason}{resume}")
+    failure = ConfigurationError if first.exitcode == REFUSED else WorkerError
+    return failure(f"rank {rank} {_reason(first)}{resume}")
 
 
-def _reason(failure: ProcessFailure) -> tuple[str, str]:
-    """Return the class of the exception that ended a process, and the reason in words."""
+def _reason(failure: ProcessFailure) -> str:
+    """Return in words why a process has ended."""
     if failure.exitcode < 0:
-        return "", f"was ended by {failure.signal_name()}"
+        return f"was ended by {failure.signal_name()}"
     recorded = failure.error_file_data.get("message")
     if not isinstance(recorded, dict):
-        return "", f"ended with code {failure.exitcode}"
-    kind, _, message = str(recorded["message"]).partition(": ")
-    return kind, f"refused: {message}" if kind == ConfigurationError.__name__ else message
+        return f"ended with code {failure.exitcode}"
+    _, _, message = str(recorded["message"]).partition(": ")
+    message = message.partition("; to resume: ")[0]  # which follows in any case
+    return f"refused: {message}" if failure.exitcode == REFUSED else f"ended: {message}"
 
 
 def _hold_signals() -> None:

@@ -244,7 +244,7 @@ def _sweep(arguments: list[str]) -> int:
         code = end.code or code
 
     try:
-        if of_launcher:
+        if of_launcher and checked:
             jobs = [each.settings for each in runs if each.title in checked]
             for title, end in zip(checked, launch(of_launcher, jobs), strict=True):
                 print(title)

@@ -68,6 +68,32 @@ def test_a_run_that_fails_in_its_job_is_named(
 
 @pytest.mark.slow
 @needs_submitit
+def test_the_ends_of_other_jobs_outlive_one_that_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), ROOT]))
+    (tmp_path / "deadly.py").write_text(
+        "import gymnasium, os\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Deadly(CartPoleEnv):\n"
+        "    def step(self, action):\n"
+        "        os._exit(9)\n"
+        "gymnasium.register('Deadly-v0', Deadly, max_episode_steps=9)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    names = "env.name=CartPole-v1,deadly:Deadly-v0"
+    arguments = [each for each in SWEEP if each != "env.name=CartPole-v1"]
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "end_1.json").write_text('[0, "", "of an earlier sweep", ""]')
+    sweep = (*arguments, *LOCAL, names, "hydra.sweep.dir=logs")
+    assert call(monkeypatch, tmp_path, *sweep) == 1
+    table = capfd.readouterr().out.partition("\nenv.name ")[2]
+    assert re.search(r"^CartPole-v1 +return .*/CartPole-v1/ppo/", table, re.MULTILINE)
+    assert re.search(r"^deadly\S+Deadly-v0 +not finished", table, re.MULTILINE)
+
+
+@pytest.mark.slow
+@needs_submitit
 def test_a_job_that_is_preempted_goes_on_with_its_run(tmp_path: Path) -> None:
     long = ("resume=auto", "trainer.log_interval=50", "trainer.total_frames=4000")
     program = subprocess.Popen(
@@ -101,6 +127,14 @@ def test_a_launcher_that_fails_is_one_line(
     assert call(monkeypatch, tmp_path, *SWEEP, "hydra/launcher=submitit_slurm") == 1
     (line,) = [x for x in capfd.readouterr().err.splitlines() if x.startswith("error: ")]
     assert "the launcher of the jobs has failed: RuntimeError: " in line
+
+
+@needs_submitit
+def test_a_sweep_whose_runs_are_all_refused_starts_no_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, tmp_path, *SWEEP, *LOCAL, "agent.gamma=2,3") == 2
+    assert "launcher" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

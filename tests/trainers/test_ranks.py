@@ -1,5 +1,6 @@
 """Runs of several processes, started by the program itself and by torchrun."""
 
+import json
 import logging
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,12 +17,16 @@ from typing import Any
 
 import psutil
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from tests.helpers.program import call
 from tests.helpers.training import assert_same, forget_chance
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.distributed import ProcessLostError
+from torchrl_gpu.errors import ConfigurationError, WorkerError
+from trainers.nonfinite import NonfiniteError
+from trainers.ranks import _failure
 from trainers.run import run, settings_of
 
 TASK = ("env=gym", "env.name=Pendulum-v1", "env.num_envs=4", "device=cpu", "precision=fp32")
@@ -81,6 +87,16 @@ def test_a_run_goes_on_with_another_number_of_processes(
     assert int(replay[-1]["next_step"].read()) == 80  # those of both processes before, and its own
 
 
+def test_a_trained_run_goes_on_with_more_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = run(*settings(tmp_path / "runs", "trainer.total_frames=240"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    two = run(f"checkpoint={one.folder}", "devices=2", "device=cpu")
+    assert (two.folder, two.best) == (one.folder, one.best)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]  # no files of the launcher
+
+
 def place(rank: int, port: int) -> dict[str, str]:
     """Return the variables by which a scheduler tells one of two processes its place."""
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
@@ -94,11 +110,12 @@ def started(
     *arguments: str,
     launcher: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    frames: int = 100_000_000,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start the program without an end, with its output in a file of the folder."""
+    """Start the program, by default without an end, with its output in a file of the folder."""
     folder.mkdir(exist_ok=True)
     program = [sys.executable, "-m", *launcher, "trainers.run"]
-    endless = ("trainer.total_frames=100000000", "trainer.show_progress=true", "compile=off")
+    endless = (f"trainer.total_frames={frames}", "trainer.show_progress=true", "compile=off")
     root = str(Path(__file__).parents[2])
     with (folder / "output.txt").open("w") as output:
         process = subprocess.Popen(
@@ -150,6 +167,37 @@ def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path) ->
     assert last == f"error: rank {rank} was ended by SIGKILL; to resume: {resume}"
 
 
+@pytest.mark.parametrize(
+    ("code", "error", "kind", "text"),
+    [
+        (
+            2,
+            NonfiniteError("env: reward is NaN"),
+            ConfigurationError,
+            "refused: env: reward is NaN",
+        ),
+        (1, ProcessLostError("no answer; to resume: it"), WorkerError, "ended: no answer"),
+    ],
+)
+def test_a_failure_names_the_reason_and_no_older_run(
+    code: int, error: Exception, kind: type[Exception], text: str, tmp_path: Path
+) -> None:
+    command = settings_of(*settings(tmp_path / "runs"))
+    older = command.folder / "20260101_000000"
+    (older / "checkpoints").mkdir(parents=True)
+    (older / "config.yaml").write_text(command.of_run())
+    (older / "checkpoints" / "frames_000000000240.safetensors").touch()
+    report = tmp_path / "report.json"
+    recorded = {"message": f"{type(error).__name__}: {error}", "extraInfo": {"timestamp": "0"}}
+    report.write_text(json.dumps({"message": recorded}))
+    ended = ChildFailedError("", {1: ProcessFailure(1, 1, code, str(report))})
+    failure = _failure(ended, command, began=time.time() + 60)
+    assert (type(failure), str(failure)) == (kind, f"rank 1 {text}; nothing has been saved")
+    assert f"to resume: python -m trainers.run checkpoint={older}" in str(
+        _failure(ended, command, began=0.0)
+    )
+
+
 def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> None:
     launcher = ("torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "-m")
     with started(tmp_path, *settings(tmp_path / "runs"), launcher=launcher) as program:
@@ -167,6 +215,16 @@ def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> Non
         program.wait(timeout=PATIENCE)
         assert psutil.wait_procs(again.values(), timeout=PATIENCE)[1] == []
     assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_signal_ends_the_evaluation_that_follows_a_training(tmp_path: Path) -> None:
+    command = settings(tmp_path / "runs", "devices=2", "evaluation.episodes=1000000")
+    with started(tmp_path, *command, frames=240) as program:
+        wait_for(lambda: list(tmp_path.rglob("summary.json")))
+        program.send_signal(signal.SIGINT)
+        assert program.wait(timeout=PATIENCE) == 130
+    # It may also arrive just before.
+    assert re.search(r"\bTo (evaluate|resume)\b", (tmp_path / "output.txt").read_text())
 
 
 def test_processes_of_a_scheduler_save_at_its_signal(tmp_path: Path) -> None:

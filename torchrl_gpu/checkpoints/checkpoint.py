@@ -212,16 +212,29 @@ class CheckpointFolder:
             checkpoint: path of a checkpoint.
 
         Returns:
-            State of each part as from `open_state`, oldest first. None if the replay was not saved,
-            or a part was deleted: only those of the newest checkpoint are kept.
+            State of each part as from `open_state`, oldest first. None if the replay of one of the
+            processes was not saved, or a part was deleted: only those of the newest checkpoint are
+            kept.
 
         Raises:
             ConfigurationError: a file cannot be read, or another version of this library wrote it.
         """
         self._parts = {}
+        parts, states = self._saved_replay(checkpoint)
+        if self._processes.any(states is None):
+            return None
+        if checkpoint.parent == self.folder:
+            self._parts = parts
+        return states
+
+    @staticmethod
+    def _saved_replay(
+        checkpoint: Path,
+    ) -> tuple[dict[str, tuple[int, ...]], list[Mapping[str, Any]] | None]:
+        """Return names and states of the parts of a saved replay; None if one is missing."""
         newest = replay_path(checkpoint)
         if not newest.exists():
-            return None
+            return {}, None
         content = open_state(newest)
         if "parts" not in content:
             raise ConfigurationError(
@@ -236,10 +249,8 @@ class CheckpointFolder:
                 check_count(number, f"{newest}: entries written until {name}")
         earlier = [newest.with_name(name) for name in parts if name != newest.name]
         if not all(path.exists() for path in earlier):
-            return None
-        if checkpoint.parent == self.folder:
-            self._parts = parts
-        return [each["state"] for each in (*map(open_state, earlier), content)]
+            return {}, None
+        return parts, [each["state"] for each in (*map(open_state, earlier), content)]
 
     def paths(self) -> list[Path]:
         """Return all checkpoints, oldest first."""

@@ -10,7 +10,8 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,13 +54,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Description:
-    """Specs and capabilities of the environments of a collector."""
+    """Specs, capabilities and counters of the environments of a collector."""
 
     observation_spec: Composite
     full_action_spec: Composite
     full_reward_spec: Composite
     full_done_spec: Composite
     capabilities: Capabilities
+    counters: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -104,17 +106,26 @@ class CollectorActor:
         return Place(os.getpid(), socket.gethostname())
 
     def build(
-        self, paths: Sequence[str], build: bytes, seed: int, number: int, count: int
+        self,
+        folder: str,
+        paths: Sequence[str],
+        build: bytes,
+        seed: int,
+        number: int,
+        count: int,
     ) -> Description:
         """Build the environments, and return their description.
 
         Args:
+            folder: working directory of the learner, for relative paths in settings.
             paths: module search path of the learner, for classes of the user's own.
             build: pickled function of a seed, which returns environments.
             seed: seed of the environments and of the actions.
             number: number of this collector among those of the run.
             count: number of all of them.
         """
+        if Path(folder).is_dir():
+            os.chdir(folder)
         sys.path += [path for path in paths if path not in sys.path and Path(path).exists()]
         seed_everything(seed)
         function: Callable[[int], Any] = pickle.loads(build)
@@ -129,6 +140,7 @@ class CollectorActor:
             env.full_reward_spec.to(_CPU),
             env.full_done_spec.to(_CPU),
             env.capabilities,
+            env.counters,
         )
 
     def set_policy(self, policy: bytes) -> None:
@@ -146,7 +158,8 @@ class CollectorActor:
         self._version = None
         seed_everything(seed)
         self._env.set_seed(seed)
-        self._collector.restart()
+        with self._watched():
+            self._collector.restart()
 
     def progress(self) -> dict[str, Any] | None:
         """Return the state of the environments, for `load_progress`; None if it is lost."""
@@ -167,23 +180,19 @@ class CollectorActor:
     def collect(self, weights: Weights, order: Order) -> Chunk:
         """Return the next steps, in TorchRL's layout; the next call overwrites them.
 
-        A step that does not return ends the process, as `Environment.stall_seconds` says.
+        A step or reset that does not return ends the process: see `Environment.stall_seconds`.
         """
         if order.version != self._version:
             state = {name: torch.from_numpy(np.array(each)) for name, each in weights.items()}
             self._policy.load_state_dict(state)
             self._version = order.version
         for number in range(order.steps):
-            if self._env.stall_seconds is not None:
-                faulthandler.dump_traceback_later(
-                    self._env.stall_seconds, exit=True, file=sys.__stderr__ or sys.stderr
-                )
-            if number < order.random_steps:
-                step = self._collector.step(self._random_policy)
-            else:
-                self._policy.frames.fill_(order.frames + number * order.frames_per_step)
-                step = self._collector.step(self._policy)
-            faulthandler.cancel_dump_traceback_later()
+            with self._watched():
+                if number < order.random_steps:
+                    step = self._collector.step(self._random_policy)
+                else:
+                    self._policy.frames.fill_(order.frames + number * order.frames_per_step)
+                    step = self._collector.step(self._policy)
             kept = step.select(*self._kept)
             if self._chunk is None:
                 self._chunk = kept.apply(
@@ -194,6 +203,16 @@ class CollectorActor:
         assert self._chunk is not None
         leaves: list[tuple[NestedKey, Tensor]] = list(self._chunk.items(True, True))
         return {key: leaf.numpy() for key, leaf in leaves}
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """End the process if the block takes longer than an environment ever should."""
+        if self._env.stall_seconds is not None:
+            faulthandler.dump_traceback_later(
+                self._env.stall_seconds, exit=True, file=sys.__stderr__ or sys.stderr
+            )
+        yield
+        faulthandler.cancel_dump_traceback_later()
 
     def close(self) -> None:
         """Close the environments."""

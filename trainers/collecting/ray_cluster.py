@@ -13,13 +13,14 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about a run leaves the cluster
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # silences a warning
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
@@ -33,6 +34,9 @@ START_SECONDS: Final = 120.0
 
 # Processes of a collector in a row that end without a chunk: another one would not help.
 MAX_LOSSES: Final = 3
+
+# Exceptions of which this process cannot make an object again; not in all versions of Ray.
+_UNREADABLE: Final = getattr(ray.exceptions, "UnserializableException", RayTaskError)
 
 # Seconds that collectors have to close their environments at the end of the run.
 _SECONDS_TO_END: Final = 10.0
@@ -67,7 +71,8 @@ def connect(address: str | None, cores: int) -> bool:
         reason = one_line(error).rstrip(".")
         raise ConfigurationError(
             f"collectors.address={address}: {reason}; start one by ray start --head, or leave "
-            "collectors.address out for this machine"
+            "collectors.address out for this machine; a head that asks for a token needs "
+            "RAY_AUTH_MODE=token here"
         ) from None
     return True
 
@@ -108,7 +113,7 @@ class CollectorProcess:
 
     Attributes:
         place: process and machine.
-        description: specs and capabilities of its environments.
+        description: see `Description`.
         losses: number of its processes in a row that ended without a chunk.
     """
 
@@ -134,8 +139,8 @@ class CollectorProcess:
         """Build the environments in the process.
 
         Raises:
-            WorkerError: Ray has not started the process in time, or the environment raised an
-                exception.
+            WorkerError: Ray has not started the process in time, its machine lacks this library,
+                or the environment raised an exception.
             RayError: the process ended.
         """
         place = self._actor.place.remote()
@@ -149,10 +154,20 @@ class CollectorProcess:
                 f"{START_SECONDS:.0f} s; {free:g} of {cores:g} cores of the cluster are free, and "
                 f"it needs {self._cores}"
             )
-        self.place = ray.get(place)
-        paths = [path or os.getcwd() for path in sys.path]  # noqa: PTH109
+        try:
+            self.place = ray.get(place)
+        except RayActorError as error:
+            if not error.actor_init_failed:
+                raise
+            reason = str(error).strip().rpartition("\n")[2]
+            raise WorkerError(
+                f"collector {self.number} cannot start ({reason}); all machines need the same "
+                "versions of Python, Ray and this library"
+            ) from None
+        folder = str(Path.cwd())
+        paths = [path or folder for path in sys.path]
         self.description = self.result(
-            self._actor.build.remote(paths, self._build, seed, self.number, self._count)
+            self._actor.build.remote(folder, paths, self._build, seed, self.number, self._count)
         )
         self._is_built = True
 
@@ -190,11 +205,12 @@ class CollectorProcess:
         """
         try:
             return ray.get(reference)
-        except RayTaskError as error:
-            if isinstance(error.cause, ConfigurationError | WorkerError):
-                raise type(error.cause)(str(error.cause)) from None
+        except (RayTaskError, _UNREADABLE) as error:
+            cause = getattr(error, "cause", error)
+            if isinstance(cause, ConfigurationError | WorkerError):
+                raise type(cause)(str(cause)) from None
             # The error derives from its cause as well, and has the attributes of the cause alone.
-            heading = f"{type(error.cause).__name__} in collector {self.number} ({self.place})"
+            heading = f"{type(cause).__name__} in collector {self.number} ({self.place})"
             raise WorkerError(f"{heading}\n{error}") from None
 
     def replace(
@@ -215,7 +231,7 @@ class CollectorProcess:
         Raises:
             WorkerError: too many processes were lost in a row, or none could be started.
         """
-        before, cause = self.place, error
+        before, cause = self._whereabouts(), error
         while self.losses < MAX_LOSSES:
             self.losses += 1
             self.end()
@@ -231,9 +247,13 @@ class CollectorProcess:
             else:
                 return f"collector {self.number} ({before}) died ({_reason(error)})"
         raise WorkerError(
-            f"collector {self.number} ({self.place}) died ({_reason(cause)}), the last of "
+            f"collector {self.number} ({self._whereabouts()}) died ({_reason(cause)}), the last of "
             f"{self.losses + 1} processes in a row that collected nothing"
         )
+
+    def _whereabouts(self) -> str:
+        """Return the place in words, also before there is one."""
+        return str(self.place) if hasattr(self, "place") else "not started"
 
     def closing(self) -> list[Any]:
         """Begin to close the environments, if there are any; return the references to wait for."""

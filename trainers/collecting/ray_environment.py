@@ -104,6 +104,7 @@ class RayEnvironment(RemoteEnvironment):
             can_switch_mode=False,
             simulator_device=None,
         )
+        self.counters = found.counters | {"collectors/replaced", "workers/lost_episodes"}
         self.observation_spec = found.observation_spec[0].expand(num_envs)
         self.full_action_spec = found.full_action_spec[0].expand(num_envs)
         self.full_reward_spec = found.full_reward_spec[0].expand(num_envs)
@@ -151,7 +152,7 @@ class RayEnvironment(RemoteEnvironment):
         )
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the means of the metrics of all collectors, and sums of those of `workers/`.
+        """Return the sums of the counters of all collectors, and means of the other metrics.
 
         The progress that new collectors take over is brought up to date as well.
 
@@ -166,7 +167,7 @@ class RayEnvironment(RemoteEnvironment):
                 for name, value in process.result(reference).items():
                     values.setdefault(name, []).append(value)
         metrics = {
-            name: sum(each) / (1 if name.startswith("workers/") else len(each))
+            name: sum(each) / (1 if name in self.counters else len(each))
             for name, each in values.items()
         }
         total, largest, steps = self.ages

@@ -1,8 +1,12 @@
 """Runs of a sweep as jobs of a launcher of Hydra, such as submitit's, on other machines."""
 
+import contextlib
 import importlib
 import importlib.util
+import json
+import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import hydra
@@ -12,8 +16,10 @@ from hydra.core.utils import setup_globals
 from hydra.types import HydraContext
 from omegaconf import DictConfig
 
-from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line, shortened
+from torchrl_gpu.errors import FAILED, ConfigurationError, WorkerError, one_line, shortened
 from trainers.command_line.composition import hydra_ready
+
+logger = logging.getLogger(__name__)
 
 _LAUNCHER = "hydra/launcher="
 _SETTINGS = (_LAUNCHER, "hydra.launcher.", "hydra.sweep.")
@@ -47,19 +53,41 @@ class JobEnd(NamedTuple):
 class Jobs:
     """The task of all jobs: each of them takes one run.
 
+    Launchers forget all ends if one job dies, so each job also writes its own to a file.
+
     Args:
         runs: settings of each run as typed.
+        folder: folder of these files, of use where the jobs share its disk.
     """
 
-    def __init__(self, runs: Sequence[Sequence[str]]) -> None:
+    def __init__(self, runs: Sequence[Sequence[str]], folder: Path) -> None:
         self._runs = runs
+        self._folder = folder
 
     def __call__(self, config: DictConfig) -> JobEnd:
         """Train, evaluate or film in a job, whose number is the entry `run`."""
         # By name: a function of the program, which is `__main__`, would be copied into the job.
         program = importlib.import_module("trainers.run")
         end: JobEnd = program.end_of_job(self._runs[config.run], alone=len(self._runs) == 1)
+        with contextlib.suppress(OSError):
+            self._file(config.run).write_text(json.dumps(end), encoding="utf-8")
         return end
+
+    def ends(self) -> list[JobEnd | None]:
+        """Return the end of each run; None for a job that has not ended, or has died."""
+        files = [self._file(number) for number in range(len(self._runs))]
+        return [
+            JobEnd(*json.loads(f.read_text(encoding="utf-8"))) if f.exists() else None
+            for f in files
+        ]
+
+    def forget_ends(self) -> None:
+        """Remove the files of an earlier sweep in this folder."""
+        for number in range(len(self._runs)):
+            self._file(number).unlink(missing_ok=True)
+
+    def _file(self, number: int) -> Path:
+        return self._folder / f"end_{number}.json"
 
 
 def is_of_launcher(argument: str) -> bool:
@@ -86,7 +114,7 @@ def divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def launch(of_launcher: Sequence[str], runs: Sequence[Sequence[str]]) -> list[JobEnd]:
-    """Let a launcher of Hydra run the jobs, and wait for all of them.
+    """Let a launcher of Hydra run the jobs, and wait for all of them, or until one has died.
 
     Args:
         of_launcher: settings of the launcher as typed, see `divided`.
@@ -94,21 +122,27 @@ def launch(of_launcher: Sequence[str], runs: Sequence[Sequence[str]]) -> list[Jo
 
     Raises:
         ConfigurationError: Hydra does not know the launcher or one of its settings.
-        WorkerError: the launcher cannot start the jobs, or one of them has died.
+        WorkerError: the launcher cannot start the jobs, or one has died before any has ended.
     """
     with hydra_ready() as ready:
         typed = {each.partition("=")[0] for each in of_launcher}
         overrides = [each for each in _DEFAULTS if each.partition("=")[0] not in typed]
         overrides += of_launcher
         config = hydra.compose(overrides=overrides, return_hydra_config=True)
+        task = Jobs(runs, Path(config.hydra.sweep.dir).absolute())
         launcher = Plugins.instance().instantiate_launcher(
-            HydraContext(ready.config_loader(), Callbacks(config)), Jobs(runs), config
+            HydraContext(ready.config_loader(), Callbacks(config)), task, config
         )
     setup_globals()
     try:
+        task.forget_ends()
         numbers = [[f"+run={number}"] for number in range(len(runs))]
         jobs = launcher.launch(numbers, initial_job_idx=0)
     except Exception as error:
         reason = shortened(f"{type(error).__name__}: {one_line(error)}", 1000)
-        raise WorkerError(f"the launcher of the jobs has failed: {reason}") from error
+        ends = task.ends()
+        if not any(ends):
+            raise WorkerError(f"the launcher of the jobs has failed: {reason}") from error
+        logger.error("error: a job has died, and others may go on: %s", reason)
+        return [end or JobEnd(FAILED, "", "not finished") for end in ends]
     return [job.return_value for job in jobs]

@@ -35,7 +35,7 @@ class Callback:
         """
 
     def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
-        """Run after a checkpoint is on disk, in the process that writes.
+        """Run after a checkpoint is on disk; each of several processes has the path of its share.
 
         With `trainer.save_in_background` the training has gone on meanwhile by some steps.
 

@@ -81,6 +81,7 @@ def resume(trainer: TorchRLTrainer, checkpoint: Path, state: Mapping[str, Any] |
             parts = trainer.checkpoints.load_replay(path)
     # First what finds out as it loads whether the file fits.
     goes_on = own is not None and trainer.collector.load_state_dict(own["collector"])
+    goes_on = not trainer.processes.any(not goes_on)  # rollouts end together
     with reading(checkpoint):
         if own is None:
             has_replay = _divide(trainer, state, checkpoint)
@@ -107,9 +108,9 @@ def resume(trainer: TorchRLTrainer, checkpoint: Path, state: Mapping[str, Any] |
         if own is not None and not (
             trainer.env.capabilities.has_state and "root" in own["collector"]
         ):
-            logger.info("%s has no saved state: new episodes begin", name_of(trainer.env))
+            logger.info("%s: no open episodes are saved; new ones begin", name_of(trainer.env))
         trainer.begin_new_episodes()
-    is_own = path == trainer.checkpoints.path(trainer.frames)
+    is_own = own is not None and path == trainer.checkpoints.path(trainer.frames)
     trainer.saver.newest = (trainer.frames, len(trainer.evaluations)) if is_own else None
 
 

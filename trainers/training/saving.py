@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from torchrl_gpu.processes import ONE_PROCESS, Processes
+
 
 class CheckpointSaver:
     """Writes one checkpoint at a time, in a thread.
@@ -14,6 +16,7 @@ class CheckpointSaver:
         in_background: whether the training goes on meanwhile; without, `begin` returns at the end.
         on_written: function that is called with the path of each checkpoint once it is on disk, in
             the thread of the training.
+        processes: processes that all save; each takes note of a checkpoint in the same step.
 
     Attributes:
         in_background: see the argument.
@@ -21,10 +24,16 @@ class CheckpointSaver:
             written; None if there is none of this state of the run.
     """
 
-    def __init__(self, in_background: bool, on_written: Callable[[Path], None]) -> None:
+    def __init__(
+        self,
+        in_background: bool,
+        on_written: Callable[[Path], None],
+        processes: Processes = ONE_PROCESS,
+    ) -> None:
         self.newest: tuple[int, int] | None = None
         self.in_background = in_background
         self._on_written = on_written
+        self._processes = processes
         self._thread: threading.Thread | None = None
         self._steps_left: int | None = None
         self._end: Path | Exception
@@ -55,7 +64,9 @@ class CheckpointSaver:
             return
         if self._steps_left is not None:
             self._steps_left -= 1
-        if self._steps_left == -1 or not self._thread.is_alive():
+        # The replays of the processes may leave them different numbers of steps.
+        is_urgent = self._processes.any(self._steps_left == -1)
+        if is_urgent or not self._processes.any(self._thread.is_alive()):
             self.wait()
 
     def wait(self) -> None:

@@ -211,7 +211,7 @@ class TorchRLTrainer(CheckedFields):
         self.checkpoints = CheckpointFolder(
             folder / "checkpoints", self.checkpoints_kept, self.processes.apart()
         )
-        self.saver = CheckpointSaver(self.save_in_background, self._call_on_save)
+        self.saver = CheckpointSaver(self.save_in_background, self._call_on_save, self.processes)
         sinks = self.loggers if self.processes.is_writer else ()
         self.metric_logger = MetricLogger(folder, sinks, self.config)
 
@@ -549,7 +549,7 @@ class TorchRLTrainer(CheckedFields):
         if name or cause:
             learned = f"agent: {name} is NaN or infinite after {self.updates:,} updates"
             self.saver.wait()
-            kept = self.checkpoints.paths()
+            kept = CheckpointFolder(self.folder / "checkpoints").paths()
             last = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint"
             raise NonfiniteError(f"{cause or learned}; {last}")
 

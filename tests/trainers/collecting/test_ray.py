@@ -3,7 +3,8 @@
 import importlib.util
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -44,21 +45,66 @@ def build_identity(num_envs: int, seed: int) -> EnvBase:
     return env
 
 
+class UnreadableError(Exception):
+    """Cannot be pickled and read again, as many classes with arguments of their own."""
+
+    def __init__(self, part: str, number: int) -> None:
+        super().__init__(f"{part} {number} has failed")
+
+
 class FailingEnv(IdentityEnv):
-    """Fails in its third step."""
+    """Fails in its twelfth step, after whole chunks."""
 
     calls = 0
+    is_readable = True
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         self.calls += 1
-        if self.calls == 3:
-            raise ArithmeticError("the simulator has failed")
+        if self.calls == 12:
+            if self.is_readable:
+                raise ArithmeticError("simulator 1 has failed")
+            raise UnreadableError("simulator", 1)
         return super()._step(tensordict)
 
 
 def build_failing(num_envs: int, seed: int) -> EnvBase:
     """Return environments that fail."""
     return FailingEnv(num_envs)
+
+
+def build_failing_unreadably(num_envs: int, seed: int) -> EnvBase:
+    """Return environments that fail with an exception that cannot be read again."""
+    env = FailingEnv(num_envs)
+    env.is_readable = False
+    return env
+
+
+class HangingEnv(IdentityEnv):
+    """Hangs in a reset where the working directory has a file `hang`, which it removes."""
+
+    stall_seconds = 3.0
+    counters = frozenset({"workers/resets"})
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
+        if Path("hang").exists():
+            Path("hang").unlink()
+            time.sleep(3600)
+        return super()._reset(tensordict, **kwargs)
+
+
+def build_hanging(num_envs: int, seed: int) -> EnvBase:
+    """Return environments that may hang."""
+    return HangingEnv(num_envs)
+
+
+class Unstartable:
+    """A collector on a machine that lacks the library."""
+
+    def __init__(self, cores: int) -> None:
+        raise ModuleNotFoundError("No module named 'trainers'")
+
+    def place(self) -> None:
+        """Never called."""
 
 
 def build_sea(num_envs: int, seed: int) -> EnvBase:
@@ -69,6 +115,16 @@ def build_sea(num_envs: int, seed: int) -> EnvBase:
 def build_dying(num_envs: int, seed: int) -> EnvBase:
     """End the process."""
     os._exit(1)
+
+
+class DyingEarly:
+    """A collector whose process ends at once."""
+
+    def __init__(self, cores: int) -> None:
+        os._exit(1)
+
+    def place(self) -> None:
+        """Never called."""
 
 
 @pytest.fixture(scope="module")
@@ -277,18 +333,59 @@ def test_collectors_share_frames_and_progress() -> None:
     env.close()
 
 
-def test_an_exception_of_an_environment_ends_the_run_with_its_traceback() -> None:
-    env = RayEnvironment(build_failing, 2, 1, RayCollectors())
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (build_failing, r"(?s)^ArithmeticError in collector 0.*simulator 1 has failed"),
+        (build_failing_unreadably, r"(?s) in collector 0.*UnreadableError: simulator 1 has failed"),
+    ],
+)
+def test_an_exception_of_an_environment_ends_the_run_with_its_traceback(
+    build: Callable[[int, int], EnvBase], message: str
+) -> None:
+    env = RayEnvironment(build, 2, 1, RayCollectors(steps=2))
     learner = Learner(env, build_for(env, SAC))
-    with pytest.raises(WorkerError, match=r"(?s)ArithmeticError in collector 0.*has failed"):
-        learner.steps(3)
+    with pytest.raises(WorkerError, match=message):
+        learner.steps(12)
     env.close()
+
+
+def test_a_reset_that_hangs_in_the_folder_of_the_run_ends_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = RayEnvironment(build_hanging, 2, 1, RayCollectors(steps=2))
+    before = env.members[0].place
+    Path("hang").write_text("")
+    learner = Learner(env, build_for(env, SAC))
+    assert not Path("hang").exists()
+    assert env.members[0].place != before
+    learner.steps(3)
+    assert env.counters == {"workers/resets", "collectors/replaced", "workers/lost_episodes"}
+    env.close()
+
+
+def test_a_machine_without_the_library_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "CollectorActor", Unstartable)
+    with pytest.raises(
+        WorkerError, match=r"^collector 0 cannot start \(ModuleNotFoundError: .*\);"
+    ):
+        RayEnvironment(build_identity, 2, 1, RayCollectors())
 
 
 def test_processes_that_die_again_and_again_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "MAX_LOSSES", 0)
     with pytest.raises(WorkerError, match=r"^collector 0 .* the last of 1 processes in a row"):
         RayEnvironment(build_dying, 2, 1, RayCollectors())
+
+
+def test_a_process_that_dies_before_it_has_a_place_is_told_from_a_missing_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray_cluster, "MAX_LOSSES", 0)
+    monkeypatch.setattr(ray_cluster, "CollectorActor", DyingEarly)
+    with pytest.raises(WorkerError, match=r"^collector 0 \(not started\) died \(.*\), the last of"):
+        RayEnvironment(build_identity, 2, 1, RayCollectors())
 
 
 def test_a_cluster_without_free_cores_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

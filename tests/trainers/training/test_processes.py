@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ from tests.helpers.gloo import on_gloo_ranks
 from tests.helpers.ranks import on_ranks
 from tests.helpers.training import assert_same_checkpoints
 from tests.trainers.evaluation.test_evaluator import SwitchableEnv
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-from torchrl_gpu.processes import Processes
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
+from torchrl_gpu.processes import ONE_PROCESS, Processes
+from trainers import Callback
 from trainers.components.pairing import pair
 from trainers.evaluation.evaluation import Evaluation
 from trainers.metrics import EpisodeStatistics, read
@@ -119,6 +121,107 @@ def test_a_request_after_the_last_step_stops_all(tmp_path: Path) -> None:
         return len(trainer.evaluations)
 
     assert on_ranks(2, train) == [0, 0]
+
+
+def trained(folder: Path) -> Path:
+    """Return the checkpoint of a training by two processes."""
+
+    def train(processes: Processes) -> Path:
+        trainer = make(folder, processes, show_progress=False)
+        trainer.train()
+        trainer.close()
+        return trainer.checkpoints.path(FRAMES)
+
+    return on_ranks(2, train)[0]
+
+
+def test_all_processes_fill_a_replay_that_one_of_them_has_lost(tmp_path: Path) -> None:
+    checkpoint = trained(tmp_path)
+    (replay,) = (tmp_path / "checkpoints" / "rank_1").glob("*_replay.safetensors")
+    replay.unlink()
+
+    def go_on(processes: Processes) -> tuple[int, bool, dict[str, Tensor]]:
+        trainer = make(tmp_path, processes, total_frames=FRAMES + 160, show_progress=False)
+        trainer.load(checkpoint)
+        updates = trainer.updates
+        trainer.train()
+        trainer.close()
+        newest = trainer.checkpoints.latest()
+        assert newest is not None
+        is_saved = trainer.checkpoints.load_replay(newest) is not None
+        return trainer.updates - updates, is_saved, parameters(trainer.agent)
+
+    (updates, is_saved, learned), other = on_ranks(2, go_on)
+    assert (updates, is_saved) == other[:2] == ((160 - RANDOM) // 8, True)
+    assert_equal(learned, other[2])
+
+
+def test_all_processes_begin_new_episodes_where_one_of_them_has_lost_its_own(
+    tmp_path: Path,
+) -> None:
+    checkpoint = trained(tmp_path)
+
+    def go_on(processes: Processes) -> int:
+        trainer = make(tmp_path, processes, show_progress=False)
+        begun: list[int] = []
+        trainer.begin_new_episodes = lambda: begun.append(1)  # type: ignore[method-assign]
+        trainer.collector.load_state_dict = (  # type: ignore[method-assign]
+            lambda state: processes.rank == 0
+        )
+        trainer.load(checkpoint)
+        return len(begun)
+
+    assert on_ranks(2, go_on) == [1, 1]
+
+
+def test_a_divided_replay_is_saved_with_the_evaluation_that_was_due(tmp_path: Path) -> None:
+    checkpoint = trained(tmp_path)
+    settings: dict[str, Any] = {"evaluation_env": MatchEnv(ENVS), "show_progress": False}
+    trainer = make(tmp_path, ONE_PROCESS, **settings)
+    trainer.load(checkpoint)
+    trainer.train()
+    trainer.close()
+    assert list(trainer.evaluations) == [FRAMES]
+    assert replay_path(checkpoint).exists()
+
+
+class Saves(Callback):
+    """Notes the frames at which the training takes note of each checkpoint."""
+
+    def __init__(self) -> None:
+        self.noted: list[int] = []
+
+    def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
+        self.noted.append(trainer.frames)
+
+
+def test_all_processes_take_note_of_a_checkpoint_in_the_same_step(tmp_path: Path) -> None:
+    trained_on = Event()
+
+    def train(processes: Processes) -> list[int]:
+        saves = Saves()
+        settings: dict[str, Any] = {"checkpoint_interval": 160, "show_progress": False}
+        trainer = make(tmp_path, processes, callbacks=[saves], **settings)
+        collect, rotate = trainer.collect, trainer.checkpoints._rotate
+
+        def collect_and_tell() -> TensorDictBase:
+            if trainer.frames >= 256:
+                trained_on.set()
+            return collect()
+
+        def rotate_late(path: Path, score: float | None) -> None:
+            if processes.rank == 1:
+                assert trained_on.wait(60)
+            rotate(path, score)
+
+        trainer.collect = collect_and_tell  # type: ignore[method-assign]
+        trainer.checkpoints._rotate = rotate_late  # type: ignore[method-assign]
+        trainer.train()
+        return saves.noted
+
+    one, other = on_ranks(2, train)
+    assert one == other
+    assert one[0] > 256
 
 
 def test_episodes_of_all_processes_count() -> None:

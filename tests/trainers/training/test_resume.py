@@ -72,7 +72,7 @@ def test_new_episodes_exclude_steps_before_the_resume(tmp_path: Path) -> None:
 def test_new_episodes_are_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         interrupted_and_loaded(tmp_path)
-    assert "GymnasiumEnv has no saved state: new episodes begin" in caplog.messages
+    assert "GymnasiumEnv: no open episodes are saved; new ones begin" in caplog.messages
 
 
 def test_new_episodes_differ_from_the_first_episodes_of_the_run(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_new_episodes_after_a_failed_step_are_announced(
     resumed = make_exact(tmp_path, case)
     with caplog.at_level(logging.INFO):
         resumed.load(part.save())
-    assert "GymnasiumEnv has no saved state: new episodes begin" in caplog.messages
+    assert "GymnasiumEnv: no open episodes are saved; new ones begin" in caplog.messages
 
 
 class WideEnv(IdentityEnv):
