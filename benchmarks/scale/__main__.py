@@ -118,8 +118,8 @@ def print_exchange() -> dict[str, Any]:
     shares = {}
     for title, arguments in TASKS.items():
         with tempfile.TemporaryDirectory() as folder:
-            more = (*_SHORT[title], *_WITHOUT_EVALUATIONS, f"runs={folder}")
-            shares[title] = measure_share([*arguments, *more], max(COUNTS))
+            more = (*_SHORT[title], *_WITHOUT_EVALUATIONS)
+            shares[title] = measure_share([*arguments, *more], max(COUNTS), folder)
     print("two processes: share of the time of training in calls that share values")
     header = ["task", "waiting", "exchange", "calls per step", "ms per exchange", "ms per step"]
     rows = [

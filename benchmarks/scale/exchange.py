@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from torchrl_gpu.devices.host import share_cores
@@ -127,8 +128,14 @@ def record(arguments: Sequence[str]) -> Recording:
     return Recording(processes.calls, Span(begin, end), last - first)
 
 
-def measure_share(arguments: Sequence[str], count: int) -> Share:
-    """Train by a number of processes on the CPU, and return the time that their calls take."""
+def measure_share(arguments: Sequence[str], count: int, folder: str) -> Share:
+    """Train by a number of processes on the CPU, and return the time that their calls take.
+
+    Args:
+        arguments: arguments of the main program.
+        count: number of processes.
+        folder: folder for all files.
+    """
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -137,8 +144,9 @@ def measure_share(arguments: Sequence[str], count: int) -> Share:
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         max_restarts=0,
+        logs_specs=DefaultLogsSpecs(log_dir=folder),
     )
-    recordings = elastic_launch(config, record)([*arguments, "device=cpu"])
+    recordings = elastic_launch(config, record)([*arguments, "device=cpu", f"runs={folder}"])
     return share_of([recordings[rank] for rank in range(count)])
 
 
