@@ -11,9 +11,10 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about a run leaves the cluster
@@ -42,7 +43,7 @@ _UNREADABLE: Final = getattr(ray.exceptions, "UnserializableException", RayTaskE
 _SECONDS_TO_END: Final = 10.0
 
 
-def connect(address: str | None, cores: int) -> bool:
+def connect(address: str | None, cores: int) -> Callable[[], object]:
     """Start Ray on this machine, or join a cluster, without its output and its handlers of signals.
 
     Args:
@@ -50,17 +51,24 @@ def connect(address: str | None, cores: int) -> bool:
         cores: number of cores that Ray may reserve where it is started.
 
     Returns:
-        Whether the caller has to shut Ray down: False if this process had connected before.
+        Function that leaves the cluster, and removes the folder of a Ray that was started; it does
+        nothing if this process had connected before.
 
     Raises:
         ConfigurationError: there is no cluster at the address, or one of another version.
     """
+    leaving = contextlib.ExitStack()
     if ray.is_initialized():
-        return False
+        return leaving.close
     options: dict[str, Any] = {"address": address}
     if address is None:
+        folder = leaving.enter_context(
+            TemporaryDirectory(prefix="ray_", ignore_cleanup_errors=True)
+        )
         number = max(cores, num_cores())
         options = {"address": "local", "num_cpus": number, "include_dashboard": False}
+        options["_temp_dir"] = folder
+    leaving.callback(ray.shutdown)
     try:
         with _undisturbed(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -68,13 +76,14 @@ def connect(address: str | None, cores: int) -> bool:
             # It would print a thousand characters about each lost process, besides our one line.
             vars(import_module("ray._private.worker"))["print_to_stdstream"] = _print_nothing
     except (ConnectionError, RuntimeError, ValueError) as error:
+        leaving.close()
         reason = one_line(error).rstrip(".")
         raise ConfigurationError(
             f"collectors.address={address}: {reason}; start one by ray start --head, or leave "
             "collectors.address out for this machine; a head that asks for a token needs "
             "RAY_AUTH_MODE=token here"
         ) from None
-    return True
+    return leaving.close
 
 
 def _print_nothing(*_: object, **__: object) -> None:
@@ -265,12 +274,12 @@ class CollectorProcess:
             ray.kill(self._actor)
 
 
-def end(processes: list[CollectorProcess], is_owner: bool) -> None:
+def end(processes: list[CollectorProcess], leave: Callable[[], object]) -> None:
     """Let collectors close their environments, end them, and leave the cluster.
 
     Args:
         processes: collectors that have been launched.
-        is_owner: whether to shut Ray down, see `connect`.
+        leave: return value of `connect`.
     """
     if not ray.is_initialized():
         return
@@ -280,8 +289,7 @@ def end(processes: list[CollectorProcess], is_owner: bool) -> None:
             ray.wait(closing, num_returns=len(closing), timeout=_SECONDS_TO_END)
     for process in processes:
         process.end()
-    if is_owner:
-        ray.shutdown()
+    leave()
 
 
 def _reason(error: RayError) -> str:

@@ -79,7 +79,7 @@ class RayEnvironment(RemoteEnvironment):
         self._policy: bytes | None = None
         self._progress: Mapping[str, Any] | None = None
         self.members: list[CollectorProcess] = []
-        self._is_owner = connect(settings.address, count * settings.cores)
+        self._leave = connect(settings.address, count * settings.cores)
         try:
             pickled = cloudpickle.dumps(partial(build, self.share))
             for number in range(count):
@@ -205,8 +205,7 @@ class RayEnvironment(RemoteEnvironment):
     def close(self, *, raise_if_closed: bool = True) -> None:
         """End the collectors, and leave the cluster; repeated calls have no effect."""
         processes, self.members = self.members, []
-        end(processes, self._is_owner)
-        self._is_owner = False
+        end(processes, self._leave)
         self.is_closed = True
 
     def _set_seed(self, seed: int | None) -> None:
