@@ -14,17 +14,13 @@ from torch import Tensor
 from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
+from torchrl_gpu.errors import ConfigurationError, ProcessLostError, one_line
 from torchrl_gpu.place import num_restarts
 from torchrl_gpu.processes import PATIENCE, Processes
 
 Result = TypeVar("Result")
 
 Group: TypeAlias = Any  # `dist.ProcessGroup`, which a torch without distributed lacks
-
-
-class ProcessLostError(WorkerError):
-    """Another process of the run has ended, or does not answer."""
 
 
 def backend_of(device: torch.device) -> str:
@@ -151,4 +147,6 @@ def _answered(function: Callable[..., Result], *arguments: Any, **options: Any) 
         return function(*arguments, **options)
     except RuntimeError as error:
         reason = re.sub(r"\[/\S*\] ", "", one_line(error)).partition(". This is typically")[0]
-        raise ProcessLostError(f"another process of the run has ended: {reason}") from error
+        raise ProcessLostError(
+            f"another process of the run has ended or does not answer: {reason}"
+        ) from error

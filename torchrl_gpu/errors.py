@@ -35,6 +35,10 @@ class WorkerError(RuntimeError):
     """
 
 
+class ProcessLostError(WorkerError):
+    """Another process of the run has ended, or does not answer."""
+
+
 def one_line(error: BaseException | str) -> str:
     """Return the message of an error, or another text, without line breaks."""
     return " ".join(str(error).split())

@@ -3,6 +3,8 @@
 import os
 from typing import Final
 
+import psutil
+
 _PLACE: Final = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT"),
@@ -17,6 +19,11 @@ def is_launched() -> bool:
 def num_restarts() -> int:
     """Return how often the launcher has started the processes again, because one had failed."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) if is_launched() else 0
+
+
+def launched_at() -> float:
+    """Return the time at which the launcher has begun, as `time.time` has it."""
+    return float(psutil.Process(os.getppid()).create_time())
 
 
 def rank() -> int:

@@ -29,11 +29,10 @@ from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
 from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
-from torchrl_gpu.distributed import ProcessLostError
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, ProcessLostError
 from torchrl_gpu.execution.execution import EAGER
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.collecting.collectors import Collectors

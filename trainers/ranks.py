@@ -28,13 +28,14 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from torchrl_gpu.devices.device import resolve_devices
 from torchrl_gpu.devices.host import share_cores
-from torchrl_gpu.distributed import ProcessLostError, joined
+from torchrl_gpu.distributed import joined
 from torchrl_gpu.errors import (
     FAILED,
     INTERRUPTED,
     REFUSED,
     START_AGAIN,
     ConfigurationError,
+    ProcessLostError,
     WorkerError,
 )
 from torchrl_gpu.place import local_place
@@ -43,7 +44,7 @@ from torchrl_gpu.signals import STOP_SIGNALS, exit_code_after
 from trainers.command_line.failures import print_exception
 from trainers.command_line.settings import Settings
 from trainers.modes import RunOutcome, command_of, run_mode
-from trainers.runs.folders import newest_run
+from trainers.runs.folders import newest_run, trained_since
 from trainers.signals import Interruption, cleans_up, handled, program_ends
 
 # Time in which the launcher finds out which process has ended first, before those that miss it end.
@@ -189,7 +190,7 @@ def _failure(error: ChildFailedError, settings: Settings, began: float) -> BaseE
     folder = settings.checkpoint.parent.parent if settings.checkpoint is not None else None
     if not settings.in_place:
         folder = newest_run(settings.folder, settings.config)
-        if folder is not None and (folder / "config.yaml").stat().st_mtime < began:
+        if folder is not None and not trained_since(folder, began):
             folder = None
     resume = "; nothing has been saved"
     if folder is not None:

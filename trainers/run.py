@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from torchrl_gpu.errors import FAILED, REFUSED, ConfigurationError
-from torchrl_gpu.place import is_launched, num_restarts, rank
+from torchrl_gpu.place import is_launched, launched_at, num_restarts, rank
 from trainers.command_line.failures import print_exception
 from trainers.signals import cleans_up, exit_code, program_ends
 
@@ -77,9 +77,19 @@ def run(*arguments: str) -> RunOutcome:
         return _begin(settings_of(*arguments))
     from trainers.ranks import run_launched
 
-    chosen = any(each.startswith(("checkpoint=", "resume=")) for each in arguments)
-    resume = ["resume=auto"] if num_restarts() and not chosen else []
-    return run_launched(lambda: settings_of(*arguments, *resume))
+    return run_launched(lambda: _settings_of_launched(arguments))
+
+
+def _settings_of_launched(arguments: Sequence[str]) -> Settings:
+    """Return the settings under a launcher, which goes on with its run where it starts it again."""
+    if num_restarts() and not any(a.startswith(("checkpoint=", "resume=")) for a in arguments):
+        from trainers.runs.folders import trained_since
+
+        settings = settings_of(*arguments, "resume=auto")
+        newest = settings.checkpoint
+        if newest is not None and trained_since(newest.parent.parent, launched_at()):
+            return settings
+    return settings_of(*arguments)
 
 
 def _begin(settings: Settings) -> RunOutcome:

@@ -22,8 +22,8 @@ from tests.helpers.agents import BATCH, CASES, CPU, WITH_ALL_OPTIONS, Case, make
 from tests.helpers.draws import EqualDraws
 from tests.helpers.gloo import on_gloo_ranks
 from torchrl_gpu.devices.kinds import KINDS, accelerator_of
-from torchrl_gpu.distributed import ProcessLostError, backend_of
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.distributed import backend_of
+from torchrl_gpu.errors import ConfigurationError, ProcessLostError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.fitting import Fitting
 from torchrl_gpu.execution.learner import Losses
@@ -385,7 +385,7 @@ def test_the_end_of_a_rank_is_an_error_of_the_others(tmp_path: Path) -> None:
     assert lost == 7
     for result in others:
         assert result["number"] == 3
-        assert result["error"].startswith("another process of the run has ended: ")
+        assert result["error"].startswith("another process of the run does not answer: ")
         assert "\n" not in result["error"]
 
 

@@ -23,8 +23,7 @@ from tests.helpers.program import call
 from tests.helpers.training import assert_same, forget_chance
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state
-from torchrl_gpu.distributed import ProcessLostError
-from torchrl_gpu.errors import ConfigurationError, WorkerError
+from torchrl_gpu.errors import ConfigurationError, ProcessLostError, WorkerError
 from trainers.nonfinite import NonfiniteError
 from trainers.ranks import _failure
 from trainers.run import run, settings_of

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torchrl_gpu.checkpoints.contents import check_count
 from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, write_text
 from torchrl_gpu.checkpoints.state_file import Snapshot, open_state
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, ProcessLostError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 
 _MAX_PARTS = 100
@@ -160,7 +160,8 @@ class CheckpointFolder:
         """Do work in all processes, and wait for all of them.
 
         Raises:
-            ConfigurationError: the files of one of the processes cannot be written.
+            ConfigurationError: the files of this process cannot be written.
+            ProcessLostError: those of another process cannot be written.
         """
         failure: Exception | None = None
         try:
@@ -171,7 +172,7 @@ class CheckpointFolder:
         if failure is not None:
             raise failure
         if has_failed:
-            raise ConfigurationError(f"{self.folder}: another process could not write its share")
+            raise ProcessLostError("another process of the run could not write its checkpoint")
 
     def _check_present(self, names: Iterable[str]) -> None:
         """Refuse to add to a folder or a replay that somebody has deleted during the run.

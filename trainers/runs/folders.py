@@ -58,6 +58,11 @@ def newest_run(runs: Path, config: Mapping[str, Any], automatic: Iterable[str] =
     return None
 
 
+def trained_since(run: Path, moment: float) -> bool:
+    """Return whether the training of a run has begun, or gone on, after a moment of `time.time`."""
+    return (run / "config.yaml").stat().st_mtime >= moment
+
+
 def _has_settings(run: Path, wanted: Any, automatic: Iterable[str]) -> bool:
     """Return whether a run has been recorded with the wanted settings, plain values."""
     try:
