@@ -108,7 +108,7 @@ def divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     for name in names:
         plugin = name.partition("_")[0]
         package = _PACKAGES.get(plugin)
-        if package and not importlib.util.find_spec(f"hydra_plugins.hydra_{plugin}_launcher"):
+        if package and not _is_installed(f"hydra_{plugin}_launcher"):
             raise ConfigurationError(f"{_LAUNCHER}{name}: it needs pip install {package}")
     return [each for each in arguments if each not in of_launcher], of_launcher
 
@@ -146,3 +146,11 @@ def launch(of_launcher: Sequence[str], runs: Sequence[Sequence[str]]) -> list[Jo
         logger.error("error: a job has died, and others may go on: %s", reason)
         return [end or JobEnd(FAILED, "", "not finished") for end in ends]
     return [job.return_value for job in jobs]
+
+
+def _is_installed(plugin: str) -> bool:
+    """Return whether a plugin of Hydra is installed; without any, their package is missing too."""
+    try:
+        return importlib.util.find_spec(f"hydra_plugins.{plugin}") is not None
+    except ModuleNotFoundError:
+        return False
