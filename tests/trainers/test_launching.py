@@ -159,9 +159,17 @@ def test_a_launcher_that_cannot_be_used_is_refused_in_one_line(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("other_plugins", [True, False])
 def test_a_missing_launcher_names_its_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    other_plugins: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    def find(name: str) -> None:
+        if not other_plugins:  # `hydra_plugins`, the package around them, is missing too
+            raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
     assert call(monkeypatch, tmp_path, *SWEEP, *LOCAL) == 2
     assert 'pip install "torchrl-gpu[cluster]"' in capfd.readouterr().err
