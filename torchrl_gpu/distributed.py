@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,8 @@ from torchrl_gpu.processes import PATIENCE, Processes
 Result = TypeVar("Result")
 
 Group: TypeAlias = Any  # `dist.ProcessGroup`, which a torch without distributed lacks
+
+_OF_HOSTS: Final = "gloo"
 
 
 def backend_of(device: torch.device) -> str:
@@ -63,8 +65,7 @@ class DistributedProcesses(Processes):
         Raises:
             ConfigurationError: as for `backend_of`.
         """
-        backend = backend_of(device)
-        if device.type != "cpu":
+        if (backend := backend_of(device)) != _OF_HOSTS:
             accelerator_of(device).call("set_device")
             self._devices = _answered(dist.new_group, backend=backend, timeout=PATIENCE)
 
@@ -108,7 +109,7 @@ class DistributedProcesses(Processes):
 
         They exchange tensors on the host alone.
         """
-        return DistributedProcesses(_answered(dist.new_group, backend="gloo", timeout=patience))
+        return DistributedProcesses(_answered(dist.new_group, backend=_OF_HOSTS, timeout=patience))
 
     def _reduced(self, tensor: Tensor, operation: Any) -> Tensor:
         shared = tensor.detach().clone(memory_format=torch.contiguous_format)
@@ -116,7 +117,7 @@ class DistributedProcesses(Processes):
         return shared
 
     def _group(self, tensor: Tensor) -> Group:
-        return self._hosts if tensor.device.type == "cpu" else self._devices
+        return self._hosts if tensor.is_cpu else self._devices
 
 
 @contextmanager
@@ -130,7 +131,7 @@ def joined() -> Iterator[DistributedProcesses]:
     # A launcher that starts the processes again may keep the addresses of those before.
     store = PrefixStore(f"start_{num_restarts()}", store)
     options = {"store": store, "rank": number, "world_size": count, "timeout": PATIENCE}
-    _answered(dist.init_process_group, "gloo", **options)
+    _answered(dist.init_process_group, _OF_HOSTS, **options)
     try:
         yield DistributedProcesses(dist.group.WORLD)
     finally:

@@ -387,19 +387,20 @@ def _title(settings: Settings) -> str:
 
 
 def command_of(settings: Settings, *arguments: str) -> str:
-    """Return a command as it is typed, with the settings for the machine that differ."""
+    """Return a command as it is typed, with the settings for the machine that differ.
+
+    Only a training has several devices, and collectors.
+    """
+    trains = not any(argument.startswith("mode=") for argument in arguments)
     defaults = GeneralSettings().of_machine()
-    if any(each.startswith("mode=") for each in arguments):
-        defaults["devices"] = settings.general.devices  # only a training has several
     kept = [
         f"{name}={AS_TYPED.get(str(value), value)}"
         for name, value in settings.general.of_machine().items()
-        if value != defaults[name]
+        if value != defaults[name] and (trains or name != "devices")
     ]
+    kept += _collectors_as_typed(settings.collectors) if trains else []
     script = "torchrl-gpu"
     program = script if Path(sys.argv[0]).stem == script else "python -m trainers.run"
-    trains = not any(argument.startswith("mode=") for argument in arguments)
-    kept += _collectors_as_typed(settings.collectors) if trains else []
     return f"{program} {shlex.join([*arguments, *trust_arguments(settings.config), *kept])}"
 
 

@@ -1,6 +1,6 @@
 """Measure runs of two processes beside those of one, or kill a process of two.
 
-Each process has a core of its own. The runs take turns, seed by seed.
+Each process has a separate core. The runs take turns, seed by seed.
 
     python -m benchmarks.scale
     python -m benchmarks.scale kills=20

@@ -1,4 +1,4 @@
-"""Trainings by one process and by two, each process on a core of its own."""
+"""Trainings by one process and by two, each process on a separate core."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ ACTION_SPEC = Bounded(-1.0, 1.0, (NUM_ENVS, 1))
 
 
 class InFloat64(TorchFunctionMode):
-    """Within this context every function of torch that is told float32 gets float64."""
+    """Replace float32 by float64 in the arguments of every function of torch."""
 
     def __torch_function__(
         self,
@@ -385,7 +385,7 @@ def test_the_end_of_a_rank_is_an_error_of_the_others(tmp_path: Path) -> None:
     assert lost == 7
     for result in others:
         assert result["number"] == 3
-        assert result["error"].startswith("another process of the run does not answer: ")
+        assert "process of the run has ended or does not answer: " in result["error"]
         assert "\n" not in result["error"]
 
 

@@ -45,9 +45,9 @@ class CheckpointFolder:
     checkpoint needs are kept. A folder that already contains checkpoints is continued. Only one run
     writes to a folder, and its frames increase from save to save.
 
-    Each of several processes writes the checkpoint of its share into a folder of its own, all of
-    them at the same frames. That of the process of rank 0 appears when all others are on disk, and
-    no process deletes an older one before.
+    Each of several processes writes the checkpoint of its share into a separate folder, all of them
+    at the same frames. The checkpoint of rank 0 appears once all others are on disk, and no process
+    deletes an older one before that.
 
     Args:
         folder: folder of the checkpoints of the run, which the first `save` creates.
@@ -288,7 +288,7 @@ def replay_path(checkpoint: Path) -> Path:
 
 
 def rank_folder(checkpoints: Path, rank: int) -> Path:
-    """Return the folder of the checkpoints of another process than that of rank 0."""
+    """Return the folder of the checkpoints of a process of rank 1 or higher."""
     return checkpoints / f"rank_{rank}"
 
 

@@ -155,14 +155,12 @@ class StoredTensor:
             ConfigurationError: the file cannot be read, or has become shorter.
         """
         parts = target.view(-1).split(_CHUNK_BYTES // target.element_size())
-        piece = (
-            parts[0] if target.device.type == "cpu" else torch.empty_like(parts[0], device="cpu")
-        )
+        piece = parts[0] if target.is_cpu else torch.empty_like(parts[0], device="cpu")
         try:
             with self.path.open("rb") as file:
                 file.seek(self.begin)
                 for part in parts:
-                    read = part if part.device.type == "cpu" else piece[: len(part)]
+                    read = part if part.is_cpu else piece[: len(part)]
                     _read_into(file, read)
                     part.copy_(read)
         except (OSError, ValueError) as error:

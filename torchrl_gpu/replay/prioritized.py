@@ -82,7 +82,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         smallest = leaf.min()
         weight = smallest / leaf
         if self.processes.count > 1:
-            # Each process draws as often, so P(i) is in proportion to its share of its own sum.
+            # P(i) = p_i / sum_k p_k over the tree of its process; all processes draw equally often.
             share = smallest / self._tree.total
             weight = weight * (self.processes.minimum(share) / share)
         if self.weight_exponent is not None:

@@ -1,4 +1,4 @@
-"""A collector in a process of its own: environments and a copy of the policy, on the host.
+"""A collector in a separate process: environments and a copy of the policy, on the host.
 
 Nothing here needs Ray, which calls the methods of `CollectorActor` one after the other.
 """

@@ -37,9 +37,8 @@ class Collectors(CheckedFields, ABC):
 
     is_remote: ClassVar[bool]
 
-    @abstractmethod
     def check(self, num_envs: int | None, trainer: Mapping[str, Any], learners: int = 1) -> None:
-        """Refuse a run that these collectors cannot feed, before anything is built.
+        """Refuse a run that these collectors cannot feed, before anything is built; here none.
 
         Args:
             num_envs: number of environments of the run; None for a class that does not tell.
@@ -72,9 +71,6 @@ class LocalCollectors(Collectors):
     """The training steps its environments itself."""
 
     is_remote = False
-
-    def check(self, num_envs: int | None, trainer: Mapping[str, Any], learners: int = 1) -> None:
-        """Accept every run."""
 
     def environment(
         self,

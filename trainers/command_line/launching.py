@@ -27,7 +27,7 @@ _SETTINGS = (_LAUNCHER, "hydra.launcher.", "hydra.sweep.")
 # Packages by the beginning of the names of their launchers.
 _PACKAGES = {"submitit": '"torchrl-gpu[cluster]"', "ray": "hydra-ray-launcher"}
 
-# Hydra writes nothing of its own but the logs of the launcher: each run has its folder.
+# Hydra writes the logs of the launcher alone: each run has its folder.
 _DEFAULTS = (
     *("hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.output_subdir=null"),
     *("hydra.sweep.dir='runs/sweeps/${now:%Y%m%d_%H%M%S}'", "hydra.sweep.subdir=."),
