@@ -1,5 +1,6 @@
 """Trainings by several processes, most of them played by threads."""
 
+import threading
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -13,6 +14,7 @@ from torch import Tensor
 from agents import DQN, SAC
 from benchmarks.fixture import stop_after
 from envs.gym import GymnasiumEnv
+from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import CASES, Case, assert_equal, build_for, parameters
 from tests.helpers.environments import MatchEnv
 from tests.helpers.gloo import on_gloo_ranks
@@ -25,9 +27,11 @@ from trainers import Callback
 from trainers.components.pairing import pair
 from trainers.evaluation.evaluation import Evaluation
 from trainers.metrics import EpisodeStatistics, read
+from trainers.training.saving import CheckpointSaver
 from trainers.training.trainer import TorchRLTrainer
 
 ENVS, RANDOM, FRAMES = 8, 64, 512
+STAGE = "curriculum/stage"
 
 
 def make(folder: Path, processes: Processes, **settings: Any) -> TorchRLTrainer:
@@ -322,3 +326,64 @@ def resumed(processes: Processes, folder: Path) -> list[str]:
 
 def test_every_agent_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     assert on_gloo_ranks(2, partial(resumed, folder=tmp_path), tmp_path) == [[], []]
+
+
+def test_the_curriculum_goes_on_with_another_number_of_processes(tmp_path: Path) -> None:
+    def trainer(processes: Processes) -> TorchRLTrainer:
+        schedule = [(0, 1, 0, 5.0), (64, 2, 0, 5.0)]
+        seas: dict[str, Any] = {"num_robots": 2, "num_obstacles": 0, "max_episode_steps": 5}
+        env = MarineNavEnv(
+            num_envs=4 // processes.count, curriculum=True, schedule=schedule, **seas
+        )
+        agent = build_for(env, SAC, batch_size=8, utd_ratio=0.1)
+        agent.join(processes)
+        settings: dict[str, Any] = {"random_frames": 20, "replay_capacity": 200, "loggers": []}
+        return TorchRLTrainer(
+            env, agent, tmp_path, total_frames=80, show_progress=False, **settings
+        )
+
+    one = trainer(ONE_PROCESS)
+    one.train()
+
+    def frames_and_stage(processes: Processes) -> tuple[int, float]:
+        resumed = trainer(processes)
+        resumed.load(one.checkpoints.path(80))
+        resumed.collect()
+        return int(resumed.env.state_dict()["frames"]), float(resumed.env.metrics()[STAGE])
+
+    assert on_ranks(2, frames_and_stage) == [(84, 1.0)] * 2
+
+
+def test_the_checkpoint_of_a_run_appears_after_all_shares(tmp_path: Path) -> None:
+    def save(processes: Processes) -> type[Exception]:
+        folder = CheckpointFolder(tmp_path / "checkpoints", processes=processes)
+        if processes.rank == 1:  # where this process wants to write lies a file
+            folder.folder.parent.mkdir()
+            folder.folder.touch()
+        with pytest.raises((ConfigurationError, ProcessLostError)) as failure:
+            folder.save(100, {"rank": processes.rank})
+        return failure.type
+
+    assert on_ranks(2, save) == [ProcessLostError, ConfigurationError]
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_all_processes_wait_where_one_of_them_has_no_steps_left(tmp_path: Path) -> None:
+    written = threading.Event()
+    threading.Timer(0.2, written.set).start()
+
+    def write() -> Path:
+        written.wait()
+        return tmp_path
+
+    def step_of_the_end(processes: Processes) -> int:
+        noted: list[Path] = []
+        saver = CheckpointSaver(True, noted.append, processes)
+        saver.begin(write, (0, 0), steps=2 + 3 * processes.rank)
+        step = 0
+        while not noted:
+            step += 1
+            saver.before_step()
+        return step
+
+    assert on_ranks(2, step_of_the_end) == [3, 3]
