@@ -22,6 +22,7 @@ from tests.helpers.ranks import on_ranks
 from tests.helpers.training import assert_same_checkpoints
 from tests.trainers.evaluation.test_evaluator import SwitchableEnv
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
+from torchrl_gpu.errors import ConfigurationError, ProcessLostError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers import Callback
 from trainers.components.pairing import pair
