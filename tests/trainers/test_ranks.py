@@ -23,6 +23,7 @@ from tests.helpers.program import call
 from tests.helpers.training import assert_same, forget_chance
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state
+from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError, WorkerError
 from trainers.nonfinite import NonfiniteError
 from trainers.ranks import _failure
@@ -37,6 +38,8 @@ RUN = (
 )
 SAC = ("agent.utd_ratio=0.25", "agent.hidden_sizes=[16]", "agent.normalize_observations=true")
 PATIENCE = 90
+
+pytestmark = pytest.mark.skipif(num_cores() < 2, reason="one process for each core")
 
 
 def settings(runs: Path, *more: str) -> list[str]:
