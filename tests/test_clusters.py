@@ -1,6 +1,5 @@
 """The scripts of docs/clusters.md, with stand-ins for the commands of SLURM and for submitit."""
 
-import multiprocessing
 import os
 import re
 import signal
@@ -17,6 +16,7 @@ import pytest
 from tensordict import TensorDictBase
 
 from tests.helpers.environments import IdentityEnv
+from tests.helpers.forks import forked
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs the signals of Unix")
 
@@ -184,7 +184,7 @@ def test_submitit_queues_a_run_anew_once_it_is_saved(cluster: Cluster) -> None:
         sys.modules["submitit"] = submitit
         exec(compile(code, "script", "exec", dont_inherit=True), {"__name__": "__main__"})
 
-    first, second = (multiprocessing.get_context("fork").Process(target=job) for _ in range(2))
+    first, second = (forked(job) for _ in range(2))
     first.start()
     wait_for(cluster.is_training)
     assert first.pid is not None

@@ -1,5 +1,6 @@
 """Several processes of a run, started as such: their tensors travel by gloo."""
 
+import multiprocessing
 import os
 import socket
 from collections.abc import Callable
@@ -8,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import multiprocessing
 
+from tests.helpers.forks import CAN_FORK, fork_server
 from torchrl_gpu.distributed import joined
 from torchrl_gpu.processes import Processes
 
 _SECONDS = 240.0  # that the processes may take; less than the patience of `joined`
-
-# A server that has imported these modules forks the processes, which spares each the import.
-_IMPORTED = ("tests.helpers.agents", "torchrl_gpu.distributed")
 
 
 def on_gloo_ranks(
@@ -40,9 +38,7 @@ def on_gloo_ranks(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    forks = not spawn and "forkserver" in multiprocessing.get_all_start_methods()
-    context: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
-    context.set_forkserver_preload(list(_IMPORTED))
+    context = fork_server() if CAN_FORK and not spawn else multiprocessing.get_context("spawn")
     paths = [folder / f"rank_{rank}.pt" for rank in range(count)]
     processes = [
         context.Process(target=_work, args=(rank, count, place, work, path), daemon=True)

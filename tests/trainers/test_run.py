@@ -3,8 +3,6 @@
 import csv
 import json
 import logging
-import multiprocessing
-import os
 import re
 import shlex
 import signal
@@ -24,6 +22,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensordict import TensorDictBase
 
 from tests.helpers.environments import IdentityEnv
+from tests.helpers.forks import CAN_FORK, fork_server
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints import state_file
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
@@ -95,12 +94,12 @@ def begin(seed: int, runs: Path, together: Barrier) -> None:
     run(*QUICK, f"seed={seed}", f"runs={runs}")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, without which torch loads anew")
+@pytest.mark.skipif(not CAN_FORK, reason="needs fork, without which torch loads anew")
 def test_runs_of_processes_that_begin_at_once_are_whole(tmp_path: Path) -> None:
     count = 4
-    fork = multiprocessing.get_context("fork")
-    together = fork.Barrier(count)
-    begun = [fork.Process(target=begin, args=(seed, tmp_path, together)) for seed in range(count)]
+    server = fork_server()
+    together = server.Barrier(count)
+    begun = [server.Process(target=begin, args=(seed, tmp_path, together)) for seed in range(count)]
     for process in begun:
         process.start()
     for process in begun:

@@ -1,6 +1,5 @@
 """Signals: they end the program without a traceback; a training is saved, and goes on later."""
 
-import multiprocessing
 import os
 import re
 import shlex
@@ -9,8 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing.context import ForkProcess
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,13 +18,13 @@ from tensordict import TensorDictBase
 
 from envs import GymnasiumEnv
 from tests.helpers.environments import IdentityEnv
+from tests.helpers.forks import CAN_FORK, forked
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
 from trainers.run import main, run
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(os, "fork"),
-    reason="needs the signals of Unix, and fork, by which a run starts soon",
+    not CAN_FORK, reason="needs the signals of Unix, and fork, by which a run starts soon"
 )
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ EXIT_CODES = {signal.SIGINT: 130}  # of other signals 75
 class Program:
     """The program in a separate process and session, with its output in a file."""
 
-    def __init__(self, process: ForkProcess, output: Path) -> None:
+    def __init__(self, process: Any, output: Path) -> None:
         self.process = process
         self.folder = output.parent
         self._output = output
@@ -58,7 +58,7 @@ class Program:
         return self._output.read_text()
 
     def wait_for(self, reason: str, holds: Callable[[], object]) -> None:
-        for _ in range(3_000):
+        for _ in range(9_000):
             if holds():
                 return
             assert self.process.is_alive(), f"{self.process.exitcode} {self.output}"
@@ -70,10 +70,9 @@ class Program:
 
     def end(self, seconds: float = 30.0) -> int | None:
         """Wait for the end of the program, and then for that of its workers."""
-        workers = psutil.Process(self.pid).children(recursive=True)
         self.process.join(seconds)
         assert not self.process.is_alive(), f"still runs: {self.output}"
-        _, alive = psutil.wait_procs(workers, timeout=10)
+        _, alive = psutil.wait_procs(session(self.pid), timeout=10)
         assert not alive
         assert "Traceback" not in self.output
         assert "ignored" not in self.output
@@ -83,12 +82,24 @@ class Program:
 Start = Callable[..., Program]
 
 
+def session(leader: int) -> list[psutil.Process]:
+    """Return the processes of a session."""
+    members = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(process.pid) == leader:
+                members.append(process)
+    return members
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start the program with arguments, or another function, in a fork of this process."""
+    """Start the program with arguments, or another function, in a session of its own."""
     started: list[Program] = []
 
-    def begin(*arguments: str, program: Callable[[], object] = main) -> Program:
+    def begin(
+        *arguments: str, program: Callable[[], object] = main, ignores_ctrl_c: bool = False
+    ) -> Program:
         def begun() -> None:
             os.setsid()
             os.chdir(tmp_path)
@@ -96,12 +107,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
             for number in (1, 2):
                 os.dup2(sys.stdout.fileno(), number)
             signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup the tests ignore it
+            if ignores_ctrl_c:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
             sys.argv = ["trainers.run", *arguments]
             sys.exit(program())  # type: ignore[arg-type]
 
         output = tmp_path / f"output_{len(started)}"
         output.touch()
-        process = multiprocessing.get_context("fork").Process(target=begun)
+        process = forked(begun)
         process.start()
         started.append(Program(process, output))
         return started[-1]
@@ -109,7 +122,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for each in started:
         if each.process.is_alive():
-            for process in [*psutil.Process(each.pid).children(recursive=True), each.process]:
+            for process in session(each.pid):
                 process.kill()
         each.process.join()
 
@@ -212,11 +225,10 @@ def test_a_second_signal_ends_the_run_at_once(
     start: Start,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # A shell lets jobs that end with `&` ignore Ctrl-C.
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    program = start(*SLOW, "env.slow_in=train", f"trainer.checkpoint_interval={interval}")
-    signal.signal(signal.SIGINT, before)
+    saves = f"trainer.checkpoint_interval={interval}"
+    # A shell lets jobs that end with `&` ignore Ctrl-C.
+    program = start(*SLOW, "env.slow_in=train", saves, ignores_ctrl_c=True)
     program.wait_for("no slow step", lambda: "steps" in program.output)
     os.kill(program.pid, number)
     time.sleep(0.6)
@@ -228,17 +240,16 @@ def test_a_second_signal_ends_the_run_at_once(
 
 
 def test_a_reader_that_has_gone_changes_neither_the_last_checkpoint_nor_the_exit_code(
-    start: Start,
+    start: Start, tmp_path: Path
 ) -> None:
-    reader, writer = os.pipe()
-
     def into_pipe() -> None:
-        os.close(reader)
-        sys.stdout, sys.stderr = (os.fdopen(os.dup(writer), "w", buffering=1) for _ in range(2))
+        sys.stdout = sys.stderr = pipe.open("w", buffering=1)
         os._exit(main())  # multiprocessing would write the rest of the output, and fail
 
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     program = start(*GYM, *LONG, program=into_pipe)
-    os.close(writer)
+    reader = os.open(pipe, os.O_RDONLY)
     program.wait_for_training()
     os.close(reader)
     os.killpg(program.pid, signal.SIGHUP)
