@@ -36,7 +36,7 @@ from envs.settings import (
     StepTimeout,
     with_defaults,
 )
-from envs.streams import random_words, seed_streams
+from envs.streams import random_words, seed_streams, streams_of
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.memory import check_memory
@@ -385,6 +385,10 @@ class FanucEnv(Environment):
 
     def _set_seed(self, seed: int | None) -> None:
         self._streams = seed_streams(0 if seed is None else seed, self.num_envs, self.device)
+
+    def set_seeds(self, seeds: Sequence[int]) -> None:
+        """Seed each arm: see `Environment.set_seeds`."""
+        self._streams = streams_of(seeds, self.device)
 
     @property
     def joint_positions(self) -> Tensor:

@@ -1,9 +1,10 @@
 """Base class of environments: TorchRL's API, and what this library uses besides it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal
 
+import numpy as np
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
@@ -188,6 +189,17 @@ class Environment(EnvBase):
             ConfigurationError: the state belongs to another environment.
         """
 
+    def set_seeds(self, seeds: Sequence[int]) -> None:
+        """Seed each environment of the batch; the next full reset starts their first episodes.
+
+        Unlike `set_seed`, it leaves the random numbers of PyTorch alone. In an environment with one
+        generator for the batch, the episodes of each depend on all seeds.
+
+        Args:
+            seeds: one seed for each environment, at least 0.
+        """
+        self._set_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
+
     def set_mode(self, mode: Mode) -> None:
         """Switch between training and evaluation; the next reset starts new episodes.
 
@@ -323,6 +335,13 @@ class EnvironmentView(Environment):
             super().set_mode(mode)
         else:
             self._declared.set_mode(mode)
+
+    def set_seeds(self, seeds: Sequence[int]) -> None:
+        """Seed each environment of the wrapped environment."""
+        if self._declared is None:
+            super().set_seeds(seeds)
+        else:
+            self._declared.set_seeds(seeds)
 
     def set_idle(self, mask: Tensor) -> None:
         """Leave out environments of the wrapped environment."""
