@@ -35,7 +35,7 @@ from envs.settings import Seed
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
-from trainers.modes import RunOutcome
+from trainers.modes.outcome import RunOutcome
 from trainers.run import run
 from trainers.runs.policy_files import load_checkpoint, load_policy
 

@@ -30,7 +30,7 @@ from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from trainers.collecting.ray_cluster import START_SECONDS, connect
 from trainers.collecting.ray_environment import RayEnvironment
-from trainers.modes import training_env
+from trainers.modes.building import training_env
 from trainers.run import settings_of
 
 RANDOM_FRAMES: Final = 640  # before the first update

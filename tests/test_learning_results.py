@@ -12,7 +12,7 @@ from benchmarks.learning.runs import OurJob
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.evaluation import Evaluation
-from trainers.modes import RunOutcome
+from trainers.modes.outcome import RunOutcome
 from trainers.run import settings_of
 
 

@@ -43,7 +43,8 @@ from torchrl_gpu.place import rank as own_rank
 from torchrl_gpu.signals import STOP_SIGNALS, exit_code_after
 from trainers.command_line.failures import print_exception
 from trainers.command_line.settings import Settings
-from trainers.modes import RunOutcome, command_of, run_mode
+from trainers.modes.dispatch import run_mode
+from trainers.modes.outcome import RunOutcome, command_of
 from trainers.runs.folders import newest_run, trained_since
 from trainers.signals import Interruption, cleans_up, handled, program_ends
 

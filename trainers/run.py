@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from trainers.command_line.launching import JobEnd
     from trainers.command_line.settings import Settings
-    from trainers.modes import RunOutcome
+    from trainers.modes.outcome import RunOutcome
 
 
 def settings_of(*arguments: str) -> Settings:
@@ -98,7 +98,7 @@ def _begin(settings: Settings) -> RunOutcome:
         from trainers.ranks import start
 
         return start(settings)
-    from trainers.modes import run_mode
+    from trainers.modes.dispatch import run_mode
 
     return run_mode(settings)
 

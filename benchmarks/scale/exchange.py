@@ -18,7 +18,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torchrl_gpu.devices.host import share_cores
 from torchrl_gpu.distributed import DistributedProcesses, joined
 from torchrl_gpu.place import local_place
-from trainers.modes import run_mode
+from trainers.modes.dispatch import run_mode
 from trainers.run import settings_of
 from trainers.training.callbacks import Callback
 from trainers.training.trainer import TorchRLTrainer

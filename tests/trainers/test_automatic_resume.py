@@ -12,8 +12,8 @@ from tensordict import TensorDictBase
 from tests.helpers.files import names, one_line
 from tests.helpers.program import call
 from torchrl_gpu.errors import ConfigurationError
-from trainers import modes
 from trainers.command_line import sizes
+from trainers.modes import train
 from trainers.run import run, settings_of
 from trainers.runs.folders import run_folder
 from trainers.training.trainer import TorchRLTrainer
@@ -86,7 +86,7 @@ def test_a_closing_evaluation_that_was_interrupted_is_made_up_for(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(modes, "_evaluation", interrupt)
+        patched.setattr(train, "evaluation_of", interrupt)
         with pytest.raises(KeyboardInterrupt, match="To evaluate:"):
             run(*COMMAND)
     (folder,) = runs()

@@ -1,0 +1,1 @@
+"""Modes of the program: train, evaluate, film."""

@@ -1,0 +1,31 @@
+"""Call of a mode of the program."""
+
+from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
+from torchrl_gpu.devices.memory import limited_memory
+from torchrl_gpu.processes import ONE_PROCESS, Processes
+from trainers.command_line.settings import Settings
+from trainers.modes.demo import film_policy
+from trainers.modes.evaluate import evaluate
+from trainers.modes.outcome import RunOutcome
+from trainers.modes.train import train
+from trainers.signals import cleans_up
+
+_MODES = {"eval": evaluate, "demo": film_policy}
+
+
+def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
+    """Train, evaluate or film with checked settings: see `trainers.run.run`.
+
+    Args:
+        settings: settings of this process.
+        processes: processes that train together; all of them return the same outcome.
+    """
+    keep_freed_memory()
+    with (
+        cleans_up(),
+        cpu_threads(settings.general.threads),
+        limited_memory(settings.device, settings.memory_limit),
+    ):
+        if settings.general.mode == "train":
+            return train(settings, processes)
+        return _MODES[settings.general.mode](settings)

@@ -1,0 +1,205 @@
+"""Mode train: train from scratch or resume, and evaluate the best checkpoint."""
+
+import json
+import logging
+import shlex
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import fields, replace
+from datetime import timedelta
+from pathlib import Path
+from textwrap import indent
+
+from torchrl.envs import EnvBase
+
+from agents.base import Agent
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.contents import reading
+from torchrl_gpu.checkpoints.files import discard, write_text
+from torchrl_gpu.devices.device import describe_device
+from torchrl_gpu.devices.seeding import seed_everything
+from torchrl_gpu.errors import ProcessLostError
+from torchrl_gpu.processes import Processes
+from trainers.command_line.settings import Settings
+from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluations_of
+from trainers.modes.building import agent_of, evaluator_of, training_env
+from trainers.modes.evaluate import evaluation_of
+from trainers.modes.outcome import RunOutcome, command_of
+from trainers.nonfinite import NonfiniteError
+from trainers.runs.folders import run_folder
+from trainers.runs.policy_files import load_checkpoint
+from trainers.signals import Interruption, stops
+from trainers.training.progress import human_time
+from trainers.training.summary import transfers_line, write_summary
+from trainers.training.trainer import TorchRLTrainer
+
+logger = logging.getLogger(__name__)
+
+
+def train(settings: Settings, processes: Processes) -> RunOutcome:
+    """Train from scratch or resume; evaluate the best checkpoint and write a summary."""
+    resumed = settings.checkpoint if settings.in_place else None
+    if resumed is not None and settings.general.resume is not None:
+        outcome = _ended(resumed, settings)
+        if outcome is not None:
+            return outcome
+    with _shared_folder(settings, resumed, processes) as folder:
+        try:
+            return _train_in(folder, settings, processes)
+        except ProcessLostError as error:
+            resume = command_of(settings, f"checkpoint={folder}")
+            raise ProcessLostError(f"{error}; to resume: {resume}") from error
+        except KeyboardInterrupt as stop:
+            newest = CheckpointFolder(folder / "checkpoints").latest()
+            if str(stop) or not (folder / "config.yaml").exists():  # not begun
+                raise
+            if newest is None:
+                message = "\nEnded at once. Nothing has been saved yet."
+                raise Interruption.of(stop, message) from None
+            resume = command_of(settings, f"checkpoint={folder}")
+            message = f"\nEnded at once. To resume from {newest.name}:\n  {resume}"
+            raise Interruption.of(stop, message) from None
+
+
+@contextmanager
+def _shared_folder(
+    settings: Settings, resumed: Path | None, processes: Processes
+) -> Iterator[Path]:
+    """Hold the folder of a run in the process of rank 0; yield it in all processes."""
+    if not processes.is_writer:
+        yield processes.agree(None)
+        return
+    with run_folder(settings.folder, resumed, settings.damaged) as folder:
+        yield processes.agree(folder)
+
+
+def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutcome:
+    started = time.perf_counter()
+    seed_everything(settings.general.seed, processes.rank)
+    with (
+        closing(training_env(settings, processes)) as env,
+        closing(evaluator_of(settings)) as evaluator,
+        closing(_build_trainer(settings, env, evaluator, folder, processes)) as trainer,
+    ):
+        name = type(trainer.agent).__name__
+        logger.info("%s on %s, into %s", name, describe_device(settings.device), folder)
+        with stops(trainer) as signals:
+            if processes.is_writer:
+                write_text(folder / "config.yaml", settings.of_run())
+                discard(folder / "summary.json")  # of the run as it ended before
+            try:
+                trainer.train()
+            except NonfiniteError:  # would happen again
+                raise
+            except Exception:
+                if processes.count == 1 and trainer.checkpoints.latest() is not None:
+                    resume = command_of(settings, f"checkpoint={folder}")
+                    logger.warning("to resume from the newest checkpoint:\n  %s", resume)
+                raise
+        if processes.any(trainer.stop_requested):  # perhaps of another one alone
+            raise Interruption(
+                next(iter(signals), signal.SIGINT),
+                f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
+                f"  {command_of(settings, f'checkpoint={folder}')}",
+            )
+        # Others may lack an evaluation that was made before they joined the run.
+        best = processes.agree(trainer.checkpoints.best()) or trainer.save()
+    # The others wait as long as the evaluation takes.
+    patient = processes.apart(timedelta(days=1))
+    if not processes.is_writer:
+        ended: RunOutcome | int = patient.agree(None)
+        if isinstance(ended, int):
+            raise Interruption(ended)
+        return ended
+    # With a new environment and policy, as `mode=eval` does; those of the training are closed.
+    try:
+        result = evaluation_of(replace(settings, checkpoint=best, state=None))
+    except KeyboardInterrupt as stop:
+        evaluate = command_of(settings, "mode=eval", f"checkpoint={folder}")
+        message = f"\nTrained for {trainer.frames:,} frames; saved. To evaluate:\n  {evaluate}"
+        interruption = Interruption.of(stop, message)
+        with suppress(ProcessLostError):  # the others may have ended by the same signal
+            patient.agree(interruption.number)
+        raise interruption from None
+    seconds = time.perf_counter() - started
+    names = {"agent": settings.config["choices"]["agent"], "env": settings.env_name}
+    write_summary(trainer, result, **names, seconds=seconds, ended=True)
+    lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
+    lines += [f"  result       {result}", f"  checkpoint   {best}"]
+    if env.capabilities.can_render:
+        lines.append(f"  watch it     {command_of(settings, 'mode=demo', f'checkpoint={folder}')}")
+    if "tensorboard" in settings.trainer.settings["loggers"]:
+        lines.append(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
+    lines.append(f"  updates      {settings.execution.description}")
+    lines.append(f"  copies       {transfers_line(trainer.collector)}")
+    if trainer.tracer is not None and trainer.tracer.path is not None:
+        lines.append(f"  trace        {trainer.tracer.path}, for https://ui.perfetto.dev")
+    if trainer.profiler is not None:
+        lines += ["  time", indent(trainer.profiler.table(), "    ")]
+    outcome = RunOutcome(
+        folder,
+        seconds,
+        result,
+        "\n".join(lines),
+        evaluations=trainer.evaluations,
+        newest=trainer.checkpoints.latest(),
+        best=best,
+    )
+    patient.agree(outcome)
+    return outcome
+
+
+def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
+    """Return the outcome of a run that has ended by itself; None if there is something left.
+
+    Args:
+        newest: newest checkpoint of the run.
+        settings: settings of the command, which are those of the run.
+    """
+    folder = newest.parent.parent
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        if summary["ended"] is not True:
+            return None
+        result = Evaluation(**{each.name: summary.get(each.name) for each in fields(Evaluation)})
+        frames = f"trainer.total_frames={2 * summary['frames']}"
+        longer = command_of(settings, f"checkpoint={folder}", frames)
+        lines = [f"\nTrained already, for {summary['frames']:,} frames, into {folder}"]
+        lines += [f"  result       {result}", f"  train longer {longer}"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    state = settings.state or load_checkpoint(newest)
+    with reading(newest):
+        evaluations = evaluations_of(state)
+    return RunOutcome(
+        folder,
+        0.0,
+        result,
+        "\n".join(lines),
+        evaluations=evaluations,
+        newest=newest,
+        best=CheckpointFolder(newest.parent).best() or newest,
+    )
+
+
+def _build_trainer(
+    settings: Settings, env: EnvBase, evaluator: Evaluator, folder: Path, processes: Processes
+) -> TorchRLTrainer:
+    """Build agent and trainer; load the checkpoint to resume."""
+    agent = agent_of(settings, env)
+    assert isinstance(agent, Agent)
+    agent.join(processes)
+    trainer: TorchRLTrainer = settings.trainer.build(
+        env,
+        agent,
+        folder,
+        evaluation_env=evaluator,
+        config=settings.config,
+        execution=settings.execution,
+        seed=settings.general.seed,
+    )
+    if settings.checkpoint is not None:
+        trainer.load(settings.checkpoint, settings.state)
+    return trainer
