@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrl.data import Bounded, Composite, TensorSpec
 from torchrl.envs import EnvBase
 
-from torchrl_gpu.arguments import parameters_of
+from torchrl_gpu.arguments import parameters_of, suggest
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
@@ -74,7 +74,7 @@ class Arrays:
         metadata: metadata of Gymnasium.
 
     Raises:
-        ConfigurationError: a setting is out of range, or the environment does not draw.
+        ConfigurationError: a setting is unknown or out of range.
     """
 
     def __init__(
@@ -88,7 +88,11 @@ class Arrays:
         build: Any = pkgutil.resolve_name(target) if isinstance(target, str) else target
         if render_mode not in (None, *RENDER_MODES):
             raise ConfigurationError(f"render_mode={render_mode}: use {RENDER_MODES[0]} or None")
-        if render_mode is not None and "mode" in parameters_of(build):
+        known = parameters_of(build).keys() - {"num_envs"}
+        for name in settings:
+            if name not in known:
+                raise ConfigurationError(f"{name}: no such setting{suggest(name, known)}")
+        if render_mode is not None and "mode" in known:
             settings = {"mode": "demo", **settings}
         env = as_environment(build(num_envs=num_envs, **settings))
         if "seed" not in settings:

@@ -30,7 +30,7 @@ class BatchedEnv(VectorEnv[Any, Any, Any]):
             every other instance.
 
     Raises:
-        ConfigurationError: a setting is out of range, or the environment does not draw.
+        ConfigurationError: a setting is unknown or out of range.
     """
 
     metadata: ClassVar[dict[str, Any]] = {

@@ -26,7 +26,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
             differ from those of every other instance.
 
     Raises:
-        ConfigurationError: a setting is out of range, or the environment does not draw.
+        ConfigurationError: a setting is unknown or out of range.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": RENDER_MODES}
