@@ -485,6 +485,10 @@ class FanucEnv(Environment):
         self._streams = state_dict["streams"].to(self.device)
         self._curriculum.load_state_dict(state_dict["curriculum"])
 
+    def progress(self) -> dict[str, Any]:
+        """Return the state of the curriculum."""
+        return {"curriculum": self._curriculum.state_dict()}
+
     def load_progress(self, state_dict: Mapping[str, Any]) -> None:
         """Restore the curriculum: see `Environment.load_progress`."""
         self._curriculum.load_state_dict(state_dict["curriculum"])

@@ -260,6 +260,10 @@ class SeaEnv(Environment):
         self._state = unflatten(self._state, state_dict)
         self._has_begun = True
 
+    def progress(self) -> dict[str, Tensor]:
+        """Return the frames, which determine the stage."""
+        return {"frames": self._state.frames.clone()}
+
     def load_progress(self, state_dict: Mapping[str, Tensor]) -> None:
         """Restore the frames, and so the stage: see `Environment.load_progress`."""
         frames = state_dict["frames"]

@@ -176,14 +176,21 @@ class Environment(EnvBase):
             mask: bool `[num_envs]`, on the host.
         """
 
+    def progress(self) -> Mapping[str, Any]:
+        """Return the state of a run that is not one of its episodes, such as a curriculum.
+
+        It is part of `state_dict()`, and does not grow with the batch.
+        """
+        return {}
+
     def load_progress(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore the state of a run that is not one of its episodes, such as a curriculum.
+        """Restore the state of a run that is not one of its episodes, see `progress`.
 
         A reset follows: new episodes begin. Does nothing in an environment without such a state.
 
         Args:
-            state_dict: result of `state_dict()` of an environment of any batch size, by any number
-                of processes.
+            state_dict: result of `progress()` or `state_dict()` of an environment of any batch
+                size, by any number of processes.
 
         Raises:
             ConfigurationError: the state belongs to another environment.
@@ -323,6 +330,10 @@ class EnvironmentView(Environment):
         super().join(processes)
         if self._declared is not None:
             self._declared.join(processes)
+
+    def progress(self) -> Mapping[str, Any]:
+        """Return the state of a run in the wrapped environment."""
+        return {} if self._declared is None else self._declared.progress()
 
     def load_progress(self, state_dict: Mapping[str, Any]) -> None:
         """Restore the state of a run in the wrapped environment."""
