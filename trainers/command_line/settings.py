@@ -155,7 +155,8 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
     run = newest_run(settings.folder, settings.config, automatic)
     if run is None:
         return settings
-    found, state, damaged = newest_readable(run)
+    count = max(len(settings.devices), num_processes())
+    found, state, damaged = newest_readable(run, count)
     # The sizes of the run, whatever this machine would choose.
     typed = {name: value for name, value in typed.items() if name not in automatic}
     return replace(_check(typed, composed, (found, state)), in_place=True, damaged=damaged)
