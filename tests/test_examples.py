@@ -30,7 +30,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Exported folders of shipped policies, by environment."""
     folder = tmp_path_factory.mktemp("exports")
     result = Evaluation.of(2, {"episode/return": 0.0, "episode/length": 1.0})
-    known = {"agent": "SAC", "frames": 0, "evaluation": result, "config": {}}
+    known: dict[str, Any] = {"agent": "SAC", "frames": 0, "evaluation": result, "config": {}}
     for name, env in (("fanuc", FanucEnv), ("marinenav", MarineNavEnv)):
         policy = load_policy(f"pretrained:{name}/sac")
         spec = policy.interface.observation_spec

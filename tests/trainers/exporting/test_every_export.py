@@ -39,7 +39,7 @@ def exported(
     drawn = torch.cat([spec.rand() for _ in range(ROWS)])
     observations = [drawn[key] for key in spec.keys(True, True)]
     name = type(agent).__name__
-    known = {"agent": name, "frames": 7, "evaluation": RESULT, "config": {}}
+    known: dict[str, Any] = {"agent": name, "frames": 7, "evaluation": RESULT, "config": {}}
     return export_policy(policy, folder / "export", observations, **known)
 
 

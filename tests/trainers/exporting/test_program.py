@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 from tests.helpers.program import call
 from trainers.exporting.contract import CONTRACT, ONNX, PT2, sha256
-from trainers.exporting.extra import find_spec
 from trainers.exporting.leapp import LEAPP
 
 pytest.importorskip("onnxscript")
