@@ -1,7 +1,8 @@
 """Compare the shipped policies with their exported files: actions, time of a call, success.
 
 Each policy is exported and run in closed loop in its environment, by ONNX Runtime. Both play the
-episodes of one seed. The time of a call is that of one observation, from NumPy to NumPy, on one
+episodes of one seed. Differences of actions are those of half their range; `rounding` is that of
+the checkpoint from itself, in batches of other sizes. The time of a call is that of one observation, from NumPy to NumPy, on one
 thread.
 
     python -m benchmarks.export episodes=500
@@ -99,19 +100,21 @@ def compare(
             p50, p99 = call_times(exported.folder)
             found = run("mode=eval", f"policy={exported.folder}", *common).evaluation
         agreement, before = contract.agreement, exported.evaluation
-        onnx, pt2 = agreement["differences"].values()
+        onnx, pt2 = agreement.differences.values()
         inside = is_inside(found, before)
         rows.append(
             [
-                *(name, f"{agreement['observations']:,}", f"{onnx:.1e}", f"{pt2:.1e}"),
+                *(name, f"{agreement.observations:,}", f"{onnx:.1e}", f"{pt2:.1e}"),
+                f"{agreement.rounding:.1e}",
                 *(f"{p50:.3f}", f"{p99:.3f}", score(before), score(found)),
                 {True: "yes", False: "no", None: "-"}[inside],
             ]
         )
         figures[name] = {
-            "observations": agreement["observations"],
+            "observations": agreement.observations,
             "difference_onnx": onnx,
             "difference_pt2": pt2,
+            "rounding": agreement.rounding,
             "p50_ms": round(p50, 4),
             "p99_ms": round(p99, 4),
             "checkpoint": before.score,
@@ -119,7 +122,7 @@ def compare(
             "inside": inside,
             "episodes": episodes,
         }
-    header = ["policy", "observations", "ONNX", "pt2", "p50, ms", "p99, ms"]
+    header = ["policy", "observations", "ONNX", "pt2", "rounding", "p50, ms", "p99, ms"]
     print_table([*header, "checkpoint", "exported", "inside"], rows)
     print_figures(figures)
     return 0

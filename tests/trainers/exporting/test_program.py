@@ -157,6 +157,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         edited("evaluation.episodes", lambda _: "many"),
         "episodes=str: not a whole number",
     ),
+    "half an evaluation": (
+        edited("evaluation", lambda found: {**found, "success": 0.5, "success_low": None}),
+        "evaluation lacks success_low",
+    ),
 }
 
 
