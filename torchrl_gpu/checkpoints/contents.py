@@ -16,8 +16,12 @@ UNEXPECTED = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeEr
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Report whatever the block cannot do with the content of a checkpoint in one line.
+def reading(path: Path, setting: str = "checkpoint") -> Iterator[None]:
+    """Report whatever the block cannot do with the content of a file in one line.
+
+    Args:
+        path: file that is read.
+        setting: setting that names it.
 
     Raises:
         ConfigurationError: the block raised an error of Python or torch, or this one itself.
@@ -28,7 +32,7 @@ def reading(path: Path) -> Iterator[None]:
         raise
     except UNEXPECTED as error:
         cause = shortened(f"{type(error).__name__}: {one_line(error)}", 200)
-        raise ConfigurationError(f"checkpoint={path}: damaged or edited: {cause}") from error
+        raise ConfigurationError(f"{setting}={path}: damaged or edited: {cause}") from error
 
 
 def check_like(saved: Any, expected: Any, name: str = "the saved state") -> None:

@@ -52,11 +52,11 @@ def as_environment(env: EnvBase) -> Environment:
 
     The wrapper keeps everything else that the environment needs between two steps, so a TensorDict
     with the action is sufficient to step it. It has the capabilities of an `Environment` beneath
-    the transforms, except `frame_stacks`, because transforms may change the frames, `can_overlap`,
-    and `action_range` if a transform changes the actions. The state of the wrapper contains that of
-    all transforms, so running statistics are restored even where the environment starts new
-    episodes. TorchRL's own environments have `has_state` as far as their episodes are known, see
-    `torchrl_gpu.environments.open_episodes`.
+    the transforms, except `frame_stacks` and `elements`, because transforms may change the frames
+    and the numbers, `can_overlap`, and `action_range` if a transform changes the actions. The state
+    of the wrapper contains that of all transforms, so running statistics are restored even where
+    the environment starts new episodes. TorchRL's own environments have `has_state` as far as their
+    episodes are known, see `torchrl_gpu.environments.open_episodes`.
 
     Raises:
         ConfigurationError: the environment has several action keys, has observations or rewards
@@ -117,6 +117,7 @@ class AdaptedEnvironment(EnvironmentView):
             outcome_keys=can.outcome_keys + outcomes,
             action_range=None if _transforms_actions(env) else can.action_range,
             frame_stacks={},
+            elements={},
             can_overlap=False,
             has_state=can.has_state or self._episodes.are_known,
         )

@@ -2,9 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from tensordict import NestedKey
+
+
+class Element(NamedTuple):
+    """One number of an observation or an action: `offset + scale * number` is a quantity.
+
+    Attributes:
+        name: name of the quantity, as in `J1 angle`.
+        unit: its unit, as in `rad`; empty for a quantity without one.
+        scale: quantity that a difference of 1 stands for, in this unit.
+        offset: quantity that 0 stands for, in this unit.
+    """
+
+    name: str
+    unit: str = ""
+    scale: float = 1.0
+    offset: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -29,6 +46,8 @@ class Capabilities:
             finished).
         step_seconds: simulated time of one step in seconds; None if unknown.
         units: units of observations and of `action`, by key; those without a unit are left out.
+        elements: elements of the last dimension of observations and of `action`, by key; those
+            whose elements are unknown are left out.
         action_range: lowest and highest values, `action_dim` numbers each, that the actions -1 and
             1 stand for in the simulator; None if it takes the actions as they are.
         can_render: whether `render` returns a picture; for an environment with modes, whether it
@@ -58,6 +77,7 @@ class Capabilities:
     outcome_keys: tuple[NestedKey, ...] = ("success", "active")
     step_seconds: float | None = None
     units: Mapping[NestedKey, str] = field(default_factory=dict)
+    elements: Mapping[NestedKey, tuple[Element, ...]] = field(default_factory=dict)
     action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     can_render: bool = False
     renders_several: bool = False

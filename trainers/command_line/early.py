@@ -29,7 +29,8 @@ def check_early(config: DictConfig) -> None:
         ConfigurationError: a setting is unknown, missing or out of range.
     """
     check_names(config)
-    if general_settings(config).checkpoint is not None:
+    general = general_settings(config)
+    if general.checkpoint is not None or general.policy is not None:
         return
     check_chosen(config)
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]

@@ -22,6 +22,8 @@ Train, evaluate and show robot policies.
   python -m trainers.run experiment=reach_pixels        a preset that selects agent and env too
   python -m trainers.run mode=eval checkpoint=runs/...
   python -m trainers.run mode=demo checkpoint=runs/...
+  python -m trainers.run mode=export checkpoint=...     ONNX and torch.export files of a policy
+  python -m trainers.run mode=eval policy=...           evaluate such files
   python -m trainers.run checkpoint=runs/...            resume training
   python -m trainers.run ... resume=auto                resume the newest run of these settings
   python -m trainers.run ... -m seed=1,2,3              one run for each value

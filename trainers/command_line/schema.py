@@ -9,7 +9,7 @@ from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionMode, ProductMode
 
-Mode = Literal["train", "eval", "demo"]
+Mode = Literal["train", "eval", "demo", "export"]
 
 # Marks a setting that is saved with a run, and restored from its checkpoints.
 _SAVED: Final = "saved"
@@ -21,7 +21,8 @@ class GeneralSettings(CheckedFields):
     Help text, checks, defaults, and what a checkpoint keeps are made from this class.
 
     Args:
-        mode: train, eval to evaluate a policy, or demo to film one.
+        mode: train, eval to evaluate a policy, demo to film one, or export to write one as ONNX and
+            torch.export files.
         device: compute device: auto, cuda, rocm, xpu, mps, directml or cpu, or one of several, as
             in cuda:1; auto picks the first one available.
         devices: devices that train together, one process each: a number, all, or indices as in
@@ -42,8 +43,9 @@ class GeneralSettings(CheckedFields):
         products: library of float32 matrix products on a CPU: auto for oneDNN where the first
             update finds it faster, as on AMD processors with AVX-512; torch for PyTorch's own.
         observation_keys: observations that the agent receives, as in [observation]; None for all.
-        checkpoint: run folder or checkpoint file to resume, evaluate or film; pretrained:NAME, as
-            in pretrained:fanuc/sac, for a policy of the library.
+        checkpoint: run folder or checkpoint file to resume, evaluate, film or export;
+            pretrained:NAME, as in pretrained:fanuc/sac, for a policy of the library.
+        policy: folder of an exported policy to evaluate or film.
         resume: auto to go on with the newest run of the same settings, or to begin one if there is
             none, so that a job that is queued anew is one unchanged command; a run that has ended
             is left as it is.
@@ -81,6 +83,7 @@ class GeneralSettings(CheckedFields):
     products: Annotated[ProductMode, _SAVED] = "auto"
     observation_keys: Annotated[Annotated[list[str], Field(min_length=1)] | None, _SAVED] = None
     checkpoint: Path | None = None
+    policy: Path | None = None
     resume: Literal["auto"] | None = None
     trust: Annotated[
         tuple[Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")], ...],
@@ -99,7 +102,15 @@ class GeneralSettings(CheckedFields):
                 f"resume={self.resume}: only mode=train resumes a run; mode={self.mode} takes "
                 "checkpoint=..."
             )
-
+        if self.policy is not None and self.checkpoint is not None:
+            raise ConfigurationError(
+                f"policy={self.policy}: leave out checkpoint={self.checkpoint}, or the policy"
+            )
+        if self.policy is not None and self.mode not in ("eval", "demo"):
+            raise ConfigurationError(
+                f"policy={self.policy}: only mode=eval and mode=demo run an exported policy; "
+                f"mode={self.mode} takes checkpoint=..."
+            )
         if self.devices is not None and self.mode != "train":
             raise ConfigurationError(
                 f"devices={self.devices}: only mode=train uses several devices; leave it out"

@@ -35,6 +35,8 @@ from trainers.components.sections import (
     take_automatic,
 )
 from trainers.components.trust import check_trusted, named
+from trainers.exporting.contract import Contract, read_contract
+from trainers.exporting.extra import RUNS, WRITES, check_extra
 from trainers.runs.folders import goes_on, newest_run
 from trainers.runs.policy_files import check_trainable, load_checkpoint, newest_readable
 from trainers.runs.pretrained import find_policy
@@ -54,8 +56,9 @@ class Settings:
         memory_limit: limit of the memory of the device in bytes; None for no limit.
         execution: executes the training in its precision, eagerly, compiled or captured;
             eagerly and in float32 in other modes.
-        checkpoint: file to resume, evaluate or film; None to train from scratch, and for an agent
-            that does not learn.
+        checkpoint: file to resume, evaluate, film or export, or folder of an exported policy; None
+            to train from scratch, and for an agent that does not learn.
+        contract: contract of that policy; None for a file.
         state: content of that file; None to read it where it is loaded.
         agent: agent class and its settings.
         env: environment class and its settings.
@@ -76,6 +79,7 @@ class Settings:
     memory_limit: int | None
     execution: Execution
     checkpoint: Path | None
+    contract: Contract | None
     state: dict[str, Any] | None
     agent: Component
     env: Component
@@ -180,11 +184,16 @@ def _check(
     device = devices[0]
     limit = general.device_memory_limit
     bytes_limit = None if limit is None else memory_limit(limit, device)
-    found = state = None
+    found = state = contract = None
     in_place = False
     if general.checkpoint is not None:
         config, found, state = of_checkpoint(typed, composed)
         in_place = goes_on(found)
+        general = general_settings(config)
+    elif general.policy is not None:
+        check_extra(f"policy={general.policy}", RUNS)
+        found, contract = general.policy, read_contract(general.policy)
+        config = _as_trained(*composed, {"config": contract.config}, found, typed, general.trust)
         general = general_settings(config)
     elif resumed is not None:
         found, state = resumed
@@ -233,6 +242,7 @@ def _check(
         memory_limit=bytes_limit,
         execution=execution,
         checkpoint=found,
+        contract=contract,
         state=state,
         experiment=choices["experiment"],
         in_place=in_place,
@@ -291,11 +301,13 @@ def _execution(general: GeneralSettings, device: torch.device) -> Execution:
 def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> None:
     """Refuse to train an agent that does not learn, and to act with one that has not learned."""
     if not issubclass(agent, UntrainedAgent):
+        if mode == "export":
+            check_extra("mode=export", WRITES)
         if mode != "train" and checkpoint is None:
             raise ConfigurationError(
                 f"mode={mode} needs a trained policy: checkpoint=runs/... (a run folder or a file)"
             )
-    elif mode == "train":
+    elif mode in ("train", "export"):
         raise ConfigurationError(f"agent={name} does not learn; use mode=demo or mode=eval")
     elif checkpoint is not None:
         raise ConfigurationError(f"agent={name} does not learn; leave out checkpoint={checkpoint}")
@@ -369,5 +381,6 @@ def _as_trained(
     known: Any = OmegaConf.to_container(config)
     config = joined(config, saved, typed=typed)
     merged: Any = OmegaConf.to_container(config)
-    check_trusted(path, merged, trust, known=[name for _, name in named(known)])
+    setting = "checkpoint" if config.get("policy") is None else "policy"
+    check_trusted(f"{setting}={path}", merged, trust, known=[name for _, name in named(known)])
     return config

@@ -26,20 +26,20 @@ _MAX_NAME = 200
 _CONTAINERS = Mapping | list | tuple
 
 
-def check_plain(path: Path, config: Any) -> None:
+def check_plain(source: str, config: Any) -> None:
     """Refuse a configuration of a file that is more than sections of plain values.
 
     A setting may follow a number of another one, as in `${trainer.total_frames}`. Every other
     interpolation is refused, because OmegaConf could run a resolver or read the environment.
 
     Args:
-        path: file of the configuration.
+        source: setting that names the file of the configuration, as in `checkpoint=FILE`.
         config: content of the file, nothing of it resolved.
 
     Raises:
         ConfigurationError: the configuration is damaged, or contains such an interpolation.
     """
-    damaged = ConfigurationError(f"checkpoint={path}: its configuration is damaged")
+    damaged = ConfigurationError(f"{source}: its configuration is damaged")
     if not isinstance(config, Mapping):
         raise damaged
     if not all(isinstance(config.get(name, {}), Mapping) for name in (*SAVED_GROUPS, "choices")):
@@ -52,19 +52,19 @@ def check_plain(path: Path, config: Any) -> None:
         is_name = isinstance(choice, str) and _is_printed(choice) and len(choice) <= _MAX_NAME
         if not is_name or Path(choice).is_absolute() or ".." in Path(choice).parts:
             shown = shortened(str(choice))
-            raise ConfigurationError(f"checkpoint={path}: choices.{name}={shown} is not a name")
+            raise ConfigurationError(f"{source}: choices.{name}={shown} is not a name")
     for name, value in _leaves(config):
         if not (value is None or isinstance(value, bool | int | float | str | _CONTAINERS)):
-            raise ConfigurationError(f"checkpoint={path}: its setting {name} is not a plain value")
+            raise ConfigurationError(f"{source}: its setting {name} is not a plain value")
         if isinstance(value, str) and "${" in value and followed(value, config) is None:
             raise ConfigurationError(
-                f"checkpoint={path}: its setting {name}={value[:80]} is not a plain value; nothing "
+                f"{source}: its setting {name}={value[:80]} is not a plain value; nothing "
                 "in a file is resolved"
             )
         is_nan = isinstance(value, float) and math.isnan(value)
         if is_nan or (isinstance(value, str) and not _is_printed(value)):
             raise ConfigurationError(
-                f"checkpoint={path}: its setting {name} is NaN or has control characters"
+                f"{source}: its setting {name} is NaN or has control characters"
             )
 
 
@@ -122,12 +122,12 @@ def resolved(value: Any, config: Mapping[str, Any]) -> Any:
 
 
 def check_trusted(
-    path: Path, config: Mapping[str, Any], trust: Sequence[str], known: Iterable[str] = ()
+    source: str, config: Mapping[str, Any], trust: Sequence[str], known: Iterable[str] = ()
 ) -> None:
     """Refuse a configuration that names code which the user does not trust; nothing is imported.
 
     Args:
-        path: file of the configuration.
+        source: setting that names the file of the configuration, as in `checkpoint=FILE`.
         config: sections of agent, environment and trainer, or some of them.
         trust: packages of the user, whose classes may be imported.
         known: names that the user typed.
@@ -140,7 +140,7 @@ def check_trusted(
     if foreign:
         setting, name = next(iter(foreign.items()))
         raise ConfigurationError(
-            f"checkpoint={path}: it names {setting}={name}, which is not part of this library; "
+            f"{source}: it names {setting}={name}, which is not part of this library; "
             f"if you trust that code, add {_trusting(foreign.values())}"
         )
 

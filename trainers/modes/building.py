@@ -10,6 +10,7 @@ from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from agents.untrained import UntrainedAgent
+from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
@@ -22,6 +23,7 @@ from trainers.command_line.schema import Mode
 from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of, pair
 from trainers.evaluation.evaluation import Evaluator
+from trainers.exporting.session import ExportedPolicy, open_session
 from trainers.runs.folders import check_writable, results_folder
 from trainers.runs.policy_files import build_agent, restore_policy
 
@@ -79,7 +81,18 @@ def agent_of(settings: Settings, env: EnvBase) -> Agent | UntrainedAgent:
 
 
 def policy_of(settings: Settings, env: EnvBase) -> TensorDictModuleBase:
-    """Build the policy of the agent; load the checkpoint if the agent learns."""
+    """Build the policy of the agent; load the checkpoint if the agent learns.
+
+    An exported policy is run by ONNX Runtime, if it fits the environment.
+    """
+    if settings.contract is not None:
+        observations = observation_spec(env, settings.general.observation_keys)
+        capabilities = as_environment(env).capabilities
+        interface = PolicyInterface.of(observations, action_spec(env), capabilities)
+        settings.contract.check_fits(interface)
+        assert settings.checkpoint is not None
+        session = open_session(settings.checkpoint, settings.contract)
+        return ExportedPolicy(session, interface).to(settings.device)
     agent = agent_of(settings, env)
     if isinstance(agent, Agent):
         assert settings.checkpoint is not None

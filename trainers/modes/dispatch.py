@@ -6,15 +6,16 @@ from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.command_line.settings import Settings
 from trainers.modes.demo import film_policy
 from trainers.modes.evaluate import evaluate
+from trainers.modes.export import export
 from trainers.modes.outcome import RunOutcome
 from trainers.modes.train import train
 from trainers.signals import cleans_up
 
-_MODES = {"eval": evaluate, "demo": film_policy}
+_MODES = {"eval": evaluate, "demo": film_policy, "export": export}
 
 
 def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
-    """Train, evaluate or film with checked settings: see `trainers.run.run`.
+    """Train, evaluate, film or export with checked settings: see `trainers.run.run`.
 
     Args:
         settings: settings of this process.

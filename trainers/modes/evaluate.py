@@ -21,13 +21,17 @@ def evaluate(settings: Settings) -> RunOutcome:
     folder = prepared_folder(settings, "evaluations")
     result = evaluation_of(settings)
     if settings.checkpoint is not None:
-        origin: dict[str, Any] = {"checkpoint": str(settings.checkpoint)}
+        name = "checkpoint" if settings.contract is None else "policy"
+        origin: dict[str, Any] = {name: str(settings.checkpoint)}
     else:  # all settings that count
         config = settings.config
         origin = {"agent": config["choices"]["agent"], "env": config["env"], "seed": config["seed"]}
     with new_file(folder / f"{time.strftime('%Y%m%d_%H%M%S')}.json") as path:
         write_text(path, json.dumps({**origin, **asdict(result)}, indent=2))
-    report = f"{title_of(settings)}\n  {result}\n  written to {path}"
+    lines = [title_of(settings), f"  {result}"]
+    if settings.contract is not None:
+        lines.append(f"  checkpoint: {settings.contract.evaluation}")
+    report = "\n".join([*lines, f"  written to {path}"])
     return RunOutcome(folder, time.perf_counter() - started, result, report)
 
 

@@ -122,14 +122,15 @@ def run_folder(runs: Path, checkpoint: Path | None, damaged: Iterable[Path] = ()
 
 
 def results_folder(runs: Path, checkpoint: Path | None) -> Path:
-    """Return the folder for evaluations and films.
+    """Return the folder for evaluations, films and exported policies.
 
     It is the run folder of the checkpoint. A policy file, which belongs to no run, and a read-only
     run have a folder below `runs` instead; an agent that does not learn has `runs` itself.
 
     Args:
         runs: see `run_folder`.
-        checkpoint: checkpoint or policy file; None for an agent that does not learn.
+        checkpoint: checkpoint, policy file or folder of an exported policy; None for an agent that
+            does not learn.
     """
     if checkpoint is None:
         return runs
@@ -154,10 +155,10 @@ def check_writable(folder: Path) -> None:
 
 
 def _run_of(checkpoint: Path) -> Path | None:
-    """Return the run folder of a checkpoint; None for a file that was copied out of its run."""
+    """Return the run folder of a checkpoint or exported policy; None for one outside of a run."""
     run = checkpoint.parent.parent
-    is_in_run = checkpoint.parent.name == "checkpoints" and (run / "config.yaml").is_file()
-    return run if is_in_run else None
+    is_in_run = checkpoint.parent.name in ("checkpoints", "exports")
+    return run if is_in_run and (run / "config.yaml").is_file() else None
 
 
 def _is_newest(checkpoint: Path) -> bool:

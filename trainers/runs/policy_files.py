@@ -14,6 +14,7 @@ from agents.base import Agent
 from agents.modules.training_state import POLICY, load_networks
 from torchrl_gpu.acting.interface import GivenObservation, PolicyInterface
 from torchrl_gpu.acting.policy import Observations
+from torchrl_gpu.acting.simulator_action import SimulatorAction
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.contents import check_count, check_like, reading
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
@@ -48,7 +49,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             f"checkpoint={path}: another version of this library wrote it, in layout "
             f"{shortened(one_line(str(layout)))}; this version reads layout {LAYOUT}"
         )
-    check_plain(path, state.setdefault("config", {}))
+    check_plain(f"checkpoint={path}", state.setdefault("config", {}))
     with reading(path):
         for section, name in ((state, "policy"), (state.get("agent", {}), "networks")):
             if name in section:
@@ -166,15 +167,11 @@ class TrainedPolicy(nn.Module):
             that the environment itself maps to the action range.
     """
 
-    table: Tensor | None
-    action_range: Tensor | None
-
     def __init__(self, agent: Agent, interface: PolicyInterface) -> None:
         super().__init__()
         self.interface = interface
         self.policy = agent.policy.eval()
-        self.register_buffer("table", interface.action_table)
-        self.register_buffer("action_range", interface.action_range)
+        self.to_simulator = SimulatorAction(interface)
         self.to(agent.device)
 
     def forward(self, observation: Observations) -> Tensor:
@@ -186,13 +183,9 @@ class TrainedPolicy(nn.Module):
         Returns:
             Actions as `predict` returns them: `[*B, action_dim]`, or indices `[*B]` int64.
         """
-        action = self.policy.to_bounds(self.policy.actor.act(observation, deterministic=True))
-        if self.table is not None:
-            action = self.table[action]
-        if self.action_range is None:
-            return action
-        low, high = self.action_range
-        return torch.clamp(action * (high / 2 - low / 2) + (high / 2 + low / 2), low, high)
+        action = self.policy.actor.act(observation, deterministic=True)
+        values: Tensor = self.to_simulator(self.policy.to_bounds(action))
+        return values
 
     @torch.no_grad()
     def predict(self, observation: GivenObservation) -> NDArray[Any] | Tensor:
@@ -248,7 +241,8 @@ def load_policy(
             'TorchRLTrainer(..., config={"agent": {"_target_": "package.Class", ...}})'
         )
     section = state["config"]["agent"]
-    check_trusted(path, {"agent": section}, [trust] if isinstance(trust, str) else trust)
+    packages = [trust] if isinstance(trust, str) else trust
+    check_trusted(f"checkpoint={path}", {"agent": section}, packages)
     place = resolve_device(device) if isinstance(device, str) else device
     with reading(path):
         component = read_component("agent", resolved(section, state["config"]))

@@ -1,0 +1,116 @@
+"""Exported policies that ONNX Runtime runs: nothing of a folder but ONNX and JSON is read."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+
+from torchrl_gpu.acting.interface import PolicyInterface
+from torchrl_gpu.acting.simulator_action import SimulatorAction
+from torchrl_gpu.errors import ConfigurationError, one_line, shortened
+from trainers.exporting.contract import ONNX, Contract
+
+_TYPES = {
+    "float32": "tensor(float)",
+    "uint8": "tensor(uint8)",
+    "bool": "tensor(bool)",
+    "int64": "tensor(int64)",
+}
+
+
+class Session:
+    """An ONNX policy in ONNX Runtime on the CPU, with as many threads as torch has.
+
+    Args:
+        content: bytes of the file. Weights in other files are refused, and so are operators of
+            other libraries: none is loaded.
+        names: names of the observations in their order.
+    """
+
+    def __init__(self, content: bytes, names: Sequence[str]) -> None:
+        # An optional package, imported where it is needed.
+        runtime: Any = importlib.import_module("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4  # errors are raised
+        self.runs = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        self.names = list(names)
+
+    def __call__(self, observations: Sequence[Tensor]) -> NDArray[Any]:
+        """Return the actions `[B, ...]` for observations `[B, ...]` in their order."""
+        given = {n: each.numpy() for n, each in zip(self.names, observations, strict=True)}
+        (action,) = self.runs.run(["action"], given)
+        return action
+
+
+def open_session(folder: Path, contract: Contract) -> Session:
+    """Open the policy of an exported folder.
+
+    Raises:
+        ConfigurationError: ONNX Runtime refuses the file, or its inputs and outputs are not those
+            of the contract.
+    """
+    names = [each["name"] for each in contract.observations]
+    try:
+        session = Session((folder / ONNX).read_bytes(), names)
+    except Exception as error:  # ONNX Runtime raises a class of its own for each kind of failure
+        cause = shortened(one_line(error), 200)
+        raise ConfigurationError(f"policy={folder}: {ONNX} cannot be run: {cause}") from error
+    given = [_signature(each.name, each.shape[1:], each.type) for each in _ports(session)]
+    entries = [*contract.observations, contract.action]
+    wanted = [_signature(e["name"], e["shape"], _TYPES.get(e["dtype"])) for e in entries]
+    for one, other in zip(given, wanted, strict=False):
+        if one != other:
+            raise ConfigurationError(f"policy={folder}: {ONNX} has {one}, its contract {other}")
+    if len(given) != len(wanted):
+        raise ConfigurationError(
+            f"policy={folder}: {ONNX} has {len(given)} inputs and outputs, its contract "
+            f"{len(wanted)}"
+        )
+    return session
+
+
+def _ports(session: Session) -> list[Any]:
+    return [*session.runs.get_inputs(), *session.runs.get_outputs()]
+
+
+def _signature(name: str, shape: Sequence[Any], kind: str | None) -> str:
+    return f"{name} {list(shape)} {kind}"
+
+
+class ExportedPolicy(TensorDictModuleBase):
+    """An exported policy as a TensorDict module, for `evaluate`, `film` or a collector.
+
+    Args:
+        session: the policy in ONNX Runtime.
+        interface: interface of a policy in the environment.
+    """
+
+    def __init__(self, session: Session, interface: PolicyInterface) -> None:
+        super().__init__()
+        self.session = session
+        spec = interface.observation_spec
+        self.in_keys = list(spec.keys(include_nested=True, leaves_only=True))
+        self.out_keys = ["action"]
+        self.shapes = [leaf.shape[1:] for leaf in interface.leaves.values()]
+        self.to_simulator = SimulatorAction(interface)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write `action` as the environment takes it, on the device of the TensorDict."""
+        observations = [tensordict.get(key) for key in self.in_keys]
+        rows = [
+            each.reshape(-1, *shape).cpu()
+            for each, shape in zip(observations, self.shapes, strict=True)
+        ]
+        values = torch.from_numpy(self.session(rows)).to(observations[0].device)
+        action = self.to_simulator.inverse(values)
+        return tensordict.set("action", action.reshape(*tensordict.batch_size, *action.shape[1:]))

@@ -1,0 +1,164 @@
+"""Writes a policy as ONNX and torch.export files with their contract, and checks them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import NestedKey
+from torch import Tensor, nn
+
+from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, reason
+from torchrl_gpu.environments.capabilities import Element
+from torchrl_gpu.errors import ConfigurationError
+from trainers.evaluation.evaluation import Evaluation
+from trainers.exporting.agreement import BATCHES, Acts, check_agreement, differences
+from trainers.exporting.contract import (
+    CONTRACT,
+    ONNX,
+    PT2,
+    Contract,
+    action_of,
+    observations_of,
+    sha256,
+)
+from trainers.exporting.leapp import LEAPP, leapp_text
+from trainers.exporting.session import Session
+from trainers.runs.policy_files import TrainedPolicy
+from trainers.runs.versions import versions
+
+
+class _InOrder(nn.Module):
+    """A policy whose observations are arguments in their order, as exported files take them."""
+
+    def __init__(self, policy: TrainedPolicy) -> None:
+        super().__init__()
+        self.policy = policy
+        spec = policy.interface.observation_spec
+        self.keys: list[NestedKey] = list(spec.keys(include_nested=True, leaves_only=True))
+
+    def forward(self, *observations: Tensor) -> Tensor:
+        """Return the actions `[B, ...]` for observations `[B, ...]`."""
+        return self.policy(dict(zip(self.keys, observations, strict=True)))
+
+
+def export_policy(
+    policy: TrainedPolicy,
+    folder: Path,
+    observations: Sequence[Tensor],
+    *,
+    agent: str,
+    frames: int,
+    evaluation: Evaluation,
+    config: Mapping[str, Any],
+    elements: Mapping[NestedKey, Sequence[Element]] | None = None,
+) -> Contract:
+    """Write a policy as a folder of files that agree with it; return their contract.
+
+    The folder appears when all of it has been written and checked, in place of an older one.
+
+    Args:
+        policy: policy on the CPU.
+        folder: new folder.
+        observations: observations `[N, ...]` in their order, by which the files are checked.
+        agent: class name of the agent.
+        frames: environment steps that it was trained for.
+        evaluation: result of the policy.
+        config: settings of the run.
+        elements: elements of observations and action, see `Capabilities`.
+
+    Raises:
+        ConfigurationError: the actions of a file differ, or the folder cannot be written.
+    """
+    module = _InOrder(policy).eval().requires_grad_(False)
+    names, action = list(policy.interface.leaves), action_of(policy.interface)
+    rows = len(observations[0])
+    with _new_folder(folder) as partial:
+        _write(module, names, [each[:2] for each in observations], partial)
+        exported = torch.export.load(partial / PT2).module()
+        session = Session((partial / ONNX).read_bytes(), names)
+        files: dict[str, Acts] = {"ONNX Runtime": session, "torch.export": lambda given: exported(*given)}
+        largest = differences(lambda given: module(*given), files, observations, action)
+        check_agreement(largest, rows)
+        elements = dict(elements or {})
+        contract = Contract(
+            agent=agent,
+            frames=frames,
+            observations=observations_of(policy.interface, elements),
+            action=action_of(policy.interface, elements.get("action")),
+            step_seconds=policy.interface.step_seconds,
+            evaluation=evaluation,
+            agreement={"differences": largest, "observations": rows, "batches": list(BATCHES)},
+            config=dict(config),
+            versions={**versions(), "onnxruntime": version("onnxruntime")},
+            files={name: sha256(partial / name) for name in (ONNX, PT2)},
+        )
+        (partial / LEAPP).write_text(leapp_text(contract, partial), encoding="utf-8")
+        (partial / CONTRACT).write_text(contract.as_json(), encoding="utf-8")
+    return contract
+
+
+@torch.no_grad()
+def _write(module: _InOrder, names: Sequence[str], example: Sequence[Tensor], folder: Path) -> None:
+    """Write both files of a policy, whose batch dimension is free.
+
+    Args:
+        module: policy on the CPU.
+        names: names of the observations.
+        example: two observations; torch.export takes batches of one as fixed.
+        folder: folder of the files.
+    """
+    batch = torch.export.Dim("batch", min=1, max=2**24)
+    sizes = {"observations": tuple({0: batch} for _ in example)}
+    with _quiet():
+        program = torch.export.export(module, tuple(example), dynamic_shapes=sizes, strict=False)
+        torch.export.save(program, folder / PT2)
+        onnx = torch.onnx.export(
+            program, (), dynamo=True, input_names=names, output_names=["action"], verbose=False
+        )
+        assert onnx is not None
+        ports: Any = (*onnx.model.graph.inputs, *onnx.model.graph.outputs)
+        for port in ports:
+            port.shape[0] = "batch"
+        onnx.save(folder / ONNX, external_data=False)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what torch and onnxscript report of themselves while they export."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder that replaces `folder` when the block ends without an exception."""
+    partial, old = (
+        folder.with_name(f".{folder.name}.{kind}{os.getpid()}{PARTIAL_SUFFIX}")
+        for kind in ("", "old.")
+    )
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        if folder.exists():
+            folder.rename(old)
+        partial.rename(folder)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {folder}: {reason(error)}") from error
+    finally:
+        for leftover in (partial, old):
+            shutil.rmtree(leftover, ignore_errors=True)

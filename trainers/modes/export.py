@@ -1,0 +1,85 @@
+"""Mode export: write a policy as ONNX and torch.export files, with what was measured of it."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+
+from torchrl_gpu.devices.seeding import stream_seed
+from torchrl_gpu.environments.adapter import as_environment
+from trainers.command_line.settings import Settings
+from trainers.exporting.writing import export_policy
+from trainers.modes.building import evaluator_of, policy_of, prepared_folder
+from trainers.modes.outcome import RunOutcome, command_of
+from trainers.runs.policy_files import load_checkpoint, load_policy
+from trainers.training.progress import ProgressDisplay
+
+# Observations by which the exported files are checked, and how many of one step.
+_OBSERVATIONS: Final = 1_000
+_OF_A_STEP: Final = 20
+
+
+def export(settings: Settings) -> RunOutcome:
+    """Evaluate a checkpoint, and write its policy as files that do not need this library."""
+    started = time.perf_counter()
+    path = settings.checkpoint
+    assert path is not None
+    folder = prepared_folder(settings, "exports") / path.stem
+    state = settings.state or load_checkpoint(path)
+    seed = stream_seed(settings.general.seed, "evaluation")
+    with closing(evaluator_of(settings)) as evaluator:
+        env = as_environment(evaluator.env)
+        acting = policy_of(settings, env)
+        with (
+            ProgressDisplay(evaluator.episodes, unit="episodes") as display,
+            _recorded(acting) as seen,
+        ):
+            result = evaluator.evaluate(
+                acting, settings.device, seed=seed, progress=display.update
+            )
+        policy = load_policy(path, trust=settings.general.trust)
+        contract = export_policy(
+            policy,
+            folder,
+            [torch.cat(rows)[:_OBSERVATIONS] for rows in seen.values()],
+            agent=state["agent_name"],
+            frames=state.get("frames", 0),
+            evaluation=result,
+            config=settings.config,
+            elements=env.capabilities.elements,
+        )
+    agreement = contract.agreement
+    largest = ", ".join(f"{name} {x:.1e}" for name, x in agreement["differences"].items())
+    batches = ", ".join(map(str, agreement["batches"]))
+    lines = [f"Exported {path}", f"  result       {result}"]
+    lines.append(
+        f"  differences  {largest} of half the range of an action, at most, over "
+        f"{agreement['observations']:,} observations at batches of {batches}"
+    )
+    lines += [f"  folder       {folder}"]
+    lines.append(f"  run it       {command_of(settings, 'mode=eval', f'policy={folder}')}")
+    seconds = time.perf_counter() - started
+    return RunOutcome(folder, seconds, result, "\n".join(lines))
+
+
+@contextmanager
+def _recorded(policy: TensorDictModuleBase) -> Iterator[dict[Any, list[Tensor]]]:
+    """Keep a few observations `[N, ...]` on the host of each step that a policy acts in, by key."""
+    seen: dict[Any, list[Tensor]] = {key: [] for key in policy.in_keys}
+
+    def record(_: object, given: tuple[TensorDictBase, ...]) -> None:
+        if sum(map(len, next(iter(seen.values())))) < _OBSERVATIONS:
+            rows = given[0].reshape(-1)[:_OF_A_STEP]
+            for key, kept in seen.items():
+                kept.append(rows.get(key).cpu().clone())
+
+    hook = policy.register_forward_pre_hook(record)
+    try:
+        yield seen
+    finally:
+        hook.remove()
