@@ -17,6 +17,7 @@ from torchrl.data import Bounded, Composite, Unbounded
 from envs.fanuc.arms import Arms
 from envs.fanuc.bullet_arms import ARMS_PER_CORE, BULLET_ARM_MEMORY, BulletArms
 from envs.fanuc.curriculum import Curriculum
+from envs.fanuc.elements import action_elements, observation_elements
 from envs.fanuc.genesis_arms import GENESIS_ARM_MEMORY, GenesisArms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import observation_bounds
@@ -159,6 +160,7 @@ class FanucEnv(Environment):
             "simulator": simulator,
             "robot": robot,
             "urdf": urdf,
+            "tool": tool,
             "control_rate": control_rate,
         }
         self.capabilities = self.capabilities_of(settings, torch.device(device))
@@ -246,13 +248,14 @@ class FanucEnv(Environment):
     def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
         """Return the capabilities of an environment: see `Environment.capabilities_of`."""
         settings = with_defaults(FanucEnv, settings)
-        joints = load_robot(settings["robot"], settings["urdf"]).num_joints
+        robot = load_robot(settings["robot"], settings["urdf"], settings["tool"])
         rate = settings["control_rate"]
         speed = min(DISCRETE_SPEED * rate / CONTROL_RATE, 1.0)
         capabilities = Capabilities(
-            discrete_actions=single_moves(joints, (speed, -speed)),
+            discrete_actions=single_moves(robot.num_joints, (speed, -speed)),
             step_seconds=1 / rate,
             units={"action": "fraction of the maximum speed of each joint"},
+            elements={"observation": observation_elements(robot), "action": action_elements(robot)},
             can_render=True,
             has_state=True,
             # More arms than in training would share the same cores and finish no sooner.

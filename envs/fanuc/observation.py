@@ -65,8 +65,7 @@ class ArmEncoder:
         ahead = np.eye(3)[0] if abs(axis[0]) < 0.9 else np.eye(3)[1]
         left = np.cross(axis, ahead)
         self._ahead_left = self._constant(np.stack((np.cross(left, axis), left), 1))
-        self._longest_turn = float(np.pi + max(abs(robot.lower[0]), abs(robot.upper[0])))
-
+        self._longest_turn = longest_turn(robot)
         self.size = observation_size(robot)
 
     def _constant(self, values: NDArray[np.float64]) -> Any:
@@ -110,6 +109,11 @@ class ArmEncoder:
         ahead, left = (goal @ self._ahead_left).T
         facing = (angles[:, 0] + xp.arctan2(left, ahead) + np.pi) % (2 * np.pi) - np.pi
         places[:, 13] = (facing - angles[:, 0]) / self._longest_turn
+
+
+def longest_turn(robot: Robot) -> float:
+    """Return the longest turn of joint 1 that would face a target, in rad."""
+    return float(np.pi + max(abs(robot.lower[0]), abs(robot.upper[0])))
 
 
 def observation_size(robot: Robot) -> int:

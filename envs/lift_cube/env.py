@@ -15,7 +15,7 @@ from envs.lift_cube.arm import PANDA, Arm
 from envs.lift_cube.camera import Range, WristCamera, choose, refuse_unseen
 from envs.lift_cube.episodes import Episodes
 from envs.lift_cube.images import WristImages
-from envs.lift_cube.observation import SceneEncoder
+from envs.lift_cube.observation import SceneEncoder, observation_elements
 from envs.lift_cube.simulation import STEP_SECONDS, Simulation, environment_memory
 from envs.lift_cube.starts import Starts, draw_sizes
 from envs.lift_cube.task import Judge, Task
@@ -23,7 +23,7 @@ from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Se
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.action_table import single_moves
-from torchrl_gpu.environments.capabilities import Capabilities
+from torchrl_gpu.environments.capabilities import Capabilities, Element
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError
 
@@ -31,6 +31,10 @@ STEP_LENGTH: Final = 0.02  # m, maximum move of the target of the grip point in 
 WRIST_CAMERA = WristCamera()
 REACH_TOLERANCE, TILT_TOLERANCE = 1e-3, 0.02  # m, rad; of `is_reachable`
 _UNCHANGED = (1.0, 1.0)
+_ACTION: Final = (
+    *(Element(f"move of the grip point's target {axis}", "m", STEP_LENGTH) for axis in "xyz"),
+    Element("opening of the gripper, -1 closed to 1 open"),
+)
 
 
 class LiftCubeEnv(Environment):
@@ -103,6 +107,7 @@ class LiftCubeEnv(Environment):
             "num_envs": num_envs,
             "pixels": pixels,
             "frame_stack": frame_stack,
+            "arm": arm,
             "camera": camera,
             "size": size,
         }
@@ -136,7 +141,8 @@ class LiftCubeEnv(Environment):
             friction=friction,
             mass=mass,
         )
-        self._encode = SceneEncoder(self.simulation, self._starts.center, with_cube=not pixels)
+        elements = observation_elements(arm, with_cube=not pixels)
+        self._encode = SceneEncoder(elements, self.device, with_cube=not pixels)
         self._low, self._high = self._starts.workspace
         self._judge = Judge(task, self.simulation.cube_size / 2)
         self._images = None if wrist is None else WristImages(self.simulation, wrist, frame_stack)
@@ -283,6 +289,10 @@ class LiftCubeEnv(Environment):
             frame_stacks={"pixels": settings["frame_stack"]} if pixels else {},
             step_seconds=STEP_SECONDS,
             units=units,
+            elements={
+                "observation": observation_elements(settings["arm"], with_cube=not pixels),
+                "action": _ACTION,
+            },
             can_render=True,
             has_state=True,
             can_switch_mode=True,

@@ -1,50 +1,78 @@
 """Vector observations: numbers of order 1 for each environment."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import torch
 from torch import Tensor
 
+from envs.lift_cube.arm import Arm
 from envs.lift_cube.scene import Scene
-from envs.lift_cube.simulation import Simulation
+from envs.lift_cube.simulation import CUBE_SIZE
+from torchrl_gpu.environments.capabilities import Element
 
 # Speeds in rad/s and lengths in m of order 1.
 _SPEED: Final = 2.0
 _LENGTH: Final = 0.25
+
+_AXES: Final = ("x", "y", "z")
+
+
+def observation_elements(arm: Arm, *, with_cube: bool) -> tuple[Element, ...]:
+    """Return the elements of an observation, in the frame of the base.
+
+    Args:
+        arm: arm that is observed.
+        with_cube: whether touches and the position of the cube are observed, too.
+    """
+    closed, opened = (arm.per_finger(each) for each in (arm.closed_position, arm.open_position))
+    fingers = list(zip(arm.fingers, closed, opened, strict=True))
+    middle = [sum(ends) / 2 for ends in zip(arm.workspace_low, arm.workspace_high, strict=True)]
+    middle[2] = CUBE_SIZE / 2
+
+    def place(name: str) -> tuple[Element, ...]:
+        axes = zip(_AXES, middle, strict=True)
+        return tuple(Element(f"{name} {axis}", "m", _LENGTH, origin) for axis, origin in axes)
+
+    def way(name: str) -> tuple[Element, ...]:
+        return tuple(Element(f"{name} {axis}", "m", _LENGTH) for axis in _AXES)
+
+    arm_only = (
+        *(
+            Element(f"{joint} angle", "rad", 1.0, home)
+            for joint, home in zip(arm.joints, arm.home, strict=True)
+        ),
+        *(Element(f"{joint} speed", "rad/s", _SPEED) for joint in arm.joints),
+        *(Element(f"{name} position", "m or rad", up - low, low) for name, low, up in fingers),
+        *(Element(f"{name} speed", "m/s or rad/s", _SPEED) for name in arm.fingers),
+        *place("grip"),
+        *way("target - grip"),
+        *(Element(f"tilt {axis}", "rad") for axis in _AXES),
+    )
+    if not with_cube:
+        return arm_only
+    touches = (Element(f"touch of {pad}") for pad in arm.pads)
+    return (*arm_only, *touches, *place("cube"), *way("cube - grip"))
 
 
 class SceneEncoder:
     """Encodes the positions and speeds of a scene.
 
     Args:
-        simulation: simulated scene.
-        center: middle of the workspace on the floor `[3]`, m.
+        elements: elements of an observation, see `observation_elements`.
+        device: device of the scene.
         with_cube: also encode touches, and the position of the cube.
     """
 
-    def __init__(self, simulation: Simulation, center: Tensor, *, with_cube: bool) -> None:
-        home = torch.tensor(simulation.arm.home, device=simulation.device)
-        closed, travel = simulation.closed, simulation.opened - simulation.closed
-        still, here = torch.zeros_like(home), torch.zeros_like(center)
-        # Origin and unit of each entry, so that two operations encode all of them.
-        entries = [
-            (home, torch.ones_like(home)),
-            (still, torch.full_like(home, _SPEED)),
-            (closed, travel),
-            (torch.zeros_like(closed), torch.full_like(closed, _SPEED)),
-            (center, torch.full_like(center, _LENGTH)),
-            (here, torch.full_like(center, _LENGTH)),
-            (here, torch.ones_like(center)),
-        ]
-        if with_cube:
-            entries += [
-                (still[:2], torch.ones_like(still[:2])),  # touches of the two pads
-                (center, torch.full_like(center, _LENGTH)),
-                (here, torch.full_like(center, _LENGTH)),
-            ]
-        origins, units = zip(*entries, strict=True)
-        self._scale = 1.0 / torch.cat(units)
-        self._offset = -torch.cat(origins) * self._scale
+    def __init__(
+        self, elements: Sequence[Element], device: torch.device, *, with_cube: bool
+    ) -> None:
+        scales, offsets = (
+            torch.tensor([getattr(each, name) for each in elements], device=device)
+            for name in ("scale", "offset")
+        )
+        self._scale = 1.0 / scales
+        self._offset = -offsets * self._scale
         self._with_cube = with_cube
 
     def __call__(self, scene: Scene, target: Tensor) -> Tensor:

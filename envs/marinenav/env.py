@@ -130,7 +130,8 @@ class MarineNavEnv(SeaEnv):
         """Return the capabilities of an environment: see `Environment.capabilities_of`."""
         settings = with_defaults(MarineNavEnv, settings)
         kinds = ("num_robots", "num_vortices", "num_obstacles")
-        return sea_capabilities(Size(*(settings[kind] for kind in kinds)), device)
+        units = make_units(settings["normalize"], getattr(torch, settings["dtype"]), device)
+        return sea_capabilities(Size(*(settings[kind] for kind in kinds)), device, units)
 
     @staticmethod
     @checked

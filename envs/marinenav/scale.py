@@ -5,6 +5,7 @@ from typing import Annotated, Final, NamedTuple
 
 import torch
 from pydantic import Field
+from tensordict import NestedKey
 from torch import Tensor
 
 from envs.marinenav.perception import SENSING_RANGE
@@ -21,6 +22,7 @@ from envs.marinenav.physics import (
 )
 from envs.marinenav.placement import MAP_SIZE
 from envs.marinenav.sea import Sea
+from torchrl_gpu.environments.capabilities import Element
 
 # Divisors of normalised observations, row by row.
 OWN_UNITS: Final = (
@@ -33,6 +35,14 @@ OWN_UNITS: Final = (
     MAX_THRUST,
 )
 OBJECT_UNITS: Final = (SENSING_RANGE, SENSING_RANGE, MAX_SPEED, MAX_SPEED, VESSEL_RADIUS)
+
+# Names and units of the rows, in the frame of the vessel: x ahead, y to the left.
+_VELOCITY = (("velocity x", "m/s"), ("velocity y", "m/s"))
+_OWN: Final = (
+    *(("goal x", "m"), ("goal y", "m"), *_VELOCITY, ("yaw rate", "rad/s")),
+    *(("left thrust", "N"), ("right thrust", "N")),
+)
+_OBJECT: Final = (("x", "m"), ("y", "m"), *_VELOCITY, ("radius", "m"))
 
 Normalize = Annotated[bool, Field(description="scale observations to order 1; False for SI units")]
 
@@ -54,6 +64,17 @@ def make_units(normalize: bool, dtype: torch.dtype, device: torch.device) -> Uni
         for units in (OWN_UNITS, OBJECT_UNITS)
     )
     return Units(own, objects)
+
+
+def elements_of(units: Units) -> dict[NestedKey, tuple[Element, ...]]:
+    """Return the elements of observations, objects and actions in these units."""
+    own, objects = (
+        tuple(map(Element, *zip(*named, strict=True), unit.tolist()))
+        for named, unit in zip((_OWN, _OBJECT), units, strict=True)
+    )
+    sides = ("left", "right")
+    action = tuple(Element(f"rate of the {side} thrust", "N/s", 1_000.0) for side in sides)
+    return {"observation": own, "objects": objects, "action": action}
 
 
 class Bounds(NamedTuple):

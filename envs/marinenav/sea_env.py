@@ -12,7 +12,7 @@ from envs.marinenav.perception import MAX_OBJECTS
 from envs.marinenav.physics import DISCRETE_ACTIONS, STEP_SECONDS
 from envs.marinenav.placement import COMPLETE, Size
 from envs.marinenav.render import SeaRenderer
-from envs.marinenav.scale import Bounds, Units
+from envs.marinenav.scale import Bounds, Units, elements_of
 from envs.marinenav.sea import Episode, Sea
 from envs.marinenav.simulator import Simulator, flatten, unflatten
 from envs.streams import seed_streams
@@ -29,13 +29,20 @@ GROUP: Final = "robots"
 _PAIR_MEMORY: Final = 512
 
 
-def sea_capabilities(size: Size, device: torch.device) -> Capabilities:
-    """Return the capabilities of an environment of seas of a size on a device."""
+def sea_capabilities(size: Size, device: torch.device, units: Units) -> Capabilities:
+    """Return the capabilities of an environment of seas of a size on a device.
+
+    Args:
+        size: numbers of robots, vortices and obstacles.
+        device: device of the simulation.
+        units: scale of the observations.
+    """
     objects = size.robots + size.obstacles + size.vortices
     return Capabilities(
         discrete_actions=DISCRETE_ACTIONS,
         step_seconds=STEP_SECONDS,
         units={"action": "1,000 N/s"},
+        elements=elements_of(units),
         can_render=True,
         renders_several=True,
         has_state=True,
@@ -67,7 +74,7 @@ class SeaEnv(Environment):
         compile_step: bool = False,
     ) -> None:
         super().__init__(device=units.own.device, batch_size=[num_envs])
-        self.capabilities = sea_capabilities(simulator.size, self.device)
+        self.capabilities = sea_capabilities(simulator.size, self.device, units)
         self.dtype = units.own.dtype
         self._simulator = simulator
         self._advance = (

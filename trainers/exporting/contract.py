@@ -220,23 +220,24 @@ def read_contract(folder: Path) -> Contract:
         check_plain(source, content["config"])
         content["evaluation"] = Evaluation(**content["evaluation"])
         contract = Contract(**{each.name: content[each.name] for each in fields(Contract)})
-        _check(contract)
+        _check(contract, source)
         if contract.files[ONNX] != digest:
             raise ConfigurationError(f"{source}: {ONNX} is damaged, or not that of {CONTRACT}")
     return contract
 
 
-def _check(contract: Contract) -> None:
+def _check(contract: Contract, source: str) -> None:
     """Refuse a contract whose parts have other types than those that are used."""
-    check_count(contract.frames, "frames")
-    check_count(contract.evaluation.episodes, "episodes", low=1)
+    check_count(contract.frames, f"{source}: frames")
+    check_count(contract.evaluation.episodes, f"{source}: episodes", low=1)
     seconds = contract.step_seconds
-    check_like(seconds, None if seconds is None else 0.0, "step_seconds")
-    check_like(contract.agent, "", "agent")
+    check_like(seconds, None if seconds is None else 0.0, f"{source}: step_seconds")
+    check_like(contract.agent, "", f"{source}: agent")
     numbers = {n: x for n, x in vars(contract.evaluation).items() if x is not None}
-    check_like(numbers, dict.fromkeys(numbers.keys() | {"mean_return", "mean_length"}, 1.0))
+    expected = dict.fromkeys(numbers.keys() | {"mean_return", "mean_length"}, 1.0)
+    check_like(numbers, expected, f"{source}: evaluation")
     for entry in (*contract.observations, contract.action):
-        check_like(entry["name"], "", "name")
-        check_like(entry["dtype"], "", "dtype")
+        check_like(entry["name"], "", f"{source}: name")
+        check_like(entry["dtype"], "", f"{source}: dtype")
         for size in entry["shape"]:
-            check_count(size, "shape", low=1)
+            check_count(size, f"{source}: shape", low=1)

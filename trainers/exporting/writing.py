@@ -85,7 +85,10 @@ def export_policy(
         _write(module, names, [each[:2] for each in observations], partial)
         exported = torch.export.load(partial / PT2).module()
         session = Session((partial / ONNX).read_bytes(), names)
-        files: dict[str, Acts] = {"ONNX Runtime": session, "torch.export": lambda given: exported(*given)}
+        files: dict[str, Acts] = {
+            "ONNX Runtime": session,
+            "torch.export": lambda given: exported(*given),
+        }
         largest = differences(lambda given: module(*given), files, observations, action)
         check_agreement(largest, rows)
         elements = dict(elements or {})

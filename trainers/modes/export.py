@@ -39,9 +39,7 @@ def export(settings: Settings) -> RunOutcome:
             ProgressDisplay(evaluator.episodes, unit="episodes") as display,
             _recorded(acting) as seen,
         ):
-            result = evaluator.evaluate(
-                acting, settings.device, seed=seed, progress=display.update
-            )
+            result = evaluator.evaluate(acting, settings.device, seed=seed, progress=display.update)
         policy = load_policy(path, trust=settings.general.trust)
         contract = export_policy(
             policy,

@@ -1,0 +1,172 @@
+"""Exported files act as their policy does: every agent, kind of observation and of action."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torchrl.data import Bounded, Composite
+
+from agents import DQN, PPO, SAC
+from agents.base import Agent
+from agents.modules.encoders import ObservationEncoderFactory
+from tests.helpers.agents import Case, build, every_agent, every_agent_that, small_specs
+from tests.helpers.policies import MANY, random_weights, saved
+from torchrl_gpu.acting.interface import PolicyInterface
+from torchrl_gpu.environments.capabilities import Capabilities, Element
+from torchrl_gpu.errors import ConfigurationError
+from trainers.evaluation.evaluation import Evaluation
+from trainers.exporting.agreement import MAX_DIFFERENCE
+from trainers.exporting.contract import Contract, observations_of, read_contract
+from trainers.exporting.session import open_session
+from trainers.exporting.writing import export_policy
+
+pytest.importorskip("onnxscript")
+
+RESULT = Evaluation.of(4, {"episode/return": 1.5, "episode/length": 8.0, "episode/success": 0.5})
+ROWS = 70  # no multiple of a batch
+SMALL: dict[str, Any] = {"hidden_sizes": [16, 16]}
+DEFAULT_ATOMS: dict[str, Any] = {"value_min": -10.0, "value_max": 10.0}
+
+
+def exported(
+    agent: Agent, folder: Path, capabilities: Capabilities | None = None, **settings: Any
+) -> Contract:
+    """Export the policy of an agent after a visit to a file."""
+    policy = saved(agent, folder, capabilities or Capabilities(), **settings)
+    spec = policy.interface.observation_spec
+    drawn = torch.cat([spec.rand() for _ in range(ROWS)])
+    observations = [drawn[key] for key in spec.keys(True, True)]
+    name = type(agent).__name__
+    known = {"agent": name, "frames": 7, "evaluation": RESULT, "config": {}}
+    return export_policy(policy, folder / "export", observations, **known)
+
+
+def check(contract: Contract, folder: Path) -> None:
+    """Check differences, and that the folder is read as it was written."""
+    assert max(contract.agreement["differences"].values()) <= MAX_DIFFERENCE
+    assert contract.agreement["observations"] == ROWS
+    assert read_contract(folder / "export") == contract
+    open_session(folder / "export", contract)
+
+
+@every_agent
+def test_every_agent_reads_nested_vectors_sets_and_stacked_images(
+    case: Case, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    agent = build(case.agent_class, MANY, small_specs(case.actions)[1], **SMALL, **DEFAULT_ATOMS)
+    random_weights(agent, 0.3)
+    check(exported(agent, tmp_path, Capabilities(frame_stacks={"pixels": 2}), **SMALL), tmp_path)
+
+
+@every_agent_that(lambda case: case.agent_class in (SAC, PPO))
+def test_a_vector_alone_is_read_and_the_bounds_of_actions_are_kept(
+    case: Case, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    agent = build(case.agent_class, *small_specs(case.actions, bounds=(2.0, 6.0)), **SMALL)
+    random_weights(agent)
+    contract = exported(agent, tmp_path, **SMALL)
+    check(contract, tmp_path)
+    if case.actions == "continuous":
+        assert (contract.action["low"], contract.action["high"]) == (2.0, 6.0)
+    else:
+        assert contract.action["meaning"] == "one of 3 choices"
+
+
+@pytest.mark.parametrize("convolutions", ["nature", "impala", "drqv2"])
+def test_every_encoder_of_images_is_exported(convolutions: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    spec = Composite(pixels=Bounded(0, 255, (1, 3, 40, 40), dtype=torch.uint8), shape=(1,))
+    channels = [2, 2, 2]
+    settings = {"encoder": {"convolutions": convolutions, "channels": channels}, **SMALL}
+
+    encoder = ObservationEncoderFactory(convolutions=convolutions, channels=channels)  # type: ignore[arg-type]
+    agent = build(SAC, spec, small_specs("continuous")[1], encoder=encoder, **SMALL)
+    check(exported(agent, tmp_path, **settings), tmp_path)
+
+
+@pytest.mark.parametrize("action_range", [None, ((-3.0, 0.0), (3.0, 1.0))])
+def test_a_table_and_a_range_of_actions_are_inside_the_files(
+    action_range: Any, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    table = ((-1.0, -1.0), (0.0, 1.0), (0.5, 0.0))
+    agent = build(DQN, *small_specs("discrete"), **SMALL)
+    random_weights(agent)
+    capabilities = Capabilities(
+        action_table=table, action_range=action_range, units={"action": "N"}
+    )
+    contract = exported(agent, tmp_path, capabilities, **SMALL)
+    check(contract, tmp_path)
+    expected = [list(row) for row in table]
+    if action_range:
+        expected = [[-3.0, 0.0], [0.0, 1.0], [1.5, 0.5]]
+    assert contract.action["table"] == expected
+    assert contract.action["meaning"] == "a row of the table, in N"
+
+
+def test_normalizers_are_inside_the_files(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"normalize_observations": True, **SMALL}
+    agent = build(PPO, *small_specs("continuous"), **settings)
+    random_weights(agent)
+    for name, value in agent.policy.named_buffers():
+        if ".moments." in name:
+            value.uniform_(0.5, 2.0)
+    check(exported(agent, tmp_path, **settings), tmp_path)
+
+
+def test_files_that_differ_leave_the_older_folder_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = build(SAC, *small_specs("continuous"), **SMALL)
+    contract = exported(agent, tmp_path, **SMALL)
+    monkeypatch.setattr("trainers.exporting.agreement.MAX_DIFFERENCE", -1.0)
+    with pytest.raises(ConfigurationError, match=r"^mode=export: actions of ONNX Runtime differ"):
+        exported(agent, tmp_path, **SMALL)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["export", "policy.safetensors"]
+    assert read_contract(tmp_path / "export") == contract
+
+
+def test_the_contract_refuses_an_environment_that_differs(tmp_path: Path) -> None:
+    specs = small_specs("continuous")
+    units = {"observation": "m", "action": "rad/s"}
+    capabilities = Capabilities(step_seconds=0.1, units=units)
+    contract = exported(build(SAC, *specs, **SMALL), tmp_path, capabilities, **SMALL)
+    contract.check_fits(PolicyInterface.of(*specs, capabilities))
+    longer = small_specs("discrete")[1]
+    renamed = Composite({"state": specs[0]["observation"]}, shape=specs[0].shape)
+    for other, said in (
+        (PolicyInterface.of(*specs, replace(capabilities, step_seconds=0.2)), "acts every 0.1 s"),
+        (PolicyInterface.of(*specs, replace(capabilities, units={})), "the unit m, not None"),
+        (PolicyInterface.of(specs[0], longer, capabilities), r"action has the shape \[2\], not"),
+        (PolicyInterface.of(renamed, specs[1], capabilities), "environment has state, action"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^policy: the exported policy .*{said}"):
+            contract.check_fits(other)
+
+
+def test_leapp_runs_the_exported_policy(tmp_path: Path) -> None:
+    leapp = pytest.importorskip("leapp")
+    torch.manual_seed(0)
+    agent = build(SAC, *small_specs("continuous"), **SMALL)
+    policy = saved(agent, tmp_path, Capabilities(), **SMALL)
+    observation = torch.randn(1, 5)
+    exported(agent, tmp_path, Capabilities(step_seconds=0.02), **SMALL)
+    pipeline = leapp.InferenceManager(str(tmp_path / "export" / "leapp.yaml"))
+    assert pipeline.pipeline["configs"] == {"frequency": 50.0}
+    found = pipeline.run_policy({"policy/observation": observation})["policy/action"]
+    torch.testing.assert_close(found, torch.as_tensor(policy.predict(observation)))
+
+
+def test_elements_are_described_by_name() -> None:
+
+    interface = PolicyInterface(*small_specs("continuous"))
+    elements = {"observation": (Element("J1 angle", "rad", 2.0, 0.5),)}
+    (described,) = observations_of(interface, elements)
+    expected = {"name": "J1 angle", "unit": "rad", "scale": 2.0, "offset": 0.5}
+    assert described["elements"] == [expected]
+    assert described["key"] == ["observation"]

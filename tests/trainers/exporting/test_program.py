@@ -1,0 +1,248 @@
+"""mode=export, and mode=eval of exported policies, on the command line."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.program import call
+from trainers.exporting.contract import CONTRACT, ONNX, PT2, sha256
+from trainers.exporting.extra import find_spec
+from trainers.exporting.leapp import LEAPP
+
+pytest.importorskip("onnxscript")
+
+SHORT = [
+    "device=cpu",
+    "agent.hidden_sizes=[16,16]",
+    "trainer.total_frames=80",
+    "trainer.replay_capacity=1000",
+    "trainer.random_frames=40",
+    "trainer.evaluation_episodes=4",
+    "evaluation.episodes=4",
+    "trainer.loggers=[csv]",
+]
+# A group of vessels with sets; a table of actions in the range of the simulator.
+RUNS = {
+    "sac": [
+        *("env=marinenav", "env.num_envs=4", "env.num_robots=2", "env.num_obstacles=1"),
+        "env.max_episode_steps=20",
+    ],
+    "dqn": ["env=gym", "env.name=Pendulum-v1", "env.num_envs=4"],
+}
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run whose policy has been exported."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        assert call(patch, folder, f"agent={request.param}", *RUNS[request.param], *SHORT) == 0
+        (run,) = {path.parent for path in folder.glob("runs/**/checkpoints")}
+        assert call(patch, folder, "mode=export", f"checkpoint={run}") == 0
+    return run
+
+
+@pytest.fixture
+def export(run: Path, tmp_path: Path) -> Path:
+    """A copy of the exported folder, outside of its run."""
+    (exported,) = (run / "exports").iterdir()
+    copy = tmp_path / "export"
+    shutil.copytree(exported, copy)
+    return copy
+
+
+def test_an_exported_policy_plays_the_episodes_of_its_checkpoint(
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (folder,) = (run / "exports").iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == [CONTRACT, LEAPP, ONNX, PT2]
+    assert call(monkeypatch, tmp_path, "mode=eval", f"policy={folder}") == 0
+    title, *lines = capfd.readouterr().out.splitlines()
+    assert title == str(folder)
+    (written,) = (run / "evaluations").glob("*.json")
+    result = json.loads(written.read_text())
+    assert result.pop("policy") == str(folder)
+    expected = json.loads((folder / CONTRACT).read_text())["evaluation"]
+    assert result == pytest.approx(expected, abs=1e-2)
+    shown = [line.split(" return ")[-1] for line in lines]
+    assert lines[1].startswith("  checkpoint: ")
+    assert shown[0] == shown[1]
+    written.unlink()
+
+
+def test_an_exported_policy_is_filmed(
+    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    film = ["demo.episodes=1", "demo.num_envs=1", "demo.speed=10", "env.max_episode_steps=20"]
+    if "Pendulum" in (export / CONTRACT).read_text():
+        film.pop()
+    assert call(monkeypatch, tmp_path, "mode=demo", f"policy={export}", *film) == 0
+    assert list(tmp_path.glob("runs/**/export/videos/*.mp4"))
+
+
+def edited(part: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    """Return a function that changes a part of the contract of a folder."""
+
+    def edit(folder: Path) -> None:
+        path = folder / CONTRACT
+        contract = json.loads(path.read_text())
+        *names, last = part.split(".")
+        inner = contract
+        for name in names:
+            inner = inner[int(name) if name.isdigit() else name]
+        inner[last] = change(inner[last])
+        path.write_text(json.dumps(contract))
+
+    return edit
+
+
+def replaced_by_noise(folder: Path) -> None:
+    """Replace the policy, and its hash in the contract."""
+    (folder / ONNX).write_bytes(bytes(range(256)))
+    rehash(folder)
+
+
+def rehash(folder: Path) -> None:
+    """Write the hash of the policy into the contract."""
+    edited("files", lambda files: {**files, ONNX: sha256(folder / ONNX)})(folder)
+
+
+FOREIGN = {"_target_": "shutil.rmtree", "path": "."}
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no contract": (
+        lambda folder: (folder / CONTRACT).unlink(),
+        "an exported policy: contract",
+    ),
+    "no policy": (lambda folder: (folder / ONNX).unlink(), "not an exported policy: policy.onnx: "),
+    "half a contract": (
+        lambda folder: (folder / CONTRACT).write_text((folder / CONTRACT).read_text()[:500]),
+        "contract.json is damaged: ",
+    ),
+    "a list": (lambda folder: (folder / CONTRACT).write_text("[]"), "damaged or edited: "),
+    "another format": (edited("format", lambda _: 99), "another version of this library wrote it"),
+    "damaged policy": (
+        lambda folder: (folder / ONNX).write_bytes((folder / ONNX).read_bytes()[:-50]),
+        "policy.onnx is damaged, or not that of contract.json",
+    ),
+    "noise": (replaced_by_noise, "policy.onnx cannot be run: "),
+    "foreign code": (
+        edited("config.env", lambda _: FOREIGN),
+        "it names env._target_=shutil.rmtree, which is not part of this library; if you trust ",
+    ),
+    "resolver": (
+        edited("config.env.num_envs", lambda _: "${oc.env:HOME}"),
+        "its setting env.num_envs=${oc.env:HOME} is not a plain value",
+    ),
+    "shape": (
+        edited("observations.0.shape", lambda _: [99]),
+        "does not fit: observation has the shape [99], not [",
+    ),
+    "unit": (edited("action.unit", lambda _: "furlongs"), "action has the unit furlongs, not "),
+    "key": (
+        edited("observations.0.name", lambda _: "vision"),
+        "does not fit: reads and returns vision, ",
+    ),
+    "seconds": (
+        edited("step_seconds", lambda _: 9.0),
+        " acts every 9.0 s, a step of ",
+    ),
+    "evaluation": (
+        edited("evaluation.episodes", lambda _: "many"),
+        "episodes=str: not a whole number",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_folder_is_refused_in_one_line(
+    case: str,
+    export: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    damage, said = BROKEN[case]
+    damage(export)
+    assert call(monkeypatch, tmp_path, "mode=eval", f"policy={export}") == 2
+    errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert said in errors[0]
+    assert not list(tmp_path.glob("runs/**/*.json"))
+
+
+def test_only_json_and_onnx_are_read(
+    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (export / PT2).write_bytes(b"not a program")
+    (export / LEAPP).unlink()
+    assert call(monkeypatch, tmp_path, "mode=eval", f"policy={export}") == 0
+
+
+def test_weights_in_other_files_are_refused(
+    export: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(export / ONNX)
+    onnx.save(model, export / ONNX, save_as_external_data=True, location="w", size_threshold=0)
+    rehash(export)
+    (tmp_path / "w").write_bytes((export / "w").read_bytes())
+    assert call(monkeypatch, tmp_path, "mode=eval", f"policy={export}") == 2
+    (error,) = capfd.readouterr().err.strip().splitlines()[-1:]
+    assert f"policy={export}: policy.onnx cannot be run: " in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["mode=export", "agent=sac", "env=fanuc"], "mode=export needs a trained policy: "),
+        (["mode=export", "agent=random", "env=fanuc"], "agent=random does not learn"),
+        (["mode=export", "policy=export"], "policy=export: only mode=eval and mode=demo run an "),
+        (["policy=export"], "policy=export: only mode=eval and mode=demo run an exported policy; "),
+        (["mode=eval", "policy=a", "checkpoint=b"], "policy=a: leave out checkpoint=b, or the "),
+        (["mode=eval", "policy=nowhere"], "policy=nowhere: not an exported policy: "),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, tmp_path, *arguments) == 2
+    (error,) = capfd.readouterr().err.splitlines()
+    assert error.startswith(f"error: {said}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        (["mode=export", "checkpoint=pretrained:fanuc/sac"], "onnxscript"),
+        (["mode=eval", "policy=export"], "onnxruntime"),
+    ],
+)
+def test_a_missing_extra_is_named(
+    arguments: list[str],
+    missing: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def find(name: str) -> Any:
+        return None if name == missing else find_spec(name)
+
+    monkeypatch.setattr("trainers.exporting.extra.find_spec", find)
+    assert call(monkeypatch, tmp_path, *arguments) == 2
+    (error,) = capfd.readouterr().err.splitlines()[-1:]
+    setting = "mode=export" if "mode=export" in arguments else "policy=export"
+    assert error == f'error: {setting}: {missing} not installed; pip install "torchrl-gpu[export]"'
