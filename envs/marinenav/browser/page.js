@@ -179,9 +179,11 @@ class Page {
     const { voyage } = this;
     if (voyage.sea.isOver) {
       this.share = 1;
-      if (this.rest === 0) this.outcomes.push(voyage.arrived === voyage.sea.vessels.length);
+      if (this.rest === 0) {
+        this.outcomes.push(voyage.arrived === voyage.sea.vessels.length);
+        this.showVessels();
+      }
       this.rest += seconds || 1e-3;
-      this.showVessels();
       if (this.rest > REST_SECONDS) this.next();
       return;
     }
@@ -189,8 +191,8 @@ class Page {
     for (; this.share >= 1 && !voyage.sea.isOver; this.share -= 1) {
       const vessel = voyage.sea.vessels[this.chosen];
       voyage.advance(this.find("helm").checked ? { [this.chosen]: this.steer(vessel) } : {});
+      this.showVessels();
     }
-    this.showVessels();
   }
 
   showSliders() {

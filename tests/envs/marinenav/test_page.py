@@ -14,6 +14,7 @@ from envs.marinenav.colregs import give_way_angle
 from envs.marinenav.curriculum import Stage
 from envs.marinenav.env import MAX_STEPS
 from envs.marinenav.page import settings_of, sources
+from envs.marinenav.physics import STEP_SECONDS
 from envs.marinenav.placement import ROBOT_CLEARANCE
 from envs.marinenav.scale import make_units
 from envs.marinenav.scenario import Scenario, check_scenarios, draw_scenarios
@@ -140,6 +141,11 @@ slide("vessels", 3);
 slide("obstacles", 2);
 slide("vortices", 5);
 result.drawn = page.voyage.scenario;
+press(" ");
+window.requestAnimationFrame = () => 0;
+for (let frame = 0; frame < 60; frame++) page.frame((page.last || 0) + 50);
+result.steps = page.voyage.sea.steps;
+result.status = document.getElementById("status").textContent;
 result.rows = document.querySelectorAll("#vessels tr").length;
 return result;
 """
@@ -154,7 +160,9 @@ def test_a_visitor_places_items_steers_and_draws_seas(tmp_path: Path) -> None:
     assert found["goals"][1] == [3, 50] != found["goals"][0]
     # The policy asks for a fifth of the maximum rate, the arrows for all of it ahead and a turn.
     assert found["thrust"] == [[pytest.approx(100.0)] * 2, [500.0, 250.0]]
+    assert "of 3" in found["status"]
     assert (found["isPaused"], found["number"], found["rows"]) == (True, 1, 3)
+    assert found["steps"] == pytest.approx(60 * 0.05 * 8 / STEP_SECONDS, abs=3)
     drawn = found["drawn"]
     assert len(drawn["vortices"]["position"]) == 5
     assert len(drawn["obstacles"]["position"]) == 2
