@@ -42,7 +42,10 @@ def check_plain(source: str, config: Any) -> None:
     damaged = ConfigurationError(f"{source}: its configuration is damaged")
     if not isinstance(config, Mapping):
         raise damaged
-    if not all(isinstance(config.get(name, {}), Mapping) for name in (*SAVED_GROUPS, "choices")):
+    if not all(
+        isinstance(config.get(name, {}), Mapping)
+        for name in (*SAVED_GROUPS, "choices", "evaluation")
+    ):
         raise damaged
     sections = [(config.get(name), _MAX_VALUES) for name in (*SAVED_GROUPS, "evaluation")]
     if not all(_is_of_modest_size(*section) for section in [*sections, (config, math.inf)]):

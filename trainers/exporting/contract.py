@@ -23,6 +23,7 @@ from torchrl_gpu.environments.specs import name_of_key
 from torchrl_gpu.errors import ConfigurationError, shortened
 from trainers.components.trust import check_plain
 from trainers.evaluation.evaluation import Evaluation
+from trainers.exporting.agreement import Agreement
 
 FORMAT: Final = 1
 CONTRACT: Final = "contract.json"
@@ -47,7 +48,7 @@ class Contract:
         action: action, see `action_of`.
         step_seconds: time between two actions in seconds; None if unknown.
         evaluation: result of the checkpoint.
-        agreement: largest differences of actions from those of the checkpoint, see `agreement`.
+        agreement: largest differences of actions from those of the checkpoint.
         config: settings of the run: classes and settings of environment and agent, and choices.
         versions: versions of this library, torch and ONNX Runtime, by name.
         files: SHA-256 of the other files of the folder, by name.
@@ -59,7 +60,7 @@ class Contract:
     action: dict[str, Any]
     step_seconds: float | None
     evaluation: Evaluation
-    agreement: dict[str, Any]
+    agreement: Agreement
     config: dict[str, Any]
     versions: dict[str, str]
     files: dict[str, str]
@@ -219,6 +220,8 @@ def read_contract(folder: Path) -> Contract:
             raise ConfigurationError(f"{source}: another version of this library wrote it")
         check_plain(source, content["config"])
         content["evaluation"] = Evaluation(**content["evaluation"])
+        batches = tuple(content["agreement"].pop("batches"))
+        content["agreement"] = Agreement(**content["agreement"], batches=batches)
         contract = Contract(**{each.name: content[each.name] for each in fields(Contract)})
         _check(contract, source)
         if contract.files[ONNX] != digest:
@@ -234,7 +237,9 @@ def _check(contract: Contract, source: str) -> None:
     check_like(seconds, None if seconds is None else 0.0, f"{source}: step_seconds")
     check_like(contract.agent, "", f"{source}: agent")
     numbers = {n: x for n, x in vars(contract.evaluation).items() if x is not None}
-    expected = dict.fromkeys(numbers.keys() | {"mean_return", "mean_length"}, 1.0)
+    means = {"mean_return", "mean_length"}
+    names = means if contract.evaluation.success is None else {*vars(contract.evaluation)}
+    expected = dict.fromkeys(names | {"episodes"}, 1.0)
     check_like(numbers, expected, f"{source}: evaluation")
     for entry in (*contract.observations, contract.action):
         check_like(entry["name"], "", f"{source}: name")

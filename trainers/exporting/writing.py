@@ -20,7 +20,7 @@ from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, reason
 from torchrl_gpu.environments.capabilities import Element
 from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.evaluation import Evaluation
-from trainers.exporting.agreement import BATCHES, Acts, check_agreement, differences
+from trainers.exporting.agreement import Acts, agreement
 from trainers.exporting.contract import (
     CONTRACT,
     ONNX,
@@ -85,7 +85,6 @@ def export_policy(
     """
     module = _InOrder(policy).eval().requires_grad_(False)
     names, action = list(policy.interface.leaves), action_of(policy.interface)
-    rows = len(observations[0])
     with _new_folder(folder) as partial:
         _write(module, names, [each[:2] for each in observations], partial)
         exported = torch.export.load(partial / PT2).module()
@@ -94,8 +93,8 @@ def export_policy(
             "ONNX Runtime": session,
             "torch.export": lambda given: exported(*given),
         }
-        largest = differences(lambda given: module(*given), files, observations, action)
-        check_agreement(largest, rows)
+        found = agreement(lambda given: module(*given), files, observations, action)
+        found.check()
         elements = dict(elements or {})
         contract = Contract(
             agent=agent,
@@ -104,7 +103,7 @@ def export_policy(
             action=action_of(policy.interface, elements.get("action")),
             step_seconds=policy.interface.step_seconds,
             evaluation=evaluation,
-            agreement={"differences": largest, "observations": rows, "batches": list(BATCHES)},
+            agreement=found,
             config=dict(config),
             versions={**versions(), "onnxruntime": version("onnxruntime")},
             files={name: sha256(partial / name) for name in (ONNX, PT2)},

@@ -11,15 +11,25 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
+from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.specs import action_spec, observation_spec
 from trainers.command_line.settings import Settings
 from trainers.exporting.page import PAGE
 from trainers.exporting.writing import export_policy
 from trainers.modes.building import evaluator_of, policy_of, prepared_folder
 from trainers.modes.outcome import RunOutcome, command_of
-from trainers.runs.policy_files import load_checkpoint, load_policy
+from trainers.runs.policy_files import (
+    TrainedPolicy,
+    build_agent,
+    load_checkpoint,
+    restore_policy,
+)
 from trainers.training.progress import ProgressDisplay
+
+_CPU: Final = torch.device("cpu")
 
 # Observations by which the exported files are checked, and how many of one step.
 _OBSERVATIONS: Final = 1_000
@@ -44,9 +54,8 @@ def export(settings: Settings) -> RunOutcome:
             result = evaluator.evaluate(acting, settings.device, seed=seed, progress=display.update)
         agent, frames = state["agent_name"], state.get("frames", 0)
         about = f"{agent}, trained for {frames:,} frames: {result}"
-        policy = load_policy(path, trust=settings.general.trust)
         contract = export_policy(
-            policy,
+            _on_cpu(settings, env),
             folder,
             [torch.cat(rows)[:_OBSERVATIONS] for rows in seen.values()],
             agent=agent,
@@ -56,20 +65,26 @@ def export(settings: Settings) -> RunOutcome:
             elements=env.capabilities.elements,
             page=partial(env.page, about=about) if env.capabilities.has_page else None,
         )
-    agreement = contract.agreement
-    largest = ", ".join(f"{name} {x:.1e}" for name, x in agreement["differences"].items())
-    batches = ", ".join(map(str, agreement["batches"]))
     lines = [f"Exported {path}", f"  result       {result}"]
-    lines.append(
-        f"  differences  {largest} of half the range of an action, at most, over "
-        f"{agreement['observations']:,} observations at batches of {batches}"
-    )
+    lines.append(f"  differences  {contract.agreement}")
     lines += [f"  folder       {folder}"]
     lines.append(f"  run it       {command_of(settings, 'mode=eval', f'policy={folder}')}")
     if (folder / PAGE).exists():
         lines.append(f"  in a browser {(folder / PAGE).resolve().as_uri()}")
     seconds = time.perf_counter() - started
     return RunOutcome(folder, seconds, result, "\n".join(lines))
+
+
+def _on_cpu(settings: Settings, env: Environment) -> TrainedPolicy:
+    """Return the policy of the checkpoint on the CPU, in float32."""
+    specs = (
+        observation_spec(env, settings.general.observation_keys).to(_CPU),
+        action_spec(env).to(_CPU),
+    )
+    assert settings.checkpoint is not None
+    agent = build_agent(settings.agent, *specs, _CPU, settings.checkpoint)
+    restore_policy(settings.checkpoint, agent, settings.state)
+    return TrainedPolicy(agent, PolicyInterface.of(*specs, env.capabilities))
 
 
 @contextmanager

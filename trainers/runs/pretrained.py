@@ -23,11 +23,18 @@ def find_policy(path: Path | str, best: bool = False) -> Path:
     text = Path(path).as_posix()
     if not text.startswith(_PREFIX):
         return find_checkpoint(path, best)
-    files = {
-        file.relative_to(_FOLDER).with_suffix("").as_posix(): file
-        for file in sorted(_FOLDER.glob("*/*.safetensors"))
-    }
+    files = _files()
     name = text.removeprefix(_PREFIX)
     if name not in files:
         raise ConfigurationError(f"checkpoint={text}: choose one of: {', '.join(files)}")
     return files[name]
+
+
+def policy_names() -> list[str]:
+    """Return the names of all policies, as in `fanuc/sac`."""
+    return list(_files())
+
+
+def _files() -> dict[str, Path]:
+    files = sorted(_FOLDER.glob("*/*.safetensors"))
+    return {file.relative_to(_FOLDER).with_suffix("").as_posix(): file for file in files}

@@ -17,7 +17,7 @@ from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.environments.capabilities import Capabilities, Element
 from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.evaluation import Evaluation
-from trainers.exporting.agreement import MAX_DIFFERENCE
+from trainers.exporting.agreement import MAX_DIFFERENCE, agreement
 from trainers.exporting.contract import Contract, observations_of, read_contract
 from trainers.exporting.session import open_session
 from trainers.exporting.writing import export_policy
@@ -39,14 +39,14 @@ def exported(
     drawn = torch.cat([spec.rand() for _ in range(ROWS)])
     observations = [drawn[key] for key in spec.keys(True, True)]
     name = type(agent).__name__
-    known = {"agent": name, "frames": 7, "evaluation": RESULT, "config": {}}
+    known: dict[str, Any] = {"agent": name, "frames": 7, "evaluation": RESULT, "config": {}}
     return export_policy(policy, folder / "export", observations, **known)
 
 
 def check(contract: Contract, folder: Path) -> None:
     """Check differences, and that the folder is read as it was written."""
-    assert max(contract.agreement["differences"].values()) <= MAX_DIFFERENCE
-    assert contract.agreement["observations"] == ROWS
+    assert max(contract.agreement.differences.values()) <= MAX_DIFFERENCE
+    assert contract.agreement.observations == ROWS
     assert read_contract(folder / "export") == contract
     open_session(folder / "export", contract)
 
@@ -124,6 +124,7 @@ def test_files_that_differ_leave_the_older_folder_and_nothing_else(
     agent = build(SAC, *small_specs("continuous"), **SMALL)
     contract = exported(agent, tmp_path, **SMALL)
     monkeypatch.setattr("trainers.exporting.agreement.MAX_DIFFERENCE", -1.0)
+    monkeypatch.setattr("trainers.exporting.agreement._MAX_ROUNDING", -1.0)
     with pytest.raises(ConfigurationError, match=r"^mode=export: actions of ONNX Runtime differ"):
         exported(agent, tmp_path, **SMALL)
     names = sorted(path.name for path in tmp_path.iterdir())
@@ -170,3 +171,27 @@ def test_elements_are_described_by_name() -> None:
     expected = {"name": "J1 angle", "unit": "rad", "scale": 2.0, "offset": 0.5}
     assert described["elements"] == [expected]
     assert described["key"] == ["observation"]
+
+
+def test_differences_are_fractions_of_half_the_range_and_limited_by_rounding() -> None:
+    action = {"low": [-2.0, 0.0], "high": [2.0, 0.0]}
+    observations = [torch.arange(10.0).unsqueeze(1).expand(-1, 2)]
+
+    def zeros(given: Any) -> torch.Tensor:
+        return torch.zeros_like(given[0])
+
+    def rounded(given: Any) -> torch.Tensor:
+        return torch.full_like(given[0], 2e-5 / len(given[0]))
+
+    found = agreement(zeros, {"a": lambda given: given[0]}, observations, action, (1, 3))
+    assert (found.differences, found.rounding, found.observations) == ({"a": 9.0}, 0.0, 10)
+    with pytest.raises(ConfigurationError, match=r"differ .* by 9.0e\+00 .* at most 1.0e-05"):
+        found.check()
+    nan = agreement(zeros, {"a": lambda given: given[0] * torch.nan}, observations, action)
+    assert nan.differences == {"a": 2.0}
+    found = agreement(rounded, {"a": zeros}, observations, action, (1, 2))
+    assert found.rounding == pytest.approx(1e-5)
+    assert found.differences["a"] == pytest.approx(2e-5)
+    found.check()
+    with pytest.raises(ConfigurationError, match=r"at most 1.0e-05"):
+        replace(found, rounding=4e-6).check()

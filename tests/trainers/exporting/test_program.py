@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 from tests.helpers.program import call
 from trainers.exporting.contract import CONTRACT, ONNX, PT2, sha256
-from trainers.exporting.extra import find_spec
 from trainers.exporting.leapp import LEAPP
 
 pytest.importorskip("onnxscript")
@@ -156,6 +156,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "evaluation": (
         edited("evaluation.episodes", lambda _: "many"),
         "episodes=str: not a whole number",
+    ),
+    "half an evaluation": (
+        edited("evaluation", lambda found: {**found, "success": 0.5, "success_low": None}),
+        "evaluation lacks success_low",
     ),
 }
 

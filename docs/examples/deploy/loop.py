@@ -1,0 +1,42 @@
+"""Run an exported policy at its rate, by NumPy and ONNX Runtime alone.
+
+    python docs/examples/deploy/loop.py runs/.../exports/NAME
+
+Replace `read_sensors` and `send` by those of your robot; contract.json says what each number is.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+folder, steps = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 200
+contract = json.loads((folder / "contract.json").read_text(encoding="utf-8"))
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+session = onnxruntime.InferenceSession(folder / "policy.onnx", options)
+period = contract["step_seconds"] or 0.02  # seconds
+
+
+def read_sensors() -> dict[str, np.ndarray]:
+    """Return the observations by name, each as a batch of one."""
+    return {o["name"]: np.zeros((1, *o["shape"]), o["dtype"]) for o in contract["observations"]}
+
+
+def send(action: np.ndarray) -> None:
+    """Pass an action to the robot."""
+
+
+latencies, begin = [], time.perf_counter()
+for step in range(steps):
+    time.sleep(max(0.0, begin + step * period - time.perf_counter()))
+    observation = read_sensors()
+    start = time.perf_counter()
+    (actions,) = session.run(["action"], observation)
+    latencies.append(1000 * (time.perf_counter() - start))
+    send(actions[0])
+p50, p99, most = np.quantile(latencies, (0.5, 0.99, 1))
+print(f"latency, ms: p50 {p50:.3f}, p99 {p99:.3f}, most {most:.3f}")
