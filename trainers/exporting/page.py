@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torchrl_gpu.errors import ConfigurationError
 
 PAGE: Final = "page.html"
-_INTERPRETER: Final = Path(__file__).with_name("network.js")
+INTERPRETER: Final = Path(__file__).with_name("network.js")
 
 
 def policy_script(path: Path) -> str:
@@ -28,7 +28,7 @@ def policy_script(path: Path) -> str:
     Raises:
         ConfigurationError: the file has an operator that the interpreter lacks.
     """
-    interpreter = _INTERPRETER.read_text(encoding="utf-8")
+    interpreter = INTERPRETER.read_text(encoding="utf-8")
     graph = _graph_of(path)
     known = re.findall(r"^    ([A-Z]\w+):", interpreter, re.MULTILINE)
     missing = {node["operator"] for node in graph["nodes"]}.difference(known)

@@ -10,13 +10,14 @@ import pytest
 import torch
 from torchrl.data import Binary, Composite, Unbounded
 
+from envs.marinenav.page import sources
 from tests.helpers.agents import Case, build, every_agent, every_agent_that, small_specs
 from tests.helpers.browser import evaluate, open_page
 from tests.helpers.policies import MANY, random_weights, saved
 from tests.helpers.program import call
 from torchrl_gpu.environments.capabilities import Capabilities
 from trainers.evaluation.evaluation import Evaluation
-from trainers.exporting.page import PAGE
+from trainers.exporting.page import INTERPRETER, PAGE
 from trainers.exporting.writing import export_policy
 
 pytest.importorskip("onnxscript")
@@ -117,3 +118,9 @@ def test_vessels_of_a_shipped_policy_arrive_in_the_page(
     assert arrived + collided <= vessels
     assert arrived >= 0.9 * vessels
     assert "arrived" in seas[0]["text"]
+
+
+def test_the_page_of_the_documentation_has_the_scripts_of_today() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "sea.html").read_text(encoding="utf-8")
+    for name, script in {**sources(), "network.js": INTERPRETER.read_text("utf-8")}.items():
+        assert script.strip() in page, f"docs/sea.html has an older {name}; export it anew"
