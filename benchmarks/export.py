@@ -2,8 +2,8 @@
 
 Each policy is exported and run in closed loop in its environment, by ONNX Runtime. Both play the
 episodes of one seed. Differences of actions are those of half their range; `rounding` is that of
-the checkpoint from itself, in batches of other sizes. The time of a call is that of one observation, from NumPy to NumPy, on one
-thread.
+the checkpoint from itself, in batches of other sizes. The time of a call is that of one
+observation, from NumPy to NumPy, on one thread.
 
     python -m benchmarks.export episodes=500
 """

@@ -53,8 +53,9 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def checkable(arguments: list[str]) -> bool:
-    """Whether a command has no placeholders and no checkpoint of the reader's own."""
-    checkpoints = [a.partition("=")[2] for a in arguments if a.startswith("checkpoint=")]
+    """Whether a command has no placeholders and no checkpoint or export of the reader's own."""
+    own = ("checkpoint=", "policy=")
+    checkpoints = [a.partition("=")[2] for a in arguments if a.startswith(own)]
     return not any(PLACEHOLDER.search(argument) for argument in arguments) and all(
         path.startswith("pretrained:") or (REPOSITORY / path).exists() for path in checkpoints
     )

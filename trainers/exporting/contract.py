@@ -69,8 +69,12 @@ class Contract:
         """Return the contract as the text of its file."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2)
 
-    def check_fits(self, interface: PolicyInterface) -> None:
+    def check_fits(self, interface: PolicyInterface, folder: Path) -> None:
         """Refuse an environment of other observations, actions, units or step duration.
+
+        Args:
+            interface: interface of a policy in the environment.
+            folder: folder of the exported policy.
 
         Raises:
             ConfigurationError: the first of the differences.
@@ -94,7 +98,7 @@ class Contract:
                         shown = f"{shortened(str(one), 60)}, not {shortened(str(two), 60)}"
                         problem = f"{entry['name']} has the {part} {shown} as in the environment"
         if problem is not None:
-            raise ConfigurationError(f"policy: the exported policy does not fit: {problem}")
+            raise ConfigurationError(f"policy={folder}: does not fit the environment: {problem}")
 
 
 def observations_of(

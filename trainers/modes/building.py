@@ -89,8 +89,8 @@ def policy_of(settings: Settings, env: EnvBase) -> TensorDictModuleBase:
         observations = observation_spec(env, settings.general.observation_keys)
         capabilities = as_environment(env).capabilities
         interface = PolicyInterface.of(observations, action_spec(env), capabilities)
-        settings.contract.check_fits(interface)
         assert settings.checkpoint is not None
+        settings.contract.check_fits(interface, settings.checkpoint)
         session = open_session(settings.checkpoint, settings.contract)
         return ExportedPolicy(session, interface).to(settings.device)
     agent = agent_of(settings, env)

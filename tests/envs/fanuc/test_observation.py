@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from envs.fanuc import ArmObserver, FanucEnv
+from envs.fanuc.elements import action_elements, observation_elements
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import ArmEncoder, observation_size
 from envs.fanuc.robot import load_robot
@@ -57,6 +58,23 @@ def test_elements_equal_their_documentation() -> None:
     )
     np.testing.assert_allclose(observation, expected, atol=2e-6)
     np.testing.assert_allclose(distance, length, atol=2e-6)
+
+
+def test_elements_tell_the_quantities_that_the_numbers_stand_for() -> None:
+    state = _random_states(20)
+    target = np.random.default_rng(1).uniform(-0.5, 0.5, (20, 3))
+    observation, distance = _encode(state, target)
+    found = {
+        each.name: each.offset + each.scale * observation[:, number]
+        for number, each in enumerate(observation_elements(ROBOT))
+    }
+    assert len(found) == observation_size(ROBOT)
+    for joint in range(6):
+        angle, speed = found[f"J{joint + 1} angle"], found[f"J{joint + 1} speed"]
+        np.testing.assert_allclose(np.stack((angle, speed), 1), state[:, :, joint], atol=1e-5)
+    way = np.stack([found[f"target - tool {axis}"] for axis in "xyz"], 1)
+    np.testing.assert_allclose(np.linalg.norm(way, axis=1), distance[:, 0], atol=1e-6)
+    assert [each.scale for each in action_elements(ROBOT)] == ROBOT.velocity.tolist()
 
 
 def test_a_real_arm_observes_what_the_environment_does(

@@ -240,6 +240,9 @@ def test_memory_that_runs_out_during_the_build_ends_in_one_line(
 def test_capabilities_are_known_before_the_scene_is_built(lift: LiftCubeEnv) -> None:
     settings = check_settings(LiftCubeEnv, {"num_envs": 4}, "env", ("mode", "device", "seed"))
     assert LiftCubeEnv.capabilities_of(settings, torch.device("cpu")) == lift.capabilities
+    for key, elements in lift.capabilities.elements.items():
+        spec = lift.action_spec if key == "action" else lift.observation_spec[key]
+        assert len(elements) == spec.shape[-1]
 
 
 @pytest.mark.parametrize("index", [0, 1])

@@ -81,6 +81,17 @@ def test_env_from_scenarios_satisfies_its_specs() -> None:
     check_env_specs(MarineNavEnv.from_scenarios([CROSSING, ALONE]))
 
 
+def test_elements_tell_the_quantities_that_the_numbers_stand_for() -> None:
+    scaled, plain = (MarineNavEnv(num_envs=4, normalize=each) for each in (True, False))
+    seen, expected = (env.reset()["robots"] for env in (scaled, plain))
+    for key in ("observation", "objects"):
+        elements = scaled.capabilities.elements[key]
+        assert len(elements) == seen[key].shape[-1]
+        scale = torch.tensor([each.scale for each in elements])
+        torch.testing.assert_close(seen[key] * scale, expected[key])
+        assert {each.scale for each in plain.capabilities.elements[key]} == {1.0}
+
+
 @pytest.mark.parametrize("normalize", [True, False])
 def test_observations_and_rewards_stay_within_their_specs(normalize: bool) -> None:
     env = MarineNavEnv(num_envs=64, num_vortices=3, normalize=normalize, max_episode_steps=60)

@@ -137,7 +137,7 @@ def test_the_contract_refuses_an_environment_that_differs(tmp_path: Path) -> Non
     units = {"observation": "m", "action": "rad/s"}
     capabilities = Capabilities(step_seconds=0.1, units=units)
     contract = exported(build(SAC, *specs, **SMALL), tmp_path, capabilities, **SMALL)
-    contract.check_fits(PolicyInterface.of(*specs, capabilities))
+    contract.check_fits(PolicyInterface.of(*specs, capabilities), tmp_path)
     longer = small_specs("discrete")[1]
     renamed = Composite({"state": specs[0]["observation"]}, shape=specs[0].shape)
     for other, said in (
@@ -146,8 +146,10 @@ def test_the_contract_refuses_an_environment_that_differs(tmp_path: Path) -> Non
         (PolicyInterface.of(specs[0], longer, capabilities), r"action has the shape \[2\], not"),
         (PolicyInterface.of(renamed, specs[1], capabilities), "environment has state, action"),
     ):
-        with pytest.raises(ConfigurationError, match=f"^policy: the exported policy .*{said}"):
-            contract.check_fits(other)
+        with pytest.raises(
+            ConfigurationError, match=f"^policy={tmp_path}: does not fit the environment: .*{said}"
+        ):
+            contract.check_fits(other, tmp_path)
 
 
 def test_leapp_runs_the_exported_policy(tmp_path: Path) -> None:

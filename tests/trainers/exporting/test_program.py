@@ -142,12 +142,12 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "shape": (
         edited("observations.0.shape", lambda _: [99]),
-        "does not fit: observation has the shape [99], not [",
+        "does not fit the environment: observation has the shape [99], not [",
     ),
     "unit": (edited("action.unit", lambda _: "furlongs"), "action has the unit furlongs, not "),
     "key": (
         edited("observations.0.name", lambda _: "vision"),
-        "does not fit: reads and returns vision, ",
+        "does not fit the environment: reads and returns vision, ",
     ),
     "seconds": (
         edited("step_seconds", lambda _: 9.0),
