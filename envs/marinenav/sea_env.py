@@ -8,6 +8,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Bounded, Composite, Unbounded
 
+from envs.marinenav.page import settings_of, write_page
 from envs.marinenav.perception import MAX_OBJECTS
 from envs.marinenav.physics import DISCRETE_ACTIONS, STEP_SECONDS
 from envs.marinenav.placement import COMPLETE, Size
@@ -45,6 +46,7 @@ def sea_capabilities(size: Size, device: torch.device, units: Units) -> Capabili
         elements=elements_of(units),
         can_render=True,
         renders_several=True,
+        has_page=True,
         has_state=True,
         simulator_device=device,
         env_memory=size.robots * objects * _PAIR_MEMORY,
@@ -86,6 +88,7 @@ class SeaEnv(Environment):
         )
         self._has_begun = False
         self._renderer = SeaRenderer()
+        self._units = units
         self._own_factor = 1.0 / units.own[:, None, None]
         self._object_factor = 1.0 / units.objects[:, None, None, None]
         self._make_specs(bounds, units)
@@ -243,6 +246,13 @@ class SeaEnv(Environment):
         sea = self.sea
         reached, exists = sea.reached[:, index].sum(), sea.exists[:, index].sum()
         return torch.stack([sea.steps[index], reached, exists]).tolist()
+
+    def page(self, policy: str, about: str) -> str:
+        """Return a sea in which a policy steers all vessels: see `Environment.page`."""
+        simulator = self._simulator
+        distance = simulator.difficulty.contents(self._state.frames).min_distance[0].item()
+        settings = settings_of(distance, simulator.max_steps, self._units)
+        return write_page(settings, simulator.size, simulator.noise, policy, about)
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:
         """Return the complete state of the simulation as tensors, random generators included."""

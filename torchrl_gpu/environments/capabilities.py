@@ -54,6 +54,7 @@ class Capabilities:
             does in mode `demo`.
         renders_several: whether `render` also accepts a list of indices, and then draws these
             environments in the layout of `torchrl_gpu.environments.captions.grid`.
+        has_page: whether `page` returns an HTML file in which a policy acts.
         has_state: whether `state_dict()` is the complete state, so that a restored environment
             continues its episodes exactly, or `load_state_dict` raises `EpisodesLostError`.
         can_overlap: whether `begin_step` starts the simulation and returns at once, so that the
@@ -81,6 +82,7 @@ class Capabilities:
     action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     can_render: bool = False
     renders_several: bool = False
+    has_page: bool = False
     has_state: bool = False
     can_overlap: bool = False
     can_switch_mode: bool = False

@@ -130,6 +130,22 @@ class Environment(EnvBase):
         """
         return {}
 
+    def page(self, policy: str, about: str) -> str:
+        """Return an HTML file in which a policy acts in a simulation of this environment.
+
+        The file is complete: it needs neither a server nor a network.
+
+        Args:
+            policy: JavaScript that defines `act(observations, rows)`. It takes observations of some
+                robots by name, each a flat array of all rows, and returns their greedy actions as
+                one flat array.
+            about: line of text about the policy.
+
+        Raises:
+            ConfigurationError: the environment has no such page.
+        """
+        raise ConfigurationError(f"{name_of(self)} has no page for a browser")
+
     def metrics(self) -> Mapping[str, float | Tensor]:
         """Return additional metrics to log, by name; called once per logging interval.
 
@@ -320,6 +336,12 @@ class EnvironmentView(Environment):
     def measurements(self, index: int) -> dict[str, float]:
         """Return the measurements of the wrapped environment."""
         return {} if self._declared is None else self._declared.measurements(index)
+
+    def page(self, policy: str, about: str) -> str:
+        """Return the page of the wrapped environment."""
+        if self._declared is None:
+            return super().page(policy, about)
+        return self._declared.page(policy, about)
 
     def metrics(self) -> Mapping[str, float | Tensor]:
         """Return the metrics of the wrapped environment."""

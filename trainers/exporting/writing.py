@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -31,9 +31,12 @@ from trainers.exporting.contract import (
     sha256,
 )
 from trainers.exporting.leapp import LEAPP, leapp_text
+from trainers.exporting.page import PAGE, policy_script
 from trainers.exporting.session import Session
 from trainers.runs.policy_files import TrainedPolicy
 from trainers.runs.versions import versions
+
+logger = logging.getLogger(__name__)
 
 
 class _InOrder(nn.Module):
@@ -60,6 +63,7 @@ def export_policy(
     evaluation: Evaluation,
     config: Mapping[str, Any],
     elements: Mapping[NestedKey, Sequence[Element]] | None = None,
+    page: Callable[[str], str] | None = None,
 ) -> Contract:
     """Write a policy as a folder of files that agree with it; return their contract.
 
@@ -74,6 +78,7 @@ def export_policy(
         evaluation: result of the policy.
         config: settings of the run.
         elements: elements of observations and action, see `Capabilities`.
+        page: returns the page around the script of a policy, see `Environment.page`.
 
     Raises:
         ConfigurationError: the actions of a file differ, or the folder cannot be written.
@@ -104,8 +109,20 @@ def export_policy(
             files={name: sha256(partial / name) for name in (ONNX, PT2)},
         )
         (partial / LEAPP).write_text(leapp_text(contract, partial), encoding="utf-8")
+        if page is not None:
+            _write_page(page, partial)
         (partial / CONTRACT).write_text(contract.as_json(), encoding="utf-8")
     return contract
+
+
+def _write_page(page: Callable[[str], str], folder: Path) -> None:
+    """Write the page of the policy in a folder, if a browser can run it."""
+    try:
+        script = policy_script(folder / ONNX)
+    except ConfigurationError as error:
+        logger.warning("no %s: %s", PAGE, error)
+    else:
+        (folder / PAGE).write_text(page(script), encoding="utf-8")
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -16,6 +17,7 @@ from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from trainers.command_line.settings import Settings
+from trainers.exporting.page import PAGE
 from trainers.exporting.writing import export_policy
 from trainers.modes.building import evaluator_of, policy_of, prepared_folder
 from trainers.modes.outcome import RunOutcome, command_of
@@ -50,20 +52,25 @@ def export(settings: Settings) -> RunOutcome:
             _recorded(acting) as seen,
         ):
             result = evaluator.evaluate(acting, settings.device, seed=seed, progress=display.update)
+        agent, frames = state["agent_name"], state.get("frames", 0)
+        about = f"{agent}, trained for {frames:,} frames: {result}"
         contract = export_policy(
             _on_cpu(settings, env),
             folder,
             [torch.cat(rows)[:_OBSERVATIONS] for rows in seen.values()],
-            agent=state["agent_name"],
-            frames=state.get("frames", 0),
+            agent=agent,
+            frames=frames,
             evaluation=result,
             config=settings.config,
             elements=env.capabilities.elements,
+            page=partial(env.page, about=about) if env.capabilities.has_page else None,
         )
     lines = [f"Exported {path}", f"  result       {result}"]
     lines.append(f"  differences  {contract.agreement}")
     lines += [f"  folder       {folder}"]
     lines.append(f"  run it       {command_of(settings, 'mode=eval', f'policy={folder}')}")
+    if (folder / PAGE).exists():
+        lines.append(f"  in a browser {(folder / PAGE).resolve().as_uri()}")
     seconds = time.perf_counter() - started
     return RunOutcome(folder, seconds, result, "\n".join(lines))
 

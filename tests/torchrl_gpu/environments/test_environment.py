@@ -111,6 +111,8 @@ def test_capabilities_default_to_none() -> None:
         env.set_mode("eval")
     with pytest.raises(ConfigurationError, match="GymnasiumEnv has no table of discrete actions"):
         with_action_table(env)
+    with pytest.raises(ConfigurationError, match="IdentityEnv has no page for a browser"):
+        IdentityEnv().page("", "")
 
 
 class Small(MarineNavEnv):

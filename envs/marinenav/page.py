@@ -1,0 +1,130 @@
+"""A sea in the browser: one HTML file in which a policy steers vessels, without a server."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from envs.marinenav import colregs, perception, physics, placement
+from envs.marinenav.curriculum import Stage
+from envs.marinenav.noise import Noise
+from envs.marinenav.placement import Size
+from envs.marinenav.scale import Units
+from envs.marinenav.scenario import Scenario, draw_scenarios
+from envs.marinenav.sea import GOAL_RADIUS
+
+_SOURCES: Final = Path(__file__).with_name("browser")
+_SCRIPTS: Final = ("sea.js", "chart.js", "page.js")
+
+# Seas beside those of the size of the environment.
+_OTHER_SIZES: Final = (
+    *(Size(3, 2, 0), Size(4, 4, 2), Size(2, 6, 3), Size(6, 0, 5), Size(5, 3, 4)),
+    *(Size(1, 5, 6), Size(3, 8, 2), Size(6, 2, 3), Size(4, 0, 8), Size(6, 4, 4)),
+)
+_MAX_COUNT: Final = 8  # vessels that the page has keys and colours for
+
+
+def settings_of(min_distance: float, max_steps: int, units: Units) -> dict[str, Any]:
+    """Return the constants that the scripts share with the modules of this environment.
+
+    Args:
+        min_distance: minimum distance from each start to its goal, m.
+        max_steps: time limit of an episode, in steps.
+        units: scale of the observations.
+    """
+    return {
+        "minThrust": physics.MIN_THRUST,
+        "maxThrust": physics.MAX_THRUST,
+        "maxThrustRate": physics.MAX_THRUST_RATE,
+        "stepSeconds": physics.STEP_SECONDS,
+        "substeps": physics.SUBSTEPS,
+        "maxSteps": max_steps,
+        "vesselLength": physics.VESSEL_LENGTH,
+        "vesselWidth": physics.VESSEL_WIDTH,
+        "vesselRadius": physics.VESSEL_RADIUS,
+        "goalRadius": GOAL_RADIUS,
+        "sensingRange": perception.SENSING_RANGE,
+        "maxObjects": perception.MAX_OBJECTS,
+        "ownUnits": units.own.tolist(),
+        "objectUnits": units.objects.tolist(),
+        "minSpeed": colregs.MIN_SPEED,
+        "safetyMargin": colregs.SAFETY_MARGIN,
+        "mapSize": placement.MAP_SIZE,
+        "tries": placement.TRIES,
+        "robotArea": placement.ROBOT_AREA,
+        "vortexArea": placement.VORTEX_AREA,
+        "obstacleArea": placement.OBSTACLE_AREA,
+        "obstacleRadius": placement.OBSTACLE_RADIUS,
+        "clearances": {
+            "robot": placement.ROBOT_CLEARANCE,
+            "vortex": placement.VORTEX_CLEARANCE,
+            "obstacle": placement.OBSTACLE_CLEARANCE,
+        },
+        "coreRadius": physics.CORE_RADIUS,
+        "circulation": physics.CIRCULATION,
+        "boundarySpeed": placement.MAX_BOUNDARY_SPEED,
+        "jointSpeed": placement.MAX_JOINT_SPEED,
+        "minDistance": min_distance,
+    }
+
+
+def write_page(
+    settings: dict[str, Any], size: Size, noise: Noise | None, policy: str, about: str
+) -> str:
+    """Return the text of the page.
+
+    Args:
+        settings: constants of the scripts, see `settings_of`.
+        size: numbers of vessels, vortices and buoys that the policy was trained with.
+        noise: sensor noise that the page leaves out; None for exact sensing.
+        policy: script of the policy, see `Environment.page`.
+        about: line of text about the policy.
+    """
+    vessels, vortices, buoys = (count or "no" for count in size)
+    known = f"{vessels} vessels, {buoys} buoys and {vortices} vortices"
+    left_out = f"The environment of this policy has at most {known}."
+    if noise is not None:
+        left_out += " This page leaves out its sensor noise."
+    content = {
+        **settings,
+        "about": about,
+        "leftOut": left_out,
+        "scenarios": [_rounded(each) for each in _draw(size, settings["minDistance"])],
+    }
+    # A text of the settings must not end the script.
+    text = json.dumps(content, separators=(",", ":")).replace("</", "<\\/")
+    scripts = {"settings": f"const SETTINGS = {text};", "policy": policy, **sources()}
+    page = (_SOURCES / "page.html").read_text(encoding="utf-8")
+    for name, script in scripts.items():
+        page = page.replace(f"/* {name} */", script.strip())
+    return page
+
+
+def sources() -> dict[str, str]:
+    """Return the scripts of the page by name, in their order."""
+    return {name: (_SOURCES / name).read_text(encoding="utf-8") for name in _SCRIPTS}
+
+
+def _draw(size: Size, min_distance: float) -> list[Scenario]:
+    """Draw seas of the size of the environment and of other sizes, in turn."""
+    sizes = [each for other in _OTHER_SIZES for each in (size, other)]
+    return [
+        draw_scenarios(
+            [Stage(0, min(robots, _MAX_COUNT), obstacles, min_distance)], 1, seed, vortices
+        )[0]
+        for seed, (robots, vortices, obstacles) in enumerate(sizes)
+    ]
+
+
+def _rounded(scenario: Scenario) -> dict[str, Any]:
+    """Return a scenario with positions in mm, and headings in 0.001 rad."""
+
+    def rounded(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: rounded(each) for key, each in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [rounded(each) for each in value]
+        return round(value, 3) if isinstance(value, float) else value
+
+    dumped = rounded(scenario.model_dump())
+    dumped["vortices"]["circulation"] = scenario.vortices.circulation
+    return dumped

@@ -1,0 +1,126 @@
+"""Policies in a page act as in Python: every agent, in a sea and on its own."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torchrl.data import Binary, Composite, Unbounded
+
+from envs.marinenav.page import sources
+from tests.helpers.agents import Case, build, every_agent, every_agent_that, small_specs
+from tests.helpers.browser import evaluate, open_page
+from tests.helpers.policies import MANY, random_weights, saved
+from tests.helpers.program import call
+from torchrl_gpu.environments.capabilities import Capabilities
+from trainers.evaluation.evaluation import Evaluation
+from trainers.exporting.page import INTERPRETER, PAGE
+from trainers.exporting.writing import export_policy
+
+pytest.importorskip("onnxscript")
+
+ROWS = 100
+RESULT = Evaluation.of(4, {"episode/return": 1.5, "episode/length": 8.0, "episode/success": 0.5})
+SMALL: dict[str, Any] = {"hidden_sizes": [16, 16], "value_min": -10.0, "value_max": 10.0}
+SETS = Composite(
+    observation=Unbounded((1, 7)),
+    objects=Unbounded((1, 5, 5)),
+    objects_mask=Binary(5, (1, 5), dtype=torch.bool),
+    shape=(1,),
+)
+TABLE = ((-1.0, -1.0), (0.0, 1.0), (0.5, 0.0))
+# A sea after the other until all have been sailed; the page would do so in real time.
+SAIL = """
+return SETTINGS.scenarios.map((scenario) => {
+  page.open(scenario);
+  const { voyage } = page;
+  while (!voyage.sea.isOver) voyage.advance();
+  page.chart.draw(voyage, voyage.posesAt(0.5), 0, 0.1);
+  page.sail(0.1, 1);
+  const { arrived, collided, sea } = voyage;
+  const text = document.getElementById("status").textContent;
+  return { arrived, collided, vessels: sea.vessels.length, steps: sea.steps, text };
+});
+"""
+
+
+def scripted(case: Case, spec: Composite, folder: Path, **settings: Any) -> tuple[Any, Any]:
+    """Return an exported policy with random weights, and observations of it by name."""
+    torch.manual_seed(0)
+    discrete = case.actions == "discrete"
+    bounds = (-1.0, 1.0) if discrete else (2.0, 6.0)
+    agent = build(case.agent_class, spec, small_specs(case.actions, bounds)[1], **settings)
+    random_weights(agent, 0.3)
+    policy = saved(
+        agent,
+        folder,
+        Capabilities(action_table=TABLE if discrete else None),
+        **{name: value for name, value in settings.items() if not name.startswith("value_")},
+    )
+    given = torch.cat([policy.interface.observation_spec.rand() for _ in range(ROWS)])
+    observations = {key: given[key] for key in spec.keys(True, True)}
+    known: dict[str, Any] = {"agent": "", "frames": 7, "evaluation": RESULT, "config": {}}
+    rows = list(observations.values())
+    export_policy(policy, folder / "export", rows, page=lambda script: script, **known)
+    return policy, observations
+
+
+def check_actions(policy: Any, observations: dict[str, Any], folder: Path) -> None:
+    expected = policy.predict(observations)
+    given = {name: values.double().flatten().tolist() for name, values in observations.items()}
+    script = (folder / "export" / PAGE).read_text(encoding="utf-8")
+    found = evaluate(script, f"return [...act({json.dumps(given)}, {ROWS})];", folder)
+    np.testing.assert_allclose(np.reshape(found, expected.shape), expected, rtol=0, atol=1e-5)
+
+
+@every_agent
+def test_every_agent_acts_in_a_page_as_in_python(case: Case, tmp_path: Path) -> None:
+    policy, observations = scripted(case, SETS, tmp_path, **SMALL)
+    check_actions(policy, observations, tmp_path)
+
+
+@every_agent_that(lambda case: case.agent_class.__name__ == "PPO")
+def test_normalizers_act_in_a_page(case: Case, tmp_path: Path) -> None:
+    settings = {"normalize_observations": True, "hidden_sizes": [16, 16]}
+    check_actions(*scripted(case, SETS, tmp_path, **settings), tmp_path)
+
+
+@every_agent_that(lambda case: case.agent_class.__name__ == "DQN")
+def test_a_network_that_a_browser_cannot_run_has_no_page(
+    case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        scripted(case, MANY, tmp_path, **SMALL)
+    operators = "Cast, Conv, LayerNormalization"
+    said = f"no {PAGE}: a browser cannot run the operators {operators} of this policy"
+    assert said in caplog.messages
+    assert not (tmp_path / "export" / PAGE).exists()
+
+
+def test_vessels_of_a_shipped_policy_arrive_in_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["mode=export", "checkpoint=pretrained:marinenav/ac_iqn", "device=cpu"]
+    assert call(monkeypatch, tmp_path, *arguments, "evaluation.episodes=4", "env.num_envs=4") == 0
+    (path,) = tmp_path.rglob(PAGE)
+    assert path.as_uri() in capsys.readouterr().out
+    page = path.read_text(encoding="utf-8")
+    assert "no vortices. This page leaves out its sensor noise." in page
+    assert "default-src 'none'" in page, "the page could reach a network"
+    seas = open_page(page, SAIL, tmp_path)
+    assert len(seas) == 20
+    vessels, arrived, collided = (
+        sum(sea[name] for sea in seas) for name in ("vessels", "arrived", "collided")
+    )
+    assert arrived + collided <= vessels
+    assert arrived >= 0.9 * vessels
+    assert "arrived" in seas[0]["text"]
+
+
+def test_the_page_of_the_documentation_has_the_scripts_of_today() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "sea.html").read_text(encoding="utf-8")
+    for name, script in {**sources(), "network.js": INTERPRETER.read_text("utf-8")}.items():
+        assert script.strip() in page, f"docs/sea.html has an older {name}; export it anew"
