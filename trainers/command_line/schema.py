@@ -9,7 +9,7 @@ from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionMode, ProductMode
 
-Mode = Literal["train", "eval", "demo"]
+Mode = Literal["train", "eval", "demo", "record"]
 
 # Marks a setting that is saved with a run, and restored from its checkpoints.
 _SAVED: Final = "saved"
@@ -21,7 +21,8 @@ class GeneralSettings(CheckedFields):
     Help text, checks, defaults, and what a checkpoint keeps are made from this class.
 
     Args:
-        mode: train, eval to evaluate a policy, or demo to film one.
+        mode: train, eval to evaluate a policy, demo to film one, or record to write its episodes as
+            a dataset.
         device: compute device: auto, cuda, rocm, xpu, mps, directml or cpu, or one of several, as
             in cuda:1; auto picks the first one available.
         devices: devices that train together, one process each: a number, all, or indices as in
@@ -41,8 +42,8 @@ class GeneralSettings(CheckedFields):
         products: library of float32 matrix products on a CPU: auto for oneDNN where the first
             update finds it faster, as on AMD processors with AVX-512; torch for PyTorch's own.
         observation_keys: observations that the agent receives, as in [observation]; None for all.
-        checkpoint: run folder or checkpoint file to resume, evaluate or film; pretrained:NAME, as
-            in pretrained:fanuc/sac, for a policy of the library.
+        checkpoint: run folder or checkpoint file to resume, evaluate, film or record;
+            pretrained:NAME, as in pretrained:fanuc/sac, for a policy of the library.
         resume: auto to go on with the newest run of the same settings, or to begin one if there is
             none, so that a job that is queued anew is one unchanged command; a run that has ended
             is left as it is.

@@ -7,14 +7,15 @@ from trainers.command_line.settings import Settings
 from trainers.modes.demo import film_policy
 from trainers.modes.evaluate import evaluate
 from trainers.modes.outcome import RunOutcome
+from trainers.modes.record import record_policy
 from trainers.modes.train import train
 from trainers.signals import cleans_up
 
-_MODES = {"eval": evaluate, "demo": film_policy}
+_MODES = {"eval": evaluate, "demo": film_policy, "record": record_policy}
 
 
 def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
-    """Train, evaluate or film with checked settings: see `trainers.run.run`.
+    """Train, evaluate, film or record with checked settings: see `trainers.run.run`.
 
     Args:
         settings: settings of this process.
