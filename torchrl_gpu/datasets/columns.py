@@ -101,6 +101,8 @@ def array_of(table: pa.Table, name: str, shape: list[int]) -> Array:
     if pa.types.is_struct(column.type):
         pictures = [_decoded(each["bytes"]) for each in column.to_pylist()]
         return np.stack(pictures) if pictures else np.empty((0, 0, 0, 0), np.uint8)
+    if isinstance(column.type, pa.BaseExtensionType):  # of the library `datasets`, if imported
+        column = column.storage
     while not pa.types.is_primitive(column.type):
         column = column.flatten()
     return np.array(column.to_numpy(zero_copy_only=False)).reshape(len(table), *shape)

@@ -101,7 +101,8 @@ def new_dataset(
     """
     path = Path(path)
     check_new(path, format)
-    partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
+    # Minari takes a relative path for one below the folder itself.
+    partial = path.absolute().with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
         partial.mkdir(parents=True)
         writer: EpisodeWriter = _module(format).writer(partial, path.name, interface)
