@@ -262,6 +262,16 @@ class Agent(CheckedFields, nn.Module, ABC):
     def advance(self) -> None:
         """Set `phase` for the next update; called last in each gradient step."""
 
+    @property
+    def can_capture(self) -> bool:
+        """Whether captured updates equal eager ones, so that a run may choose to capture them.
+
+        Those of one process and of the classes here do. A class of another package may keep state
+        outside tensors; `graphs=on` captures it all the same.
+        """
+        is_ours = type(self).__module__.partition(".")[0] == __name__.partition(".")[0]
+        return is_ours and self.processes.count == 1
+
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return the optimizers by name: each of them steps at every update and is saved.
 

@@ -42,6 +42,7 @@ from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.devices.host import keep_freed_memory
 from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.options import CompileMode, GraphMode
 from torchrl_gpu.execution.precision import precisions_of
@@ -111,15 +112,27 @@ def deviation(agent_class: type[Agent], device: torch.device, images: bool, mode
     return float((other - eager).norm() / (eager - start).norm())
 
 
-def measure(*, device: str = "auto", images: bool = False, rounds: Count = 9) -> int:
-    """Measure every agent in every precision of the device and print the medians.
+def measure(
+    *,
+    device: str = "auto",
+    agent: str = "all",
+    compile: bool = True,
+    images: bool = False,
+    rounds: Count = 9,
+) -> int:
+    """Measure agents in every precision of the device and print the medians.
 
     Args:
         device: compute device: auto, cpu, cuda, ... (auto).
+        agent: name of one agent, or all (all).
+        compile: also compile the updates, which takes up to a minute each (true).
         images: learn from images of 48 x 48 pixels instead of vectors (false).
         rounds: number of rounds of 10 gradient steps for each execution (9).
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    agents = {name: each for name, each in learning_agents().items() if agent in (name, "all")}
+    if not agents:
+        raise ConfigurationError(f"agent={agent}: one of {', '.join(learning_agents())}, or all")
     torch.set_num_threads(1)
     keep_freed_memory()
     resolved = resolve_device(device)
@@ -135,14 +148,14 @@ def measure(*, device: str = "auto", images: bool = False, rounds: Count = 9) ->
     clock = time.process_time if is_cpu else time.perf_counter
     skipped = ("fp16",) if is_cpu else ()  # few CPUs have instructions for it
     precisions = [name for name in precisions_of(resolved) if name not in skipped]
-    compilers: tuple[CompileMode, ...] = ("off", "default") if accelerator.compile else ("off",)
+    compiles = compile and accelerator.compile
+    compilers: tuple[CompileMode, ...] = ("off", "default") if compiles else ("off",)
     captures: tuple[GraphMode, ...] = ("off", "on") if accelerator.graphs else ("off",)
     modes = [Mode(c, g) for g in captures for c in compilers]
     names = {f"{p} {m.name}".strip(): (p, *m) for m in modes for p in precisions}
-    agents = learning_agents()
     rows: list[list[str]] = []
     figures: dict[str, float] = {}
-    for agent, agent_class in agents.items():
+    for learned, agent_class in agents.items():
         sides = {}
         for name, options in names.items():
             learner = build(agent_class, resolved, images)
@@ -152,9 +165,9 @@ def measure(*, device: str = "auto", images: bool = False, rounds: Count = 9) ->
         samples = take_turns(sides, rounds)
         rates = {name: samples.rate(name) for name in names}
         best = max(rates.values()) / rates["fp32"]
-        rows.append([agent, *(f"{rate:.1f}" for rate in rates.values()), f"{best:.2f}"])
+        rows.append([learned, *(f"{rate:.1f}" for rate in rates.values()), f"{best:.2f}"])
         for name, rate in rates.items():
-            figures[f"{agent}_{name.replace(' ', '_')}"] = round(rate, 1)
+            figures[f"{learned}_{name.replace(' ', '_')}"] = round(rate, 1)
     print_table(["agent", *names, "best / fp32"], rows)
     if others := modes[1:]:
         print(
@@ -162,11 +175,11 @@ def measure(*, device: str = "auto", images: bool = False, rounds: Count = 9) ->
             "of the change of the parameters, fp32\n"
         )
         rows = []
-        for agent, agent_class in agents.items():
+        for learned, agent_class in agents.items():
             shares = {mode.name: deviation(agent_class, resolved, images, mode) for mode in others}
-            rows.append([agent, *(f"{share:.1e}" for share in shares.values())])
+            rows.append([learned, *(f"{share:.1e}" for share in shares.values())])
             for name, share in shares.items():
-                figures[f"{agent}_{name.replace(' ', '_')}_deviation"] = share
+                figures[f"{learned}_{name.replace(' ', '_')}_deviation"] = share
         print_table(["agent", *(mode.name for mode in others)], rows)
     print_figures(figures)
     return 0

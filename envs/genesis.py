@@ -14,7 +14,10 @@ from torchrl_gpu.errors import ConfigurationError, one_line
 
 # Bytes that Genesis takes with its kernels, measured on the CPU.
 GENESIS_MEMORY: Final = 900 * 2**20
-OPENGL = "it needs OpenGL: on Debian and Ubuntu, apt install libegl1 libgl1-mesa-dri"
+OPENGL = (
+    "it needs OpenGL: on Debian and Ubuntu, apt install libegl1 libgl1-mesa-dri; without a display "
+    "and its libraries, also export PYGLET_HEADLESS=1 PYOPENGL_PLATFORM=egl"
+)
 
 
 def simulator_device(device: torch.device) -> torch.device:

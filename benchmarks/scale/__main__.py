@@ -40,7 +40,7 @@ _WITHOUT_EVALUATIONS: Final = (
     *("trainer.evaluation_interval=1000000000", "trainer.evaluation_episodes=2"),
     *("evaluation.episodes=1", "trainer.show_progress=false"),
 )
-_ON_GPU: Final = ("agent=sac", "env=marinenav", "device=cuda", "trainer.total_frames=400000")
+_ON_GPU: Final = ("agent=sac", "env=marinenav", "device=cuda", "trainer.total_frames=150000")
 _TORCHRUN: Final = ("torch.distributed.run", "--nproc-per-node=1", "-m")
 
 

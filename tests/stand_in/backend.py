@@ -35,6 +35,8 @@ _NOT_BY_FALLBACK = (
 
 def missing() -> str | None:
     """Return the reason why this torch cannot have a stand-in accelerator; None if it can."""
+    if torch.cuda.is_available():
+        return "torch has one accelerator per process, a GPU here; CUDA_VISIBLE_DEVICES= hides it"
     if hasattr(backend_registration, _REGISTER):
         return None
     return f"torch {torch.__version__} cannot have a device written in Python"

@@ -77,6 +77,7 @@ class Accelerator:
             prioritized replay finds leaves.
         compiles_long_runs: whether compiled updates are known to be faster, so that a run of many
             updates earns the time of compiling.
+        captures_updates: whether captured updates are known to be faster.
         channels_last: whether many convolutions are faster with the channels of an image as the
             innermost dimension.
         communication: backend of `torch.distributed` between devices of the kind; None if torch
@@ -96,6 +97,7 @@ class Accelerator:
     byte_views: ClassVar[bool] = True
     searchsorted: ClassVar[bool] = True
     compiles_long_runs: ClassVar[bool] = False
+    captures_updates: ClassVar[bool] = False
     channels_last: ClassVar[bool] = False
     communication: ClassVar[str | None] = None
 

@@ -125,6 +125,7 @@ class Cuda(Accelerator):
     installs: ClassVar[Mapping[str, str]] = dict.fromkeys(_PC_SYSTEMS, f"{_FROM_PYTORCH}cu130")
     genesis_backend = "cuda"
     pinned_transfers = True
+    captures_updates = True
     communication = "nccl"  # in a build for ROCm this is RCCL
 
     @classmethod
@@ -147,6 +148,7 @@ class Rocm(Cuda):
     vendors = ("AMD",)
     installs: ClassVar[Mapping[str, str]] = dict.fromkeys(_PC_SYSTEMS, _FROM_AMD)
     genesis_backend = "amdgpu"
+    captures_updates = False  # not measured yet
     tf32 = False  # torch has it on a few AMD GPUs only, and behind an environment variable
 
     @classmethod

@@ -79,7 +79,8 @@ class Execution:
             otherwise.
         graphs: `on` captures policies and whole updates in graphs after their first calls, and
             replays them: the host then queues one piece of work instead of hundreds. With
-            `compile`, the graphs hold the compiled code.
+            `compile`, the graphs hold the compiled code. `auto` for `off` unless `plan` chooses
+            otherwise.
         products: library of the float32 products of the layers on a CPU: `auto` for oneDNN where
             the first update finds it faster, or `torch`, see `faster_library`.
 
@@ -99,7 +100,7 @@ class Execution:
         device: torch.device = _CPU,
         precision: PrecisionMode = "auto",
         compile: CompileMode = "auto",
-        graphs: GraphMode = "off",
+        graphs: GraphMode = "auto",
         products: ProductMode = "auto",
     ) -> None:
         self._chooses_precision = precision == "auto"
@@ -109,7 +110,8 @@ class Execution:
             raise ConfigurationError(
                 f"graphs=on: {accelerator_of(device).choice} cannot capture graphs; use graphs=off"
             )
-        self.graph_mode = graphs
+        self._chooses_capture = graphs == "auto"
+        self.captures = graphs == "on"
         self._device = device
         # Captured policies and updates.
         self._captured: dict[Hashable, CapturedFunction[Any]] = {}
@@ -124,14 +126,18 @@ class Execution:
         self._compiled: dict[Learner, LossFunction] = {}
         self._fitting = Fitting("the gradients")
 
-    def plan(self, transitions: int, device: torch.device = _CPU) -> None:
-        """Choose the precision and the compilation that were left to choose, for a whole run.
+    def plan(
+        self, transitions: int, device: torch.device = _CPU, can_capture: bool = False
+    ) -> None:
+        """Choose precision, compilation and capture, where left to choose, for a whole run.
 
         Args:
             transitions: number of transitions in all batches of the run. From 7.5 million on, its
                 updates are compiled where that is known to be faster.
             device: device of the agent. Compiled updates are in bf16 where that is known to be
                 faster.
+            can_capture: whether captured updates of the agent equal eager ones; they are captured
+                where that is known to be faster.
         """
         accelerator = accelerator_of(device)
         is_long = transitions >= _MIN_COMPILED_TRANSITIONS and accelerator.compiles_long_runs
@@ -139,6 +145,8 @@ class Execution:
             self.compile_mode = "default"
         if self._chooses_precision and self._suits_bf16(device):
             self.precision = Precision("bf16", device)
+        if self._chooses_capture:
+            self.captures = can_capture and accelerator.captures_updates
 
     def _suits_bf16(self, device: torch.device) -> bool:
         return self.compile_mode != "off" and accelerator_of(device).bfloat16_products
@@ -149,7 +157,7 @@ class Execution:
         parts = {
             self.precision.name: True,
             "compiled": self.compile_mode != "off",
-            "captured": self.graph_mode == "on",
+            "captured": self.captures,
             "products by oneDNN": self.products == "onednn" and not self.precision.casts,
         }
         return ", ".join(part for part, holds in parts.items() if holds)
@@ -174,7 +182,7 @@ class Execution:
         Returns:
             `observation` itself, with `action` added.
         """
-        if self.graph_mode == "off" or not isinstance(policy, TensorDictModuleBase):
+        if not self.captures or not isinstance(policy, TensorDictModuleBase):
             return self._call(policy, observation)
 
         def outputs(inputs: TensorDictBase) -> list[Tensor]:
@@ -216,7 +224,7 @@ class Execution:
         Returns:
             Metrics and new priorities; with graphs, the next update overwrites them.
         """
-        if self.graph_mode == "off":
+        if not self.captures:
             return self._step(learner, batch)
         key = learner, learner.phase, batch.batch_size, tuple(batch.keys())
         step, name = partial(self._step, learner), f"the update of {type(learner).__name__}"

@@ -95,6 +95,6 @@ class CapturedFunction(Generic[Result]):
             cause = error.__context__ or error
             reason = str(cause).strip().partition("\n")[0]
             raise ConfigurationError(
-                f"graphs=on: {self._name} cannot be captured ({reason}); use graphs=off"
+                f"graphs: {self._name} cannot be captured ({reason}); use graphs=off"
             ) from error
         return graph.replay

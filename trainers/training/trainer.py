@@ -177,7 +177,7 @@ class TorchRLTrainer(CheckedFields):
         settings = partial(getattr, agent), partial(getattr, self)
         check_updates(type(agent), *settings, self.frames_per_step)
         length = self.total_frames, self.random_frames, self.frames_per_step
-        self.execution.plan(learned_transitions(agent, *length), agent.device)
+        self.execution.plan(learned_transitions(agent, *length), agent.device, agent.can_capture)
         self.experience = experience_of(
             agent,
             self.frames_per_step,

@@ -267,6 +267,9 @@ def test_a_file_that_changes_before_a_tensor_is_read_is_refused(path: Path) -> N
 
 # Unusable files
 
+# Beyond the nesting that a file may have; Python 3.11 reads as deep a list in a test, but not more.
+DEEP = 900 if sys.version_info < (3, 12) else 990
+
 
 @pytest.mark.parametrize(
     "change",
@@ -284,7 +287,7 @@ def test_a_file_that_changes_before_a_tensor_is_read_is_refused(path: Path) -> N
         lambda header, tree: header["/b"].update(shape=[2**62, 2**62, 0]),
         lambda header, tree: tree["dict"].pop(),
         lambda header, tree: tree["dict"].append([None, 1]),
-        lambda header, tree: tree["dict"].append(["deep", json.loads("[" * 900 + "]" * 900)]),
+        lambda header, tree: tree["dict"].append(["deep", json.loads("[" * DEEP + "]" * DEEP)]),
         lambda header, tree: tree["dict"].append(["many", [0] * 600_000]),
         lambda header, tree: header["__metadata__"].update(version="two"),
         lambda header, tree: header.update(__metadata__=[]),

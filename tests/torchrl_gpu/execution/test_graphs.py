@@ -148,7 +148,7 @@ def test_an_update_that_reads_a_value_cannot_be_captured(accelerator: torch.devi
     with pytest.raises(ConfigurationError) as error:
         execution.update(agent, batch)
     assert str(error.value) == (
-        "graphs=on: the update of DQN cannot be captured (operation not permitted when stream is "
+        "graphs: the update of DQN cannot be captured (operation not permitted when stream is "
         "capturing: _local_scalar_dense); use graphs=off"
     )
 

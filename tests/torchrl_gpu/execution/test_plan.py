@@ -2,15 +2,18 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from agents import Agent
 from tests.helpers.agents import CASES, CPU, make_batch, parameters
-from torchrl_gpu.devices.kinds import Cpu
+from tests.stand_in import Abilities
+from torchrl_gpu.devices.kinds import Cpu, accelerator_of
 from torchrl_gpu.execution.execution import Execution
-from torchrl_gpu.execution.options import CompileMode, PrecisionMode
+from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionMode
 
 CASE = next(case for case in CASES if case.agent_class.__name__ == "DQN")
 LONG, SHORT = 7_500_000, 7_499_999
@@ -60,6 +63,27 @@ def test_a_machine_without_a_compiler_stays_eager_and_silent(
     processor.setattr(Cpu, "compile", False)
     assert planned(LONG) == ("fp32", "off")
     assert not caplog.records
+
+
+@pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
+def test_updates_are_captured_where_that_is_known_to_be_faster(
+    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Derived(CASE.agent_class):  # type: ignore[name-defined]
+        """May keep state outside tensors."""
+
+    def captures(agent_class: type[Agent], graphs: GraphMode = "auto") -> bool:
+        agent = replace(CASE, agent_class=agent_class).make().to(accelerator)
+        execution = Execution(accelerator, graphs=graphs)
+        execution.plan(SHORT, accelerator, agent.can_capture)
+        return execution.description == "fp32, captured"
+
+    assert not captures(CASE.agent_class)
+    monkeypatch.setattr(type(accelerator_of(accelerator)), "captures_updates", True)
+    assert captures(CASE.agent_class)
+    assert not captures(CASE.agent_class, "off")
+    assert not captures(Derived)
+    assert captures(Derived, "on")
 
 
 def test_kinds_of_devices_without_measurements_stay_as_they_are() -> None:

@@ -105,7 +105,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ),
         ([*BASE, "compile=on"], "compile=on: input should be 'auto', 'off', 'default' or"),
         ([*BASE, "products=mkl"], "products=mkl: input should be 'auto' or 'torch'"),
-        ([*BASE, "graphs=all"], "graphs=all: input should be 'off' or 'on'"),
+        ([*BASE, "graphs=all"], "graphs=all: input should be 'auto', 'off' or 'on'"),
         ([*BASE, "device=cpu", "graphs=on"], "graphs=on: cpu cannot capture graphs"),
         ([*BASE, "device_memory_limit=0"], "device_memory_limit=0: use a fraction"),
         ([*BASE, "device_memory_limit=900TiB"], ": cpu has only "),
