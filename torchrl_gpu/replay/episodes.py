@@ -97,16 +97,16 @@ class EpisodeCutter:
                 yield self._closed(row)
 
     def _tensors(self, step: TensorDictBase) -> dict[str, Tensor]:
-        after = step.get("next")
-        rows = step.numel()
-        flags = ("terminated", "truncated", "success")
-        tensors = {n: after[n].reshape(rows) for n in flags if n in after.keys()}  # noqa: SIM118
-        tensors["reward"] = after["reward"].reshape(rows)
+        """Return copies of the tensors of a step on the host: flags and rewards `[R]`."""
+        after, rows = step.get("next"), step.numel()
+        outcome = ("reward", "terminated", "truncated", "success")
+        found = {name: after.get(name, None) for name in outcome}
+        tensors = {name: x.reshape(rows) for name, x in found.items() if x is not None}
         tensors["action"] = step["action"]
         for name in self._names:
             key = tuple(name.split("."))
             tensors[f"observed.{name}"], tensors[f"next.{name}"] = step[key], after[key]
-        return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+        return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
     def _follows(self, tensors: Mapping[str, Tensor], row: int) -> bool:
         before = self._open[row][-1]

@@ -12,18 +12,30 @@ from tensordict import TensorDict
 from agents import DQN, PPO, SAC, Rainbow
 from agents.base import OffPolicyAgent
 from agents.untrained import RandomAgent
-from tests.helpers.agents import CHOICES, ENVS, OBSERVATION, Case, every_agent_with, small_specs
+from tests.helpers.agents import (
+    CHOICES,
+    ENVS,
+    OBSERVATION,
+    Case,
+    build_for,
+    every_agent_with,
+    small_specs,
+)
 from tests.helpers.datasets import interface_of, random_episodes
+from tests.helpers.environments import MatchEnv
+from tests.helpers.ranks import on_ranks
 from tests.helpers.training import assert_same_checkpoints, make_trainer
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.datasets.dataset import open_dataset, write_dataset
 from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.episodes import Episode
 from trainers.evaluation.evaluation import evaluate
 from trainers.evaluation.record import record
 from trainers.run import settings_of
 from trainers.training.experience import ReplayExperience, experience_of
+from trainers.training.trainer import TorchRLTrainer
 
 every_off_policy_agent = every_agent_with("demonstrations")
 TABLE = tuple((float(row),) for row in range(CHOICES))
@@ -72,7 +84,7 @@ def batches_of(experience: Any, agent: Any, steps: int = 30) -> list[Any]:
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.9])
 def test_the_share_of_every_batch_is_exact(case: Case, share: float, tmp_path: Path) -> None:
     path = dataset(tmp_path / "data", case.actions)
-    settings = {"batch_size": 20, "demonstrations": path, "demonstration_share": share}
+    settings: Any = {"batch_size": 20, "demonstrations": path, "demonstration_share": share}
     agent = case.make(**settings, n_step=3)
     batches = batches_of(experience_of(agent, ENVS, 500, random_frames=0), agent)
     assert batches
@@ -88,7 +100,7 @@ def test_all_demonstrations_are_drawn_as_they_were(tmp_path: Path) -> None:
     path = dataset(tmp_path / "data")
     agent = Case(SAC, "continuous").make(batch_size=64, demonstrations=path)
     batches = batches_of(experience_of(agent, ENVS, 500, random_frames=0), agent)
-    drawn = torch.cat([batch[batch["observation"][:, 0] >= 10] for batch in batches])
+    drawn: Any = torch.cat([batch[batch["observation"][:, 0] >= 10] for batch in batches])
     expected: Any = torch.cat([each.transitions() for each in open_dataset(path)])
     rows = [
         torch.cat((t["observation"], t["action"], t["next", "reward"]), 1)
@@ -139,7 +151,7 @@ def test_agents_learn_what_only_the_demonstrations_show(case: Case, tmp_path: Pa
 
 @pytest.mark.parametrize("case", [Case(Rainbow, "discrete"), Case(SAC, "continuous")], ids=str)
 def test_a_resumed_run_goes_on_to_the_same_bytes(case: Case, tmp_path: Path) -> None:
-    interface = PolicyInterface(observation_spec(case.env(1)), action_spec(case.env(1)), None)
+    interface = PolicyInterface(*specs_of(case.env(1)))
     torch.manual_seed(1)
     write_dataset(tmp_path / "data", random_episodes(interface, [6, 4, 9]), interface)
     options = {"demonstrations": str(tmp_path / "data"), "n_step": 2}
@@ -153,6 +165,44 @@ def test_a_resumed_run_goes_on_to_the_same_bytes(case: Case, tmp_path: Path) -> 
     resumed.load(newest)
     resumed.train()
     assert_same_checkpoints(whole, resumed)
+
+
+def test_each_process_keeps_the_priorities_of_its_demonstrations(tmp_path: Path) -> None:
+    interface = PolicyInterface(*specs_of(MatchEnv(1)))
+    write_dataset(tmp_path / "data", random_episodes(interface, [6, 4, 9]), interface)
+
+    def make(processes: Processes, total_frames: int) -> TorchRLTrainer:
+        env = MatchEnv(8)
+        agent = build_for(env, Rainbow, demonstrations=str(tmp_path / "data"))
+        agent.join(processes)
+        settings: dict[str, Any] = {"total_frames": total_frames, "random_frames": 32}
+        folder = tmp_path / "run"
+        return TorchRLTrainer(env, agent, folder, loggers=[], show_progress=False, **settings)
+
+    def train(processes: Processes) -> dict[str, Any]:
+        trainer = make(processes, 256)
+        trainer.train()
+        assert trainer.experience.demonstrations is not None
+        return trainer.experience.demonstrations.state_dict()
+
+    def resume(processes: Processes) -> dict[str, Any]:
+        trainer = make(processes, 512)
+        trainer.load(tmp_path / "run" / "checkpoints" / "frames_000000000256.safetensors")
+        assert trainer.experience.demonstrations is not None
+        return trainer.experience.demonstrations.state_dict()
+
+    trained = on_ranks(2, train)
+    assert not torch.equal(trained[0]["leaves"], trained[1]["leaves"])
+    for saved, resumed in zip(trained, on_ranks(2, resume), strict=True):
+        for name in ("leaves", "max_priority"):
+            assert torch.equal(saved[name], resumed[name])
+    alone = resume(ONE_PROCESS)  # their priorities begin anew
+    assert alone["digest"] == trained[0]["digest"]
+    assert alone["max_priority"] == 1.0
+
+
+def specs_of(env: Any) -> Any:
+    return observation_spec(env), action_spec(env)
 
 
 def test_other_demonstrations_begin_anew_with_a_warning(
