@@ -354,6 +354,8 @@ class OffPolicyAgent(Agent):
 
     utd_ratio: hp.UTDRatio
     n_step: hp.NStep = 1
+    demonstrations: hp.Demonstrations = None
+    demonstration_share: hp.DemonstrationShare = 0.25
 
     @property
     def replay_type(self) -> Callable[..., ReplayBuffer]:

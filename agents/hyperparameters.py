@@ -77,6 +77,18 @@ UTDRatio = Annotated[
     Field(description="number of gradient steps per environment step (update-to-data ratio)"),
 ]
 
+Demonstrations = Annotated[
+    Annotated[str, Field(min_length=1)] | None,
+    Field(
+        description="folder of a dataset of Minari or LeRobot whose transitions are a share of "
+        "every batch; None for none"
+    ),
+]
+DemonstrationShare = Annotated[
+    float,
+    Field(gt=0.0, lt=1.0, description="share of every batch that is drawn from `demonstrations`"),
+]
+
 # Returns and target networks
 
 Gamma = Annotated[Share, Field(description="discount factor per environment step")]

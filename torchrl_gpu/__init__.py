@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from torchrl_gpu.acting.policy import PolicyWrapper as PolicyWrapper
     from torchrl_gpu.acting.schedules import LinearSchedule as LinearSchedule
     from torchrl_gpu.arguments import checked as checked
+    from torchrl_gpu.datasets.dataset import Dataset as Dataset
+    from torchrl_gpu.datasets.dataset import open_dataset as open_dataset
+    from torchrl_gpu.datasets.dataset import write_dataset as write_dataset
     from torchrl_gpu.devices.device import resolve_device as resolve_device
     from torchrl_gpu.environments.action_table import with_action_table as with_action_table
     from torchrl_gpu.environments.adapter import as_environment as as_environment
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from torchrl_gpu.execution.execution import Execution as Execution
     from torchrl_gpu.redirect.block import redirect_cuda as redirect_cuda
     from torchrl_gpu.replay.buffer import ReplayBuffer as ReplayBuffer
+    from torchrl_gpu.replay.episodes import Episode as Episode
+    from torchrl_gpu.replay.episodes import episodes_of as episodes_of
+    from torchrl_gpu.replay.episodes import fill as fill
     from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer as PrioritizedReplayBuffer
     from torchrl_gpu.replay.rollout import RolloutBuffer as RolloutBuffer
 else:

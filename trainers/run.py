@@ -60,7 +60,7 @@ def settings_of(*arguments: str) -> Settings:
 
 
 def run(*arguments: str) -> RunOutcome:
-    """Train, evaluate or film, as `mode=` says, and return the outcome.
+    """Train, evaluate, film or record, as `mode=` says, and return the outcome.
 
     `threads=` and `device_memory_limit=` hold for the whole process until the run ends, also for
     other threads of it.
@@ -128,6 +128,8 @@ def main() -> int:
                 return _examine_robot(arguments)
             if command == "import-sb3":
                 return _import_model(arguments)
+            if command == "replay":
+                return _export_replay(arguments)
             return _start(sys.argv[1:])
         except KeyboardInterrupt as stop:
             if message := str(stop):
@@ -225,6 +227,13 @@ def _import_model(arguments: list[str]) -> int:
     is_help = not {"-h", "--help"}.isdisjoint(arguments)
     print(import_sb3.USAGE if is_help else import_sb3.import_model(arguments))
     return 0
+
+
+def _export_replay(arguments: list[str]) -> int:
+    from torchrl_gpu.commands import call_with_arguments
+    from trainers.runs.replays import export_replay
+
+    return call_with_arguments(export_replay, arguments)
 
 
 def _sweep(arguments: list[str]) -> int:

@@ -69,6 +69,7 @@ class ReplayBuffer(CheckedFields):
         frame_stacks: number of frames of each observation that is a stack, by key, see
             `torchrl_gpu.environments.environment.Environment`; keys of other observations are
             ignored. None for no stacks.
+        setting: what determines the capacity, for messages.
 
     Raises:
         ConfigurationError: the capacity is too small for `num_envs`, the specs have different
@@ -83,6 +84,7 @@ class ReplayBuffer(CheckedFields):
     n_step: Annotated[int, Field(ge=1)] = 1
     gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
     frame_stacks: Mapping[Any, Annotated[int, Field(ge=1)]] | None = None
+    setting: str = "trainer.replay_capacity"
 
     def __post_init__(self) -> None:
         """Allocate the buffer."""
@@ -94,7 +96,7 @@ class ReplayBuffer(CheckedFields):
             lambda capacity: self.bytes_needed(capacity, spec),
             capacity,
             device,
-            setting="trainer.replay_capacity",
+            setting=self.setting,
             purpose="the replay",
             minimum=spec.min_capacity,
         )
@@ -188,6 +190,18 @@ class ReplayBuffer(CheckedFields):
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Do nothing: this buffer samples uniformly. See `PrioritizedReplayBuffer`."""
+
+    def sampling_state(self) -> dict[str, Tensor]:
+        """Return what determines the samples beside the transitions: nothing."""
+        return {}
+
+    def load_sampling_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore a state from `sampling_state` of a buffer with the same transitions."""
+
+    @property
+    def observation_names(self) -> list[str]:
+        """Names of the stored observations, nested keys joined by dots."""
+        return [".".join(key) for key in self._rows]
 
     @property
     def is_empty(self) -> bool:

@@ -113,6 +113,21 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         leaf = torch.where(is_stored, priority**self.priority_exponent, 0.0)
         self._tree.update(place, leaf)
 
+    def sampling_state(self) -> dict[str, Tensor]:
+        """Return copies of the priorities; see `ReplayBuffer.sampling_state`."""
+        return {"leaves": self._tree.leaves.clone(), "max_priority": self._max_priority.clone()}
+
+    def load_sampling_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore priorities; see `ReplayBuffer.load_sampling_state`.
+
+        Raises:
+            ConfigurationError: a priority is NaN, infinite or negative.
+        """
+        self._check_priorities(state)
+        self._tree.leaves.copy_(state["leaves"])
+        self._max_priority.copy_(state["max_priority"])
+        self._tree.rebuild()
+
     def step_of_age(self, age: int) -> TensorDict:
         """Return a complete step with its priorities; see `ReplayBuffer.step_of_age`."""
         leaf = self._tree.leaves.index_select(0, self._places_of_age(age))
@@ -132,6 +147,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def _check_numbers(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
         super()._check_numbers(state)
+        self._check_priorities(state)
+
+    def _check_priorities(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
         for name in ("leaves", "max_priority"):
             saved = state[name]
             values = saved.read() if isinstance(saved, StoredTensor) else saved

@@ -24,10 +24,12 @@ Train, evaluate and show robot policies.
   python -m trainers.run mode=demo checkpoint=runs/...
   python -m trainers.run mode=export checkpoint=...     ONNX and torch.export files of a policy
   python -m trainers.run mode=eval policy=...           evaluate such files
+  python -m trainers.run mode=record checkpoint=runs/... record.format=lerobot
   python -m trainers.run checkpoint=runs/...            resume training
   python -m trainers.run ... resume=auto                resume the newest run of these settings
   python -m trainers.run ... -m seed=1,2,3              one run for each value
   python -m trainers.run ... --cfg job                  all settings of the command, without a run
+  torchrl-gpu replay checkpoint=runs/... path=FOLDER    the replay of a run as a dataset
   torchrl-gpu robot arm.urdf                            an arm of your own: names, limits, reach
   torchrl-gpu import-sb3 model.zip                      a model of Stable-Baselines3 as a policy
   torchrl-gpu doctor                                    devices, limits, speed, what to install
@@ -82,7 +84,7 @@ def help_text(arguments: Sequence[str]) -> str:
     others = [name for name in choices_of("agent") if name not in learning]
     parts = [
         _USAGE.format(
-            agents=f"{_list(learning)}; {_list(others)} (mode=eval and mode=demo only)",
+            agents=f"{_list(learning)}; {_list(others)} (not for mode=train)",
             envs=_list(choices_of("env")),
             experiments=textwrap.indent(textwrap.fill(_list(presets.pop("")), width=98), "  "),
             presets="\n".join(f"  {env:{width}}  {_list(presets[env])}" for env in presets),

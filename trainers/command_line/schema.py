@@ -9,7 +9,7 @@ from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionMode, ProductMode
 
-Mode = Literal["train", "eval", "demo", "export"]
+Mode = Literal["train", "eval", "demo", "record", "export"]
 
 # Marks a setting that is saved with a run, and restored from its checkpoints.
 _SAVED: Final = "saved"
@@ -21,8 +21,8 @@ class GeneralSettings(CheckedFields):
     Help text, checks, defaults, and what a checkpoint keeps are made from this class.
 
     Args:
-        mode: train, eval to evaluate a policy, demo to film one, or export to write one as ONNX and
-            torch.export files.
+        mode: train, eval to evaluate a policy, demo to film one, record to write its episodes as a
+            dataset, or export to write it as ONNX and torch.export files.
         device: compute device: auto, cuda, rocm, xpu, mps, directml or cpu, or one of several, as
             in cuda:1; auto picks the first one available.
         devices: devices that train together, one process each: a number, all, or indices as in
@@ -43,7 +43,7 @@ class GeneralSettings(CheckedFields):
         products: library of float32 matrix products on a CPU: auto for oneDNN where the first
             update finds it faster, as on AMD processors with AVX-512; torch for PyTorch's own.
         observation_keys: observations that the agent receives, as in [observation]; None for all.
-        checkpoint: run folder or checkpoint file to resume, evaluate, film or export;
+        checkpoint: run folder or checkpoint file to resume, evaluate, film, record or export;
             pretrained:NAME, as in pretrained:fanuc/sac, for a policy of the library.
         policy: folder of an exported policy to evaluate or film.
         resume: auto to go on with the newest run of the same settings, or to begin one if there is

@@ -66,6 +66,7 @@ class Settings:
         collectors: class of the collectors and its settings.
         evaluation: arguments of `trainers.evaluation.evaluation.Evaluator`.
         demo: arguments of `trainers.evaluation.film.film`.
+        record: arguments of `trainers.evaluation.record.record`.
         experiment: name of the preset; None without one.
         config: all settings that are saved with a run, as plain values.
         in_place: whether training goes on in the run folder of the checkpoint; otherwise it has a
@@ -87,6 +88,7 @@ class Settings:
     collectors: Component
     evaluation: dict[str, Any]
     demo: dict[str, Any]
+    record: dict[str, Any]
     experiment: str | None
     config: dict[str, Any]
     in_place: bool
@@ -97,6 +99,7 @@ class Settings:
         general = {n: str(v) if isinstance(v, Path) else v for n, v in vars(self.general).items()}
         preset = {"experiment": self.experiment}
         others = {"collectors": self.collectors.config({}), "demo": self.demo}
+        others["record"] = {n: str(x) if isinstance(x, Path) else x for n, x in self.record.items()}
         return OmegaConf.to_yaml({**general, **preset, **self.config, **others})
 
     def of_run(self) -> str:
@@ -309,7 +312,9 @@ def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> 
                 f"mode={mode} needs a trained policy: checkpoint=runs/... (a run folder or a file)"
             )
     elif mode in ("train", "export"):
-        raise ConfigurationError(f"agent={name} does not learn; use mode=demo or mode=eval")
+        raise ConfigurationError(
+            f"agent={name} does not learn; use mode=demo, mode=eval or mode=record"
+        )
     elif checkpoint is not None:
         raise ConfigurationError(f"agent={name} does not learn; leave out checkpoint={checkpoint}")
 

@@ -13,6 +13,7 @@ TARGET = "_target_"
 SECTIONS = {
     "evaluation": "trainers.evaluation.evaluation.Evaluator",
     "demo": "trainers.evaluation.film.film",
+    "record": "trainers.evaluation.record.record",
 }
 
 # Arguments that the program itself passes; settings must not contain them.
@@ -24,6 +25,7 @@ PROVIDED = {
     ),
     "evaluation": ("env", "limit"),
     "demo": ("env", "policy", "device", "seed", "folder"),
+    "record": ("env", "policy", "device", "seed", "folder", "progress"),
 }
 
 AUTO = "auto"

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import torch
 from pydantic import Field
+from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.envs import EnvBase
@@ -138,6 +139,7 @@ def evaluate(
     episodes: Annotated[int, Field(ge=1)] = 500,
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
+    observe: Callable[[TensorDictBase, Tensor], object] | None = None,
     execution: Execution = EAGER,
     simulating: Simulating | None = None,
     stop: Callable[[], bool] | None = None,
@@ -162,6 +164,8 @@ def evaluate(
         seed: seed of the environment; equal seeds give equal episodes, so each process has its own.
         progress: function that is called at intervals with the number of episodes that this process
             has finished, and at the end with its share.
+        observe: function that is called after every step with the transitions `[R]` of all robots,
+            which the next step overwrites, and with those that count, bool `[R]`.
         execution: executes the policy steps.
         simulating: marks the steps and resets, see `BatchCollector`.
         stop: function that is asked at intervals whether to break off; None for never.
@@ -194,7 +198,10 @@ def evaluate(
             rows = robots.numel()
             if watch is None:
                 watch = FiniteWatch(policy.in_keys, rows, device)
-            watch.update(robots, due.repeat_interleave(rows // env.num_envs))
+            due_robots = due.repeat_interleave(rows // env.num_envs)
+            watch.update(robots, due_robots)
+            if observe is not None:
+                observe(robots, due_robots)
             quota -= (after["done"].reshape(env.num_envs) & due).to(quota.dtype)
             step += 1
             if step % steps_between_reads == 0:

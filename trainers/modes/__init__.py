@@ -1,1 +1,1 @@
-"""Modes of the program: train, evaluate, film."""
+"""Modes of the program: train, evaluate, film, record."""

@@ -14,12 +14,12 @@ from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.devices.seeding import Stream, seed_everything, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.environment import Mode as EnvMode
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.collecting.collectors import Collectors
-from trainers.command_line.schema import Mode
 from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of, pair
 from trainers.evaluation.evaluation import Evaluator
@@ -27,7 +27,7 @@ from trainers.exporting.session import ExportedPolicy, open_session
 from trainers.runs.folders import check_writable, results_folder
 from trainers.runs.policy_files import build_agent, restore_policy
 
-_STREAMS: dict[Mode, Stream] = {"train": "training", "eval": "evaluation", "demo": "demo"}
+_STREAMS: dict[EnvMode, Stream] = {"train": "training", "eval": "evaluation", "demo": "demo"}
 
 
 def training_env(settings: Settings, processes: Processes = ONE_PROCESS) -> Environment:
@@ -46,7 +46,7 @@ def _build_env_of_collector(settings: Settings, num_envs: int | None, seed: int)
 
 
 def build_env(
-    settings: Settings, mode: Mode, seed: int | None = None, **replaced: int
+    settings: Settings, mode: EnvMode, seed: int | None = None, **replaced: int
 ) -> Environment:
     """Build the environment for a mode, with some settings replaced, by the seed of the mode."""
     if seed is None:
@@ -63,14 +63,19 @@ def build_env(
     return paired
 
 
-def evaluator_of(settings: Settings) -> Evaluator:
-    """Return the evaluator, which builds its environments when it needs them."""
+def evaluator_of(settings: Settings, **replaced: int) -> Evaluator:
+    """Return the evaluator, which builds its environments when it needs them.
+
+    Args:
+        settings: settings of the call.
+        **replaced: settings of the evaluation that others replace.
+    """
     limit = capabilities_of(settings.env, settings.device).max_evaluation_envs
 
     def build(num_envs: int) -> EnvBase:
         return build_env(settings, "eval", num_envs=num_envs)
 
-    return Evaluator(build, limit=limit, **settings.evaluation)
+    return Evaluator(build, limit=limit, **{**settings.evaluation, **replaced})
 
 
 def agent_of(settings: Settings, env: EnvBase) -> Agent | UntrainedAgent:

@@ -8,14 +8,15 @@ from trainers.modes.demo import film_policy
 from trainers.modes.evaluate import evaluate
 from trainers.modes.export import export
 from trainers.modes.outcome import RunOutcome
+from trainers.modes.record import record_policy
 from trainers.modes.train import train
 from trainers.signals import cleans_up
 
-_MODES = {"eval": evaluate, "demo": film_policy, "export": export}
+_MODES = {"eval": evaluate, "demo": film_policy, "record": record_policy, "export": export}
 
 
 def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
-    """Train, evaluate, film or export with checked settings: see `trainers.run.run`.
+    """Train, evaluate, film, record or export with checked settings: see `trainers.run.run`.
 
     Args:
         settings: settings of this process.

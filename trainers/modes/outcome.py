@@ -21,16 +21,17 @@ class RunOutcome:
     """What a call of the program has reached.
 
     Attributes:
-        folder: run folder, or folder of the evaluation or the film.
+        folder: run folder, or folder of the evaluation, the film or the dataset.
         seconds: duration of the call in seconds.
         evaluation: result of the best checkpoint after training, of the evaluated policy, or of
-            the filmed episodes.
+            the filmed or recorded episodes.
         report: result as lines of text.
         evaluations: evaluations during the training, by number of frames.
         newest: newest checkpoint of the run; None without training.
         best: checkpoint of the best evaluation, or the newest one without evaluations; None without
             training.
         film: path of the film; None if none was made.
+        dataset: folder of the recorded dataset; None if none was made.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class RunOutcome:
     newest: Path | None = None
     best: Path | None = None
     film: Path | None = None
+    dataset: Path | None = None
 
 
 def command_of(settings: Settings, *arguments: str) -> str:

@@ -16,11 +16,15 @@ from torch import Tensor
 from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
 from torchrl_gpu.checkpoints.contents import check_count, check_like
+from torchrl_gpu.datasets.demonstrations import check_demonstrations
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.processes import Processes
+from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.demonstrated import DemonstratedReplay
 from torchrl_gpu.replay.rollout import RolloutBuffer
 from torchrl_gpu.replay.shares import load_share
+from trainers.training.demonstrations import Demonstrations, demonstrations_of_batch
 
 # Larger than the ratios of updates to frames that runs are saved with.
 _LARGE_RATIO = 64
@@ -36,6 +40,14 @@ class ReplayExperience:
         random_frames: number of environment steps before the first update.
         frame_stacks: number of frames of each observation that is a stack, by key; None for no
             stacks.
+        action_table: table whose row numbers are the actions of the agent, if it has one.
+
+    Attributes:
+        replay: replay buffer of the agent.
+        demonstrations: demonstrations that every batch has a share of; None without them.
+
+    Raises:
+        ConfigurationError: the demonstrations cannot be read or do not fit the agent.
     """
 
     def __init__(
@@ -45,10 +57,16 @@ class ReplayExperience:
         capacity: int,
         random_frames: int,
         frame_stacks: Mapping[NestedKey, int] | None = None,
+        action_table: Sequence[Sequence[float]] | None = None,
     ) -> None:
         self.agent = agent
         self.random_frames = random_frames
         self.replay = agent.build_replay(capacity, frame_stacks)
+        self.demonstrations: Demonstrations | None = None
+        self._source: ReplayBuffer | DemonstratedReplay = self.replay
+        if agent.demonstrations is not None:
+            self.demonstrations = Demonstrations(agent, self.replay, action_table)
+            self._source = self.demonstrations.batches
         self._frames_per_step = frames_per_step
         # Frames since the first update was due; below 0 before it.
         self._frames = -random_frames
@@ -68,7 +86,7 @@ class ReplayExperience:
             return
         while self._updates < self._updates_due():
             self._updates += 1
-            yield self.replay.sample(self.agent.batch_size)
+            yield self._source.sample(self.agent.batch_size)
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Set the priorities of a batch after its update.
@@ -77,7 +95,7 @@ class ReplayExperience:
             batch: batch of the update, as `batches` yielded it.
             priorities: priorities of its transitions `[B]`; None if the agent computes none.
         """
-        self.replay.update_priorities(batch, priorities)
+        self._source.update_priorities(batch, priorities)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the frames since the first update was due, and the number of updates owed."""
@@ -146,6 +164,7 @@ class RolloutExperience:
     """
 
     random_frames = 0
+    demonstrations: Demonstrations | None = None
 
     def __init__(self, agent: OnPolicyAgent, execution: Execution = EAGER) -> None:
         self.agent = agent
@@ -238,7 +257,7 @@ def check_updates(
     trainer_setting: Callable[[str], Any],
     frames_per_step: int,
 ) -> None:
-    """Refuse a run that would end before its first update.
+    """Refuse a run that would end before its first update, or without its demonstrations.
 
     Args:
         agent: class of the agent.
@@ -247,12 +266,18 @@ def check_updates(
         frames_per_step: number of environment steps in a batched step of all processes.
 
     Raises:
-        ConfigurationError: the frames do not suffice, or a batch is larger than the replay buffer.
+        ConfigurationError: the frames do not suffice, a batch is larger than the replay buffer, or
+            there are no such demonstrations.
     """
     if issubclass(agent, OnPolicyAgent):
         steps = agent_setting("rollout_length")
         first, why = steps * frames_per_step, f"agent.rollout_length={steps}"
     elif issubclass(agent, OffPolicyAgent):
+        if (path := agent_setting("demonstrations")) is not None:
+            demonstrations_of_batch(
+                agent_setting("demonstration_share"), agent_setting("batch_size")
+            )
+            check_demonstrations(path)
         batch_size, ratio = agent_setting("batch_size"), agent_setting("utd_ratio")
         if batch_size > (capacity := trainer_setting("replay_capacity")):
             raise ConfigurationError(
@@ -296,6 +321,7 @@ def experience_of(
     random_frames: int,
     frame_stacks: Mapping[NestedKey, int] | None = None,
     execution: Execution = EAGER,
+    action_table: Sequence[Sequence[float]] | None = None,
 ) -> Experience:
     """Build the experience of an agent: a replay buffer if it is off-policy, else a rollout.
 
@@ -307,7 +333,8 @@ def experience_of(
     if isinstance(agent, OnPolicyAgent):
         return RolloutExperience(agent, execution)
     if isinstance(agent, OffPolicyAgent):
-        return ReplayExperience(agent, frames_per_step, capacity, random_frames, frame_stacks)
+        frames = frames_per_step, capacity, random_frames
+        return ReplayExperience(agent, *frames, frame_stacks, action_table)
     raise ConfigurationError(
         f"agent: {type(agent).__name__} must derive from OffPolicyAgent or OnPolicyAgent"
     )

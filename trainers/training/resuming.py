@@ -46,6 +46,8 @@ def state_of(trainer: TorchRLTrainer) -> dict[str, Any]:
         "agent_episodes": trainer.agent.episode_state(),
         "random": rng_state(trainer.agent.device),
     }
+    if (shown := trainer.experience.demonstrations) is not None:
+        own["demonstrations"] = shown.state_dict()
     if not trainer.processes.is_writer:
         return own
     return {
@@ -88,6 +90,8 @@ def resume(trainer: TorchRLTrainer, checkpoint: Path, state: Mapping[str, Any] |
         else:
             has_replay = parts is not None
             trainer.experience.load_state_dict(state["experience"], parts)
+            if (shown := trainer.experience.demonstrations) is not None:
+                shown.load_state_dict(own.get("demonstrations"))
             trainer.episodes.load_state_dict(own["episodes"])
             for name, tensor in trainer.agent.episode_state().items():
                 tensor.copy_(own["agent_episodes"][name])
@@ -176,3 +180,5 @@ def _check_share(trainer: TorchRLTrainer, own: Mapping[str, Any]) -> None:
     if (expected := trainer.agent.episode_state()) or "agent_episodes" in own:
         check_like(own["agent_episodes"], expected, "the open episodes of the agent")
     check_rng_state(own["random"], trainer.agent.device)
+    if (shown := trainer.experience.demonstrations) is not None:
+        shown.check_state(own.get("demonstrations"))

@@ -185,6 +185,7 @@ class TorchRLTrainer(CheckedFields):
             self.random_frames,
             env.capabilities.frame_stacks,
             self.execution,
+            env.capabilities.action_table,
         )
         self.simulating = Simulating()
         self.collector: Collector

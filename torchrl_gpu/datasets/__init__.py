@@ -1,0 +1,1 @@
+"""Datasets of episodes in the formats of other libraries."""

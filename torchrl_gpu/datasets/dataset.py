@@ -1,0 +1,181 @@
+"""Datasets of episodes on disk: `open_dataset`, `new_dataset` and `write_dataset`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+from torchrl_gpu.acting.interface import PolicyInterface
+from torchrl_gpu.checkpoints.contents import UNEXPECTED
+from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, reason
+from torchrl_gpu.errors import ConfigurationError, one_line, shortened
+from torchrl_gpu.replay.episodes import Episode
+
+DatasetFormat = Literal["minari", "lerobot"]
+
+# Packages that a format needs, all of the extra `data`, and the file by which it is known.
+_NEEDS = {"minari": ("minari", "h5py"), "lerobot": ("pyarrow",)}
+_MARKS = {"minari": "metadata.json", "lerobot": "meta/info.json"}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset on disk; iterating over it reads one episode after the other.
+
+    Attributes:
+        path: its folder.
+        num_episodes: number of episodes.
+        about: what this library has written beside the episodes: `action_table`, `frame_stacks` and
+            `step_seconds` as in `PolicyInterface`; empty for a dataset of another program.
+    """
+
+    path: Path
+    num_episodes: int
+    about: Mapping[str, Any]
+    read: Callable[[], Iterator[Episode]]
+
+    def __iter__(self) -> Iterator[Episode]:
+        """Read the episodes in their order.
+
+        Raises:
+            ConfigurationError: a file is damaged.
+        """
+        with reading_dataset(self.path):
+            yield from self.read()
+
+
+class EpisodeWriter(Protocol):
+    """Writes the episodes of a new dataset."""
+
+    def add(self, episode: Episode) -> None:
+        """Write one episode."""
+
+    def close(self) -> None:
+        """Write what describes the dataset as a whole."""
+
+
+def open_dataset(path: Path | str) -> Dataset:
+    """Open a dataset of Minari or LeRobot; no episode is read yet.
+
+    Args:
+        path: folder of the dataset.
+
+    Raises:
+        ConfigurationError: there is none, a package is missing, or it has another layout.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise ConfigurationError(f"{path}: there is no such folder of a dataset")
+    for name, mark in _MARKS.items():
+        for folder in (path, path / "data"):
+            if (folder / mark).is_file():
+                with reading_dataset(path):
+                    return _module(name).opened(folder)
+    marks = " nor ".join(_MARKS.values())
+    raise ConfigurationError(f"{path}: not a dataset of Minari or LeRobot: it has neither {marks}")
+
+
+@contextmanager
+def new_dataset(
+    path: Path, format: DatasetFormat, interface: PolicyInterface
+) -> Iterator[Callable[[Episode], None]]:
+    """Write a dataset, which appears at its path when the block ends without an exception.
+
+    Args:
+        path: folder of the dataset, which must not exist.
+        format: `minari` or `lerobot`.
+        interface: observations and actions of the episodes.
+
+    Yields:
+        Function that writes one episode.
+
+    Raises:
+        ConfigurationError: the folder exists, cannot be written, or a package is missing.
+    """
+    path = Path(path)
+    check_new(path, format)
+    # Minari takes a relative path for one below the folder itself.
+    partial = path.absolute().with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
+    try:
+        partial.mkdir(parents=True)
+        writer: EpisodeWriter = _module(format).writer(partial, path.name, interface)
+        yield writer.add
+        writer.close()
+        partial.rename(path)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_dataset(
+    path: Path,
+    episodes: Iterable[Episode],
+    interface: PolicyInterface,
+    format: DatasetFormat = "minari",
+) -> None:
+    """Write episodes as a dataset; see `new_dataset`."""
+    with new_dataset(path, format, interface) as write:
+        for episode in episodes:
+            write(episode)
+
+
+def check_new(path: Path, format: DatasetFormat) -> None:
+    """Refuse a dataset that could not be written, before its episodes are made.
+
+    Raises:
+        ConfigurationError: the folder exists, or a package of the format is missing.
+    """
+    if format not in get_args(DatasetFormat):
+        known = ", ".join(get_args(DatasetFormat))
+        raise ConfigurationError(f"format={format}: unknown; choose one of: {known}")
+    _module(format)
+    if path.exists():
+        raise ConfigurationError(f"{path}: it exists; choose another folder for the dataset")
+
+
+def about(interface: PolicyInterface) -> dict[str, Any]:
+    """Return `Dataset.about` of the episodes of a policy, as JSON has it."""
+    table = interface.action_table
+    return {
+        "action_table": None if table is None else table.tolist(),
+        "frame_stacks": dict(interface.frame_stacks),
+        "step_seconds": interface.step_seconds,
+    }
+
+
+@contextmanager
+def reading_dataset(path: Path) -> Iterator[None]:
+    """Report whatever the block cannot do with the files of a dataset in one line.
+
+    Raises:
+        ConfigurationError: the block raised an error of Python or of a library that reads them.
+    """
+    try:
+        yield
+    except ConfigurationError:
+        raise
+    except (*UNEXPECTED, OSError, AssertionError) as error:
+        cause = shortened(f"{type(error).__name__}: {one_line(error)}", 200)
+        raise ConfigurationError(f"{path}: damaged, or not of this layout: {cause}") from error
+
+
+def _module(format: str) -> Any:
+    """Import the module of a format.
+
+    Raises:
+        ConfigurationError: one of its packages is missing.
+    """
+    for package in _NEEDS[format]:
+        if find_spec(package) is None:
+            raise ConfigurationError(
+                f"a dataset of format {format} needs {package}: pip install torchrl-gpu[data]"
+            )
+    return importlib.import_module(f"torchrl_gpu.datasets.{format}_format")

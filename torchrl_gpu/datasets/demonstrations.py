@@ -1,0 +1,122 @@
+"""Demonstrations: the episodes of a dataset, checked for the agent that learns from them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchrl.data import Composite, TensorSpec
+
+from torchrl_gpu.datasets.dataset import open_dataset
+from torchrl_gpu.environments.specs import action_bounds, action_kind, name_of_key
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.replay.episodes import Episode
+
+SETTING = "agent.demonstrations"
+
+
+def check_demonstrations(path: str) -> None:
+    """Refuse demonstrations that cannot be opened; no environment is needed.
+
+    Raises:
+        ConfigurationError: there is no dataset, a package is missing, or it has no episode.
+    """
+    try:
+        dataset = open_dataset(path)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{SETTING}={error}") from error
+    if not dataset.num_episodes:
+        raise ConfigurationError(f"{SETTING}={path}: it has no episodes")
+
+
+def load_demonstrations(
+    path: str,
+    observation_spec: Composite,
+    action_spec: TensorSpec,
+    action_table: Sequence[Sequence[float]] | None = None,
+) -> list[Episode]:
+    """Read the episodes of a dataset, with the observations of an agent alone.
+
+    Args:
+        path: folder of the dataset.
+        observation_spec: spec of the observations of the agent, batch size `[num_envs]`.
+        action_spec: spec of its actions.
+        action_table: table whose row numbers are its actions; None for an agent without one.
+
+    Raises:
+        ConfigurationError: the dataset cannot be read, an observation is missing, observations or
+            actions have another shape, dtype or range, or a number is NaN or infinite.
+    """
+    check_demonstrations(path)
+    dataset = open_dataset(path)
+    where = f"{SETTING}={path}"
+    own = None if action_table is None else [list(map(float, row)) for row in action_table]
+    saved = dataset.about.get("action_table", own)
+    if (saved is None) != (own is None) or not _equal(saved, own):
+        raise ConfigurationError(
+            f"{where}: its actions are not row numbers of the action table of this environment"
+            if own is not None
+            else f"{where}: its actions are row numbers of a table; this agent's are continuous"
+        )
+    leaves = observation_spec.items(include_nested=True, leaves_only=True)
+    specs = {name_of_key(key): leaf for key, leaf in leaves}
+    episodes = []
+    for number, episode in enumerate(dataset):
+        at = f"{where}: episode {number}"
+        if missing := specs.keys() - episode.observations.keys():
+            known = ", ".join(episode.observations)
+            raise ConfigurationError(
+                f"{where}: it has no observation {min(missing)}, which the agent reads; "
+                f"it has: {known}"
+            )
+        observations = {name: episode.observations[name] for name in specs}
+        for name, leaf in specs.items():
+            _check_like(observations[name], leaf, f"{at}: observation {name}")
+        _check_action(episode.action, action_spec, at)
+        _check_finite(episode.reward, f"{at}: reward")
+        flags = (episode.reward, episode.terminated, episode.truncated)
+        lengths = {len(each) for each in (episode.action, *flags)}
+        if lengths | {len(x) - 1 for x in observations.values()} != {len(episode)}:
+            raise ConfigurationError(f"{at}: its columns have different lengths")
+        episodes.append(Episode(observations, episode.action, *flags))
+    return episodes
+
+
+def _check_action(action: Tensor, spec: TensorSpec, at: str) -> None:
+    if action_kind(spec) == "discrete":
+        if action.dim() != 1 or action.dtype.is_floating_point:
+            raise ConfigurationError(
+                f"{at}: its actions have shape {list(action.shape[1:])} and {action.dtype}; this "
+                f"agent's are whole numbers below {spec.space.n}"
+            )
+        low, high = torch.zeros(1), torch.tensor([spec.space.n - 1])
+    else:
+        _check_like(action, spec, f"{at}: action")
+        low, high = (bound.cpu() for bound in action_bounds(spec))
+    if len(action) and not ((action >= low) & (action <= high)).all():
+        raise ConfigurationError(
+            f"{at}: an action lies outside {low.min():g} to {high.max():g}, the range of the agent"
+        )
+
+
+def _check_like(values: Tensor, spec: TensorSpec, what: str) -> None:
+    expected = list(spec.shape[1:])
+    if list(values.shape[1:]) != expected or values.dtype != spec.dtype:
+        raise ConfigurationError(
+            f"{what} has shape {list(values.shape[1:])} and {values.dtype}; "
+            f"the agent's has {expected} and {spec.dtype}"
+        )
+    _check_finite(values, what)
+
+
+def _check_finite(values: Tensor, what: str) -> None:
+    if values.dtype.is_floating_point and not values.isfinite().all():
+        raise ConfigurationError(f"{what} holds NaN or infinity")
+
+
+def _equal(saved: Any, own: Iterable[Sequence[float]] | None) -> bool:
+    """Return whether two tables are equal in float32, as a dataset holds them."""
+    if saved is None or own is None:
+        return True
+    first, second = torch.tensor(saved), torch.tensor(own)
+    return torch.equal(first.float(), second.float())

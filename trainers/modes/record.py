@@ -1,0 +1,37 @@
+"""Mode record: record the episodes of a policy as a dataset."""
+
+import time
+from contextlib import closing
+
+from torchrl_gpu.datasets.dataset import check_new
+from torchrl_gpu.devices.seeding import stream_seed
+from trainers.command_line.settings import Settings
+from trainers.evaluation.record import record
+from trainers.modes.building import evaluator_of, policy_of, prepared_folder, title_of
+from trainers.modes.outcome import RunOutcome
+from trainers.training.progress import ProgressDisplay
+
+
+def record_policy(settings: Settings) -> RunOutcome:
+    """Record episodes that neither training nor evaluation begins with."""
+    started = time.perf_counter()
+    folder = prepared_folder(settings, "datasets")
+    episodes = settings.record["episodes"]
+    check_new(settings.record["path"] or folder / "new", settings.record["format"])
+    with closing(evaluator_of(settings, episodes=episodes)) as evaluator:
+        env = evaluator.env
+        policy = policy_of(settings, env)
+        seed = stream_seed(settings.general.seed, "demo")
+        with ProgressDisplay(episodes, unit="episodes") as display:
+            made = record(
+                env,
+                policy,
+                settings.device,
+                folder,
+                **settings.record,
+                seed=seed,
+                progress=display.update,
+            )
+    report = f"Recorded {title_of(settings)}\n  {made}\n  {made.path}"
+    seconds = time.perf_counter() - started
+    return RunOutcome(folder, seconds, made.evaluation, report, dataset=made.path)
