@@ -250,6 +250,18 @@ def _with_nan(files: dict[str, bytes]) -> None:
     files["policy.pth"] = buffer.getvalue()
 
 
+def _of_huge_observations(files: dict[str, bytes]) -> None:
+    data = json.loads(files["data"])
+    data["observation_space"]["_shape"] = [10**9]
+    files["data"] = json.dumps(data).encode()
+
+
+def write_model(files: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile("model.zip", "w", compression) as model:
+        for name, content in files.items():
+            model.writestr(name, content)
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -258,6 +270,7 @@ def _with_nan(files: dict[str, bytes]) -> None:
         (_unbounded, "its actions have no finite bounds, which agents need"),
         (_with_another_layer, "its policy has actor.extra.weight, which the networks"),
         (_with_nan, "the saved networks hold NaN or infinity"),
+        (_of_huge_observations, "its observations are [1000000000]; supported: up to 16,777,216"),
         (lambda files: files.pop("data"), "not a model of Stable-Baselines3"),
         (lambda files: files.update(data=b"[1"), "damaged: "),
         (lambda files: files.update(data=b"[1]"), "damaged: its data is not a mapping"),
@@ -276,11 +289,30 @@ def test_a_damaged_model_is_refused_and_runs_no_code(
     with zipfile.ZipFile("model.zip") as model:
         files = {name: model.read(name) for name in model.namelist()}
     damage(files)
-    with zipfile.ZipFile("model.zip", "w") as model:
-        for name, content in files.items():
-            model.writestr(name, content)
+    write_model(files)
     refused(monkeypatch, capfd, "model.zip", reason=reason)
     assert [file.name for file in tmp_path.iterdir()] == ["model.zip"]
+
+
+def test_parts_that_cannot_be_unpacked_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = {"data": b"{}", "policy.pth": bytes(65 * 2**20)}
+    write_model(files, zipfile.ZIP_DEFLATED)
+    refused(monkeypatch, capfd, "model.zip", reason="its policy.pth is larger than 67,")
+    write_model({"data": b"{}", "policy.pth": bytes(1000)}, zipfile.ZIP_DEFLATED)
+    whole = Path("model.zip").read_bytes()
+    entry = whole.index(b"PK\x01\x02")
+    for place, value, reason in (
+        (entry + 8, 1, "damaged: File 'data' is encrypted"),
+        (entry + 10, 99, "damaged: That compression method is not supported"),
+        (34, 255, "damaged: Error -3 while decompressing data"),
+    ):
+        damaged = bytearray(whole)
+        damaged[place] = value
+        Path("model.zip").write_bytes(damaged)
+        refused(monkeypatch, capfd, "model.zip", reason=reason)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,8 @@ A model is a zip file. Its `data` is JSON, in which objects are pickled but thei
 are readable too; `policy.pth` has the parameters. Everything that acting needs is readable.
 """
 
-import io
-import json
 import math
-import pickle
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +21,11 @@ from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.contents import check_count, reading
 from torchrl_gpu.errors import ConfigurationError, shortened
 from trainers.components.component import Component, read_component
+from trainers.runs.model_parts import read_parts
 from trainers.runs.policy_files import LAYOUT, build_agent
 
 _SUPPORTED: Final = "SAC, DDPG, DQN or PPO"
-_MAX_DATA = 64 * 2**20  # bytes of `data`, which holds no replay buffer
+_MAX_OBSERVATION = 2**24  # numbers of an observation
 _ACTIVATIONS: Final = {
     "ReLU": "relu",
     "Tanh": "tanh",
@@ -131,7 +128,7 @@ def read_model(path: Path) -> Model:
         ConfigurationError: the file is not such a model, is damaged, or has networks that ours
             cannot be.
     """
-    data, parameters, version = _read(path)
+    data, parameters, version = read_parts(path)
     with reading(path):
         name = _algorithm_of(path, data, parameters)
         algorithm = _ALGORITHMS[name]
@@ -170,39 +167,6 @@ def read_model(path: Path) -> Model:
         "policy": networks_state(agent.policy),
     }
     return Model(name, version, algorithm.agent, interface, state, component)
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
-    """Return the readable data of a model, its parameters, and the version that wrote it."""
-    if not path.is_file():
-        raise ConfigurationError(f"{path}: this file does not exist")
-    if not zipfile.is_zipfile(path):
-        raise ConfigurationError(f"{path}: not a zip file, as `model.save` writes")
-    try:
-        with zipfile.ZipFile(path) as file:
-            if file.getinfo("data").file_size > _MAX_DATA:
-                raise ConfigurationError(f"{path}: its data is larger than {_MAX_DATA} bytes")
-            data = json.loads(file.read("data"))
-            parameters = file.read("policy.pth")
-            known = "_stable_baselines3_version" in file.namelist()
-            version = file.read("_stable_baselines3_version").decode() if known else "unknown"
-    except KeyError as error:
-        raise ConfigurationError(
-            f"{path}: not a model of Stable-Baselines3: {error.args[0]}"
-        ) from None
-    except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
-        raise ConfigurationError(f"{path}: damaged: {error}") from None
-    try:
-        tensors = torch.load(io.BytesIO(parameters), map_location="cpu", weights_only=True)
-    except (RuntimeError, ValueError, OSError, EOFError, pickle.UnpicklingError):
-        tensors = None
-    if not (isinstance(tensors, Mapping) and all(isinstance(t, Tensor) for t in tensors.values())):
-        raise ConfigurationError(
-            f"{path}: its policy.pth is not a file of tensors alone; nothing in it is unpickled"
-        )
-    if not isinstance(data, dict):
-        raise ConfigurationError(f"{path}: damaged: its data is not a mapping")
-    return data, {str(name): tensor for name, tensor in tensors.items()}, version.strip()
 
 
 def _algorithm_of(path: Path, data: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> str:
@@ -269,6 +233,11 @@ def _observation_spec(
             f"{path}: its observations are a {_kind_of(space)} space; only a Box is supported"
         )
     shape = [int(size) for size in space["_shape"]]
+    if not 0 < math.prod(shape) <= _MAX_OBSERVATION:
+        raise ConfigurationError(
+            f"{path}: its observations are {shortened(str(shape))}; supported: up to "
+            f"{_MAX_OBSERVATION:,} numbers"
+        )
     has_convolutions = any(".cnn." in name for name in acting)
     is_image = str(space["dtype"]) == "uint8" and len(shape) == 3
     if has_convolutions != is_image:
