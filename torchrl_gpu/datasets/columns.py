@@ -151,5 +151,8 @@ def _encoded(picture: Array) -> bytes:
 
 def _decoded(png: bytes) -> Array:
     """Return an image `[C, H, W]` from its file."""
-    picture = np.array(Image.open(io.BytesIO(png)))
+    try:
+        picture = np.array(Image.open(io.BytesIO(png)))
+    except Image.DecompressionBombError as error:
+        raise ValueError(str(error)) from None
     return picture[None] if picture.ndim == 2 else picture.transpose(2, 0, 1)

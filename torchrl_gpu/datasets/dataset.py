@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
+from torch import Tensor
+
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.contents import UNEXPECTED
 from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, reason
@@ -34,12 +36,15 @@ class Dataset:
         num_episodes: number of episodes.
         about: what this library has written beside the episodes: `action_table`, `frame_stacks` and
             `step_seconds` as in `PolicyInterface`; empty for a dataset of another program.
+        action_range: lowest and highest values `[action_dim]` of continuous actions; None if the
+            dataset does not tell.
     """
 
     path: Path
     num_episodes: int
     about: Mapping[str, Any]
     read: Callable[[], Iterator[Episode]]
+    action_range: tuple[Tensor, Tensor] | None = None
 
     def __iter__(self) -> Iterator[Episode]:
         """Read the episodes in their order.

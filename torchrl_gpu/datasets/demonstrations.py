@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
-from torchrl_gpu.datasets.dataset import open_dataset
+from torchrl_gpu.datasets.dataset import open_dataset, reading_dataset
 from torchrl_gpu.environments.specs import action_bounds, action_kind, name_of_key
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.episodes import Episode
@@ -52,12 +52,15 @@ def load_demonstrations(
     where = f"{SETTING}={path}"
     own = None if action_table is None else [list(map(float, row)) for row in action_table]
     saved = dataset.about.get("action_table", own)
-    if (saved is None) != (own is None) or not _equal(saved, own):
+    with reading_dataset(dataset.path):
+        is_same = (saved is None) == (own is None) and _equal(saved, own)
+    if not is_same:
         raise ConfigurationError(
             f"{where}: its actions are not row numbers of the action table of this environment"
             if own is not None
             else f"{where}: its actions are row numbers of a table; this agent's are continuous"
         )
+    _check_range(dataset.action_range, action_spec, where)
     leaves = observation_spec.items(include_nested=True, leaves_only=True)
     specs = {name_of_key(key): leaf for key, leaf in leaves}
     episodes = []
@@ -80,6 +83,20 @@ def load_demonstrations(
             raise ConfigurationError(f"{at}: its columns have different lengths")
         episodes.append(Episode(observations, episode.action, *flags))
     return episodes
+
+
+def _check_range(action_range: tuple[Tensor, Tensor] | None, spec: TensorSpec, where: str) -> None:
+    """Refuse actions of another range, whose numbers would mean other actions to the agent."""
+    if action_range is None or action_kind(spec) == "discrete":
+        return
+    for saved, own in zip(action_range, action_bounds(spec), strict=True):
+        own = own.cpu().expand(spec.shape[1:])
+        if saved.shape == own.shape and not torch.allclose(saved.float(), own.float()):
+            low, high = action_range
+            raise ConfigurationError(
+                f"{where}: its actions range from {low.min():g} to {high.max():g}; the agent's "
+                f"range from {spec.space.low.min():g} to {spec.space.high.max():g}, scale them"
+            )
 
 
 def _check_action(action: Tensor, spec: TensorSpec, at: str) -> None:

@@ -103,7 +103,11 @@ def opened(folder: Path) -> Dataset:
                 None if success is None else torch.from_numpy(success[1:]).bool(),
             )
 
-    return Dataset(folder, count, raw.get(_ABOUT, {}), read)
+    space = storage.action_space
+    action_range = None
+    if isinstance(space, Box) and space.is_bounded():
+        action_range = torch.from_numpy(space.low), torch.from_numpy(space.high)
+    return Dataset(folder, count, dict(raw.get(_ABOUT, {})), read, action_range)
 
 
 def _observations(observed: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:

@@ -217,6 +217,15 @@ def test_damaged_files_are_refused_in_one_line(format: DatasetFormat, tmp_path: 
         path.write_bytes(content)
 
 
+def test_a_picture_of_far_too_many_pixels_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "data", "lerobot", "colour")
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 10)
+    with pytest.raises(ConfigurationError, match="decompression bomb"):
+        list(open_dataset(tmp_path / "data"))
+
+
 def test_an_older_format_of_lerobot_is_named(tmp_path: Path) -> None:
     written(tmp_path / "data", "lerobot")
     path = tmp_path / "data" / "meta" / "info.json"

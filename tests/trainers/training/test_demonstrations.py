@@ -1,5 +1,6 @@
 """Demonstrations: their share of every batch, what is learned from them, resume, and bad input."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDict
+from torchrl.data import Bounded
 
 from agents import DQN, PPO, SAC, Rainbow
 from agents.base import OffPolicyAgent
@@ -290,6 +292,26 @@ def test_the_kind_of_action_has_to_be_that_of_the_agent(tmp_path: Path) -> None:
     experience_of(dqn, ENVS, 100, 0, action_table=TABLE)
     with pytest.raises(ConfigurationError, match="not row numbers of the action table"):
         experience_of(dqn, ENVS, 100, 0, action_table=[[x[0] + 1] for x in TABLE])
+
+
+def test_actions_of_another_range_are_refused(tmp_path: Path) -> None:
+    interface = replace(interface_of(), action_spec=Bounded(-0.4, 0.4, (1, 2)))
+    write_dataset(tmp_path / "data", random_episodes(interface), interface)
+    agent = Case(SAC, "continuous").make(demonstrations=str(tmp_path / "data"))
+    match = r"its actions range from -0\.4 to 0\.4; the agent's range from -1 to 1"
+    with pytest.raises(ConfigurationError, match=match):
+        experience_of(agent, ENVS, 100, 0)
+
+
+def test_an_edited_table_of_actions_is_refused(tmp_path: Path) -> None:
+    path = Path(dataset(tmp_path / "data", "discrete", table=TABLE))
+    (file,) = path.rglob("metadata.json")
+    content = json.loads(file.read_text())
+    agent = Case(DQN, "discrete").make(demonstrations=str(path))
+    for about in ("text", {"action_table": [["a"]]}, {"action_table": [[1.0], [1.0, 2.0]]}):
+        file.write_text(json.dumps({**content, "torchrl_gpu": about}))
+        with pytest.raises(ConfigurationError, match="damaged, or not of this layout"):
+            experience_of(agent, ENVS, 100, 0, action_table=TABLE)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.99])
