@@ -22,8 +22,8 @@ Turn a model of Stable-Baselines3 (SAC, DDPG, DQN or PPO) into a policy file of 
 Nothing in the model is unpickled, so that a model of a stranger runs no code. The policy plays the
 same actions as `model.predict(observation, deterministic=True)`.
 
-  output    path of the policy file, *.safetensors (default: a new file named after the model, in
-            the working directory)
+  output    path of the policy file, *.safetensors, which must not exist (default: a new file named
+            after the model, in the working directory)
   env...    environment of the policy and its settings, which mode=eval and mode=demo then need not
             be told\
 """
@@ -45,6 +45,8 @@ def import_model(arguments: Sequence[str]) -> str:
         raise ConfigurationError("name one model: torchrl-gpu import-sb3 model.zip")
     if outputs and not outputs[-1].endswith(".safetensors"):
         raise ConfigurationError(f"output={outputs[-1]}: name a .safetensors file")
+    if outputs and Path(outputs[-1]).exists():
+        raise ConfigurationError(f"output={outputs[-1]}: it exists; choose another file")
     foreign = [a for a in typed if not a.startswith(("env=", "env."))]
     if foreign:
         raise ConfigurationError(f"{foreign[0]}: choose output=FILE or settings of env")

@@ -171,6 +171,7 @@ def test_an_imported_policy_is_evaluated(
         ("TD3", PENDULUM, {}, "a model of TD3; use one of SAC, DDPG, DQN or PPO"),
         ("A2C", CARTPOLE, {}, "a model of A2C; use one of"),
         ("SAC", PENDULUM, {"use_sde": True}, "its policy has use_sde=True"),
+        ("PPO", PENDULUM, {"use_sde": True}, "its policy has use_sde=True"),
         ("SAC", PENDULUM, layers([8], nn.Softsign), "its activation is Softsign; supported: ReLU"),
         ("PPO", Numbers, {}, "its observations are a Discrete space; only a Box"),
         ("PPO", Several, {}, "its actions are a MultiDiscrete space"),
@@ -322,6 +323,7 @@ def test_parts_that_cannot_be_unpacked_are_refused(
         (("missing.zip",), "missing.zip: this file does not exist"),
         (("text.zip",), "text.zip: not a zip file, as `model.save` writes"),
         (("text.zip", "output=policy.zip"), "output=policy.zip: name a .safetensors file"),
+        (("text.zip", "output=old.safetensors"), "output=old.safetensors: it exists; choose"),
         (("text.zip", "agent=sac"), "agent=sac: choose output=FILE or settings of env"),
         (("text.zip", "env=moon"), "unknown env moon; choose one of: "),
     ],
@@ -335,6 +337,7 @@ def test_wrong_arguments_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.zip").write_text("no zip")
+    Path("old.safetensors").touch()
     refused(monkeypatch, capfd, *arguments, reason=reason)
 
 

@@ -132,7 +132,8 @@ def read_model(path: Path) -> Model:
     with reading(path):
         name = _algorithm_of(path, data, parameters)
         algorithm = _ALGORITHMS[name]
-        policy = data.get("policy_kwargs") or {}
+        # PPO keeps `use_sde` beside the settings of its policy.
+        policy = {"use_sde": data.get("use_sde", False), **(data.get("policy_kwargs") or {})}
         _check_policy(path, policy)
         acting = {k: v for k, v in parameters.items() if k.startswith(algorithm.acting)}
         observation = _observation_spec(path, data["observation_space"], acting)
