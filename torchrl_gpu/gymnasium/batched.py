@@ -74,7 +74,7 @@ class BatchedEnv(VectorEnv[Any, Any, Any]):
         """
         if seed is None:
             return self.arrays.given(self.arrays.reset()), {}
-        seeds = range(seed, seed + self.num_envs) if isinstance(seed, int) else seed
+        seeds = range(seed, seed + self.num_envs) if isinstance(seed, int | np.integer) else seed
         if len(seeds) != self.num_envs:
             raise ConfigurationError(f"seed: {len(seeds)} seeds for {self.num_envs} environments")
         super().reset(seed=seeds[0])

@@ -101,6 +101,7 @@ def test_a_seed_determines_the_episodes_but_not_the_numbers_of_torch(name: str) 
         episodes = play(5)
         assert torch.equal(torch.rand(3), expected)
         assert data_equivalence(play([5, 6, 7]), episodes, exact=True)
+        assert data_equivalence(play(np.int64(5)), episodes, exact=True)
         assert not data_equivalence(play(6), episodes)
 
 
