@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from agents import hyperparameters as hp
 from agents.ddpg import DDPG
 from agents.modules.encoders import Encodable, Encoder, detached, features_of
-from agents.modules.networks import frozen, mlp, relu
+from agents.modules.networks import ACTIVATIONS, Activation, frozen, mlp
 from agents.modules.quantiles import CosineEmbedding, draw_fractions, quantile_huber_loss
 from torchrl_gpu.execution.learner import Losses
 from torchrl_gpu.execution.products import Linear
@@ -35,8 +35,8 @@ class ACIQN(DDPG):
             the same widths. In the critic, the embedded quantile fraction multiplies the output of
             the first layer, and the embedded action that of the second.
         fractions: the actor's loss draws as many.
-        critic_layer_norm: apply layer normalization before each ReLU of the critic, except that of
-            the embedded quantile fraction.
+        critic_layer_norm: apply layer normalization before each activation of the critic, except
+            that of the embedded quantile fraction.
         max_gradient_norm: actor and critic are separate groups.
     """
 
@@ -53,7 +53,12 @@ class ACIQN(DDPG):
     def build_critic(self, encoder: Encoder, action_dim: int) -> QuantileCritic:
         """Return a new critic of actions in [-1, 1]."""
         return QuantileCritic(
-            encoder, action_dim, self.hidden_sizes, self.cosines, self.critic_layer_norm
+            encoder,
+            action_dim,
+            self.hidden_sizes,
+            self.cosines,
+            self.critic_layer_norm,
+            self.activation,
         )
 
     def loss(self, batch: TensorDictBase) -> Losses:
@@ -104,6 +109,7 @@ class QuantileCritic(nn.Module):
         hidden_sizes: Sequence[int],
         cosines: int,
         layer_norm: bool,
+        activation: Activation,
     ) -> None:
         super().__init__()
         first, second, *rest = hidden_sizes
@@ -112,7 +118,8 @@ class QuantileCritic(nn.Module):
         self.fraction_embedding = CosineEmbedding(cosines, first)
         self.merge = Linear(first, second)
         self.action_embedding = Linear(action_dim, second)
-        self.head = mlp(second, rest, 1, layer_norm=layer_norm)
+        self.head = mlp(second, rest, 1, layer_norm=layer_norm, activation=activation)
+        self.activation = ACTIVATIONS[activation]()
         widths = (first, second, second)
         self.norms = nn.ModuleList(
             nn.LayerNorm(width) if layer_norm else nn.Identity() for width in widths
@@ -127,8 +134,10 @@ class QuantileCritic(nn.Module):
             fractions: quantile fractions (tau) `[B, N]` in [0, 1].
         """
         norm, merged_norm, action_norm = self.norms
-        features = relu(norm(self.features(features_of(self.encoder, observation))))
+        features = self.activation(norm(self.features(features_of(self.encoder, observation))))
         fraction_features = self.fraction_embedding(fractions)
-        merged = relu(merged_norm(self.merge(features.unsqueeze(-2) * fraction_features)))
-        action_features = relu(action_norm(self.action_embedding(action)))
+        merged = self.activation(
+            merged_norm(self.merge(features.unsqueeze(-2) * fraction_features))
+        )
+        action_features = self.activation(action_norm(self.action_embedding(action)))
         return self.head(merged * action_features.unsqueeze(-2)).squeeze(-1)

@@ -40,6 +40,7 @@ class DDPG(OffPolicyAgent):
     target_networks: TargetNetwork = field(init=False)  # of actor and critic, in this order
 
     hidden_sizes: hp.ActorCriticSizes = (256, 256)
+    activation: hp.Activation = "relu"
     learning_rate: hp.LearningRate = 1e-3
     target_rate: hp.TargetRate = 0.005
     target_period: hp.TargetPeriod = 1
@@ -63,7 +64,9 @@ class DDPG(OffPolicyAgent):
         super().__post_init__()
         actor_encoder, critic_encoder = self.build_encoders()
         action_dim = self.action_spec.shape[-1]
-        self.actor = DeterministicActor(actor_encoder, action_dim, self.hidden_sizes)
+        self.actor = DeterministicActor(
+            actor_encoder, action_dim, self.hidden_sizes, self.activation
+        )
         if self.noise_range is None:
             schedule = LinearSchedule(self.noise_start, self.noise_end, self.noise_frames)
             noise: Exploration = GaussianNoise(schedule)
@@ -85,7 +88,9 @@ class DDPG(OffPolicyAgent):
 
     def build_critic(self, encoder: Encoder, action_dim: int) -> nn.Module:
         """Return a new critic of actions in [-1, 1]."""
-        return Critics(encoder, action_dim, self.hidden_sizes, members=1)
+        return Critics(
+            encoder, action_dim, self.hidden_sizes, members=1, activation=self.activation
+        )
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/critic` and `loss/actor`, and the mean value."""

@@ -78,13 +78,14 @@ class DQN(ValueBasedAgent):
     network: QNetwork = field(init=False)
 
     hidden_sizes: hp.OptionalLayers = (128, 128)
+    activation: hp.Activation = "relu"
     learning_rate: hp.LearningRate = 1e-3
     kappa: hp.Positive = 1.0
     utd_ratio: hp.UTDRatio = 0.5
 
     def build_network(self, encoder: Encoder, num_actions: int) -> QNetwork:
         """Return a new network of the values of all actions."""
-        return QNetwork(encoder, num_actions, self.hidden_sizes)
+        return QNetwork(encoder, num_actions, self.hidden_sizes, activation=self.activation)
 
     def loss(self, batch: TensorDictBase) -> Losses:
         """Return `loss/value`, weighted by importance, and the absolute errors as priorities."""

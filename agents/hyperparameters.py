@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from agents.modules import networks
 from agents.modules.encoders import EncoderFactory
 
 Count = Annotated[int, Field(ge=1)]
@@ -22,8 +23,14 @@ OptionalLayers = Sequence[Count]
 LayerSizes = Annotated[OptionalLayers, Field(min_length=1)]
 
 ActorCriticSizes = Annotated[
-    LayerSizes,
-    Field(description="widths of the hidden layers of actor and critic, each at least 1"),
+    OptionalLayers,
+    Field(
+        description="widths of the hidden layers of actor and critic, each at least 1; may be empty"
+    ),
+]
+Activation = Annotated[
+    networks.Activation,
+    Field(description="activation function of the hidden layers behind the encoder"),
 ]
 EncoderSetting = Annotated[
     EncoderFactory,

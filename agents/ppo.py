@@ -79,6 +79,7 @@ class PPO(OnPolicyAgent):
     entropy_weight: Tensor = field(init=False)
 
     hidden_sizes: hp.ActorCriticSizes = (64, 64)
+    activation: hp.Activation = "relu"
     rollout_length: hp.Count = 128
     epochs: hp.Count = 10
     batch_size: hp.BatchSize = 64
@@ -111,7 +112,8 @@ class PPO(OnPolicyAgent):
         is_discrete = action_kind(self.action_spec) == "discrete"
         outputs = self.action_spec.space.n if is_discrete else self.action_spec.shape[-1]
         # A last layer so small that no action stands out at first.
-        network = OrthogonalNetwork(actor_encoder, outputs, self.hidden_sizes, 0.01)
+        layers = self.hidden_sizes, 0.01, self.activation
+        network = OrthogonalNetwork(actor_encoder, outputs, *layers)
         if is_discrete:
             self.warn_of_unused("log_std_init", where="discrete actions")
             self.actor: StochasticActor = CategoricalActor(network)
@@ -119,7 +121,7 @@ class PPO(OnPolicyAgent):
             log_std = torch.full((outputs,), self.log_std_init)
             self.actor = ClippedNormalActor(network, log_std)
         self.policy = self.build_policy(self.actor)
-        self.critic = OrthogonalNetwork(critic_encoder, 1, self.hidden_sizes, 1.0)
+        self.critic = OrthogonalNetwork(critic_encoder, 1, self.hidden_sizes, 1.0, self.activation)
         self._in_parts = Fitting("the values")
         self.entropy_schedule = self.build_schedule("entropy_coefficient")
         # The schedule determines it from the frames, so checkpoints do not save it.

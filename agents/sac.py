@@ -31,8 +31,9 @@ class SAC(OffPolicyAgent):
     """Off-policy agent for continuous actions: maximum entropy, twin critics.
 
     Args:
-        actor_layer_norm: apply layer normalization before each ReLU of the actor (FastSAC).
-        critic_layer_norm: apply layer normalization before each ReLU of the critics (FastSAC).
+        actor_layer_norm: apply layer normalization before each activation of the actor (FastSAC).
+        critic_layer_norm: apply layer normalization before each activation of the critics
+            (FastSAC).
         critic: output of the critics: `mean` for the value, as in the paper; `categorical` for its
             distribution over `atoms` (C51, arXiv 1707.06887; FastSAC).
         value_min: used only if `critic` is `categorical`.
@@ -53,6 +54,7 @@ class SAC(OffPolicyAgent):
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous"})
 
     hidden_sizes: hp.ActorCriticSizes = (256, 256)
+    activation: hp.Activation = "relu"
     actor_layer_norm: bool = False
     critic_layer_norm: bool = False
     critic: Literal["mean", "categorical"] = "mean"
@@ -77,7 +79,11 @@ class SAC(OffPolicyAgent):
 
         actor_encoder, critic_encoder = self.build_encoders()
         self.actor = TanhNormalActor(
-            actor_encoder, 2 * action_dim, self.hidden_sizes, self.actor_layer_norm
+            actor_encoder,
+            2 * action_dim,
+            self.hidden_sizes,
+            self.actor_layer_norm,
+            self.activation,
         )
         self.policy = self.build_policy(self.actor)
         if self.critic == "categorical":
@@ -93,6 +99,7 @@ class SAC(OffPolicyAgent):
             members=2,
             layer_norm=self.critic_layer_norm,
             outputs=self.twin_values.outputs,
+            activation=self.activation,
         )
         self.target_critics = TargetNetwork(self.critics, self.target_rate)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(self.initial_temperature)))

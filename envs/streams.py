@@ -43,8 +43,17 @@ _MURMUR_2: Final = 0xC2B2AE35 - 2**32
 
 def seed_streams(seed: int, count: int, device: torch.device) -> Tensor:
     """Return the states of `count` generators, int64 `[count]`; state i depends on seed and i."""
-    key = _mix(_mix(torch.tensor(_signed(seed))) + _GAMMA).to(device)
-    return _mix(_mix(key + torch.arange(count, device=device)) + _GAMMA)
+    return _streams([seed], torch.arange(count), device)
+
+
+def streams_of(seeds: Sequence[int], device: torch.device) -> Tensor:
+    """Return the states of one generator for each seed, int64 `[N]`, as `seed_streams` of one."""
+    return _streams(seeds, torch.zeros(len(seeds), dtype=torch.int64), device)
+
+
+def _streams(seeds: Sequence[int], numbers: Tensor, device: torch.device) -> Tensor:
+    keys = _mix(_mix(torch.tensor([_signed(seed) for seed in seeds])) + _GAMMA)
+    return _mix(_mix(keys + numbers) + _GAMMA).to(device)
 
 
 def split_streams(streams: Tensor) -> Tensor:

@@ -117,11 +117,12 @@ def test_every_command_passes_the_checks_of_the_program(
 
 
 def scripts() -> Iterator[Any]:
-    """Yield each Python block of docs/scripts.md, named after its heading."""
-    page = (REPOSITORY / "docs" / "scripts.md").read_text()
-    for section in re.split(r"^## ", page, flags=re.MULTILINE):
-        for code in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
-            yield pytest.param(code, id=section.partition("\n")[0])
+    """Yield each Python block of the pages with scripts, named after its heading."""
+    for name in ("scripts.md", "interoperability.md"):
+        page = (REPOSITORY / "docs" / name).read_text()
+        for section in re.split(r"^##+ ", page, flags=re.MULTILINE):
+            for code in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
+                yield pytest.param(code, id=section.partition("\n")[0])
 
 
 # Sizes of the scripts, and those with which they take a second.
@@ -135,6 +136,7 @@ SHORTER = {
     "FanucEnv(": "FanucEnv(max_episode_steps=5, ",
     'mode="eval")': 'mode="eval", num_envs=2)',
     "range(10_000)": "range(5)",
+    "learn(100_000)": "learn(40)",
     "num_envs=64": "num_envs=4",
     "num_envs=32": "num_envs=2",
 }
@@ -146,7 +148,11 @@ def test_every_script_runs_as_it_stands(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     modules = re.findall(r"^from ((?:agents|envs|trainers|torchrl_gpu)\S*)", code, re.MULTILINE)
-    assert {*modules} <= {"agents", "envs", "trainers", "trainers.run", "torchrl_gpu"}
+    bridges = {"torchrl_gpu.stable_baselines", "torchrl_gpu.rsl_rl"}
+    assert {*modules} <= {"agents", "envs", "trainers", "trainers.run", "torchrl_gpu"} | bridges
+    for package in ("stable_baselines3", "rsl_rl"):
+        if f"from {package}" in code:
+            pytest.importorskip(package)
     for long, short in SHORTER.items():
         code = code.replace(long, short)
     exec(compile(code, "script", "exec", dont_inherit=True), {"__name__": "__main__"})

@@ -69,10 +69,6 @@ class DistributedProcesses(Processes):
             accelerator_of(device).call("set_device")
             self._devices = _answered(dist.new_group, backend=backend, timeout=PATIENCE)
 
-    def mean(self, tensor: Tensor) -> Tensor:
-        """Return the mean of a tensor over the processes."""
-        return self.sum(tensor).div_(self.count)
-
     def sum(self, tensor: Tensor) -> Tensor:
         """Return the sum of a tensor over the processes."""
         return self._reduced(tensor, dist.ReduceOp.SUM)

@@ -31,10 +31,6 @@ class Processes:
         """Whether this process prints, and writes the files of the whole run."""
         return self.rank == 0
 
-    def mean(self, tensor: Tensor) -> Tensor:
-        """Return the mean of a tensor over the processes."""
-        return tensor
-
     def sum(self, tensor: Tensor) -> Tensor:
         """Return the sum of a tensor over the processes."""
         return tensor

@@ -14,7 +14,6 @@ STOP_SIGNALS: Final = [
     if name in signal.Signals.__members__
 ]
 
-
 # Signals whose second one ends a training at once. A terminal that closes sends SIGHUP more than
 # once, and a scheduler repeats its warning.
 INSISTENT: Final = frozenset[int]((signal.SIGINT, signal.SIGTERM))
@@ -32,17 +31,25 @@ def ignore_stop_signals() -> None:
     """Let this worker process ignore the signals; it ends with the pipe to its parent."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    release_stop_signals()
+
+
+def release_stop_signals() -> None:
+    """Let this process receive the signals, see `stop_signals_held`."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 @contextmanager
-def stop_signals_held() -> Iterator[None]:
-    """Let a process that is started in the block receive the signals only once it ignores them."""
+def stop_signals_held(*but: int) -> Iterator[None]:
+    """Keep the signals, but for some, from threads and processes that are started in the block.
+
+    A process receives them once it ignores or releases them.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS} - {*but})
     try:
         yield
     finally:

@@ -11,12 +11,12 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from types import FrameType
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import (
@@ -40,13 +40,13 @@ from torchrl_gpu.errors import (
 )
 from torchrl_gpu.place import local_place
 from torchrl_gpu.place import rank as own_rank
-from torchrl_gpu.signals import STOP_SIGNALS, exit_code_after
+from torchrl_gpu.signals import exit_code_after, release_stop_signals, stop_signals_held
 from trainers.command_line.failures import print_exception
 from trainers.command_line.settings import Settings
 from trainers.modes.dispatch import run_mode
 from trainers.modes.outcome import RunOutcome, command_of
 from trainers.runs.folders import newest_run, trained_since
-from trainers.signals import Interruption, cleans_up, handled, program_ends
+from trainers.signals import Interruption, cleans_up, handled_first, program_ends
 
 # Time in which the launcher finds out which process has ended first, before those that miss it end.
 _SECONDS_TO_NAME_THE_LOST: Final = 3.0
@@ -75,8 +75,8 @@ def start(settings: Settings) -> RunOutcome:
     # kill processes that take more than 30 s to save.
     with (
         tempfile.TemporaryDirectory(prefix="torchrl_gpu_") as reports,
-        ThreadPoolExecutor(1, "launcher", _hold_signals) as thread,
-        _signals_to_children(),
+        ThreadPoolExecutor(1, "launcher") as thread,
+        handled_first(partial(_signal_children, multiprocessing.active_children())),
     ):
         config = LaunchConfig(
             min_nodes=1,
@@ -88,13 +88,16 @@ def start(settings: Settings) -> RunOutcome:
             max_restarts=0,
             logs_specs=DefaultLogsSpecs(log_dir=reports),
         )
-        ends = thread.submit(elastic_launch(config, _as_rank), replace(settings, state=None))
+        with stop_signals_held():
+            ends = thread.submit(elastic_launch(config, _as_rank), replace(settings, state=None))
         try:
-            outcome = ends.result()[0]
+            outcome: RunOutcome | Interruption | Exception = ends.result()[0]
         except ChildFailedError as error:
-            raise _failure(error, settings, began) from None
-    if isinstance(outcome, tuple):
-        raise Interruption(*outcome)
+            outcome = _failure(error, settings, began)
+        if isinstance(outcome, Exception):
+            raise outcome
+    if isinstance(outcome, Interruption):
+        raise outcome
     return outcome
 
 
@@ -108,18 +111,16 @@ def run_launched(settings_of: Callable[[], Settings]) -> RunOutcome:
         ConfigurationError: as for `settings_of`, in the process of rank 0; all others exit.
     """
     with cleans_up(), joined() as processes:
-        refusal: ConfigurationError | None = None
         settings: Settings | None = None
         if processes.is_writer:
             try:
                 settings = replace(settings_of(), state=None)
-            except ConfigurationError as error:
-                refusal = error
+            except ConfigurationError:
+                processes.agree(None)
+                raise
         else:
             _name_messages(processes.rank)
         settings = processes.agree(settings)
-        if refusal is not None:
-            raise refusal
         if settings is None:
             raise SystemExit(REFUSED)
         number, count = local_place()
@@ -136,34 +137,30 @@ def run_launched(settings_of: Callable[[], Settings]) -> RunOutcome:
             raise Interruption.of(stop, "") from None  # one process says how to go on
 
 
-def _as_rank(settings: Settings) -> RunOutcome | tuple[int, str]:
-    """Be one of the processes of `start`; return the outcome, or signal and message."""
+def _as_rank(settings: Settings) -> RunOutcome | Interruption:
+    """Be one of the processes of `start`; return the outcome, or the signal that ended the run."""
     launcher = os.getppid()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     with program_ends():
-        if hasattr(signal, "pthread_sigmask"):
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        release_stop_signals()
         try:
-            outcome: RunOutcome | tuple[int, str] = run_launched(lambda: settings)
+            outcome: RunOutcome | Interruption = run_launched(lambda: settings)
         except KeyboardInterrupt as stop:
             if _follows_a_loss(stop):
                 sys.exit(FAILED)
-            outcome = getattr(stop, "number", signal.SIGINT), str(stop)
-        except ConfigurationError as error:
-            get_error_handler().record_exception(error)
-            sys.exit(REFUSED)
-        except ProcessLostError as error:
-            get_error_handler().record_exception(error)
-            with suppress(KeyboardInterrupt):
-                time.sleep(_SECONDS_TO_NAME_THE_LOST)
-            sys.exit(FAILED)
+            outcome = Interruption.of(stop, str(stop))
         except Exception as error:
             get_error_handler().record_exception(error)
-            print(f"rank {own_rank()}:", file=sys.stderr)
-            print_exception(error)
+            if isinstance(error, ConfigurationError):
+                sys.exit(REFUSED)
+            if isinstance(error, ProcessLostError):
+                with suppress(KeyboardInterrupt):
+                    time.sleep(_SECONDS_TO_NAME_THE_LOST)
+            else:
+                print(f"rank {own_rank()}:", file=sys.stderr)
+                print_exception(error)
             sys.exit(FAILED)
-    if isinstance(outcome, tuple):
-        gc.collect()  # ends the connections that its traceback holds: others may wait there
+    gc.collect()  # ends the connections that the traceback of a signal holds: others may wait there
     if os.getppid() != launcher:
         os._exit(FAILED)  # nobody waits for the outcome
     return outcome
@@ -176,7 +173,7 @@ def _follows_a_loss(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _failure(error: ChildFailedError, settings: Settings, began: float) -> BaseException:
+def _failure(error: ChildFailedError, settings: Settings, began: float) -> Interruption | Exception:
     """Return the exception that ends a run whose processes have failed.
 
     Args:
@@ -212,27 +209,14 @@ def _reason(failure: ProcessFailure) -> str:
     return f"refused: {message}" if failure.exitcode == REFUSED else f"ended: {message}"
 
 
-def _hold_signals() -> None:
-    """Leave signals to the main thread; processes that this thread starts get them later."""
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-
-
-@contextmanager
-def _signals_to_children() -> Iterator[None]:
-    """Send the signals that ask the program to end on to the processes started in the block."""
-    others = set(multiprocessing.active_children())
-
-    def send(number: int, frame: FrameType | None) -> None:
-        children = set(multiprocessing.active_children()) - others
-        if not children:
-            os._exit(exit_code_after(number))
-        for child in children:
-            if child.pid is not None:
-                os.kill(child.pid, number)
-
-    with handled(send):
-        yield
+def _signal_children(others: Collection[Any], number: int, since: float) -> None:
+    """Send a signal on to the processes that this one has started, but for others."""
+    children = set(multiprocessing.active_children()).difference(others)
+    if not children:
+        os._exit(exit_code_after(number))
+    for child in children:
+        if child.pid is not None:
+            os.kill(child.pid, number)
 
 
 def _name_messages(rank: int) -> None:

@@ -126,6 +126,8 @@ def main() -> int:
             _import_own_packages()
             if command == "robot":
                 return _examine_robot(arguments)
+            if command == "import-sb3":
+                return _import_model(arguments)
             return _start(sys.argv[1:])
         except KeyboardInterrupt as stop:
             if message := str(stop):
@@ -214,6 +216,14 @@ def _examine_robot(arguments: list[str]) -> int:
 
     is_help = not {"-h", "--help"}.isdisjoint(arguments)
     print(robot.USAGE if is_help else robot.examine(arguments))
+    return 0
+
+
+def _import_model(arguments: list[str]) -> int:
+    from trainers import import_sb3
+
+    is_help = not {"-h", "--help"}.isdisjoint(arguments)
+    print(import_sb3.USAGE if is_help else import_sb3.import_model(arguments))
     return 0
 
 

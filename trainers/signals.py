@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -32,8 +32,11 @@ class Interruption(KeyboardInterrupt):
     """
 
     def __init__(self, number: int = signal.SIGINT, message: str = "") -> None:
-        super().__init__(message)
+        super().__init__(number, message)  # both, so that it can be pickled
         self.number = number
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
     @classmethod
     def of(cls, cause: KeyboardInterrupt, message: str) -> "Interruption":
@@ -121,29 +124,43 @@ def stops(trainer: "TorchRLTrainer") -> Iterator[Mapping[int, float]]:
     """Let signals stop a training after its step; yield when each first arrived, by number.
 
     A second Ctrl-C or SIGTERM raises `Interruption`, and so does the first signal in a step that
-    the watchdog has reported, because it may never end. Handlers of a script, such as one that
-    queues the job anew, are called after the block.
+    the watchdog has reported, because it may never end.
     """
-    process = os.getpid()
-    arrived: dict[int, float] = {}
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != process:
-            return
+    def stop(number: int, since: float) -> None:
         trainer.stop_requested = True
-        now = time.monotonic()
-        since = now - arrived.setdefault(number, now)
         is_repeated = number in INSISTENT and since > SECONDS_OF_ONE_REQUEST
         if is_repeated or trainer.watchdog.reports:
             raise Interruption(number)
 
-    with handled(stop) as before:
+    with handled_first(stop) as arrived:
+        yield arrived
+
+
+@contextmanager
+def handled_first(handler: Callable[[int, float], object]) -> Iterator[Mapping[int, float]]:
+    """Handle the signals in the block; yield when each first arrived, by number.
+
+    Handlers of a script, such as one that queues the job anew, are called after the block.
+
+    Args:
+        handler: function of a signal and of the seconds since it first arrived.
+    """
+    process = os.getpid()
+    arrived: dict[int, float] = {}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == process:
+            now = time.monotonic()
+            handler(number, now - arrived.setdefault(number, now))
+
+    with handled(note) as before:
         yield arrived
     for number in arrived:
-        handler = before[number]
-        own = not isinstance(handler, EndOfProgram) and handler is not signal.default_int_handler
-        if own and callable(handler):
-            handler(number, None)
+        own = before[number]
+        is_of_program = isinstance(own, EndOfProgram) or own is signal.default_int_handler
+        if callable(own) and not is_of_program:
+            own(number, None)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,17 @@ class _KeepsOutputs(torch.autograd.Function):
         (outputs,) = ctx.saved_tensors
         # Outputs are at least 0, so that their sign is the derivative.
         return gradient * outputs.sign()
+
+
+Activation = Literal["relu", "tanh", "elu", "leaky_relu", "silu", "gelu"]
+ACTIVATIONS: Final[dict[Activation, Callable[[], nn.Module]]] = {
+    "relu": ReLU,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "leaky_relu": nn.LeakyReLU,
+    "silu": nn.SiLU,
+    "gelu": nn.GELU,
+}
 
 
 class EnsembleLinear(ProductLayer):
@@ -111,8 +122,9 @@ def mlp(
     outputs: int | None,
     members: int | None = None,
     layer_norm: bool = False,
+    activation: Activation = "relu",
 ) -> nn.Sequential:
-    """Build a multilayer perceptron with ReLU behind each hidden layer.
+    """Build a multilayer perceptron.
 
     Args:
         inputs: width of the input.
@@ -121,7 +133,8 @@ def mlp(
             alone, as a part of a larger network.
         members: number of networks side by side, `[members, B, inputs] -> [members, B, outputs]`;
             None for one network, `[*B, inputs] -> [*B, outputs]`.
-        layer_norm: apply layer normalization before each ReLU.
+        layer_norm: apply layer normalization before each activation.
+        activation: function behind each hidden layer.
     """
     hidden_layer: Callable[[int, int], nn.Module] = Linear
     last_layer: Callable[[int, int], nn.Module] = Head
@@ -133,7 +146,7 @@ def mlp(
         layers.append(hidden_layer(width, hidden))
         if layer_norm:
             layers.append(nn.LayerNorm(hidden))
-        layers.append(ReLU())
+        layers.append(ACTIVATIONS[activation]())
         width = hidden
     if outputs is not None:
         layers.append(last_layer(width, outputs))
@@ -144,11 +157,18 @@ class EncodedMLP(nn.Module):
     """An `mlp` behind an encoder of the observations."""
 
     def __init__(
-        self, encoder: Encoder, outputs: int, hidden_sizes: Sequence[int], layer_norm: bool = False
+        self,
+        encoder: Encoder,
+        outputs: int,
+        hidden_sizes: Sequence[int],
+        layer_norm: bool = False,
+        activation: Activation = "relu",
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.network = mlp(encoder.width, hidden_sizes, outputs, layer_norm=layer_norm)
+        self.network = mlp(
+            encoder.width, hidden_sizes, outputs, layer_norm=layer_norm, activation=activation
+        )
 
     def forward(self, observation: Encodable) -> Tensor:
         """Return `[*B, outputs]`."""
@@ -161,8 +181,14 @@ class DeterministicActor(EncodedMLP):
     `outputs` is the number of action dimensions.
     """
 
-    def __init__(self, encoder: Encoder, outputs: int, hidden_sizes: Sequence[int]) -> None:
-        super().__init__(encoder, outputs, hidden_sizes)
+    def __init__(
+        self,
+        encoder: Encoder,
+        outputs: int,
+        hidden_sizes: Sequence[int],
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__(encoder, outputs, hidden_sizes, activation=activation)
         for parameter in self.network[-1].parameters():
             nn.init.uniform_(parameter, -_LAST_LAYER_BOUND, _LAST_LAYER_BOUND)
 
@@ -193,12 +219,13 @@ class Critics(nn.Module):
         members: int,
         layer_norm: bool = False,
         outputs: int = 1,
+        activation: Activation = "relu",
     ) -> None:
         super().__init__()
         self.members = members
         self.encoder = encoder
         inputs = self.encoder.width + action_dim
-        self.network = mlp(inputs, hidden_sizes, outputs, members, layer_norm)
+        self.network = mlp(inputs, hidden_sizes, outputs, members, layer_norm, activation)
 
     def forward(self, observation: Encodable, action: Tensor) -> Tensor:
         """Return values `[members, B, outputs]` for actions `[B, action_dim]` in [-1, 1]."""

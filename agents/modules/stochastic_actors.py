@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from agents.modules import categorical, clipped_normal
 from agents.modules.encoders import Encodable, Encoder
-from agents.modules.networks import EncodedMLP
+from agents.modules.networks import Activation, EncodedMLP
 from torchrl_gpu.acting.policy import Observations
 
 
@@ -20,9 +20,14 @@ class OrthogonalNetwork(EncodedMLP):
     """
 
     def __init__(
-        self, encoder: Encoder, outputs: int, hidden_sizes: Sequence[int], output_gain: float
+        self,
+        encoder: Encoder,
+        outputs: int,
+        hidden_sizes: Sequence[int],
+        output_gain: float,
+        activation: Activation,
     ) -> None:
-        super().__init__(encoder, outputs, hidden_sizes)
+        super().__init__(encoder, outputs, hidden_sizes, activation=activation)
         for layer in self.network:
             if isinstance(layer, nn.Linear):
                 gain = output_gain if layer is self.network[-1] else math.sqrt(2.0)

@@ -37,7 +37,7 @@ from envs.settings import (
     StepTimeout,
     with_defaults,
 )
-from envs.streams import random_words, seed_streams
+from envs.streams import random_words, seed_streams, streams_of
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.memory import check_memory
@@ -389,6 +389,10 @@ class FanucEnv(Environment):
     def _set_seed(self, seed: int | None) -> None:
         self._streams = seed_streams(0 if seed is None else seed, self.num_envs, self.device)
 
+    def set_seeds(self, seeds: Sequence[int]) -> None:
+        """Seed each arm: see `Environment.set_seeds`."""
+        self._streams = streams_of(seeds, self.device)
+
     @property
     def joint_positions(self) -> Tensor:
         """Joint angles `[num_envs, N]`, rad; float64 in PyBullet, float32 in Genesis."""
@@ -483,6 +487,10 @@ class FanucEnv(Environment):
         self._arms.load_state_dict(state_dict["arms"])
         self._streams = state_dict["streams"].to(self.device)
         self._curriculum.load_state_dict(state_dict["curriculum"])
+
+    def progress(self) -> dict[str, Any]:
+        """Return the state of the curriculum."""
+        return {"curriculum": self._curriculum.state_dict()}
 
     def load_progress(self, state_dict: Mapping[str, Any]) -> None:
         """Restore the curriculum: see `Environment.load_progress`."""

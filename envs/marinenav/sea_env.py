@@ -16,7 +16,7 @@ from envs.marinenav.render import SeaRenderer
 from envs.marinenav.scale import Bounds, Units, elements_of
 from envs.marinenav.sea import Episode, Sea
 from envs.marinenav.simulator import Simulator, flatten, unflatten
-from envs.streams import seed_streams
+from envs.streams import seed_streams, streams_of
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
@@ -186,7 +186,14 @@ class SeaEnv(Environment):
         return self._batch({GROUP: group, **of_sea})
 
     def _set_seed(self, seed: int | None) -> None:
-        streams = seed_streams(seed or 0, self.num_envs, self.device)
+        self._begin_streams(seed_streams(seed or 0, self.num_envs, self.device))
+
+    def set_seeds(self, seeds: Sequence[int]) -> None:
+        """Seed each sea: see `Environment.set_seeds`."""
+        self._begin_streams(streams_of(seeds, self.device))
+
+    def _begin_streams(self, streams: Tensor) -> None:
+        """Let the next reset start all seas from states `[N]` of their random generators."""
         now = self._state.now._replace(streams=streams)
         begun = self._simulator.blank(streams, self._state.frames)
         self._state = begun._replace(now=now, next=self._state.next)
@@ -269,6 +276,10 @@ class SeaEnv(Environment):
             raise ConfigurationError("the saved state holds a layout that nothing completes")
         self._state = unflatten(self._state, state_dict)
         self._has_begun = True
+
+    def progress(self) -> dict[str, Tensor]:
+        """Return the frames, which determine the stage."""
+        return {"frames": self._state.frames.clone()}
 
     def load_progress(self, state_dict: Mapping[str, Tensor]) -> None:
         """Restore the frames, and so the stage: see `Environment.load_progress`."""

@@ -10,8 +10,9 @@ from tensordict import TensorDict
 from torch import nn
 from torchrl.data import Unbounded
 
-from agents import DDPG, DQN, SAC, Rainbow
+from agents import ACIQN, DDPG, IQN, SAC, Rainbow
 from agents.base import Agent
+from agents.modules.networks import ACTIVATIONS, ReLU
 from tests.helpers.agents import (
     AGENTS,
     BATCH,
@@ -104,13 +105,30 @@ def test_half_a_schedule_is_refused(agent_class: type[Agent], half: dict[str, An
 
 
 @every_agent_class
-def test_only_dqn_needs_no_hidden_layer(agent_class: type[Agent]) -> None:
-    if agent_class is not DQN:
+def test_a_hidden_layer_is_needed_only_where_a_network_is_built_on_it(
+    agent_class: type[Agent],
+) -> None:
+    if agent_class in (ACIQN, IQN, Rainbow):
         refuses(agent_class, "hidden_sizes", [])
         return
-    agent: Any = build(DQN, *small_specs("discrete"), hidden_sizes=[])
-    layers = [layer for layer in agent.network.network.modules() if isinstance(layer, nn.Linear)]
+    agent: Any = build(agent_class, *small_specs(min(agent_class.actions)), hidden_sizes=[])
+    layers = [layer for layer in agent.policy.actor.modules() if isinstance(layer, nn.Linear)]
     assert len(layers) == 1
+
+
+@every_agent_class
+@pytest.mark.parametrize("activation", ["tanh", "elu", "leaky_relu", "silu", "gelu"])
+def test_the_activation_is_that_of_all_hidden_layers(
+    agent_class: type[Agent], activation: str
+) -> None:
+    if "activation" not in parameters_of(agent_class):
+        return
+    specs = small_specs(min(agent_class.actions))
+    agent: Any = build(agent_class, *specs, hidden_sizes=[4, 4, 4], activation=activation)
+    chosen = ACTIVATIONS[activation]  # type: ignore[index]
+    kinds = {type(module) for module in agent.modules()}
+    assert type(chosen()) in kinds
+    assert not kinds & {ReLU, *map(type, (a() for a in ACTIVATIONS.values() if a is not chosen))}
 
 
 @every_agent_class

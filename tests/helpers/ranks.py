@@ -33,9 +33,6 @@ class Rank(Processes):
         self._shared = shared
         self._barrier = barrier
 
-    def mean(self, tensor: Tensor) -> Tensor:
-        return torch.stack(self._gather(tensor)).mean(dim=0)
-
     def sum(self, tensor: Tensor) -> Tensor:
         return torch.stack(self._gather(tensor)).sum(dim=0)
 

@@ -99,6 +99,23 @@ def test_a_trained_run_goes_on_with_more_processes(
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]  # no files of the launcher
 
 
+def test_the_checkpoint_before_one_with_a_damaged_share_is_used(tmp_path: Path) -> None:
+    intervals = ("trainer.total_frames=240", "trainer.checkpoint_interval=120")
+    command = settings(tmp_path, "devices=2", "resume=auto", *intervals)
+    folder = run(*command).folder
+    share = folder / "checkpoints" / "rank_1" / "frames_000000000240.safetensors"
+    share.write_bytes(share.read_bytes()[:-1])
+    (folder / "summary.json").unlink()  # as if the run had not ended
+    outcome = run(*command)
+    assert outcome.folder == folder
+    renamed = sorted(path.relative_to(folder) for path in folder.rglob("*.damaged"))
+    assert renamed == [
+        Path("checkpoints/frames_000000000240.damaged"),
+        Path("checkpoints/rank_1/frames_000000000240.damaged"),
+    ]
+    assert load_state(share)["frames"] == 240
+
+
 def place(rank: int, port: int) -> dict[str, str]:
     """Return the variables by which a scheduler tells one of two processes its place."""
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}

@@ -21,6 +21,7 @@ from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import CAN_FORK, forked
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
+from torchrl_gpu.devices.host import num_cores
 from trainers.run import main, run
 
 pytestmark = pytest.mark.skipif(
@@ -357,7 +358,19 @@ def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) 
     assert " mode=eval checkpoint=runs/" in program.output
 
 
-def test_a_script_s_own_handler_is_called_once_the_run_is_saved(start: Start) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        pytest.param(
+            ("devices=2",),
+            marks=pytest.mark.skipif(num_cores() < 2, reason="one process for each core"),
+        ),
+    ],
+)
+def test_a_script_s_own_handler_is_called_once_the_run_is_saved(
+    settings: tuple[str, ...], start: Start
+) -> None:
     """As of submitit, which queues the job anew."""
 
     def script() -> int:
@@ -367,7 +380,7 @@ def test_a_script_s_own_handler_is_called_once_the_run_is_saved(start: Start) ->
             sys.exit(33)
 
         signal.signal(signal.SIGUSR2, queue_anew)
-        run(*GYM, *LONG)
+        run(*GYM, *LONG, *settings)
         return 0
 
     program = start(program=script)

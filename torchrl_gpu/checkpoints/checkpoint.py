@@ -292,6 +292,11 @@ def rank_folder(checkpoints: Path, rank: int) -> Path:
     return checkpoints / f"rank_{rank}"
 
 
+def shares_of(checkpoint: Path) -> list[Path]:
+    """Return the files of a checkpoint that the processes of rank 1 and higher have written."""
+    return sorted(checkpoint.parent.glob(f"rank_*/{checkpoint.name}"))
+
+
 def find_checkpoint(path: Path | str, best: bool = False) -> Path:
     """Return the checkpoint file for a user's setting `checkpoint=`.
 

@@ -22,7 +22,7 @@ ONE_THREAD: Final = {
     "VECLIB_MAXIMUM_THREADS": "1",
 }
 
-# Limit of `limit_cores`; None for none.
+# Limit of `limit_cores`, which holds for the process as its affinity does; None for none.
 _limit: int | None = None
 
 # Parameters of mallopt: /usr/include/malloc.h.
@@ -30,10 +30,6 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MAX_MMAP_THRESHOLD = 32 * 1024**2  # glibc refuses more
 _MAX_KEPT = 1024**3
 _ALLOCATOR_SETTINGS = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
-
-
-# Processes of the run on this machine, which share the limit of its container.
-_sharers = 1
 
 
 def usable_cores() -> list[int]:
@@ -44,13 +40,8 @@ def usable_cores() -> list[int]:
 
 
 def num_cores() -> int:
-    """Return the number of cores that this process may use.
-
-    It is at most its share of its container, and at most that of `limit_cores`.
-    """
-    container = core_limit()
-    share = None if container is None else max(1, container // _sharers)
-    limits = len(usable_cores()), share, _limit
+    """Return the number of cores that this process may use."""
+    limits = len(usable_cores()), core_limit(), _limit
     return min(limit for limit in limits if limit is not None)
 
 
@@ -72,8 +63,8 @@ def share_cores(local_rank: int, local_count: int) -> None:
         local_rank: number of this process among those of the run on this machine, from 0.
         local_count: number of these processes, all started by the same parent.
     """
-    global _sharers
-    _sharers = local_count
+    if (container := core_limit()) is not None:
+        limit_cores(max(1, container // local_count))
     cores = usable_cores()
     if len(cores) < local_count or not sys.platform.startswith("linux"):
         return

@@ -235,11 +235,7 @@ class AdaptedEnvironment(EnvironmentView):
         """Return the state of all transforms and of the base environment."""
         if self._root is None:
             return {}
-        # One by one: the state of a `Compose` lacks the count of a `TrajCounter` in it.
-        state: dict[str, Any] = {
-            "transforms": [each.state_dict() for each in transforms_of(self.env)],
-            "base": base_of(self.env).state_dict(),
-        }
+        state = {"transforms": self._transform_states(), "base": base_of(self.env).state_dict()}
         # A step that failed may have left some of the environments before it and some after it.
         if self.capabilities.has_state and not (self._has_failed and self._episodes.are_many):
             state["root"] = self._root.to_dict()
@@ -269,6 +265,13 @@ class AdaptedEnvironment(EnvironmentView):
             saved = TensorDict(state_dict["root"], batch_size=self.env.batch_size)
             self._root = root.update(saved.to(self.device))
 
+    def progress(self) -> Mapping[str, Any]:
+        """Return the state of all transforms, and the progress of the base environment."""
+        if self._root is None:
+            return {}
+        state = {"transforms": self._transform_states(), "base": super().progress()}
+        return tree_map_only(Tensor, Tensor.clone, state)
+
     def load_progress(self, state_dict: Mapping[str, Any]) -> None:
         """Restore running statistics of transforms, and the progress of the base environment.
 
@@ -280,6 +283,10 @@ class AdaptedEnvironment(EnvironmentView):
         self.env.reset()  # it allocates the buffers of transforms
         self._load_transforms(state_dict["transforms"], of_any_number=True)
         super().load_progress(state_dict["base"])
+
+    def _transform_states(self) -> list[dict[str, Any]]:
+        # One by one: the state of a `Compose` lacks the count of a `TrajCounter` in it.
+        return [each.state_dict() for each in transforms_of(self.env)]
 
     def _load_transforms(
         self, states: Sequence[Mapping[str, Any]], *, of_any_number: bool = False

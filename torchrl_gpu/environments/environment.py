@@ -1,9 +1,10 @@
 """Base class of environments: TorchRL's API, and what this library uses besides it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal
 
+import numpy as np
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
@@ -191,18 +192,36 @@ class Environment(EnvBase):
             mask: bool `[num_envs]`, on the host.
         """
 
+    def progress(self) -> Mapping[str, Any]:
+        """Return the state of a run that is not one of its episodes, such as a curriculum.
+
+        It is part of `state_dict()`, and does not grow with the batch.
+        """
+        return {}
+
     def load_progress(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore the state of a run that is not one of its episodes, such as a curriculum.
+        """Restore the state of a run that is not one of its episodes, see `progress`.
 
         A reset follows: new episodes begin. Does nothing in an environment without such a state.
 
         Args:
-            state_dict: result of `state_dict()` of an environment of any batch size, by any number
-                of processes.
+            state_dict: result of `progress()` or `state_dict()` of an environment of any batch
+                size, by any number of processes.
 
         Raises:
             ConfigurationError: the state belongs to another environment.
         """
+
+    def set_seeds(self, seeds: Sequence[int]) -> None:
+        """Seed each environment of the batch; the next full reset starts their first episodes.
+
+        Unlike `set_seed`, it leaves the random numbers of PyTorch alone. In an environment with one
+        generator for the batch, the episodes of each depend on all seeds.
+
+        Args:
+            seeds: one seed for each environment, at least 0.
+        """
+        self._set_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
 
     def set_mode(self, mode: Mode) -> None:
         """Switch between training and evaluation; the next reset starts new episodes.
@@ -334,6 +353,10 @@ class EnvironmentView(Environment):
         if self._declared is not None:
             self._declared.join(processes)
 
+    def progress(self) -> Mapping[str, Any]:
+        """Return the state of a run in the wrapped environment."""
+        return {} if self._declared is None else self._declared.progress()
+
     def load_progress(self, state_dict: Mapping[str, Any]) -> None:
         """Restore the state of a run in the wrapped environment."""
         if self._declared is not None:
@@ -345,6 +368,13 @@ class EnvironmentView(Environment):
             super().set_mode(mode)
         else:
             self._declared.set_mode(mode)
+
+    def set_seeds(self, seeds: Sequence[int]) -> None:
+        """Seed each environment of the wrapped environment."""
+        if self._declared is None:
+            super().set_seeds(seeds)
+        else:
+            self._declared.set_seeds(seeds)
 
     def set_idle(self, mask: Tensor) -> None:
         """Leave out environments of the wrapped environment."""

@@ -99,8 +99,8 @@ def _averaged(
     parameters = [p for o in optimizers for group in o.param_groups for p in group["params"]]
     gradients = [p.grad for p in parameters if p.grad is not None]
     tensors = [*gradients, *metrics.values()]
-    mean = processes.mean(torch.cat([tensor.flatten() for tensor in tensors]))
-    parts = mean.split([tensor.numel() for tensor in tensors])
+    total = processes.sum(torch.cat([tensor.flatten() for tensor in tensors]))
+    parts = total.div_(processes.count).split([tensor.numel() for tensor in tensors])
     means = [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
     torch._foreach_copy_(gradients, means[: len(gradients)])
     return dict(zip(metrics, means[len(gradients) :], strict=True))

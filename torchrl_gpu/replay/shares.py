@@ -18,6 +18,8 @@ def load_share(
     The buffers of the processes of a run hold as many environments each, in the order of the ranks.
     The oldest steps are left out where they are not complete in all of these buffers.
 
+    Several buffers are restored on the host, because the device has room for their shares alone.
+
     Args:
         buffer: empty buffer.
         saved: states of every buffer, see `ReplayBuffer.load_state_dict`.
@@ -33,10 +35,12 @@ def load_share(
             f"env.num_envs: the saved run has {size * len(saved)} environments, this one more"
         )
     sources = []
-    for number in range(first // size, (first + buffer.num_envs - 1) // size + 1):
+    numbers = range(first // size, (first + buffer.num_envs - 1) // size + 1)
+    for number in numbers:
         source = replace(
             buffer,
             capacity=capacity,
+            device=buffer.device if len(numbers) == 1 else torch.device("cpu"),
             observation_spec=buffer.observation_spec[0].expand(size),
             action_spec=buffer.action_spec[0].expand(size, *buffer.action_spec.shape[1:]),
         )
@@ -46,7 +50,7 @@ def load_share(
         sources.append((source, columns))
     for age in range(min(source.complete_steps for source, _ in sources), 0, -1):
         steps = [source.step_of_age(age)[columns] for source, columns in sources]
-        buffer.append(torch.cat(steps))
+        buffer.append(torch.cat(steps).to(buffer.device))
 
 
 def _number(stored: Any) -> int:

@@ -10,17 +10,16 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tensordict import NestedKey, TensorDict
-from torch import Tensor
 from torchrl.data import Composite
 from torchrl.envs.utils import RandomPolicy
 
@@ -30,10 +29,10 @@ from torchrl_gpu.devices.host import compute_on_one_thread, limit_cores
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.capabilities import Capabilities
-from torchrl_gpu.environments.environment import Environment, EpisodesLostError
 from torchrl_gpu.processes import Processes
 
 _CPU = torch.device("cpu")
+_SPECS: Final = ("observation_spec", "full_action_spec", "full_reward_spec", "full_done_spec")
 
 # Steps `[T, num_envs, ...]` by key.
 Chunk = dict[NestedKey, NDArray[Any]]
@@ -52,14 +51,10 @@ class Place(NamedTuple):
         return f"process {self.pid} on {self.machine}"
 
 
-@dataclass(frozen=True)
-class Description:
-    """Specs, capabilities and counters of the environments of a collector."""
+class Description(NamedTuple):
+    """Specs by name of attribute, capabilities and counters of the environments of a collector."""
 
-    observation_spec: Composite
-    full_action_spec: Composite
-    full_reward_spec: Composite
-    full_done_spec: Composite
+    specs: dict[str, Composite]
     capabilities: Capabilities
     counters: frozenset[str]
 
@@ -90,16 +85,10 @@ class CollectorActor:
         cores: number of cores that the collector may use.
     """
 
-    _env: Environment
-    _collector: BatchCollector
-    _policy: PolicyWrapper
-    _random_policy: RandomPolicy
-
     def __init__(self, cores: int) -> None:
         compute_on_one_thread()
         limit_cores(cores)
         self._version: int | None = None  # of the weights; None for others than those to come
-        self._chunk: TensorDict | None = None
 
     def place(self) -> Place:
         """Return where this collector runs."""
@@ -128,25 +117,18 @@ class CollectorActor:
             os.chdir(folder)
         sys.path += [path for path in paths if path not in sys.path and Path(path).exists()]
         seed_everything(seed)
-        function: Callable[[int], Any] = pickle.loads(build)
-        self._env = env = as_environment(function(seed))
+        self._env = env = as_environment(pickle.loads(build)(seed))
         # The frames of all collectors count; what depends on episodes, each has for itself.
         others = Processes()
         others.rank, others.count = number, count
         env.join(others)
-        return Description(
-            env.observation_spec.to(_CPU),
-            env.full_action_spec.to(_CPU),
-            env.full_reward_spec.to(_CPU),
-            env.full_done_spec.to(_CPU),
-            env.capabilities,
-            env.counters,
-        )
+        specs = {name: getattr(env, name).to(_CPU) for name in _SPECS}
+        return Description(specs, env.capabilities, env.counters)
 
     def set_policy(self, policy: bytes) -> None:
         """Act with a copy of a policy on the host, pickled."""
-        self._version = self._chunk = None
-        self._policy = pickle.loads(policy)
+        self._version = None
+        self._policy: PolicyWrapper = pickle.loads(policy)
         self._policy.train()
         self._collector = BatchCollector(self._env, _CPU, self._policy.in_keys)
         robots = self._collector.robots
@@ -161,15 +143,12 @@ class CollectorActor:
         with self._watched():
             self._collector.restart()
 
-    def progress(self) -> dict[str, Any] | None:
-        """Return the state of the environments, for `load_progress`; None if it is lost."""
-        try:
-            return self._env.state_dict()
-        except EpisodesLostError:
-            return None
+    def progress(self) -> dict[str, Any]:
+        """Return the progress of the environments, see `Environment.progress`."""
+        return dict(self._env.progress())
 
     def load_progress(self, state: Mapping[str, Any]) -> None:
-        """Take over the progress of another collector, see `Environment.load_progress`."""
+        """Take over the progress of another collector."""
         self._env.load_progress(state)
 
     def metrics(self) -> dict[str, float]:
@@ -178,7 +157,7 @@ class CollectorActor:
 
     @torch.no_grad()
     def collect(self, weights: Weights, order: Order) -> Chunk:
-        """Return the next steps, in TorchRL's layout; the next call overwrites them.
+        """Return the next steps, in TorchRL's layout.
 
         A step or reset that does not return ends the process: see `Environment.stall_seconds`.
         """
@@ -186,6 +165,7 @@ class CollectorActor:
             state = {name: torch.from_numpy(np.array(each)) for name, each in weights.items()}
             self._policy.load_state_dict(state)
             self._version = order.version
+        steps = []
         for number in range(order.steps):
             with self._watched():
                 if number < order.random_steps:
@@ -193,16 +173,9 @@ class CollectorActor:
                 else:
                     self._policy.frames.fill_(order.frames + number * order.frames_per_step)
                     step = self._collector.step(self._policy)
-            kept = step.select(*self._kept)
-            if self._chunk is None:
-                self._chunk = kept.apply(
-                    lambda leaf: leaf.new_empty(order.steps, *leaf.shape),
-                    batch_size=[order.steps, *kept.batch_size],
-                )
-            self._chunk[number] = kept
-        assert self._chunk is not None
-        leaves: list[tuple[NestedKey, Tensor]] = list(self._chunk.items(True, True))
-        return {key: leaf.numpy() for key, leaf in leaves}
+            steps.append(step.select(*self._kept))
+        chunk = TensorDict.stack(steps)
+        return {key: leaf.numpy() for key, leaf in chunk.items(True, True)}
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

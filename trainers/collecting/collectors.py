@@ -7,37 +7,42 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 from torch import Tensor
-from torchrl.envs import EnvBase
 
 from agents.base import Agent
-from torchrl_gpu.acting.collector import BatchCollector, Collector, Simulating
+from torchrl_gpu.acting.collector import Collector
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution.execution import Execution
-from torchrl_gpu.processes import ONE_PROCESS, Processes
+from torchrl_gpu.processes import Processes
 
 _SECONDS_TO_CONNECT: Final = 5.0
 
+CANNOT_RESTART: Final = (
+    "trainer.on_nonfinite=restart: collectors=ray cannot restart single environments; use "
+    "trainer.on_nonfinite=stop"
+)
+
 # Builds environments in their training mode, given their number and their seed.
-BuildEnv = Callable[[int | None, int], EnvBase]
+BuildEnv = Callable[[int | None, int], Environment]
 
 
-class Collectors(CheckedFields, ABC):
-    """Base of the choices.
+class Collectors(CheckedFields):
+    """The training steps its environments itself. Base of all other choices."""
 
-    Attributes:
-        is_remote: whether the environments are in other processes, on the host there; they then do
-            not overlap with the updates (`Capabilities.can_overlap`).
-    """
+    @property
+    def remote_cores(self) -> int | None:
+        """Number of cores of other processes that have the environments, on their host.
 
-    is_remote: ClassVar[bool]
+        They then do not overlap with the updates (`Capabilities.can_overlap`). None for
+        environments in this process.
+        """
+        return None
 
-    def check(self, num_envs: int | None, trainer: Mapping[str, Any], learners: int = 1) -> None:
+    def check(self, num_envs: int | None, trainer: Mapping[str, Any], learners: int) -> None:
         """Refuse a run that these collectors cannot feed, before anything is built; here none.
 
         Args:
@@ -49,13 +54,8 @@ class Collectors(CheckedFields, ABC):
             ConfigurationError: a setting does not fit.
         """
 
-    @abstractmethod
     def environment(
-        self,
-        build: BuildEnv,
-        num_envs: int | None,
-        seed: int,
-        processes: Processes = ONE_PROCESS,
+        self, build: BuildEnv, num_envs: int | None, seed: int, processes: Processes
     ) -> Environment:
         """Return the training environment of this process.
 
@@ -65,24 +65,7 @@ class Collectors(CheckedFields, ABC):
             seed: seed of the environments of this process.
             processes: processes that train together.
         """
-
-
-class LocalCollectors(Collectors):
-    """The training steps its environments itself."""
-
-    is_remote = False
-
-    def environment(
-        self,
-        build: BuildEnv,
-        num_envs: int | None,
-        seed: int,
-        processes: Processes = ONE_PROCESS,
-    ) -> Environment:
-        """Build the environment in this process."""
-        env = build(num_envs, seed)
-        assert isinstance(env, Environment)
-        return env
+        return build(num_envs, seed)
 
 
 class RayCollectors(Collectors):
@@ -107,8 +90,6 @@ class RayCollectors(Collectors):
         ConfigurationError: Ray is not installed.
     """
 
-    is_remote = True
-
     count: Annotated[int, Field(ge=1)] = 1
     address: Annotated[str, Field(pattern=r"^(auto|[^\s/]+:\d+)$")] | None = None
     cores: Annotated[int, Field(ge=1)] = 1
@@ -121,7 +102,12 @@ class RayCollectors(Collectors):
                 'collectors=ray: Ray is not installed; run pip install "torchrl-gpu[ray]"'
             )
 
-    def check(self, num_envs: int | None, trainer: Mapping[str, Any], learners: int = 1) -> None:
+    @property
+    def remote_cores(self) -> int:
+        """Number of cores of all collectors."""
+        return self.count * self.cores
+
+    def check(self, num_envs: int | None, trainer: Mapping[str, Any], learners: int) -> None:
         """Refuse numbers that cannot be divided, restarts of single rows, and an idle address."""
         if num_envs is None:
             raise ConfigurationError(
@@ -139,10 +125,7 @@ class RayCollectors(Collectors):
                 f"use env.num_envs={-(-num_envs // self.count) * self.count}"
             )
         if trainer.get("on_nonfinite") == "restart":
-            raise ConfigurationError(
-                "trainer.on_nonfinite=restart: collectors=ray cannot restart single environments; "
-                "use trainer.on_nonfinite=stop"
-            )
+            raise ConfigurationError(CANNOT_RESTART)
         host, _, port = (self.address or "").rpartition(":")
         if host:  # Ray would try for ten minutes
             try:
@@ -154,11 +137,7 @@ class RayCollectors(Collectors):
                 ) from None
 
     def environment(
-        self,
-        build: BuildEnv,
-        num_envs: int | None,
-        seed: int,
-        processes: Processes = ONE_PROCESS,
+        self, build: BuildEnv, num_envs: int | None, seed: int, processes: Processes
     ) -> Environment:
         """Start the collectors of this process, and return the facade of their environments.
 
@@ -167,10 +146,7 @@ class RayCollectors(Collectors):
             WorkerError: Ray cannot start a collector.
         """
         module = import_module("trainers.collecting.ray_environment")  # imports Ray
-        share = self.count // processes.count
-        env: Environment = module.RayEnvironment(
-            build, num_envs, share, self, seed=seed, first=share * processes.rank
-        )
+        env: Environment = module.RayEnvironment(build, num_envs, self, seed, processes)
         return env
 
 
@@ -194,21 +170,3 @@ class RemoteEnvironment(Environment, ABC):
             forget: called with the rows, bool `[R]`, whose open episodes were lost unseen: new
                 ones begin there.
         """
-
-
-def collector_of(
-    env: Environment,
-    agent: Agent,
-    execution: Execution,
-    simulating: Simulating,
-    random_frames: int,
-    updates: Callable[[], int],
-    forget: Callable[[Tensor], object],
-) -> Collector:
-    """Return the collector of an environment: its own, or one that steps it in this process.
-
-    The arguments are those of `BatchCollector` and of `RemoteEnvironment.collector`.
-    """
-    if isinstance(env, RemoteEnvironment):
-        return env.collector(agent, random_frames, updates, forget)
-    return BatchCollector(env, agent.device, agent.policy.in_keys, execution, simulating)

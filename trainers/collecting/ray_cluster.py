@@ -25,8 +25,8 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
-from torchrl_gpu.signals import STOP_SIGNALS
-from trainers.collecting.actor import CollectorActor, Description, Order, Place, Weights
+from torchrl_gpu.signals import STOP_SIGNALS, stop_signals_held
+from trainers.collecting.actor import CollectorActor, Description
 
 logger = logging.getLogger(__name__)
 
@@ -62,19 +62,17 @@ def connect(address: str | None, cores: int) -> Callable[[], object]:
         return leaving.close
     options: dict[str, Any] = {"address": address}
     if address is None:
-        folder = leaving.enter_context(
-            TemporaryDirectory(prefix="ray_", ignore_cleanup_errors=True)
-        )
-        number = max(cores, num_cores())
-        options = {"address": "local", "num_cpus": number, "include_dashboard": False}
-        options["_temp_dir"] = folder
+        folder = TemporaryDirectory(prefix="ray_", ignore_cleanup_errors=True)
+        options = {"address": "local", "num_cpus": max(cores, num_cores())}
+        options |= {"include_dashboard": False, "_temp_dir": leaving.enter_context(folder)}
     leaving.callback(ray.shutdown)
     try:
         with _undisturbed(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
             # It would print a thousand characters about each lost process, besides our one line.
-            vars(import_module("ray._private.worker"))["print_to_stdstream"] = _print_nothing
+            worker = vars(import_module("ray._private.worker"))
+            worker["print_to_stdstream"] = lambda *_, **__: None
     except (ConnectionError, RuntimeError, ValueError) as error:
         leaving.close()
         reason = one_line(error).rstrip(".")
@@ -86,10 +84,6 @@ def connect(address: str | None, cores: int) -> Callable[[], object]:
     return leaving.close
 
 
-def _print_nothing(*_: object, **__: object) -> None:
-    pass
-
-
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """Keep the handlers of signals of this program, some of which Ray replaces.
@@ -98,17 +92,13 @@ def _undisturbed() -> Iterator[None]:
     the warning of a scheduler, except SIGTERM, by which they end each other.
     """
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    held = set(STOP_SIGNALS) - {signal.SIGTERM}
-    can_hold = hasattr(signal, "pthread_sigmask")  # not on Windows
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, held) if can_hold else set()
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is not handler:
-                signal.signal(number, handler)
-        if can_hold:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    with stop_signals_held(signal.SIGTERM):
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                if signal.getsignal(number) is not handler:
+                    signal.signal(number, handler)
 
 
 class CollectorProcess:
@@ -121,12 +111,13 @@ class CollectorProcess:
         build: pickled function of a seed, which builds its environments.
 
     Attributes:
-        place: process and machine.
+        place: process and machine, see `Place`; in words before there is one.
         description: see `Description`.
+        is_built: whether the process has environments.
         losses: number of its processes in a row that ended without a chunk.
     """
 
-    place: Place
+    place: Any = "not started"
     description: Description
 
     def __init__(self, number: int, count: int, cores: int, build: bytes) -> None:
@@ -136,11 +127,11 @@ class CollectorProcess:
         self._cores = cores
         self._build = build
         self._actor: Any = None
-        self._is_built = False
+        self.is_built = False
 
     def launch(self) -> None:
         """Ask Ray for a process; `build` waits for it."""
-        self._is_built = False
+        self.is_built = False
         actor = ray.remote(CollectorActor)
         self._actor = actor.options(num_cpus=self._cores, max_restarts=0).remote(self._cores)
 
@@ -152,7 +143,7 @@ class CollectorProcess:
                 or the environment raised an exception.
             RayError: the process ended.
         """
-        place = self._actor.place.remote()
+        place = self.ask("place")
         if not ray.wait([place], timeout=START_SECONDS)[0]:
             free, cores = (
                 resources.get("CPU", 0)
@@ -175,34 +166,18 @@ class CollectorProcess:
             ) from None
         folder = str(Path.cwd())
         paths = [path or folder for path in sys.path]
-        self.description = self.result(
-            self._actor.build.remote(folder, paths, self._build, seed, self.number, self._count)
+        self.description = self.call(
+            "build", folder, paths, self._build, seed, self.number, self._count
         )
-        self._is_built = True
+        self.is_built = True
 
-    def set_policy(self, policy: bytes) -> None:
-        """Act with a copy of a pickled policy."""
-        self.result(self._actor.set_policy.remote(policy))
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Begin a call of a method of `CollectorActor`, and return the reference of its result."""
+        return getattr(self._actor, method).remote(*arguments)
 
-    def collect(self, weights: ray.ObjectRef[Weights], order: Order) -> Any:
-        """Begin to collect, and return the reference of the chunk."""
-        return self._actor.collect.remote(weights, order)
-
-    def restart(self, seed: int) -> Any:
-        """Begin new episodes, and return the reference of the end of it."""
-        return self._actor.restart.remote(seed)
-
-    def progress(self) -> Any:
-        """Return what the environments keep beyond episodes, or None; see `CollectorActor`."""
-        return self.result(self._actor.progress.remote())
-
-    def load_progress(self, state: Mapping[str, Any]) -> None:
-        """Take over the progress of another collector."""
-        self.result(self._actor.load_progress.remote(state))
-
-    def metrics(self) -> Any:
-        """Return the reference of the metrics of the environments."""
-        return self._actor.metrics.remote()
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of `CollectorActor`, see `result`."""
+        return self.result(self.ask(method, *arguments))
 
     def result(self, reference: Any) -> Any:
         """Wait for what a reference stands for.
@@ -222,51 +197,34 @@ class CollectorProcess:
             heading = f"{type(cause).__name__} in collector {self.number} ({self.place})"
             raise WorkerError(f"{heading}\n{error}") from None
 
-    def replace(
-        self,
-        error: RayError,
-        seed: int,
-        policy: bytes | None,
-        progress: Mapping[str, Any] | None = None,
-    ) -> str:
+    def replace(self, error: RayError, seed: int, known: Mapping[str, Any]) -> str:
         """Start another process in place of a lost one, and return what happened in words.
 
         Args:
             error: error by which the loss was noticed.
             seed: seed of the new environments.
-            policy: pickled policy; None before there is one.
-            progress: progress of the collectors; None at their beginning.
+            known: arguments of methods of `CollectorActor` to call then, by name.
 
         Raises:
             WorkerError: too many processes were lost in a row, or none could be started.
         """
-        before, cause = self._whereabouts(), error
+        before, cause = self.place, error
         while self.losses < MAX_LOSSES:
             self.losses += 1
             self.end()
             self.launch()
             try:
                 self.build(seed)
-                if progress is not None:
-                    self.load_progress(progress)
-                if policy is not None:
-                    self.set_policy(policy)
+                for method, argument in known.items():
+                    self.call(method, argument)
             except RayError as failure:
                 cause = failure
             else:
                 return f"collector {self.number} ({before}) died ({_reason(error)})"
         raise WorkerError(
-            f"collector {self.number} ({self._whereabouts()}) died ({_reason(cause)}), the last of "
+            f"collector {self.number} ({self.place}) died ({_reason(cause)}), the last of "
             f"{self.losses + 1} processes in a row that collected nothing"
         )
-
-    def _whereabouts(self) -> str:
-        """Return the place in words, also before there is one."""
-        return str(self.place) if hasattr(self, "place") else "not started"
-
-    def closing(self) -> list[Any]:
-        """Begin to close the environments, if there are any; return the references to wait for."""
-        return [self._actor.close.remote()] if self._is_built else []
 
     def end(self) -> None:
         """End the process at once."""
@@ -284,7 +242,7 @@ def end(processes: list[CollectorProcess], leave: Callable[[], object]) -> None:
     if not ray.is_initialized():
         return
     with contextlib.suppress(RayError):
-        closing = [reference for process in processes for reference in process.closing()]
+        closing = [process.ask("close") for process in processes if process.is_built]
         if closing:
             ray.wait(closing, num_returns=len(closing), timeout=_SECONDS_TO_END)
     for process in processes:

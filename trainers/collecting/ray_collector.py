@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import ray
 import torch
-from ray import cloudpickle
 from ray.exceptions import RayError
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
@@ -25,6 +22,7 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Policy
 from torchrl_gpu.timers import NO_TIMERS, Timers
 from trainers.collecting.actor import Chunk, Order
+from trainers.collecting.collectors import CANNOT_RESTART
 
 if TYPE_CHECKING:
     from trainers.collecting.ray_environment import RayEnvironment
@@ -68,17 +66,8 @@ def plan_of(agent: Agent, frames_per_step: int, steps: int, max_age: int | None)
     return Plan(min(steps, 1 + max_age // updates), is_ahead=False)
 
 
-@dataclass(frozen=True)
-class _Ordered:
-    """A chunk that was ordered.
-
-    Attributes:
-        references: reference of the part of each collector.
-        order: its order.
-    """
-
-    references: Sequence[Any]
-    order: Order
+# A chunk that was ordered: the reference of the part of each collector.
+_Ordered: TypeAlias = tuple[Order, list[Any]]
 
 
 class RayCollector:
@@ -100,13 +89,9 @@ class RayCollector:
         forget: called with rows whose open episodes were lost.
 
     Attributes:
-        env: the environments.
-        robots: the robots that the policy acts for.
         plan: how far collectors run ahead.
         to_device: transfer of chunks to the agent.
-        to_host: transfer of weights from the agent.
-        steps: number of batched steps so far.
-        timers: timers around waiting and copies.
+        to_host: transfer of weights from the agent; all others are those of `Collector`.
     """
 
     def __init__(
@@ -136,11 +121,6 @@ class RayCollector:
         self._frames_ordered: int | None = None  # None before the first order
         self._weights: tuple[int, ray.ObjectRef[Any]] | None = None  # with their version
 
-    def pickled_policy(self) -> bytes:
-        """Return a copy of the policy on the host, pickled."""
-        pickled: bytes = cloudpickle.dumps(copy.deepcopy(self._agent.policy).to(_CPU))
-        return pickled
-
     @torch.no_grad()
     def step(self, policy: Policy) -> TensorDictBase:
         """Return the next transition `[*B]` on the agent's device.
@@ -159,8 +139,7 @@ class RayCollector:
             self._forget(self._rows_of_agent(torch.ones(self.env.num_envs, dtype=torch.bool)))
             return self.step(policy)
         self.steps += 1
-        total, largest, steps = self.env.ages
-        self.env.ages = [total + age, max(largest, age), steps + 1]
+        self.env.ages.append(age)
         if not isinstance(policy, RandomPolicy):
             self._agent.policy.frames.add_(self._frames_per_step)
         if self.plan.is_ahead and not self._received:
@@ -177,25 +156,15 @@ class RayCollector:
             ConfigurationError: only some rows are to restart.
         """
         if rows is not None:
-            raise ConfigurationError(
-                "trainer.on_nonfinite=restart: collectors=ray cannot restart single environments"
-            )
+            raise ConfigurationError(CANNOT_RESTART)
         self._received.clear()
         self._ordered = self._frames_ordered = self._weights = None
-        restarts = [
-            process.restart(seed)
-            for process, seed in zip(self.env.members, self.env.seeds(), strict=True)
-        ]
-        for number, reference in enumerate(restarts):
-            try:
-                self.env.members[number].result(reference)
-            except RayError as error:
-                self.env.replace(number, error)
+        self.env.call_each("restart", self.env.seeds())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the progress of the environments: a resumed run begins new episodes."""
         progress = self.env.progress()
-        return {} if progress is None else {"world": dict(progress), "is_part": True}
+        return {"world": dict(progress), "is_part": True} if progress else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Restore the progress, and return False: the caller begins new episodes."""
@@ -213,8 +182,7 @@ class RayCollector:
         random_steps = -(-(self._random_frames - frames) // frames_per_step)
         version, weights = self._newest_weights()
         order = Order(steps, min(steps, max(0, random_steps)), frames, frames_per_step, version)
-        references = [process.collect(weights, order) for process in self.env.members]
-        return _Ordered(references, order)
+        return order, [process.ask("collect", weights, order) for process in self.env.members]
 
     def _newest_weights(self) -> tuple[int, ray.ObjectRef[Any]]:
         """Return the number of updates, and the reference of the weights after them."""
@@ -235,12 +203,12 @@ class RayCollector:
         Raises:
             WorkerError: a collector cannot be replaced, or its environment raised an exception.
         """
-        ordered = self._ordered or self._order()
+        order, references = self._ordered or self._order()
         self._ordered = None
         lost = torch.zeros(self.env.num_envs, dtype=torch.bool)
         parts: list[Chunk] = []
         with self.timers("simulate"):
-            for number, reference in enumerate(ordered.references):
+            for number, reference in enumerate(references):
                 process = self.env.members[number]
                 while len(parts) == number:
                     try:
@@ -250,24 +218,20 @@ class RayCollector:
                         self.env.replace(number, error)
                         lost[number * self.env.share : (number + 1) * self.env.share] = True
                         _, weights = self._newest_weights()
-                        reference = process.collect(weights, ordered.order)
+                        reference = process.ask("collect", weights, order)
         with self.timers("copy"):
             chunk = self.to_device(self._joined(parts))
-        self._received.extend((ordered.order.version, step) for step in chunk.unbind(0))
+        self._received.extend((order.version, step) for step in chunk.unbind(0))
         if self.plan.is_ahead:
             self._ordered = self._order()
         return lost
 
     def _joined(self, parts: Sequence[Chunk]) -> TensorDict:
         """Return the parts of all collectors as one chunk `[T, num_envs]` on the host."""
-        leaves = {
-            key: torch.from_numpy(np.concatenate([part[key] for part in parts], axis=1))
-            for key in parts[0]
-        }
         shape = [self.plan.steps, self.env.num_envs]
         chunk = TensorDict({}, shape)
-        for key, leaf in leaves.items():
-            chunk.set(key, leaf)
+        for key in parts[0]:
+            chunk.set(key, torch.from_numpy(np.concatenate([part[key] for part in parts], axis=1)))
         if (group := self.robots.group) is not None:
             robots = self.env.observation_spec[group].shape[1:]
             for nested in (chunk.get(group), chunk.get(("next", group))):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Any, NoReturn
 
 import torch
@@ -20,7 +22,7 @@ from agents.base import Agent
 from torchrl_gpu.acting.collector import Collector
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.errors import WorkerError
-from torchrl_gpu.processes import Processes
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.collecting.collectors import RayCollectors, RemoteEnvironment
 from trainers.collecting.ray_cluster import CollectorProcess, connect, end
 from trainers.collecting.ray_collector import RayCollector
@@ -34,23 +36,22 @@ class RayEnvironment(RemoteEnvironment):
     """The environments of several collectors, one after the other in one batch.
 
     It has their specs and capabilities, except that a saved state, overlap and another mode are
-    left to environments in this process. Environment i of a batch of N is number `i % (N / count)`
-    of collector `i // (N / count)`, whose seed is that of the first of its environments.
+    left to environments in this process. Environment i of the batch is number `i % share` of
+    collector `i // share`, whose seed is that of the first of its environments.
 
     Args:
         build: builds environments, given their number and seed; it is pickled.
-        num_envs: number N of all environments, a multiple of `count`.
-        count: number of collectors.
-        settings: address of the cluster, cores, and steps of a chunk.
+        num_envs: number of environments of this process, a multiple of that of its collectors.
+        settings: address of the cluster, number of the collectors of the run, cores, and steps of
+            a chunk.
         seed: seed of the environments.
-        first: number of the first collector among those of the run.
+        processes: processes that train together, each with an equal share of the collectors.
 
     Attributes:
-        members: the collectors.
+        members: the collectors of this process.
         share: number of environments of each collector.
-        ages: sum and maximum of the ages of the weights that collected the steps since the metrics
-            were read, in updates, and number of these steps.
-        replaced: number of collectors that were replaced, likewise.
+        ages: age of the weights that collected each step since the metrics were read, in updates.
+        replaced: number of collectors that were replaced since then.
 
     Raises:
         ConfigurationError: the cluster cannot be reached, or an environment cannot be built.
@@ -63,34 +64,32 @@ class RayEnvironment(RemoteEnvironment):
         self,
         build: Callable[[int, int], EnvBase],
         num_envs: int,
-        count: int,
         settings: RayCollectors,
-        *,
         seed: int = 0,
-        first: int = 0,
+        processes: Processes = ONE_PROCESS,
     ) -> None:
         super().__init__(device=_CPU, batch_size=(num_envs,))
+        count = settings.count // processes.count
         self.settings = settings
         self.share = num_envs // count
-        self.ages = [0, 0, 0]
+        self.ages: list[int] = []
         self.replaced = 0
         self._seed = seed
         self._replacements = 0
-        self._policy: bytes | None = None
-        self._progress: Mapping[str, Any] | None = None
+        self._known: dict[str, Any] = {}  # policy and progress of new collectors, see `replace`
         self.members: list[CollectorProcess] = []
         self._leave = connect(settings.address, count * settings.cores)
         try:
             pickled = cloudpickle.dumps(partial(build, self.share))
-            for number in range(count):
-                of_run = first + number, max(settings.count, count)
-                self.members.append(CollectorProcess(*of_run, settings.cores, pickled))
-                self.members[-1].launch()
+            for number in range(count * processes.rank, count * (processes.rank + 1)):
+                process = CollectorProcess(number, settings.count, settings.cores, pickled)
+                self.members.append(process)
+                process.launch()
             for process, own in zip(self.members, self.seeds(), strict=True):
                 try:
                     process.build(own)
                 except RayError as error:
-                    logger.warning("%s", process.replace(error, own, None))
+                    logger.warning("%s", process.replace(error, own, {}))
         except BaseException:
             self.close()
             raise
@@ -105,10 +104,8 @@ class RayEnvironment(RemoteEnvironment):
             simulator_device=None,
         )
         self.counters = found.counters | {"collectors/replaced", "workers/lost_episodes"}
-        self.observation_spec = found.observation_spec[0].expand(num_envs)
-        self.full_action_spec = found.full_action_spec[0].expand(num_envs)
-        self.full_reward_spec = found.full_reward_spec[0].expand(num_envs)
-        self.full_done_spec = found.full_done_spec[0].expand(num_envs)
+        for name, spec in found.specs.items():
+            setattr(self, name, spec[0].expand(num_envs))
 
     def seeds(self) -> list[int]:
         """Return the seed of each collector."""
@@ -122,14 +119,20 @@ class RayEnvironment(RemoteEnvironment):
         forget: Callable[[Tensor], object],
     ) -> Collector:
         """Send the policy to the collectors, and return what orders and receives their steps."""
-        collector = RayCollector(self, agent, random_frames, updates, forget)
-        self._policy = collector.pickled_policy()
-        for number, process in enumerate(self.members):
+        policy = cloudpickle.dumps(copy.deepcopy(agent.policy).to(_CPU))
+        self._known["set_policy"] = policy
+        self.call_each("set_policy", repeat(policy))
+        return RayCollector(self, agent, random_frames, updates, forget)
+
+    def call_each(self, method: str, arguments: Iterable[Any]) -> None:
+        """Call a method of each collector with its argument, and replace those that are lost."""
+        pairs = zip(self.members, arguments, strict=False)
+        references = [process.ask(method, argument) for process, argument in pairs]
+        for number, reference in enumerate(references):
             try:
-                process.set_policy(self._policy)
+                self.members[number].result(reference)
             except RayError as error:
                 self.replace(number, error)
-        return collector
 
     def replace(self, number: int, error: RayError) -> None:
         """Replace a collector of the batch, whose environments begin new episodes.
@@ -141,14 +144,11 @@ class RayEnvironment(RemoteEnvironment):
         self._replacements += 1
         process = self.members[number]
         seed = stream_seed(self._seed, "training", self._replacements, rank=process.number + 1)
-        text = process.replace(error, seed, self._policy, self._progress)
+        text = process.replace(error, seed, self._known)
         first = number * self.share
         logger.warning(
             "%s: the episodes of environments %d to %d are truncated; %s replaces it",
-            text,
-            first,
-            first + self.share - 1,
-            process.place,
+            *(text, first, first + self.share - 1, process.place),
         )
 
     def metrics(self) -> Mapping[str, float]:
@@ -161,7 +161,7 @@ class RayEnvironment(RemoteEnvironment):
         maximum.
         """
         values: dict[str, list[float]] = {}
-        references = [(process, process.metrics()) for process in self.members]
+        references = [(process, process.ask("metrics")) for process in self.members]
         for process, reference in references:
             with contextlib.suppress(RayError):  # the next chunk notices the loss
                 for name, value in process.result(reference).items():
@@ -170,34 +170,30 @@ class RayEnvironment(RemoteEnvironment):
             name: sum(each) / (1 if name in self.counters else len(each))
             for name, each in values.items()
         }
-        total, largest, steps = self.ages
-        if steps:
-            metrics["collectors/weights_age"] = total / steps
-            metrics["collectors/max_weights_age"] = largest
+        if self.ages:
+            metrics["collectors/weights_age"] = sum(self.ages) / len(self.ages)
+            metrics["collectors/max_weights_age"] = max(self.ages)
         metrics["collectors/replaced"] = self.replaced
         lost = metrics.get("workers/lost_episodes", 0) + self.replaced * self.share
         metrics["workers/lost_episodes"] = lost
-        self.ages, self.replaced = [0, 0, 0], 0
+        self.ages, self.replaced = [], 0
         self.progress()
         return metrics
 
-    def progress(self) -> Mapping[str, Any] | None:
-        """Return the state of the first collector's environments, or the last one before it died.
+    def progress(self) -> Mapping[str, Any]:
+        """Return the progress of the first collector, or the last one before it died.
 
         It stands for all where a run resumes: curricula of collectors differ by little.
         """
         with contextlib.suppress(RayError):
-            self._progress = self.members[0].progress() or self._progress
-        return self._progress
+            if progress := self.members[0].call("progress"):
+                self._known["load_progress"] = progress
+        return self._known.get("load_progress", {})
 
     def load_progress(self, state_dict: Mapping[str, Any]) -> None:
         """Let all collectors go on with a progress."""
-        self._progress = state_dict
-        for number, process in enumerate(self.members):
-            try:
-                process.load_progress(state_dict)
-            except RayError as error:
-                self.replace(number, error)
+        self._known["load_progress"] = state_dict
+        self.call_each("load_progress", repeat(state_dict))
 
     def join(self, processes: Processes) -> None:
         """Do nothing: the collectors know how many there are."""

@@ -29,6 +29,7 @@ Train, evaluate and show robot policies.
   python -m trainers.run ... -m seed=1,2,3              one run for each value
   python -m trainers.run ... --cfg job                  all settings of the command, without a run
   torchrl-gpu robot arm.urdf                            an arm of your own: names, limits, reach
+  torchrl-gpu import-sb3 model.zip                      a model of Stable-Baselines3 as a policy
   torchrl-gpu doctor                                    devices, limits, speed, what to install
   torchrl-gpu redirect script.py ...                    a script that hard-codes cuda, on any device
 

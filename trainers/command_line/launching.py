@@ -62,7 +62,7 @@ class Jobs:
 
     def __init__(self, runs: Sequence[Sequence[str]], folder: Path) -> None:
         self._runs = runs
-        self._folder = folder
+        self._files = [folder / f"end_{number}.json" for number in range(len(runs))]
 
     def __call__(self, config: DictConfig) -> JobEnd:
         """Train, evaluate or film in a job, whose number is the entry `run`."""
@@ -70,24 +70,20 @@ class Jobs:
         program = importlib.import_module("trainers.run")
         end: JobEnd = program.end_of_job(self._runs[config.run], alone=len(self._runs) == 1)
         with contextlib.suppress(OSError):
-            self._file(config.run).write_text(json.dumps(end), encoding="utf-8")
+            self._files[config.run].write_text(json.dumps(end), encoding="utf-8")
         return end
 
     def ends(self) -> list[JobEnd | None]:
         """Return the end of each run; None for a job that has not ended, or has died."""
-        files = [self._file(number) for number in range(len(self._runs))]
         return [
             JobEnd(*json.loads(f.read_text(encoding="utf-8"))) if f.exists() else None
-            for f in files
+            for f in self._files
         ]
 
     def forget_ends(self) -> None:
         """Remove the files of an earlier sweep in this folder."""
-        for number in range(len(self._runs)):
-            self._file(number).unlink(missing_ok=True)
-
-    def _file(self, number: int) -> Path:
-        return self._folder / f"end_{number}.json"
+        for file in self._files:
+            file.unlink(missing_ok=True)
 
 
 def is_of_launcher(argument: str) -> bool:

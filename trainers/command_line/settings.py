@@ -159,7 +159,8 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
     run = newest_run(settings.folder, settings.config, automatic)
     if run is None:
         return settings
-    found, state, damaged = newest_readable(run)
+    count = max(len(settings.devices), num_processes())
+    found, state, damaged = newest_readable(run, count)
     # The sizes of the run, whatever this machine would choose.
     typed = {name: value for name, value in typed.items() if name not in automatic}
     return replace(_check(typed, composed, (found, state)), in_place=True, damaged=damaged)
@@ -212,25 +213,25 @@ def _check(
         **{group: read_component(group, plain[group]) for group in ("agent", "env")},
         "collectors": read_component("collectors", plain["collectors"], Collectors),
     }
-    components = resolve_sizes(components, automatic, device, bytes_limit, count)
+    is_training = general.mode == "train"
+    collectors: Collectors = components["collectors"].build() if is_training else Collectors()
+    remote = collectors.remote_cores
+    components = resolve_sizes(components, automatic, device, bytes_limit, count, remote)
     names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
     _check_mode(general.mode, components["agent"].target, names["agent"], found)
     if components["trainer"].settings.get("overlap"):
         agent, env = components["agent"].target, components["env"]
-        collecting: type[Collectors] = components["collectors"].target
-        remote = collecting.is_remote
         env_can = capabilities_of(env, device).can_overlap and not remote
         where = "the environment of remote collectors" if remote else env.target.__name__
         overlap_of(True, agent, where, env_can=env_can)
     execution = EAGER
-    if general.mode == "train":
+    if is_training:
         check_updates(
             components["agent"].target,
             components["agent"].settings.__getitem__,
             components["trainer"].settings.__getitem__,
             components["env"].settings.get("num_envs") or 1,
         )
-        collectors: Collectors = components["collectors"].build()
         trainer = components["trainer"].settings
         collectors.check(components["env"].settings.get("num_envs"), trainer, count)
         execution = _execution(general, device)

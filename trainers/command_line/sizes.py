@@ -40,6 +40,7 @@ def resolve_sizes(
     device: torch.device,
     limit: int | None,
     processes: int = 1,
+    remote_cores: int | None = None,
 ) -> dict[str, Component]:
     """Return the components with numbers for all settings that are `auto`; announce each number.
 
@@ -49,11 +50,11 @@ def resolve_sizes(
         device: compute device.
         limit: limit of its memory in bytes; None for no limit.
         processes: number of processes that share the environments equally.
+        remote_cores: number of cores elsewhere that simulate; None for this machine and the device.
 
     Raises:
         ConfigurationError: a class has no such setting.
     """
-    size_of = {"env": _num_envs, "agent": _batch_size}
     resolved = dict(components)
     for group, name in AUTOMATIC.items():
         if group not in automatic:
@@ -64,33 +65,41 @@ def resolve_sizes(
                 f"{group}.{name}=auto: {component.target.__name__} has no such setting with a "
                 "default"
             )
-        number, reason = size_of[group](resolved, device, limit)
-        if group == "env" and number % processes:
-            number += processes - number % processes
-            reason += f"; a multiple of {processes} processes"
+        if group == "env":
+            number, reason = _num_envs(resolved, device, limit, remote_cores)
+            if number % processes:
+                number += processes - number % processes
+                reason += f"; a multiple of {processes} processes"
+        else:
+            number, reason = _batch_size(resolved, device, limit)
         _logger.info("%s.%s=auto: %d (%s)", group, name, number, reason)
         resolved[group] = component.replaced(**{name: number})
     return resolved
 
 
 def _num_envs(
-    components: Mapping[str, Component], device: torch.device, limit: int | None
+    components: Mapping[str, Component],
+    device: torch.device,
+    limit: int | None,
+    remote_cores: int | None,
 ) -> tuple[int, str]:
     """Return the number of environments, and the reason for it."""
     env = components["env"]
     number: int = env.settings["num_envs"]
     default = f"the default of {env.target.__name__}"
-    capabilities = capabilities_of(env, device)
+    capabilities = capabilities_of(env, torch.device("cpu") if remote_cores else device)
     simulator, per_core = capabilities.simulator_device, capabilities.envs_per_core
     if simulator is None:
         return number, f"{default}, which does not depend on the machine"
     if per_core is not None:
-        cores = num_cores()
+        cores = remote_cores or num_cores()
         number, reason = cores * per_core, f"{cores} cores, {per_core} for each"
     elif accelerator_of(simulator).kind == "cpu":
         reason = f"{default}, which simulates them together on the CPU"
     else:
         number, reason = _ENVS_ON_ACCELERATOR, f"simulated together on {simulator}"
+    if remote_cores:  # whose machines have a memory of their own
+        return number, reason
     free = free_memory(simulator, limit if simulator == device else None)
     fits = number
     while (

@@ -16,7 +16,10 @@ from torchrl_gpu.errors import ConfigurationError
 MAX_DIFFERENCE: Final = 1e-5
 BATCHES: Final = (1, 3, 64)
 
-# Differences up to this one may be those of rounding.
+# Differences up to so many times the rounding of the policy, and up to this one, are rounding too:
+# another library adds and evaluates functions in its own way. Of the shipped policies, one that
+# reads pixels differs by 2.2e-5, with a rounding of 1.2e-5.
+_ROUNDINGS: Final = 4
 _MAX_ROUNDING: Final = 1e-4
 
 # Actions `[*B, ...]` for observations in their order.
@@ -44,9 +47,10 @@ class Agreement:
         """Refuse files whose actions differ from those of the policy.
 
         Raises:
-            ConfigurationError: a difference is above 1e-5 and above twice the rounding.
+            ConfigurationError: a difference is above 1e-5, and above four times the rounding or
+                1e-4.
         """
-        limit = max(MAX_DIFFERENCE, min(2 * self.rounding, _MAX_ROUNDING))
+        limit = max(MAX_DIFFERENCE, min(_ROUNDINGS * self.rounding, _MAX_ROUNDING))
         for name, difference in self.differences.items():
             if difference > limit:
                 raise ConfigurationError(

@@ -34,7 +34,7 @@ def training_env(settings: Settings, processes: Processes = ONE_PROCESS) -> Envi
     """Return the environment of a process that trains, or the facade of those of its collectors."""
     collectors: Collectors = settings.collectors.build()
     seed = stream_seed(settings.general.seed, "training", rank=processes.rank)
-    if collectors.is_remote:
+    if collectors.remote_cores is not None:
         settings = replace(settings, device=torch.device("cpu"), execution=EAGER, state=None)
     build = partial(_build_env_of_collector, settings)
     return collectors.environment(build, settings.env.settings.get("num_envs"), seed, processes)

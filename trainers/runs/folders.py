@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, shares_of
 from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, numbered, reason
 from torchrl_gpu.errors import ConfigurationError
 
@@ -98,7 +98,8 @@ def run_folder(runs: Path, checkpoint: Path | None, damaged: Iterable[Path] = ()
             for leftover in run.glob(f".*{PARTIAL_SUFFIX}"):
                 discard(leftover)
             for path in filter(Path.exists, damaged):
-                kept = path.rename(path.with_suffix(".damaged"))
+                for each in (*shares_of(path), path):
+                    kept = each.rename(each.with_suffix(".damaged"))
                 _logger.warning("%s cannot be read; going on from %s", kept, checkpoint.name)
             if not _is_newest(checkpoint):  # it was, until the lock was free
                 raise ConfigurationError(

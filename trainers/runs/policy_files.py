@@ -15,7 +15,7 @@ from agents.modules.training_state import POLICY, load_networks
 from torchrl_gpu.acting.interface import GivenObservation, PolicyInterface
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.acting.simulator_action import SimulatorAction
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, shares_of
 from torchrl_gpu.checkpoints.contents import check_count, check_like, reading
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.devices.device import resolve_device
@@ -65,8 +65,12 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def newest_readable(run: Path) -> tuple[Path, dict[str, Any], list[Path]]:
+def newest_readable(run: Path, processes: int) -> tuple[Path, dict[str, Any], list[Path]]:
     """Return the newest checkpoint of a run that can be resumed, its content, and newer ones.
+
+    Args:
+        run: run folder.
+        processes: number of processes; each reads its share if as many have saved the checkpoint.
 
     Raises:
         ConfigurationError: none can be resumed; the reason is that of the newest.
@@ -76,6 +80,8 @@ def newest_readable(run: Path) -> tuple[Path, dict[str, Any], list[Path]]:
         try:
             state = load_checkpoint(path)
             check_trainable(state, path)
+            for share in shares_of(path) if state.get("processes", 1) == processes else ():
+                load_state(share)
         except ConfigurationError as error:
             reasons[path] = error
         else:

@@ -19,7 +19,6 @@ class CheckpointSaver:
         processes: processes that all save; each takes note of a checkpoint in the same step.
 
     Attributes:
-        in_background: see the argument.
         newest: frames and number of evaluations of the newest checkpoint that is on disk or being
             written; None if there is none of this state of the run.
     """

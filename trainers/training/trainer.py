@@ -19,7 +19,7 @@ from torchrl.envs.utils import RandomPolicy
 
 from agents.base import Agent
 from agents.modules.training_state import networks_state, nonfinite
-from torchrl_gpu.acting.collector import Simulating
+from torchrl_gpu.acting.collector import BatchCollector, Collector, Simulating
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, ReplayPart
 from torchrl_gpu.checkpoints.files import write_text
@@ -29,7 +29,7 @@ from torchrl_gpu.environments.environment import name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution, Policy
 from torchrl_gpu.timers import Timers
-from trainers.collecting.collectors import collector_of
+from trainers.collecting.collectors import RemoteEnvironment
 from trainers.components.component import record
 from trainers.components.pairing import overlap_of
 from trainers.evaluation.evaluation import (
@@ -187,15 +187,18 @@ class TorchRLTrainer(CheckedFields):
             self.execution,
         )
         self.simulating = Simulating()
-        self.collector = collector_of(
-            env,
-            agent,
-            self.execution,
-            self.simulating,
-            random_frames=self.experience.random_frames,
-            updates=lambda: self.updates,
-            forget=lambda rows: self.episodes.forget_open(rows),
-        )
+        self.collector: Collector
+        if isinstance(env, RemoteEnvironment):
+            self.collector = env.collector(
+                agent,
+                random_frames=self.experience.random_frames,
+                updates=lambda: self.updates,
+                forget=lambda rows: self.episodes.forget_open(rows),
+            )
+        else:
+            self.collector = BatchCollector(
+                env, agent.device, agent.policy.in_keys, self.execution, self.simulating
+            )
         if isinstance(self.evaluation_env, EnvBase):
             self.evaluation_env = Evaluator(self.evaluation_env)
         elif env.capabilities.can_switch_mode:

@@ -299,14 +299,17 @@ def test_processes_climb_together_whatever_one_of_them_does_alone(
 
 
 @pytest.mark.parametrize("view", [lambda env: env, _counting])
+@pytest.mark.parametrize("saved", ["state_dict", "progress"])
 def test_progress_is_restored_by_another_number_of_arms(
-    make_env: MakeEnv, view: Callable[[FanucEnv], Environment]
+    make_env: MakeEnv,
+    view: Callable[[FanucEnv], Environment],
+    saved: str,
 ) -> None:
     env, other = (view(make_env(num_envs=number, success_radius=10.0)) for number in (41, 3))
     root = env.reset()
     for _ in range(6):
         root = env.step_and_maybe_reset(root.set("action", torch.zeros(41, 6)))[1]
-    other.load_progress(env.state_dict())
+    other.load_progress(getattr(env, saved)())
     root = other.reset()
     grades = []
     for _ in range(53):

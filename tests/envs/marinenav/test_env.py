@@ -392,13 +392,14 @@ def test_processes_train_in_the_stages_of_all_seas_together(mixture: bool) -> No
     assert joined[-1] == ([4, 2, 4, 3, 4, 2] if mixture else [4] * 6)
 
 
-def test_progress_is_restored_by_another_number_of_seas() -> None:
+@pytest.mark.parametrize("saved", ["state_dict", "progress"])
+def test_progress_is_restored_by_another_number_of_seas(saved: str) -> None:
     stages = [(0, 2, 0, 20.0), (50, 4, 3, 35.0)]
     settings: dict[str, Any] = {"num_robots": 4, "schedule": stages, "curriculum": True}
     env, other = (MarineNavEnv(num_envs=number, **settings) for number in (10, 3))
     env.rollout(5)
     other.reset()
-    other.load_progress(env.state_dict())
+    other.load_progress(getattr(env, saved)())
     other.reset()
     assert other.state_dict()["frames"] == 50
     assert other.sea.exists.sum(0).tolist() == [4] * 3

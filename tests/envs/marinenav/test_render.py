@@ -1,16 +1,12 @@
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from gymnasium.utils.env_checker import check_env
 from torchrl.envs import Compose, TransformedEnv
 from torchrl.record import CSVLogger, PixelRenderTransform, VideoRecorder
 
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
-from envs.marinenav.gymnasium_env import MarineNavGymnasium
 from envs.marinenav.render import ALARM, BUOY, WRECK
 from tests.envs.marinenav.test_env import CROSSING
 from torchrl_gpu.environments.robots import SharedPolicy
@@ -62,44 +58,6 @@ def test_caption_counts_the_arrived_vessels() -> None:
         "0.5 s, 1 of 2 vessels arrived",
     ]
     assert env.measurements(1) == {"vessels arrived [%]": 50.0}
-
-
-def test_gymnasium_checker_accepts_the_environment() -> None:
-    for discrete in (False, True):
-        env = MarineNavGymnasium(discrete=discrete, max_episode_steps=5)
-        check_env(env, skip_render_check=True)
-        env.close()
-
-
-def test_gymnasium_offers_no_settings_that_its_spaces_rule_out() -> None:
-    refused: list[dict[str, Any]] = [{"dtype": "float64"}, {"device": "cuda"}]
-    for settings in refused:
-        with pytest.raises(TypeError, match="multiple values for keyword argument"):
-            MarineNavGymnasium(**settings)
-
-
-def test_gymnasium_copies_without_a_seed_have_different_episodes() -> None:
-    def goals(**settings: Any) -> list[list[float]]:
-        envs = [MarineNavGymnasium(**settings) for _ in range(3)]
-        return [env.reset()[0]["observation"].tolist() for env in envs]
-
-    assert len({tuple(goal) for goal in goals()}) == 3
-    assert len({tuple(goal) for goal in goals(seed=1)}) == 1
-
-
-def test_gymnasium_episodes_end_and_depend_on_the_seed() -> None:
-    env = MarineNavGymnasium(max_episode_steps=4, render_mode="rgb_array")
-    first, _ = env.reset(seed=3)
-    again, _ = env.reset(seed=3)
-    other, _ = env.reset(seed=4)
-    assert np.array_equal(first["observation"], again["observation"])
-    assert not np.array_equal(first["observation"], other["observation"])
-    env.reset(seed=3)
-    ends = [env.step(np.array([1.0, 1.0]))[2:4] for _ in range(4)]
-    assert ends == [(False, False)] * 3 + [(False, True)]
-    picture = env.render()
-    assert picture is not None
-    assert picture.shape == (720, 720, 3)
 
 
 @pytest.mark.parametrize("seas", [0, [0, 1, 2, 3]])

@@ -206,8 +206,9 @@ def test_another_number_of_environments_begins_new_episodes(make: Callable[[], E
 
 
 @pytest.mark.parametrize("is_pooled", [True, False])
+@pytest.mark.parametrize("state", ["state_dict", "progress"])
 def test_another_number_of_environments_keeps_statistics_of_all_of_them(
-    is_pooled: bool, caplog: pytest.LogCaptureFixture
+    is_pooled: bool, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def make(number: int) -> BatchCollector:
         norm = VecNormV2(in_keys=["observation"], reduce_batch_dims=is_pooled)
@@ -218,7 +219,7 @@ def test_another_number_of_environments_keeps_statistics_of_all_of_them(
 
     whole, other = make(3), make(2)
     collect(whole, 5)
-    saved = whole.env.state_dict()
+    saved = getattr(whole.env, state)()
     other.env.load_progress(saved)
     with frozen_statistics(other.env):
         other.restart()

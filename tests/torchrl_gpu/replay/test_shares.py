@@ -1,10 +1,12 @@
 """Replays of a run that goes on with another number of processes."""
 
+from typing import Any
+
 import pytest
 import torch
 from tensordict import TensorDict
 
-from tests.torchrl_gpu.replay.test_stacks import BUFFERS, Stream, make
+from tests.torchrl_gpu.replay.test_stacks import BUFFERS, CPU, Stream, make
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.shares import load_share
@@ -51,6 +53,35 @@ def test_shares_hold_the_transitions_of_the_run(
         assert torch.equal(found["active"].flatten(), active)
         assert active.any()
         assert (expected == found)[active].all()
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+@pytest.mark.parametrize(("saved", "loaded", "on_host"), [(2, 1, True), (1, 2, False)])
+def test_several_shares_are_joined_on_the_host(
+    kind: type[ReplayBuffer],
+    saved: int,
+    loaded: int,
+    on_host: bool,
+    accelerator: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    states = [[buffer.state_dict()] for buffer in filled(kind, saved, 1)]
+    device, host = (
+        make(kind, ENVS // loaded, CAPACITY // loaded, device=each) for each in (accelerator, CPU)
+    )
+    load_share(host, states, 0)
+    devices = []
+    load = kind.load_state_dict
+
+    def load_and_note(buffer: ReplayBuffer, *parts: Any) -> None:
+        devices.append(buffer.device)
+        load(buffer, *parts)
+
+    monkeypatch.setattr(kind, "load_state_dict", load_and_note)
+    load_share(device, states, 0)
+    assert devices == [CPU if on_host else accelerator] * saved
+    for age in range(1, host.complete_steps + 1):
+        assert (device.step_of_age(age).to(CPU) == host.step_of_age(age)).all()
 
 
 def test_more_environments_than_the_run_had_are_refused() -> None:

@@ -139,7 +139,7 @@ def cluster() -> Iterator[bool]:
 @pytest.fixture(scope="module")
 def env(cluster: bool) -> Iterator[RayEnvironment]:
     """Two collectors of four environments each."""
-    env = RayEnvironment(build_identity, 2 * SHARE, 2, RayCollectors(count=2, steps=STEPS), seed=5)
+    env = RayEnvironment(build_identity, 2 * SHARE, RayCollectors(count=2, steps=STEPS), seed=5)
     yield env
     env.close()
 
@@ -314,17 +314,18 @@ def test_a_killed_collector_of_an_on_policy_agent_is_replaced(env: RayEnvironmen
 
 def test_collectors_share_frames_and_progress() -> None:
     settings = RayCollectors(count=2, steps=STEPS)
-    env = RayEnvironment(build_sea, 2, 2, settings)
+    env = RayEnvironment(build_sea, 2, settings)
     learner = Learner(env, build_for(env, PPO, rollout_length=STEPS))
     learner.steps(STEPS)
     state = learner.collector.state_dict()
+    assert state["world"].keys() == {"frames"}  # and not that of all episodes
     assert int(state["world"]["frames"]) == STEPS * env.num_envs
     state["world"]["frames"] += 1000
     kill(env, 1)
     assert not learner.collector.load_state_dict(state)
     learner.collector.restart()
     for process in env.members:
-        assert int(process.progress()["frames"]) == 1000 + STEPS * env.num_envs
+        assert int(process.call("progress")["frames"]) == 1000 + STEPS * env.num_envs
     transition = learner.steps(1)[0]
     assert transition["next", learner.collector.robots.reward_key].shape[0] == 2
     local = build_sea(2, 0)
@@ -344,7 +345,7 @@ def test_collectors_share_frames_and_progress() -> None:
 def test_an_exception_of_an_environment_ends_the_run_with_its_traceback(
     build: Callable[[int, int], EnvBase], message: str
 ) -> None:
-    env = RayEnvironment(build, 2, 1, RayCollectors(steps=2))
+    env = RayEnvironment(build, 2, RayCollectors(steps=2))
     learner = Learner(env, build_for(env, SAC))
     with pytest.raises(WorkerError, match=message):
         learner.steps(12)
@@ -355,7 +356,7 @@ def test_a_reset_that_hangs_in_the_folder_of_the_run_ends_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    env = RayEnvironment(build_hanging, 2, 1, RayCollectors(steps=2))
+    env = RayEnvironment(build_hanging, 2, RayCollectors(steps=2))
     before = env.members[0].place
     Path("hang").write_text("")
     learner = Learner(env, build_for(env, SAC))
@@ -371,13 +372,13 @@ def test_a_machine_without_the_library_ends_the_run(monkeypatch: pytest.MonkeyPa
     with pytest.raises(
         WorkerError, match=r"^collector 0 cannot start \(ModuleNotFoundError: .*\);"
     ):
-        RayEnvironment(build_identity, 2, 1, RayCollectors())
+        RayEnvironment(build_identity, 2, RayCollectors())
 
 
 def test_processes_that_die_again_and_again_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "MAX_LOSSES", 0)
     with pytest.raises(WorkerError, match=r"^collector 0 .* the last of 1 processes in a row"):
-        RayEnvironment(build_dying, 2, 1, RayCollectors())
+        RayEnvironment(build_dying, 2, RayCollectors())
 
 
 def test_a_process_that_dies_before_it_has_a_place_is_told_from_a_missing_library(
@@ -386,13 +387,13 @@ def test_a_process_that_dies_before_it_has_a_place_is_told_from_a_missing_librar
     monkeypatch.setattr(ray_cluster, "MAX_LOSSES", 0)
     monkeypatch.setattr(ray_cluster, "CollectorActor", DyingEarly)
     with pytest.raises(WorkerError, match=r"^collector 0 \(not started\) died \(.*\), the last of"):
-        RayEnvironment(build_identity, 2, 1, RayCollectors())
+        RayEnvironment(build_identity, 2, RayCollectors())
 
 
 def test_a_cluster_without_free_cores_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "START_SECONDS", 0.2)
     with pytest.raises(WorkerError, match=r"of 4 cores of the cluster are free, and it needs 9$"):
-        RayEnvironment(build_identity, 2, 1, RayCollectors(cores=9))
+        RayEnvironment(build_identity, 2, RayCollectors(cores=9))
 
 
 BASE = ("agent=sac", "env=fanuc", "device=cpu", "collectors=ray")
@@ -416,6 +417,11 @@ BASE = ("agent=sac", "env=fanuc", "device=cpu", "collectors=ray")
 def test_unfit_settings_are_refused_in_one_line(arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigurationError, match="^" + message):
         settings_of(*BASE, *arguments)
+
+
+def test_automatic_environments_follow_the_cores_of_all_collectors() -> None:
+    ray = ("collectors.count=3", "collectors.cores=5", "env.num_envs=auto")
+    assert settings_of(*BASE, *ray).env.settings["num_envs"] == 3 * 5 * 32
 
 
 def test_missing_ray_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
             [*BASE, "agent.hidden_sizes=256"],
             "_sizes=256: input should be a list; write [256]",
         ),
-        ([*BASE, "agent.hidden_sizes=[]"], "hidden_sizes=[]: it takes at least 1 value"),
+        (["agent=iqn", *BASE[1:], "agent.hidden_sizes=[]"], "[]: it takes at least 1 value"),
         ([*BASE, "trainer.loggers=csv"], "loggers=csv: input should be a list; write [csv]"),
         ([*BASE, "mode=fly"], "mode=fly: input should be 'train', 'eval', 'demo' or 'export'"),
         ([*BASE, "seed=-1"], "seed=-1: input should be greater than or equal to 0"),

@@ -196,4 +196,6 @@ def test_differences_are_fractions_of_half_the_range_and_limited_by_rounding() -
     assert found.differences["a"] == pytest.approx(2e-5)
     found.check()
     with pytest.raises(ConfigurationError, match=r"at most 1.0e-05"):
-        replace(found, rounding=4e-6).check()
+        replace(found, rounding=2e-6).check()
+    with pytest.raises(ConfigurationError, match=r"at most 1.0e-04"):
+        replace(found, rounding=2.0, differences={"a": 2.0}).check()

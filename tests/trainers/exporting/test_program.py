@@ -159,7 +159,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "half an evaluation": (
         edited("evaluation", lambda found: {**found, "success": 0.5, "success_low": None}),
-        "evaluation lacks success_low",
+        "evaluation lacks success_",
     ),
 }
 

@@ -1,0 +1,77 @@
+"""Turn a model of Stable-Baselines3 into a policy file: `torchrl-gpu import-sb3`. See `--help`."""
+
+import shlex
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from torchrl_gpu.checkpoints.files import new_file
+from torchrl_gpu.checkpoints.state_file import save_state
+from torchrl_gpu.errors import ConfigurationError
+from trainers.command_line.composition import compose, read_settings
+from trainers.command_line.settings import check
+from trainers.components.choices import check_choices
+from trainers.runs.stable_baselines import Model, read_model
+
+USAGE = """\
+Turn a model of Stable-Baselines3 (SAC, DDPG, DQN or PPO) into a policy file of this library.
+
+  torchrl-gpu import-sb3 model.zip
+  torchrl-gpu import-sb3 model.zip env=gym env.name=Pendulum-v1     the file knows its environment
+
+Nothing in the model is unpickled, so that a model of a stranger runs no code. The policy plays the
+same actions as `model.predict(observation, deterministic=True)`.
+
+  output    path of the policy file, *.safetensors (default: a new file named after the model, in
+            the working directory)
+  env...    environment of the policy and its settings, which mode=eval and mode=demo then need not
+            be told\
+"""
+
+
+def import_model(arguments: Sequence[str]) -> str:
+    """Write the policy file, and return a report.
+
+    Args:
+        arguments: path of the model, and `name=value` arguments, in any order.
+
+    Raises:
+        ConfigurationError: an argument is wrong, or the model cannot be imported.
+    """
+    files = [argument for argument in arguments if "=" not in argument]
+    outputs = [a.removeprefix("output=") for a in arguments if a.startswith("output=")]
+    typed = [a for a in arguments if a not in files and not a.startswith("output=")]
+    if len(files) != 1:
+        raise ConfigurationError("name one model: torchrl-gpu import-sb3 model.zip")
+    if outputs and not outputs[-1].endswith(".safetensors"):
+        raise ConfigurationError(f"output={outputs[-1]}: name a .safetensors file")
+    foreign = [a for a in typed if not a.startswith(("env=", "env."))]
+    if foreign:
+        raise ConfigurationError(f"{foreign[0]}: choose output=FILE or settings of env")
+    check_choices(typed)
+    model = read_model(Path(files[0]))
+    config = {"choices": {"agent": model.agent_name}}
+    if typed:
+        given = read_settings([f"agent={model.agent_name}", *typed])
+        config = check(given, compose(given)).config
+    state = {**model.state, "config": {**config, "agent": model.component.config({})}}
+    new = new_file(Path(Path(files[0]).stem + ".safetensors"))
+    with nullcontext(Path(outputs[-1])) if outputs else new as output:
+        save_state(output, state)
+    return _report(files[0], model, output, needs_env=not typed)
+
+
+def _report(file: str, model: Model, output: Path, *, needs_env: bool) -> str:
+    shapes = [f"{name} {shape}" for name, shape in model.interface.shapes().items()]
+    evaluate = ["python", "-m", "trainers.run", "mode=eval", f"checkpoint={output}"]
+    evaluate += ["env=ENV"] if needs_env else []
+    layers = model.component.settings
+    return (
+        f"{file}: {model.algorithm} of Stable-Baselines3 {model.version}, "
+        f"{model.state['frames']:,} frames\n"
+        f"  reads        {', '.join(shapes[:-1])}\n"
+        f"  returns      {shapes[-1]}\n"
+        f"  network      hidden layers {list(layers['hidden_sizes'])}, {layers['activation']}\n"
+        f"  policy       {output}\n"
+        f"  evaluate it  {shlex.join(evaluate)}"
+    )
