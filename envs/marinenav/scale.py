@@ -36,7 +36,7 @@ OWN_UNITS: Final = (
 )
 OBJECT_UNITS: Final = (SENSING_RANGE, SENSING_RANGE, MAX_SPEED, MAX_SPEED, VESSEL_RADIUS)
 
-# Names and units of the rows, in the frame of the vessel: x ahead, y to the left.
+# Names and units of the rows, in the frame of the vessel: x ahead, y to starboard.
 _VELOCITY = (("velocity x", "m/s"), ("velocity y", "m/s"))
 _OWN: Final = (
     *(("goal x", "m"), ("goal y", "m"), *_VELOCITY, ("yaw rate", "rad/s")),
