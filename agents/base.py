@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -46,6 +46,9 @@ from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
 
 logger = logging.getLogger(__name__)
+
+# Packages whose modules are known to compute the same when they are captured.
+_CAPTURED: Final = {"agents", "torchrl_gpu", "torch", "torchrl", "tensordict"}
 
 
 class Agent(CheckedFields, nn.Module, ABC):
@@ -266,11 +269,12 @@ class Agent(CheckedFields, nn.Module, ABC):
     def can_capture(self) -> bool:
         """Whether captured updates equal eager ones, so that a run may choose to capture them.
 
-        Those of one process and of the classes here do. A class of another package may keep state
-        outside tensors; `graphs=on` captures it all the same.
+        Those of one process and of the classes here do. A class of another package, such as a
+        user's encoder, may keep state outside tensors or read values back; `graphs=on` captures it
+        all the same.
         """
-        is_ours = type(self).__module__.partition(".")[0] == __name__.partition(".")[0]
-        return is_ours and self.processes.count == 1
+        packages = {type(module).__module__.partition(".")[0] for module in self.modules()}
+        return packages <= _CAPTURED and self.processes.count == 1
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         """Return the optimizers by name: each of them steps at every update and is saved.

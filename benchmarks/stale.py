@@ -27,6 +27,8 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "collectives.txt": ("agents", "torchrl_gpu/execution", "torchrl_gpu/replay"),
     "directml.txt": ("agents", "torchrl_gpu/acting", "torchrl_gpu/execution", "torchrl_gpu/replay"),
     "execution*.txt": ("agents", "torchrl_gpu/execution"),
+    "demonstrations.txt": ("envs/lift_cube", "torchrl_gpu/replay", "torchrl_gpu/datasets"),
+    "export.txt": ("pretrained", "torchrl_gpu/acting", "trainers/exporting"),
     "fanuc.txt": ("envs/fanuc", "torchrl_gpu/acting"),
     "fanuc_demo.gif": ("envs/fanuc", "trainers/evaluation/film.py"),
     "fanuc_learning.*": ("envs/fanuc", "configs/experiment/fanuc", *_LEARNERS),

@@ -1,6 +1,7 @@
 """A sea in the browser: one HTML file in which a policy steers vessels, without a server."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,13 +91,11 @@ def write_page(
         "leftOut": left_out,
         "scenarios": [_rounded(each) for each in _draw(size, settings["minDistance"])],
     }
-    # A text of the settings must not end the script.
-    text = json.dumps(content, separators=(",", ":")).replace("</", "<\\/")
+    # A text of the settings must neither end the script nor begin another.
+    text = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
     scripts = {"settings": f"const SETTINGS = {text};", "policy": policy, **sources()}
     page = (_SOURCES / "page.html").read_text(encoding="utf-8")
-    for name, script in scripts.items():
-        page = page.replace(f"/* {name} */", script.strip())
-    return page
+    return re.sub(r"/\* (\S+) \*/", lambda found: scripts[found[1]].strip(), page)
 
 
 def sources() -> dict[str, str]:

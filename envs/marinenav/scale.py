@@ -36,13 +36,13 @@ OWN_UNITS: Final = (
 )
 OBJECT_UNITS: Final = (SENSING_RANGE, SENSING_RANGE, MAX_SPEED, MAX_SPEED, VESSEL_RADIUS)
 
-# Names and units of the rows, in the frame of the vessel: x ahead, y to the left.
-_VELOCITY = (("velocity x", "m/s"), ("velocity y", "m/s"))
+# Names and units of the rows, in the body frame.
+_VELOCITY: Final = (("velocity ahead", "m/s"), ("velocity to starboard", "m/s"))
 _OWN: Final = (
-    *(("goal x", "m"), ("goal y", "m"), *_VELOCITY, ("yaw rate", "rad/s")),
+    *(("goal ahead", "m"), ("goal to starboard", "m"), *_VELOCITY, ("yaw rate", "rad/s")),
     *(("left thrust", "N"), ("right thrust", "N")),
 )
-_OBJECT: Final = (("x", "m"), ("y", "m"), *_VELOCITY, ("radius", "m"))
+_OBJECT: Final = (("ahead", "m"), ("to starboard", "m"), *_VELOCITY, ("radius", "m"))
 
 Normalize = Annotated[bool, Field(description="scale observations to order 1; False for SI units")]
 

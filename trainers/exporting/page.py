@@ -35,7 +35,7 @@ def policy_script(path: Path) -> str:
     if missing:
         names = ", ".join(sorted(missing))
         raise ConfigurationError(f"a browser cannot run the operators {names} of this policy")
-    text = json.dumps(graph, separators=(",", ":")).replace("</", "<\\/")
+    text = json.dumps(graph, separators=(",", ":")).replace("<", "\\u003c")
     return (
         f"{interpreter}\nconst NETWORK = new Network({text});\n"
         "const act = (observations, rows) => NETWORK.act(observations, rows);"

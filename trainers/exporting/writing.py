@@ -86,7 +86,7 @@ def export_policy(
     module = _InOrder(policy).eval().requires_grad_(False)
     names, action = list(policy.interface.leaves), action_of(policy.interface)
     with _new_folder(folder) as partial:
-        _write(module, names, [each[:2] for each in observations], partial)
+        _write(module, names, [each[[0, -1]] for each in observations], partial)
         exported = torch.export.load(partial / PT2).module()
         session = Session((partial / ONNX).read_bytes(), names)
         files: dict[str, Acts] = {
@@ -179,5 +179,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise ConfigurationError(f"cannot write {folder}: {reason(error)}") from error
     finally:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
         for leftover in (partial, old):
             shutil.rmtree(leftover, ignore_errors=True)

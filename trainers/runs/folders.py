@@ -135,10 +135,14 @@ def results_folder(runs: Path, checkpoint: Path | None) -> Path:
     """
     if checkpoint is None:
         return runs
+    if checkpoint.name in ("", ".."):
+        checkpoint = checkpoint.resolve()
     run = _run_of(checkpoint)
     if run is not None and os.access(run, os.W_OK):
         return run
-    return runs / (checkpoint.stem if run is None else run.name)
+    if run is not None:
+        return runs / run.name
+    return runs / (checkpoint.name if checkpoint.is_dir() else checkpoint.stem)
 
 
 def check_writable(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """The sea in the browser: its physics are those of the environment."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,12 @@ def test_a_visitor_places_items_steers_and_draws_seas(tmp_path: Path) -> None:
     start, goal = torch.tensor(scenario.start), torch.tensor(scenario.goal)
     assert ((goal - start).norm(dim=1) >= 40.0).all()
     assert torch.pdist(start).min() > ROBOT_CLEARANCE
+
+
+def test_no_text_about_a_policy_becomes_a_part_of_the_page() -> None:
+    about = "<!--<script> </script> /* policy */"
+    page = MarineNavEnv(num_envs=1).page(AHEAD, about)
+    assert page.count("<script") == page.count("</script") == 5
+    assert page.count(AHEAD) == 1
+    (text,) = re.findall(r'"about":("[^"]*")', page)
+    assert json.loads(text) == about

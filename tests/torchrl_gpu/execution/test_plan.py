@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from agents import Agent
-from tests.helpers.agents import CASES, CPU, make_batch, parameters
+from tests.helpers.agents import CASES, CPU, Case, every_agent, make_batch, parameters
 from tests.stand_in import Abilities
 from torchrl_gpu.devices.kinds import Cpu, accelerator_of
 from torchrl_gpu.execution.execution import Execution
@@ -84,6 +84,18 @@ def test_updates_are_captured_where_that_is_known_to_be_faster(
     assert not captures(CASE.agent_class, "off")
     assert not captures(Derived)
     assert captures(Derived, "on")
+
+
+@every_agent
+def test_captured_are_agents_whose_modules_are_all_of_this_library(case: Case) -> None:
+    class Foreign(torch.nn.Linear):
+        """May read values back."""
+
+    agent = case.make()
+    assert agent.can_capture
+    Foreign.__module__ = "my_encoders.vision"
+    agent.policy.add_module("encoder_of_a_user", Foreign(1, 1))
+    assert not agent.can_capture
 
 
 def test_kinds_of_devices_without_measurements_stay_as_they_are() -> None:

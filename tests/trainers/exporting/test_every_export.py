@@ -31,12 +31,16 @@ DEFAULT_ATOMS: dict[str, Any] = {"value_min": -10.0, "value_max": 10.0}
 
 
 def exported(
-    agent: Agent, folder: Path, capabilities: Capabilities | None = None, **settings: Any
+    agent: Agent,
+    folder: Path,
+    capabilities: Capabilities | None = None,
+    rows: int = ROWS,
+    **settings: Any,
 ) -> Contract:
     """Export the policy of an agent after a visit to a file."""
     policy = saved(agent, folder, capabilities or Capabilities(), **settings)
     spec = policy.interface.observation_spec
-    drawn = torch.cat([spec.rand() for _ in range(ROWS)])
+    drawn = torch.cat([spec.rand() for _ in range(rows)])
     observations = [drawn[key] for key in spec.keys(True, True)]
     name = type(agent).__name__
     known: dict[str, Any] = {"agent": name, "frames": 7, "evaluation": RESULT, "config": {}}
@@ -199,3 +203,29 @@ def test_differences_are_fractions_of_half_the_range_and_limited_by_rounding() -
         replace(found, rounding=2e-6).check()
     with pytest.raises(ConfigurationError, match=r"at most 1.0e-04"):
         replace(found, rounding=2.0, differences={"a": 2.0}).check()
+
+
+def test_one_observation_is_enough(tmp_path: Path) -> None:
+    """As of an episode of one step."""
+    agent = build(SAC, *small_specs("continuous"), **SMALL)
+    contract = exported(agent, tmp_path, rows=1, **SMALL)
+    assert contract.agreement.observations == 1
+    assert max(contract.agreement.differences.values()) <= MAX_DIFFERENCE
+
+
+def test_an_export_that_cannot_take_its_place_leaves_the_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = build(SAC, *small_specs("continuous"), **SMALL)
+    older, rename = exported(agent, tmp_path, **SMALL), Path.rename
+
+    def fail(path: Path, target: Path) -> Path:
+        if (path / "contract.json").exists() and target.name == "export" and "old" not in path.name:
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(ConfigurationError, match=r"cannot write .*export: Input/output error"):
+        exported(agent, tmp_path, **SMALL)
+    assert read_contract(tmp_path / "export") == older
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["export"]

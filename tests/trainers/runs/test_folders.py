@@ -147,6 +147,17 @@ def test_copied_checkpoint_writes_nothing_around_it(tmp_path: Path) -> None:
     assert results_folder(tmp_path / "runs", copied) == tmp_path / "runs" / copied.stem
 
 
+def test_results_of_an_exported_policy_stand_below_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported = tmp_path / "policy-v1.2"
+    exported.mkdir()
+    monkeypatch.chdir(exported)
+    for folder in (exported, Path(), exported / "..", Path("..") / exported.name):
+        name = tmp_path.name if folder.name == ".." else exported.name
+        assert results_folder(tmp_path / "runs", folder) == tmp_path / "runs" / name
+
+
 def test_copied_run_goes_on_in_the_copy(tmp_path: Path) -> None:
     checkpoint_in(tmp_path / "run")
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
