@@ -130,7 +130,8 @@ class MarineNavEnv(SeaEnv):
         """Return the capabilities of an environment: see `Environment.capabilities_of`."""
         settings = with_defaults(MarineNavEnv, settings)
         kinds = ("num_robots", "num_vortices", "num_obstacles")
-        units = make_units(settings["normalize"], getattr(torch, settings["dtype"]), device)
+        dtype = getattr(torch, settings["dtype"])
+        units = make_units(settings["normalize"], dtype, torch.device("cpu"))
         return sea_capabilities(Size(*(settings[kind] for kind in kinds)), device, units)
 
     @staticmethod

@@ -15,7 +15,7 @@ from envs.marinenav.placement import COMPLETE, Size
 from envs.marinenav.render import SeaRenderer
 from envs.marinenav.scale import Bounds, Units, elements_of
 from envs.marinenav.sea import Episode, Sea
-from envs.marinenav.simulator import Simulator, flatten, unflatten
+from envs.marinenav.simulator import TURNS, Simulator, flatten, unflatten
 from envs.streams import seed_streams, streams_of
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.environments.capabilities import Capabilities
@@ -186,16 +186,23 @@ class SeaEnv(Environment):
         return self._batch({GROUP: group, **of_sea})
 
     def _set_seed(self, seed: int | None) -> None:
-        self._begin_streams(seed_streams(seed or 0, self.num_envs, self.device))
+        streams = seed_streams(seed or 0, self.num_envs, self.device)
+        self._begin_streams(streams, self._state.frames)
 
     def set_seeds(self, seeds: Sequence[int]) -> None:
-        """Seed each sea: see `Environment.set_seeds`."""
-        self._begin_streams(streams_of(seeds, self.device))
+        """Seed each sea: see `Environment.set_seeds`.
 
-    def _begin_streams(self, streams: Tensor) -> None:
+        The frames are rounded down to the first of `TURNS`, so that all later episodes are those of
+        the seeds, whatever came before.
+        """
+        frames = self._state.frames
+        turns = TURNS * len(seeds) * self._simulator.difficulty.processes
+        self._begin_streams(streams_of(seeds, self.device), frames - frames % turns)
+
+    def _begin_streams(self, streams: Tensor, frames: Tensor) -> None:
         """Let the next reset start all seas from states `[N]` of their random generators."""
         now = self._state.now._replace(streams=streams)
-        begun = self._simulator.blank(streams, self._state.frames)
+        begun = self._simulator.blank(streams, frames)
         self._state = begun._replace(now=now, next=self._state.next)
         self._has_begun = False
 

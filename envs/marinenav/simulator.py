@@ -76,12 +76,7 @@ class Simulator:
     max_steps: int
 
     def blank(self, streams: Tensor, frames: Tensor) -> SimulationState:
-        """Return a simulation state of empty seas, the state before the first reset.
-
-        The steps are rounded down to the first of `TURNS`, so that the same streams give the same
-        episodes whatever came before.
-        """
-        frames = frames - frames % (TURNS * len(streams) * self.difficulty.processes)
+        """Return a simulation state of empty seas, the state before the first reset."""
         empty = begin_drafts(self.difficulty.contents(frames), self.size, len(streams))
         nothing = put_to_sea(empty, streams, None)._replace(streams=streams)
         is_ready = torch.zeros_like(streams, dtype=torch.bool)

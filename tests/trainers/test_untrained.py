@@ -173,8 +173,14 @@ POLICY = REPOSITORY / "pretrained" / "marinenav" / "ddpg.safetensors"
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["agent={choice}"], "agent={choice} does not learn; use mode=demo or mode=eval"),
-        (["agent._target_={path}"], "agent={name} does not learn; use mode=demo or mode=eval"),
+        (
+            ["agent={choice}"],
+            "agent={choice} does not learn; use mode=demo, mode=eval or mode=record",
+        ),
+        (
+            ["agent._target_={path}"],
+            "agent={name} does not learn; use mode=demo, mode=eval or mode=record",
+        ),
         (
             ["agent={choice}", "mode=eval", f"checkpoint={POLICY}"],
             "agent={choice}: " + f"{POLICY} was trained with agent=ddpg",
@@ -214,5 +220,5 @@ def test_help_shows_agents_that_do_not_learn_apart(
 ) -> None:
     assert program("--help", "agent=random") == 0
     output = capsys.readouterr().out
-    assert f"{', '.join(learning_agents())}; random, zero (mode=eval and mode=demo only)" in output
+    assert f"{', '.join(learning_agents())}; random, zero (not for mode=train)" in output
     assert max(map(len, output.splitlines())) <= 100

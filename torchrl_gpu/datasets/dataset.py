@@ -181,6 +181,6 @@ def _module(format: str) -> Any:
     for package in _NEEDS[format]:
         if find_spec(package) is None:
             raise ConfigurationError(
-                f"a dataset of format {format} needs {package}: pip install torchrl-gpu[data]"
+                f'a dataset of format {format} needs {package}: pip install "torchrl-gpu[data]"'
             )
     return importlib.import_module(f"torchrl_gpu.datasets.{format}_format")

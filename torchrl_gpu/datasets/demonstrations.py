@@ -72,16 +72,17 @@ def load_demonstrations(
                 f"{where}: it has no observation {min(missing)}, which the agent reads; "
                 f"it has: {known}"
             )
-        observations = {name: episode.observations[name] for name in specs}
+        observations = {n: _cast(episode.observations[n], leaf) for n, leaf in specs.items()}
         for name, leaf in specs.items():
             _check_like(observations[name], leaf, f"{at}: observation {name}")
-        _check_action(episode.action, action_spec, at)
+        action = _cast(episode.action, action_spec)
+        _check_action(action, action_spec, at)
         _check_finite(episode.reward, f"{at}: reward")
         flags = (episode.reward, episode.terminated, episode.truncated)
-        lengths = {len(each) for each in (episode.action, *flags)}
+        lengths = {len(each) for each in (action, *flags)}
         if lengths | {len(x) - 1 for x in observations.values()} != {len(episode)}:
             raise ConfigurationError(f"{at}: its columns have different lengths")
-        episodes.append(Episode(observations, episode.action, *flags))
+        episodes.append(Episode(observations, action, *flags))
     return episodes
 
 
@@ -97,6 +98,12 @@ def _check_range(action_range: tuple[Tensor, Tensor] | None, spec: TensorSpec, w
                 f"{where}: its actions range from {low.min():g} to {high.max():g}; the agent's "
                 f"range from {spec.space.low.min():g} to {spec.space.high.max():g}, scale them"
             )
+
+
+def _cast(values: Tensor, spec: TensorSpec) -> Tensor:
+    """Return floating numbers in the dtype of the agent, as environments of Gymnasium give them."""
+    is_number = values.dtype.is_floating_point and spec.dtype.is_floating_point
+    return values.to(spec.dtype) if is_number else values
 
 
 def _check_action(action: Tensor, spec: TensorSpec, at: str) -> None:

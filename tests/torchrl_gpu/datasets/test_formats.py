@@ -188,7 +188,7 @@ def test_a_missing_package_is_named_with_its_extra(
 ) -> None:
     written(tmp_path / "data", format)
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    match = r"needs \w+: pip install torchrl-gpu\[data\]"
+    match = r'needs \w+: pip install "torchrl-gpu\[data\]"'
     with pytest.raises(ConfigurationError, match=match):
         open_dataset(tmp_path / "data")
     with pytest.raises(ConfigurationError, match=match):

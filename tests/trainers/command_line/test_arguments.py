@@ -95,7 +95,10 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ),
         (["agent=iqn", *BASE[1:], "agent.hidden_sizes=[]"], "[]: it takes at least 1 value"),
         ([*BASE, "trainer.loggers=csv"], "loggers=csv: input should be a list; write [csv]"),
-        ([*BASE, "mode=fly"], "mode=fly: input should be 'train', 'eval', 'demo' or 'export'"),
+        (
+            [*BASE, "mode=fly"],
+            "mode=fly: input should be 'train', 'eval', 'demo', 'record' or 'export'",
+        ),
         ([*BASE, "seed=-1"], "seed=-1: input should be greater than or equal to 0"),
         ([*BASE, "device=quantum"], "quantum"),
         ([*BASE, "precision=fp8"], "precision=fp8: input should be 'auto', 'fp32', 'tf32'"),

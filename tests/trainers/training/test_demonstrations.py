@@ -29,6 +29,7 @@ from tests.helpers.ranks import on_ranks
 from tests.helpers.training import assert_same_checkpoints, make_trainer
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.datasets.dataset import open_dataset, write_dataset
+from torchrl_gpu.datasets.demonstrations import load_demonstrations
 from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
@@ -233,6 +234,22 @@ def test_a_rollout_has_no_demonstrations() -> None:
         settings_of("agent=ppo", "env=fanuc", "agent.demonstrations=data")
 
 
+def test_numbers_of_float64_are_those_of_the_agent(tmp_path: Path) -> None:
+    def double(episode: Episode) -> Episode:
+        observations = {name: x.double() for name, x in episode.observations.items()}
+        return replace(episode, observations=observations, action=episode.action.double())
+
+    observation, action = small_specs("continuous")
+    loaded = []
+    for name, change in (("single", lambda episode: episode), ("double", double)):
+        torch.manual_seed(1)  # of the episodes
+        path = dataset(tmp_path / name, change=change)
+        loaded.append(load_demonstrations(path, observation, action))
+    for one, other in zip(*loaded, strict=True):
+        torch.testing.assert_close(one.observations, other.observations, rtol=0.0, atol=0.0)
+        torch.testing.assert_close(one.action, other.action, rtol=0.0, atol=0.0)
+
+
 def wider(episode: Episode) -> Episode:
     return replace(episode, observations={"observation": torch.zeros(len(episode) + 1, 99)})
 
@@ -248,7 +265,7 @@ BAD: list[tuple[ActionKind, Callable[[Episode], Episode], str]] = [
     ("continuous", lambda e: replace(e, reward=e.reward * torch.inf), "reward holds NaN"),
     ("continuous", lambda e: replace(e, action=e.action * 9), r"outside -1 to 1, the range of"),
     ("continuous", lambda e: replace(e, action=e.action[:, :1]), r"action has shape \[1\]"),
-    ("continuous", lambda e: replace(e, action=e.action.double()), r"and torch.float64"),
+    ("continuous", lambda e: replace(e, action=e.action.long()), r"and torch.int64"),
     ("discrete", lambda e: replace(e, action=e.action + CHOICES), "outside 0 to 2"),
     ("discrete", lambda e: replace(e, action=e.action - 5), "outside 0 to 2"),
 ]
