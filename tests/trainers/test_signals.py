@@ -234,7 +234,7 @@ def test_a_second_signal_ends_the_run_at_once(
     os.kill(program.pid, number)
     time.sleep(0.6)
     os.kill(program.pid, number)
-    assert program.end(seconds=5.0) == EXIT_CODES.get(number, 75)
+    assert program.end(seconds=20.0) == EXIT_CODES.get(number, 75)
     (run_folder,) = program.folder.glob("runs/*/*/*")
     said = said.format(run_folder=run_folder.relative_to(program.folder))
     assert re.search(rf"\nEnded at once\.{said}", program.output)
@@ -309,7 +309,7 @@ def test_a_signal_while_the_environment_is_built_leaves_nothing(
     program = start(*SLOW, "env.slow_in=building train", f"env.turns={turns}")
     program.wait_for("not built", lambda: "builds" in program.output)
     os.kill(program.pid, number)
-    assert program.end(seconds=5.0) == EXIT_CODES.get(number, 75)
+    assert program.end(seconds=20.0) == EXIT_CODES.get(number, 75)
     assert program.output == "builds\n"
     assert not (program.folder / "runs").exists()
 
@@ -332,7 +332,7 @@ def test_a_signal_while_a_resumed_run_is_built_shows_how_to_resume_it(start: Sta
     program = start(checkpoint, *rest, "env.slow_in=building train")
     program.wait_for("not built", lambda: "builds" in program.output)
     os.kill(program.pid, signal.SIGUSR1)
-    assert program.end(seconds=5.0) == 75
+    assert program.end(seconds=20.0) == 75
     assert f"To resume from frames_{frames:012d}.safetensors:\n" in program.output
     assert f"{checkpoint} {' '.join(rest)}\n" in program.output
 
@@ -353,7 +353,7 @@ def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) 
     program = start(*SLOW, *short, "evaluation.num_envs=1", "env.slow_in=eval")
     program.wait_for("no slow step", lambda: "steps\n" in program.output)
     os.kill(program.pid, signal.SIGTERM)
-    assert program.end(seconds=5.0) == 75
+    assert program.end(seconds=20.0) == 75
     assert "Trained for 40 frames; saved. To evaluate:\n" in program.output
     assert " mode=eval checkpoint=runs/" in program.output
 

@@ -49,6 +49,10 @@ class HangingEnv(IdentityEnv):
 @contextmanager
 def ctrl_c(text: str, log: pytest.LogCaptureFixture) -> Iterator[None]:
     """Send Ctrl-C to this process once the log has a text, but not after the block."""
+    # A shell lets jobs that end with `&` ignore Ctrl-C.
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     over = threading.Event()
 
     def send() -> None:
@@ -64,6 +68,7 @@ def ctrl_c(text: str, log: pytest.LogCaptureFixture) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("place", ["training", "evaluation"])
