@@ -24,8 +24,8 @@ same actions as `model.predict(observation, deterministic=True)`.
 
   output    path of the policy file, *.safetensors, which must not exist (default: a new file named
             after the model, in the working directory)
-  env...    environment of the policy and its settings, which mode=eval and mode=demo then need not
-            be told\
+  env...    environment of the policy and its settings, which the file keeps for mode=eval and
+            mode=demo\
 """
 
 

@@ -95,7 +95,7 @@ def session(leader: int) -> list[psutil.Process]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start the program with arguments, or another function, in a session of its own."""
+    """Start the program with arguments, or another function, in a separate session."""
     started: list[Program] = []
 
     def begin(

@@ -73,11 +73,11 @@ def open_dataset(path: Path | str) -> Dataset:
         path: folder of the dataset.
 
     Raises:
-        ConfigurationError: there is none, a package is missing, or it has another layout.
+        ConfigurationError: the folder is missing or has another layout, or a package is missing.
     """
     path = Path(path)
     if not path.is_dir():
-        raise ConfigurationError(f"{path}: there is no such folder of a dataset")
+        raise ConfigurationError(f"{path}: folder not found; name that of a dataset")
     for name, mark in _MARKS.items():
         for folder in (path, path / "data"):
             if (folder / mark).is_file():

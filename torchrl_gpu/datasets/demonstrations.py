@@ -19,7 +19,7 @@ def check_demonstrations(path: str) -> None:
     """Refuse demonstrations that cannot be opened; no environment is needed.
 
     Raises:
-        ConfigurationError: there is no dataset, a package is missing, or it has no episode.
+        ConfigurationError: the dataset is missing or empty, or a package is missing.
     """
     try:
         dataset = open_dataset(path)

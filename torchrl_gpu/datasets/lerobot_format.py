@@ -116,10 +116,10 @@ class LeRobotWriter:
         """Write what describes the dataset.
 
         Raises:
-            ConfigurationError: there is no episode, which the format cannot express.
+            ConfigurationError: no episode was added; the format cannot express an empty dataset.
         """
         if self._file is None:
-            raise ConfigurationError("a LeRobot dataset needs at least one episode; there is none")
+            raise ConfigurationError("a LeRobot dataset needs at least one episode")
         self._file.close()
         episodes = self._folder / _EPISODES.format(chunk_index=0, file_index=0)
         episodes.parent.mkdir(parents=True)

@@ -57,7 +57,7 @@ def record(
     """Record episodes of the greedy policy as a dataset: the observations that it reads, and more.
 
     A transition also has action, reward, terminated, truncated and, where the environment reports
-    it, success. In an environment with several robots, each robot has episodes of its own.
+    it, success. In an environment with several robots, each robot has separate episodes.
 
     Args:
         env: batched environment in its evaluation mode; it is seeded and reset.

@@ -62,7 +62,7 @@ def open_session(folder: Path, contract: Contract) -> Session:
     names = [each["name"] for each in contract.observations]
     try:
         session = Session((folder / ONNX).read_bytes(), names)
-    except Exception as error:  # ONNX Runtime raises a class of its own for each kind of failure
+    except Exception as error:  # ONNX Runtime raises a separate class for each kind of failure
         cause = shortened(one_line(error), 200)
         raise ConfigurationError(f"policy={folder}: {ONNX} cannot be run: {cause}") from error
     given = [_signature(each.name, each.shape[1:], each.type) for each in _ports(session)]

@@ -196,7 +196,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
 
 def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no such folder"):
+    with pytest.raises(ConfigurationError, match="folder not found"):
         open_dataset(tmp_path / "nothing")
     with pytest.raises(ConfigurationError, match="not a dataset of Minari or LeRobot"):
         open_dataset(tmp_path)

@@ -348,7 +348,7 @@ def test_settings_are_refused_before_anything_is_built(tmp_path: Path) -> None:
     write_dataset(empty, [], PolicyInterface(observation, action))
     command = ("agent=sac", "env=fanuc", "device=cpu")
     for setting, message in (
-        ("agent.demonstrations=nothing", "demonstrations=nothing: there is no such folder"),
+        ("agent.demonstrations=nothing", "demonstrations=nothing: folder not found"),
         (f"agent.demonstrations={empty}", "it has no episodes"),
         (f"agent.demonstrations={tmp_path}", "not a dataset of Minari or LeRobot"),
     ):
