@@ -23,7 +23,7 @@ def call_with_arguments(
         The result of the function; 2 after a one-line error about an argument; 130 after Ctrl-C.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    if "--help" in arguments or "-h" in arguments:
+    if asks_for_help(arguments):
         print(inspect.getdoc(function))
         return 0
     try:
@@ -33,6 +33,11 @@ def call_with_arguments(
         return REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Return whether the arguments of a command ask for its help text."""
+    return not {"-h", "--help"}.isdisjoint(arguments)
 
 
 def read_arguments(function: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torchrl_gpu.checkpoints.files import new_file
 from torchrl_gpu.checkpoints.state_file import save_state
+from torchrl_gpu.commands import asks_for_help
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.composition import compose, read_settings
 from trainers.command_line.settings import check
@@ -27,6 +28,12 @@ same actions as `model.predict(observation, deterministic=True)`.
   env...    environment of the policy and its settings, which the file keeps for mode=eval and
             mode=demo\
 """
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the report of `import_model`, or the help; return the exit code."""
+    print(USAGE if asks_for_help(arguments) else import_model(arguments))
+    return 0
 
 
 def import_model(arguments: Sequence[str]) -> str:

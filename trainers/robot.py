@@ -16,6 +16,7 @@ from envs.examination import Examination
 from envs.fanuc import inspection as fanuc
 from envs.lift_cube import inspection as lift_cube
 from torchrl_gpu.checkpoints.files import atomic_file, new_file
+from torchrl_gpu.commands import asks_for_help
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.composition import compose, read_settings
 from trainers.command_line.settings import check
@@ -46,6 +47,12 @@ _EXAMINERS: dict[str, tuple[str, Callable[[Mapping[str, Any]], Examination]]] = 
     "fanuc": ("env.urdf", fanuc.examine),
     "lift_cube": ("env.arm.file", lift_cube.examine),
 }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the report of `examine`, or the help; return the exit code."""
+    print(USAGE if asks_for_help(arguments) else examine(arguments))
+    return 0
 
 
 def examine(arguments: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NoReturn
 
 from torchrl_gpu.errors import FAILED, REFUSED, ConfigurationError
@@ -30,6 +31,14 @@ if TYPE_CHECKING:
     from trainers.command_line.launching import JobEnd
     from trainers.command_line.settings import Settings
     from trainers.modes.outcome import RunOutcome
+
+# Commands beside training and its modes: function of each, from its arguments to the exit code.
+_COMMANDS = {
+    "doctor": "torchrl_gpu.doctor.__main__:main",
+    "import-sb3": "trainers.import_sb3:main",
+    "replay": "trainers.runs.replays:main",
+    "robot": "trainers.robot:main",
+}
 
 
 def settings_of(*arguments: str) -> Settings:
@@ -112,11 +121,6 @@ def main() -> int:
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.append(folder)  # classes of the user's own, for the console script too
     command, arguments = next(iter(sys.argv[1:]), ""), sys.argv[2:]
-    if command == "doctor":
-        from torchrl_gpu.commands import call_with_arguments
-        from torchrl_gpu.doctor.__main__ import examine
-
-        return call_with_arguments(examine, arguments)
     if command == "redirect":
         from torchrl_gpu.redirect import __main__ as redirect
 
@@ -124,12 +128,8 @@ def main() -> int:
     with program_ends() as end:
         try:
             _import_own_packages()
-            if command == "robot":
-                return _examine_robot(arguments)
-            if command == "import-sb3":
-                return _import_model(arguments)
-            if command == "replay":
-                return _export_replay(arguments)
+            if command in _COMMANDS:
+                return resolve_name(_COMMANDS[command])(arguments)
             return _start(sys.argv[1:])
         except KeyboardInterrupt as stop:
             if message := str(stop):
@@ -211,29 +211,6 @@ def _start(arguments: list[str]) -> int:
         if rank() == 0:
             print(report)
     return 0
-
-
-def _examine_robot(arguments: list[str]) -> int:
-    from trainers import robot
-
-    is_help = not {"-h", "--help"}.isdisjoint(arguments)
-    print(robot.USAGE if is_help else robot.examine(arguments))
-    return 0
-
-
-def _import_model(arguments: list[str]) -> int:
-    from trainers import import_sb3
-
-    is_help = not {"-h", "--help"}.isdisjoint(arguments)
-    print(import_sb3.USAGE if is_help else import_sb3.import_model(arguments))
-    return 0
-
-
-def _export_replay(arguments: list[str]) -> int:
-    from torchrl_gpu.commands import call_with_arguments
-    from trainers.runs.replays import export_replay
-
-    return call_with_arguments(export_replay, arguments)
 
 
 def _sweep(arguments: list[str]) -> int:

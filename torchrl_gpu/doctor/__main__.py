@@ -1,6 +1,7 @@
 """Examine this machine: `torchrl-gpu doctor`, or `python -m torchrl_gpu.doctor`. See `--help`."""
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import torch
@@ -46,5 +47,10 @@ def examine(
     return 0
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Call `examine` with arguments as typed, those of this process by default."""
+    return call_with_arguments(examine, arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(examine))
+    sys.exit(main())

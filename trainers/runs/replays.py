@@ -1,6 +1,6 @@
 """Replay of a run as a dataset."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -9,6 +9,7 @@ from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, rank_folder
 from torchrl_gpu.checkpoints.contents import check_count, reading
 from torchrl_gpu.checkpoints.state_file import StoredTensor
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.datasets.dataset import DatasetFormat, check_new, new_dataset
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -18,6 +19,11 @@ from trainers.runs.pretrained import find_policy
 
 # Tensors of a prioritized replay that are not transitions.
 _PRIORITIES = ("leaves", "max_priority")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Call `export_replay` with arguments as typed."""
+    return call_with_arguments(export_replay, arguments)
 
 
 def export_replay(checkpoint: Path, path: Path, format: DatasetFormat = "minari") -> int:
