@@ -196,6 +196,10 @@ def _check(
         general = general_settings(config)
     elif general.policy is not None:
         check_extra(f"policy={general.policy}", RUNS)
+        if of_agent := [name for name in typed if name.startswith("agent.")]:
+            raise ConfigurationError(
+                f"{of_agent[0]}: the files of policy={general.policy} are fixed; leave it out"
+            )
         found, contract = general.policy, read_contract(general.policy)
         config = _as_trained(*composed, {"config": contract.config}, found, typed, general.trust)
         general = general_settings(config)
