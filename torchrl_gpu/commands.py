@@ -1,6 +1,7 @@
 """Commands that are functions: arguments in the `name=value` form of the main program."""
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,7 +25,7 @@ def call_with_arguments(
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if asks_for_help(arguments):
-        print(inspect.getdoc(function))
+        print(_help(function))
         return 0
     try:
         return function(**read_arguments(function, arguments))
@@ -33,6 +34,12 @@ def call_with_arguments(
         return REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _help(function: Callable[..., int]) -> str:
+    """Return the docstring of a function as far as it is about its arguments."""
+    text, *_ = re.split(r"\n\n(?:Returns|Raises):", inspect.getdoc(function) or "")
+    return text.replace("\nArgs:", "\nSettings:")
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
