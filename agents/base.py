@@ -24,20 +24,11 @@ from agents.modules.encoders import (
 )
 from agents.modules.normalization import ObservationNormalizer
 from agents.modules.target_network import TargetNetwork
-from agents.modules.training_state import (
-    check_networks,
-    check_optimizer,
-    initial_rate,
-    load_networks,
-    load_optimizer,
-    networks_state,
-    place_optimizer,
-)
+from agents.modules.training_state import Resumable, initial_rate
 from torchrl_gpu.acting.exploration import Exploration
 from torchrl_gpu.acting.policy import Actor, Observations, PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import CheckedFields
-from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
@@ -51,7 +42,7 @@ logger = logging.getLogger(__name__)
 _CAPTURED: Final = {"agents", "torchrl_gpu", "torch", "torchrl", "tensordict"}
 
 
-class Agent(CheckedFields, nn.Module, ABC):
+class Agent(CheckedFields, Resumable, ABC):
     """An algorithm: a policy that acts, and a loss that learns from a batch.
 
     An agent depends on neither environment nor trainer, and its attributes declare its
@@ -276,13 +267,6 @@ class Agent(CheckedFields, nn.Module, ABC):
         packages = {type(module).__module__.partition(".")[0] for module in self.modules()}
         return packages <= _CAPTURED and self.processes.count == 1
 
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return the optimizers by name: each of them steps at every update and is saved.
-
-        Override this method in an agent that has more optimizers than `optimizer`.
-        """
-        return {"adam": self.optimizer}
-
     def forget_episodes(self) -> None:
         """Reset all state that belongs to unfinished episodes, because new episodes begin."""
 
@@ -293,62 +277,6 @@ class Agent(CheckedFields, nn.Module, ABC):
         that hold it are not persistent.
         """
         return {}
-
-    def training_state(self) -> dict[str, Any]:
-        """Return the state of training: networks, target networks, schedules and optimizers.
-
-        An override adds entries whose names, types and shapes stay the same during training.
-        """
-        return {
-            "networks": networks_state(self),
-            "optimizers": {name: o.state_dict() for name, o in self.optimizers().items()},
-        }
-
-    def check_training_state(self, state: Any) -> None:
-        """Compare a state with that of this agent, by names, shapes and dtypes; load nothing.
-
-        Raises:
-            ConfigurationError: the state belongs to different networks, optimizers or settings, or
-                holds NaN or infinity.
-        """
-        own = self.training_state()
-        apart = {"networks": None, "optimizers": None}  # they may lack names, or moments
-        check_like(state, {**own, **apart}, "the saved agent")
-        check_networks(self, state["networks"])
-        optimizers = self.optimizers()
-        check_like(state["optimizers"], dict.fromkeys(optimizers), "the saved optimizers")
-        for name, optimizer in optimizers.items():
-            check_optimizer(optimizer, state["optimizers"][name])
-
-    def load_training_state(self, state: dict[str, Any]) -> None:
-        """Resume from a state that `training_state` returned on any device.
-
-        The optimizers keep the hyperparameters of this agent. The saved learning rate, which may
-        have changed during training, is restored unless this agent was built with another initial
-        rate.
-
-        Raises:
-            ConfigurationError: as for `check_training_state`.
-        """
-        self.check_training_state(state)
-        load_networks(self, state["networks"])
-        for name, optimizer in self.optimizers().items():
-            load_optimizer(optimizer, state["optimizers"][name])
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Agent:
-        """Move parameters and optimizers together: `to`, `cuda` and `cpu` all call this method."""
-        before = dict(self.named_parameters())
-        super()._apply(fn, recurse)
-        after = dict(self.named_parameters())
-        moved = {parameter: after[name] for name, parameter in before.items()}
-        try:
-            optimizers = self.optimizers()
-        except AttributeError:  # A constructor moves the agent before it builds an optimizer.
-            optimizers = {}
-        for optimizer in optimizers.values():
-            place_optimizer(optimizer, moved)
-        self.device = next((p.device for p in after.values()), self.device)
-        return self
 
 
 class OffPolicyAgent(Agent):
