@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from torchrl_gpu.checkpoints.state_file import StoredTensor
+from torchrl_gpu.checkpoints.tensors import StoredTensor
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line, shortened
 
 # What ordinary code raises where a file holds something else than it expects.

@@ -12,7 +12,7 @@ from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
-from torchrl_gpu.checkpoints.state_file import Pieces, StoredTensor, restore
+from torchrl_gpu.checkpoints.tensors import Pieces, StoredTensor, restore, values_of
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError, shortened
 from torchrl_gpu.replay.n_step import look_ahead
@@ -320,7 +320,7 @@ class ReplayBuffer(CheckedFields):
                 raise ConfigurationError(
                     f"the saved replay has {shortened(str(name))}: {saved}; this one: {own}"
                 )
-        capacity = int(_read(state["capacity"]))
+        capacity = int(values_of(state["capacity"]))
         if capacity != self.capacity:
             raise ConfigurationError(
                 f"trainer.replay_capacity={self.capacity}: the saved replay has {capacity}"
@@ -330,7 +330,7 @@ class ReplayBuffer(CheckedFields):
         """Refuse a state whose numbers would lead beyond the tensors of the buffer."""
 
         def check(name: str, low: int, high: int) -> None:
-            values = _read(state[name])
+            values = values_of(state[name])
             if values.numel() and not low <= int(values.min()) <= int(values.max()) <= high:
                 raise ConfigurationError(
                     f"the saved replay is damaged: {name} holds numbers beyond {low} to {high}"
@@ -354,7 +354,7 @@ class ReplayBuffer(CheckedFields):
     def _written(self, state: Mapping[str, Tensor | StoredTensor]) -> dict[str, int]:
         """Return the number of entries written to each ring until a state."""
         names = ("current_row", "next_step", "next_transition")
-        newest_row, steps, places = (int(_read(state[name])[-1]) for name in names)
+        newest_row, steps, places = (int(values_of(state[name])[-1]) for name in names)
         return {"rows": newest_row + 1, "steps": steps, "places": places}
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
@@ -476,7 +476,3 @@ def _describe(tensor: Tensor | StoredTensor | None, is_ring: bool) -> str:
         return "missing"
     shape = list(tensor.shape[1:] if is_ring else tensor.shape)
     return f"{tensor.dtype} {shortened(str(shape))}"
-
-
-def _read(tensor: Tensor | StoredTensor) -> Tensor:
-    return tensor.read() if isinstance(tensor, StoredTensor) else tensor

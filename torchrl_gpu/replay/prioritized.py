@@ -11,7 +11,7 @@ from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from torchrl_gpu.checkpoints.state_file import StoredTensor
+from torchrl_gpu.checkpoints.tensors import StoredTensor, values_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -151,8 +151,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def _check_priorities(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
         for name in ("leaves", "max_priority"):
-            saved = state[name]
-            values = saved.read() if isinstance(saved, StoredTensor) else saved
+            values = values_of(state[name])
             if not ((values >= 0.0) & values.isfinite()).all():
                 raise ConfigurationError(
                     f"the saved replay is damaged: {name} holds NaN, infinity or a negative number"

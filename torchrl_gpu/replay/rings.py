@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from torchrl_gpu.checkpoints.state_file import StoredTensor, restore
+from torchrl_gpu.checkpoints.tensors import StoredTensor, restore
 
 
 @dataclass(frozen=True)
