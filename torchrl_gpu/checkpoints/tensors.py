@@ -70,7 +70,7 @@ class StoredTensor:
                 file.seek(self.begin)
                 for part in parts:
                     host = part if part.is_cpu else piece[: len(part)]
-                    if file.readinto(host.view(torch.uint8).numpy()) < host.nbytes:
+                    if file.readinto(host.view(torch.uint8).numpy().data) < host.nbytes:
                         raise ValueError("the file ends too early")
                     part.copy_(host)
         except (OSError, ValueError) as error:

@@ -12,19 +12,14 @@ from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
-from torchrl_gpu.checkpoints.tensors import Pieces, StoredTensor, restore, values_of
 from torchrl_gpu.devices.memory import check_memory
-from torchrl_gpu.errors import ConfigurationError, shortened
+from torchrl_gpu.replay.contents import Contents, State
 from torchrl_gpu.replay.n_step import look_ahead
-from torchrl_gpu.replay.rings import Ring
 from torchrl_gpu.replay.stacks import FrameStacks
 from torchrl_gpu.replay.storage import Key, StorageSpec, unchecked
 
 # Random integers stay below 2**31, the largest range that all backends' generators cover.
 _DRAW_RANGE = 2**31 - 1
-
-# More steps, rows or transitions than any run has.
-_MOST = 2**48
 
 
 class ReplayBuffer(CheckedFields):
@@ -121,11 +116,7 @@ class ReplayBuffer(CheckedFields):
         self._next_step = self._tensors["next_step"]
         self._places = self._tensors["places"]
         self._num_places = spec.places(capacity)
-        self._rings = {
-            "rows": Ring(capacity, 2 * num_envs),
-            "steps": Ring(self._step_capacity, 1),
-            "places": Ring(self._num_places, num_envs),
-        }
+        self._contents = Contents(self._tensors, spec, capacity)
         self._next_transition = self._tensors["next_transition"]
         self._env_numbers = torch.arange(num_envs, device=device)
         self._is_empty = True
@@ -254,32 +245,13 @@ class ReplayBuffer(CheckedFields):
             since: `ReplayPart.written` of the earlier part; empty for all contents, which the part
                 also holds where `since` is not one of this buffer.
         """
-        written = self._written(self._tensors)
-        if len(since) != len(written) or since > (*written.values(),):
-            since = ()
-        oldest = {name: ring.oldest(written[name]) for name, ring in self._rings.items()}
-        first = dict(zip(self._rings, map(max, since or (0, 0, 0), oldest.values()), strict=True))
-        steps = min(
-            (ring.size - (written[name] - first[name])) // ring.per_step
-            for name, ring in self._rings.items()
-        )
-        copied = max(0, self._step_capacity // 50 - steps)
-        state: dict[str, Tensor | Pieces] = {}
-        for name, tensor in self._tensors.items():
-            if (ring := self._rings.get(kind := name.partition(".")[0])) is None:
-                state[name] = tensor.clone()
-                continue
-            start, stop = first[kind], written[kind]
-            live = min(start + copied * ring.per_step, stop)
-            copies = (view.clone() for view in ring.entries(tensor, start, live))
-            state[name] = Pieces((*copies, *ring.entries(tensor, live, stop)))
-        return ReplayPart(state, since, (*written.values(),), (*oldest.values(),), steps + copied)
+        return self._contents.part(since)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of the contents, by name. Reads the device: slow."""
         return {name: value.clone() for name, value in self.part().state.items()}
 
-    def load_state_dict(self, *states: Mapping[str, Tensor | StoredTensor]) -> None:
+    def load_state_dict(self, *states: State) -> None:
         """Restore a state, which then gives the same samples.
 
         Args:
@@ -292,70 +264,13 @@ class ReplayBuffer(CheckedFields):
                 stays as it was.
         """
         for state in states:
-            self._check_specs(state)
-            self._check_numbers(state)
-        written = [self._written(state) for state in states]
-        for name in self._tensors:
-            ring = self._rings.get(kind := name.partition(".")[0])
-            if ring is not None:
-                counts = [state[name].shape[0] for state in states]
-                if not ring.is_complete(counts, [each[kind] for each in written]):
-                    raise ConfigurationError(
-                        f"the saved replay is damaged: it lacks some of its {name}"
-                    )
-        for name, tensor in self._tensors.items():
-            parts = [state[name] for state in states]
-            if (ring := self._rings.get(kind := name.partition(".")[0])) is None:
-                restore(tensor, parts[-1])
-            else:
-                ring.restore(tensor, parts, [each[kind] for each in written])
+            self._check_state(state)
+        self._contents.load(states)
         self._is_empty = True  # until `is_empty` has found a transition
 
-    def _check_specs(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
-        """Refuse the state of a buffer of another capacity or other specs."""
-        for name in sorted(self._tensors.keys() | state.keys(), key=str):
-            is_ring = name in self._tensors and name.partition(".")[0] in self._rings
-            saved, own = (_describe(each.get(name), is_ring) for each in (state, self._tensors))
-            if saved != own:
-                raise ConfigurationError(
-                    f"the saved replay has {shortened(str(name))}: {saved}; this one: {own}"
-                )
-        capacity = int(values_of(state["capacity"]))
-        if capacity != self.capacity:
-            raise ConfigurationError(
-                f"trainer.replay_capacity={self.capacity}: the saved replay has {capacity}"
-            )
-
-    def _check_numbers(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
-        """Refuse a state whose numbers would lead beyond the tensors of the buffer."""
-
-        def check(name: str, low: int, high: int) -> None:
-            values = values_of(state[name])
-            if values.numel() and not low <= int(values.min()) <= int(values.max()) <= high:
-                raise ConfigurationError(
-                    f"the saved replay is damaged: {name} holds numbers beyond {low} to {high}"
-                )
-
-        check("current_row", -self.num_envs, _MOST)
-        check("next_step", 0, _MOST)
-        check("next_transition", 0, _MOST)
-        written = self._written(state)
-        limits = {
-            "places": self._num_places - 1,
-            "oldest_steps": written["steps"] + 1,
-            "steps.slots": self.capacity - 1,
-            "steps.age": self._stacks.history,
-            "steps.first_transition": written["places"],
-        }
-        for name in limits.keys() & state.keys():
-            check(name, 0, limits[name])
-        check("steps.first_row", -self.num_envs, written["rows"])
-
-    def _written(self, state: Mapping[str, Tensor | StoredTensor]) -> dict[str, int]:
-        """Return the number of entries written to each ring until a state."""
-        names = ("current_row", "next_step", "next_transition")
-        newest_row, steps, places = (int(values_of(state[name])[-1]) for name in names)
-        return {"rows": newest_row + 1, "steps": steps, "places": places}
+    def _check_state(self, state: State) -> None:
+        """Refuse a state that does not fit; an override checks what a subclass has added."""
+        self._contents.check(state)
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
         """Store one step, and return which rows are transitions, bool [num_envs]; None for all."""
@@ -468,11 +383,3 @@ class ReplayBuffer(CheckedFields):
     def _refuse_if_empty(self) -> None:
         if self.is_empty:
             raise RuntimeError("the replay buffer is empty: extend it before sampling")
-
-
-def _describe(tensor: Tensor | StoredTensor | None, is_ring: bool) -> str:
-    """Return dtype and shape of a tensor, or of the entries of a ring."""
-    if not isinstance(tensor, Tensor | StoredTensor) or (is_ring and not tensor.shape):
-        return "missing"
-    shape = list(tensor.shape[1:] if is_ring else tensor.shape)
-    return f"{tensor.dtype} {shortened(str(shape))}"

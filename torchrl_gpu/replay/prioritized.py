@@ -11,10 +11,11 @@ from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from torchrl_gpu.checkpoints.tensors import StoredTensor, values_of
+from torchrl_gpu.checkpoints.tensors import values_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.contents import State
 from torchrl_gpu.replay.storage import Key, StorageSpec
 from torchrl_gpu.replay.sum_tree import FAN_OUT, SumTree
 
@@ -140,16 +141,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._max_priority.copy_(torch.maximum(self._max_priority, step.get("greatest").max()))
         self._tree.update(self._places_of_age(1), step.get("leaf"))
 
-    def load_state_dict(self, *states: Mapping[str, Tensor | StoredTensor]) -> None:
+    def load_state_dict(self, *states: State) -> None:
         """Restore a state; see `ReplayBuffer.load_state_dict`."""
         super().load_state_dict(*states)
         self._tree.rebuild()
 
-    def _check_numbers(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
-        super()._check_numbers(state)
+    def _check_state(self, state: State) -> None:
+        super()._check_state(state)
         self._check_priorities(state)
 
-    def _check_priorities(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
+    def _check_priorities(self, state: State) -> None:
         for name in ("leaves", "max_priority"):
             values = values_of(state[name])
             if not ((values >= 0.0) & values.isfinite()).all():

@@ -22,6 +22,7 @@ class StorageSpec:
     Attributes:
         num_envs: number of environments that act in one step.
         stacks: number of frames of each observation that is a stack of several frames.
+        history: number of frames before the newest one in the longest stack.
         min_capacity: capacity below which no complete step is certain to be stored.
     """
 
@@ -37,9 +38,9 @@ class StorageSpec:
         self.num_envs: int = observation_spec.shape[0]
         counts = {_as_tuple(key): count for key, count in (frame_stacks or {}).items()}
         self.stacks = {key: counts[key] for key in self._observations if counts.get(key, 1) > 1}
-        # A step writes at most 2 * num_envs rows, and a root refers to as many earlier steps as its
-        # stack has frames before the newest one.
-        self.min_capacity = (2 * max(self.stacks.values(), default=1) + 1) * self.num_envs
+        self.history = max(self.stacks.values(), default=1) - 1
+        # A step writes at most 2 * num_envs rows, and a root refers to `history` earlier steps.
+        self.min_capacity = (2 * self.history + 3) * self.num_envs
 
     def check(self, capacity: int) -> None:
         """Reject invalid arguments of a replay buffer.
