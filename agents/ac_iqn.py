@@ -126,12 +126,9 @@ class QuantileCritic(nn.Module):
         )
 
     def forward(self, observation: Encodable, action: Tensor, fractions: Tensor) -> Tensor:
-        """Return the quantiles `[B, N]` of the return.
+        """Return the quantiles `[B, N]` of the return of actions `[B, action_dim]` in [-1, 1].
 
-        Args:
-            observation: observations, batch size `[B]`.
-            action: actions `[B, action_dim]` in [-1, 1].
-            fractions: quantile fractions (tau) `[B, N]` in [0, 1].
+        The observations have batch size `[B]`, the quantile fractions (tau) are `[B, N]` in [0, 1].
         """
         norm, merged_norm, action_norm = self.norms
         features = self.activation(norm(self.features(features_of(self.encoder, observation))))

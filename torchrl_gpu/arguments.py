@@ -93,11 +93,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 def check_value(function: Callable[..., Any], name: str, value: Any, prefix: str = "") -> Any:
     """Return `value` converted to the annotated type of the argument `name` of `function`.
 
-    Args:
-        function: function whose annotations are the schema.
-        name: name of the argument.
-        value: value to check.
-        prefix: text before the name in the error message, as in `env.` for `env.num_envs`.
+    A `prefix` stands before the name in the error message, as in `env.` for `env.num_envs`.
 
     Raises:
         ConfigurationError: the value has the wrong type or lies outside its range.
@@ -266,10 +262,7 @@ def _docstring_arguments(docstring: str) -> dict[str, str]:
 def suggest(name: str, known: Iterable[str], places: Sequence[str] = ()) -> str:
     """Return the end of an error message on an unknown `name`: the closest known name, or all.
 
-    Args:
-        name: the unknown name.
-        known: the known names.
-        places: names that mean the same, which take precedence.
+    `places` are names that mean the same, which take precedence.
     """
     if places:
         return f"; did you mean {' or '.join(places)}?"

@@ -36,11 +36,9 @@ class RandomShift:
 
 
 def shift_randomly(images: Tensor, pixels: int) -> Tensor:
-    """Return the images, each shifted by its own random distance; border pixels fill the gaps.
+    """Return images `[B, C, H, W]` of any dtype, each shifted by its own random distance.
 
-    Args:
-        images: `[B, C, H, W]` of any dtype.
-        pixels: longest shift along height and along width, in pixels.
+    Border pixels fill the gaps. The longest shift along height and along width is `pixels`.
     """
     count, channels, height, width = images.shape
     down, right = torch.randint(0, 2 * pixels + 1, (2, count), device=images.device)

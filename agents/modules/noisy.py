@@ -17,13 +17,9 @@ from torchrl_gpu.execution.products import Linear
 class NoisyLinear(Linear):
     """A linear layer with factorized Gaussian noise on weights and biases.
 
-    `weight` and `bias`, the means, are initialized as in `nn.Linear`. Every call draws new noise,
-    which the whole batch shares. TorchRL's exploration type has no effect.
-
-    Args:
-        inputs: width of the input.
-        outputs: width of the output.
-        sigma: initial standard deviation of the weights (sigma_0), in units of 1 / sqrt(inputs).
+    `weight` and `bias`, the means, are initialized as in `nn.Linear`; `sigma` (sigma_0) is the
+    initial standard deviation of the weights in units of 1 / sqrt(inputs). Every call draws new
+    noise, which the whole batch shares. TorchRL's exploration type has no effect.
     """
 
     def __init__(self, inputs: int, outputs: int, sigma: float = 0.5) -> None:

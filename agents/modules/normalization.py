@@ -102,9 +102,6 @@ class ObservationNormalizer(nn.Module):
     """Normalizes each component of vector observations to mean 0 and variance 1, within [-10, 10].
 
     Pixels and sets pass unchanged, because their encoders scale them.
-
-    Args:
-        observation_spec: spec of the observations, batch size `[num_envs]`.
     """
 
     def __init__(self, observation_spec: Composite) -> None:
@@ -140,11 +137,7 @@ class RewardNormalizer(nn.Module):
     """Divides rewards by the running standard deviation of the discounted return, and clips them.
 
     Source: Engstrom et al., "Implementation Matters in Deep Policy Gradients", arXiv 2005.12729,
-    algorithm 1.
-
-    Args:
-        batch_size: batch size of the environment, `[num_envs]`.
-        gamma: discount factor per environment step, 0 to 1.
+    algorithm 1. `batch_size` is that of the environment, `[num_envs]`.
     """
 
     discounted: Tensor

@@ -34,13 +34,9 @@ class Style(NamedTuple):
 
 
 class PixelEncoder(nn.Module):
-    """Encodes pixels by convolutions and a linear layer.
+    """Encodes pixels of shape C, H, W by convolutions of a style and a linear layer.
 
-    Args:
-        shape: shape of an image, C, H, W.
-        style: key of the network in `STYLES`.
-        channels: output channels of each convolution or block; None for the default of the style.
-        features: width of the linear layer; None for the default of the style.
+    Without numbers of output channels, or a width of the linear layer, those of the style apply.
 
     Raises:
         ConfigurationError: the images are too small for the convolutions.

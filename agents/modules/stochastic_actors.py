@@ -21,11 +21,7 @@ def orthogonal(network: EncodedMLP, output_gain: float) -> EncodedMLP:
 
 
 class StochasticActor(nn.Module, ABC):
-    """Maps observations to a distribution over actions.
-
-    Args:
-        network: network that outputs the parameters of the distribution.
-    """
+    """Maps observations to a distribution over actions, whose parameters a network outputs."""
 
     def __init__(self, network: EncodedMLP) -> None:
         super().__init__()
@@ -43,11 +39,8 @@ class StochasticActor(nn.Module, ABC):
 class ClippedNormalActor(StochasticActor):
     """Continuous actions `[*B, action_dim]` in [-1, 1] from a clipped normal distribution.
 
-    The network outputs the mean. The log standard deviation is a separate parameter, the same for
-    all observations.
-
-    Args:
-        log_std: initial log standard deviation `[action_dim]`.
+    The network outputs the mean. The log standard deviation `[action_dim]` is a separate parameter,
+    the same for all observations.
     """
 
     def __init__(self, network: EncodedMLP, log_std: Tensor) -> None:

@@ -138,26 +138,17 @@ class BatchCollector:
     def step(self, policy: Policy) -> TensorDictBase:
         """Act once in every environment, and start new episodes where episodes ended.
 
-        A step that has begun is finished instead.
+        A step that has begun is finished instead. The transition `[*B]` is that of `finish`.
 
         Args:
             policy: any function of a TensorDict that writes `action`, such as a TensorDict module.
-
-        Returns:
-            The transition `[*B]`, see `finish`.
         """
         if self._begun is None:
             self._act(policy)
         return self.finish()
 
     def begin(self, policy: Policy) -> None:
-        """Act once in every environment, and begin the step.
-
-        Does nothing if a step has begun already: `finish` ends it first.
-
-        Args:
-            policy: any function of a TensorDict that writes `action`, such as a TensorDict module.
-        """
+        """Act once in every environment, and begin the step, unless one has begun already."""
         if self._begun is None:
             root = self._act(policy)
             with self.timers("simulate"):
@@ -186,9 +177,9 @@ class BatchCollector:
         """Wait for the end of the step that has begun, and start new episodes where some ended.
 
         Returns:
-            The transition `[*B]` on the policy's device in TorchRL's layout. `next` holds the last
-            observation of an episode that ended, not the first of the new episode. The transition
-            is valid until the next step ends.
+            The transition `[*B]` on the policy's device in TorchRL's layout, valid until the next
+            step ends. `next` holds the last observation of an episode that ended, not the first of
+            the new episode.
         """
         assert self._begun is not None, "no step has begun"
         assert self._root is not None

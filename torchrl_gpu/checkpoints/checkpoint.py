@@ -209,9 +209,6 @@ class CheckpointFolder:
         If the checkpoint lies in this folder, the next save adds a part to them; otherwise it saves
         all contents.
 
-        Args:
-            checkpoint: path of a checkpoint.
-
         Returns:
             State of each part as from `open_state`, oldest first. None if the replay of one of the
             processes was not saved, or a part was deleted: only those of the newest checkpoint are

@@ -17,11 +17,7 @@ UNEXPECTED = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeEr
 
 @contextmanager
 def reading(path: Path, setting: str = "checkpoint") -> Iterator[None]:
-    """Report whatever the block cannot do with the content of a file in one line.
-
-    Args:
-        path: file that is read.
-        setting: setting that names it.
+    """Report in one line, by path and setting, what the block cannot do with a file's content.
 
     Raises:
         ConfigurationError: the block raised an error of Python or torch, or this one itself.

@@ -78,10 +78,7 @@ class Snapshot:
         self._tensors = {name: copied(tensors[name]) if copies else tensors[name] for name in names}
 
     def write(self, path: Path) -> None:
-        """Write the state, replacing an existing file only once the new one is complete.
-
-        Args:
-            path: file to write, `*.safetensors`; its folder is created.
+        """Write the state to `*.safetensors`, replacing a file only once the new one is complete.
 
         Raises:
             ConfigurationError: the file cannot be written (disk full, no permission); an existing
@@ -105,13 +102,7 @@ def save_state(path: Path, state: Mapping[Any, Any]) -> None:
 
 
 def load_state(path: Path) -> dict[Any, Any]:
-    """Read a file that `save_state` wrote, without executing any code.
-
-    Args:
-        path: file to read.
-
-    Returns:
-        The state, with its tensors on the host.
+    """Read a file that `save_state` wrote, its tensors to the host, without executing any code.
 
     Raises:
         ConfigurationError: the file is missing, truncated, damaged, a pickle, not a checkpoint of
@@ -125,13 +116,7 @@ def load_state(path: Path) -> dict[Any, Any]:
 
 
 def open_state(path: Path) -> dict[Any, Any]:
-    """Check a file that `save_state` wrote, and return its state without reading the tensors.
-
-    Args:
-        path: file to read.
-
-    Returns:
-        The state, with a `StoredTensor` in the place of each tensor.
+    """Check a file that `save_state` wrote, and return its state with `StoredTensor`s.
 
     Raises:
         ConfigurationError: as for `load_state`.

@@ -17,11 +17,7 @@ _CHUNK_BYTES = 32 * 2**20  # between host and device
 
 @dataclass(frozen=True)
 class Pieces:
-    """Tensors `[N_i, ...]` of one dtype, written one after the other as one tensor `[N, ...]`.
-
-    Attributes:
-        tensors: the tensors, at least one.
-    """
+    """One or more tensors `[N_i, ...]` of one dtype, written in a row as one tensor `[N, ...]`."""
 
     tensors: tuple[Tensor, ...]
 

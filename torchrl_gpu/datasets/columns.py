@@ -19,11 +19,7 @@ _CHANNELS = (1, 3, 4)
 class Column:
     """Shape, dtype and statistics of the values of a column.
 
-    Args:
-        values: values `[T, ...]` of some rows; images are uint8 `[T, C, H, W]`.
-
-    Attributes:
-        is_image: whether the values are images.
+    It is made for rows of given values `[T, ...]`; images are uint8 `[T, C, H, W]`.
     """
 
     def __init__(self, values: Array) -> None:
@@ -84,9 +80,7 @@ def is_image(values: Array) -> bool:
 def table_of(columns: Mapping[str, Array], hub: Mapping[str, Any] | None = None) -> pa.Table:
     """Return arrays `[T, ...]` by name as a table of T rows.
 
-    Args:
-        columns: arrays of equal length.
-        hub: `Column.hub_feature` of every column; None to leave it out.
+    `hub` holds the `Column.hub_feature` of every column; None leaves it out.
     """
     table = pa.table({name: _to_arrow(values) for name, values in columns.items()})
     if hub is None:

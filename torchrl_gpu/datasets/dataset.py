@@ -67,10 +67,7 @@ class EpisodeWriter(Protocol):
 
 
 def open_dataset(path: Path | str) -> Dataset:
-    """Open a dataset of Minari or LeRobot; no episode is read yet.
-
-    Args:
-        path: folder of the dataset.
+    """Open the dataset of Minari or LeRobot in a folder; no episode is read yet.
 
     Raises:
         ConfigurationError: the folder is missing or has another layout, or a package is missing.
@@ -93,13 +90,7 @@ def new_dataset(
 ) -> Iterator[Callable[[Episode], None]]:
     """Write a dataset, which appears at its path when the block ends without an exception.
 
-    Args:
-        path: folder of the dataset, which must not exist.
-        format: `minari` or `lerobot`.
-        interface: observations and actions of the episodes.
-
-    Yields:
-        Function that writes one episode.
+    The block receives a function that writes one episode.
 
     Raises:
         ConfigurationError: the folder exists, cannot be written, or a package is missing.

@@ -43,12 +43,9 @@ _TERMINATED, _TRUNCATED = "next.terminated", "next.truncated"
 
 
 class LeRobotWriter:
-    """Writes episodes as a LeRobot dataset.
+    """Writes episodes as a LeRobot dataset into an empty folder.
 
-    Args:
-        folder: empty folder.
-        name: name of the dataset, and of its only task.
-        interface: observations and actions of the episodes.
+    `name` is that of the dataset, and of its only task.
     """
 
     def __init__(self, folder: Path, name: str, interface: PolicyInterface) -> None:
@@ -199,10 +196,8 @@ def opened(folder: Path) -> Dataset:
 class _Reader:
     """Reads the episodes of a LeRobot dataset.
 
-    Args:
-        folder: folder of the dataset.
-        features: dtype and shape of each column.
-        known: what this library has written; empty for a dataset of another program.
+    `features` are dtype and shape of each column, and `known` is what this library has written,
+    empty for a dataset of another program.
     """
 
     def __init__(self, folder: Path, features: Mapping[str, Any], known: Mapping[str, Any]) -> None:

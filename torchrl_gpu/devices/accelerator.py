@@ -113,11 +113,7 @@ class Accelerator:
 
     @classmethod
     def at(cls, index: int | None) -> torch.device:
-        """Return the torch device of an index; None for the device of choice.
-
-        Args:
-            index: 0 to `look().number - 1`.
-        """
+        """Return the torch device of an index from 0 on; None for the device of choice."""
         return torch.device(cls.device_type, index or 0)
 
     @property
@@ -152,10 +148,7 @@ class Accelerator:
         return int(self.call("memory_reserved", default=0))
 
     def limit_memory(self, fraction: float) -> bool:
-        """Let torch allocate no more than a fraction of the device's memory in this process.
-
-        Args:
-            fraction: fraction of `total_memory`, above 0 to 1.
+        """Let this process allocate at most a fraction of `total_memory`, above 0 to 1.
 
         Returns:
             Whether torch enforces such a limit on this kind of device.
@@ -256,12 +249,10 @@ class Accelerator:
             torch.zeros((), device=self.device).cpu()  # waits for the work queued before it
 
     def call(self, function: str, *arguments: Any, default: Any = None) -> Any:
-        """Call a function of torch's module for the device, with the device if it takes one.
+        """Call a function of torch's module for the device, such as `torch.cuda`, by name.
 
-        Args:
-            function: name of the function, as in `torch.cuda`.
-            *arguments: arguments of the function besides the device.
-            default: result if this version of torch does not have the function.
+        The device is passed if the function takes one. The result is `default` if this version of
+        torch does not have the function.
         """
         called = getattr(self.module, function, None)
         if called is None:

@@ -29,13 +29,9 @@ class MemoryLimit(NamedTuple):
 
 
 def core_limit(root: Path = _ROOT) -> int | None:
-    """Return the number of cores of which this process has the time, rounded up.
+    """Return the number of cores of which this process has the time, rounded up; None for all.
 
-    Args:
-        root: folder of `proc` and `sys`.
-
-    Returns:
-        None without a limit.
+    `root` is the folder of `proc` and `sys`.
     """
     limits = []
     for group in _groups(root, "cpu"):
@@ -49,10 +45,8 @@ def core_limit(root: Path = _ROOT) -> int | None:
 def memory_limit(root: Path = _ROOT) -> MemoryLimit | None:
     """Return the memory of the container of this process; None without a limit.
 
-    Above `memory.high` the kernel slows processes down, so it counts as a limit.
-
-    Args:
-        root: folder of `proc` and `sys`.
+    Above `memory.high` the kernel slows processes down, so it counts as a limit. `root` is the
+    folder of `proc` and `sys`.
     """
     limits = []
     for group in _groups(root, "memory"):

@@ -258,11 +258,7 @@ KINDS: Final[tuple[type[Accelerator], ...]] = (Cuda, Rocm, Xpu, Mps, DirectML, C
 
 
 def accelerator_of(device: torch.device) -> Accelerator:
-    """Return the capabilities of a device.
-
-    Args:
-        device: device of any kind, which this machine need not have.
-    """
+    """Return the capabilities of a device of any kind, which this machine need not have."""
     return kinds_by_type().get(device.type, Accelerator)(device)
 
 

@@ -99,9 +99,7 @@ def limited_memory(device: torch.device, limit: int | None) -> Iterator[None]:
 def free_memory(device: torch.device, limit: int | None = None) -> int | None:
     """Return the free memory of a device within its limit, in bytes; None if it is unknown.
 
-    Args:
-        device: device of this machine.
-        limit: limit in bytes; None for the limit of the surrounding `limited_memory`, if any.
+    The limit is that of the surrounding `limited_memory`, if any, unless one is given in bytes.
     """
     accelerator = accelerator_of(device)
     limit = _limit_of(device) if limit is None else limit
@@ -159,14 +157,10 @@ def check_memory(
 
 
 class limited_allocations(TorchFunctionMode):  # noqa: N801
-    """Refuses, within its context, new tensors that together exceed a size, before they are made.
+    """Refuses, within its context, new tensors that together exceed a size in bytes.
 
-    Args:
-        size: bytes of all tensors that functions such as `torch.empty` make.
-        refusal: message of the error.
-
-    Raises:
-        ConfigurationError: a function is called for more.
+    The error is a ConfigurationError with the message `refusal`, raised before the tensor is made.
+    Tensors of functions such as `torch.empty` count.
     """
 
     def __init__(self, size: int, refusal: str) -> None:

@@ -80,9 +80,7 @@ def linux_cards(root: Path) -> list[Card]:
 def linux_advice(card: Card, root: Path) -> str:
     """Return the step by which a process may use a card whose driver torch does not find.
 
-    Args:
-        card: card of NVIDIA, AMD or Intel.
-        root: folder of `dev`.
+    `root` is the folder of `dev`.
     """
     if card.driver is None or card.driver in _NO_COMPUTING:
         return "install its driver"

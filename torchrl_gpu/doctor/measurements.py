@@ -70,10 +70,8 @@ def measure(devices: Sequence[torch.device], seconds: float) -> list[Measured]:
 def calls_per_second(call: Call, accelerator: Accelerator, seconds: float) -> float:
     """Return how often a function runs per second, its queued work included.
 
-    Args:
-        call: function to measure.
-        accelerator: device of its work, which is synchronized at both ends of the measurement.
-        seconds: minimum duration of the measurement, above 0.
+    The accelerator is synchronized at both ends of the measurement, which takes at least `seconds`,
+    above 0.
     """
     call()  # the first call allocates memory and loads kernels
     accelerator.synchronize()

@@ -28,7 +28,7 @@ def enough_memory(device: torch.device, work: str, advice: str) -> Iterator[None
     Args:
         device: device of the work.
         work: name of the work, such as `the images of 256 transitions`.
-        advice: what needs less, such as `a smaller agent.batch_size`.
+        advice: remedy, such as `a smaller agent.batch_size`.
 
     Raises:
         ConfigurationError: the memory was insufficient.

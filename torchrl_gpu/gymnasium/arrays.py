@@ -58,13 +58,7 @@ class Arrays:
     robots have a dimension for them; the observation `active` tells which of them still act, and
     the reward is the sum of theirs.
 
-    Args:
-        target: class of the environment, as `package:Class` or itself.
-        num_envs: number of environments.
-        discrete: take the row numbers of the environment's table of discrete actions.
-        render_mode: `rgb_array` to draw; the environment then has the mode `demo` by default.
-        settings: other arguments of the class. Without `seed` the episodes differ from those of
-            every other instance.
+    The arguments are those of `BatchedEnv`.
 
     Attributes:
         env: the environment.
@@ -142,20 +136,14 @@ class Arrays:
     def reset(self, seeds: Sequence[int] | None = None) -> dict[str, NDArray[Any]]:
         """Start new episodes in all environments, and return their first observations.
 
-        Args:
-            seeds: a random seed for each environment; None to continue the random sequences.
+        Without a seed for each environment, the random sequences continue.
         """
         if seeds is not None:
             self.env.set_seeds(seeds)
         return _arrays(self._reset_to_host(self._selected(self.env.reset())))
 
     def step(self, action: Any, *, resets: bool) -> Results:
-        """Step all environments.
-
-        Args:
-            action: actions `[N, ...]` in the action space.
-            resets: start new episodes where episodes end.
-        """
+        """Step all environments by actions `[N, ...]`, and start new episodes if it `resets`."""
         spec = self._action_spec
         taken = torch.as_tensor(np.asarray(action), dtype=spec.dtype, device=spec.device)
         root = TensorDict({}, self.env.batch_size, device=self.env.device)

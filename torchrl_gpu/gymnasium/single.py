@@ -60,11 +60,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         return self.arrays.given(observation, 0), {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Act once.
-
-        Args:
-            action: an action of `action_space`.
-        """
+        """Act once, by an action of `action_space`."""
         results = self.arrays.step(action, resets=False)
         info = results.info.items()
         return (

@@ -68,12 +68,7 @@ class DeviceProperties(NamedTuple):
 
 
 class DeviceContext(nullcontext[None]):
-    """Replaces `torch.cuda.device` and `torch.cuda.device_of`: there is only one device to choose.
-
-    Args:
-        device: device of `torch.cuda.device`.
-        obj: tensor of `torch.cuda.device_of`.
-    """
+    """Replaces `torch.cuda.device` and `device_of`: there is only one device to choose."""
 
     def __init__(self, device: Any = None, obj: Any = None) -> None:
         super().__init__()
@@ -81,11 +76,7 @@ class DeviceContext(nullcontext[None]):
 
 
 def cuda_functions(target: torch.device) -> dict[str, Callable[..., Any]]:
-    """Return replacements for functions of `torch.cuda` by name, with `target` as the only device.
-
-    Args:
-        target: device of any type but cuda.
-    """
+    """Return replacements for functions of `torch.cuda` by name; `target` is the only device."""
     accelerator = accelerator_of(target)
     call, host = accelerator.call, torch.default_generator
     set_seed: Callable[[int], Any] = host.manual_seed

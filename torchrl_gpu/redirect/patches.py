@@ -28,9 +28,7 @@ Patch = tuple[Any, str, Any]
 def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
     """Return all replacements: owner, name of the attribute, and the value to set.
 
-    Args:
-        target: device that replaces `cuda`.
-        mode: function mode that threads started within the block receive.
+    Threads that are started within the block receive the function mode.
     """
     accelerator = accelerator_of(target)
     autocast, autocasts = torch.amp.autocast_mode.autocast, bool(accelerator.autocast_dtypes)

@@ -123,12 +123,7 @@ class ReplayBuffer(CheckedFields):
 
     @classmethod
     def bytes_needed(cls, capacity: int, spec: StorageSpec) -> int:
-        """Return the exact size in bytes of a buffer, without allocating it.
-
-        Args:
-            capacity: number of observations to keep.
-            spec: shapes and dtypes of the stored tensors.
-        """
+        """Return the exact size in bytes of a buffer of a capacity, without allocating it."""
         return spec.bytes_needed(capacity)
 
     def extend(self, transition: TensorDictBase) -> None:
@@ -214,13 +209,9 @@ class ReplayBuffer(CheckedFields):
         return int(self._next_step - self._oldest_steps[0])
 
     def step_of_age(self, age: int) -> TensorDict:
-        """Return a complete step as it was stored, whatever `n_step` is. Reads the device: slow.
+        """Return a complete step `[num_envs]`, whatever `n_step` is. Reads the device: slow.
 
-        Args:
-            age: 1 for the newest step, at most `complete_steps`.
-
-        Returns:
-            Transitions `[num_envs]` as `append` takes them.
+        Its age is 1 for the newest step, and at most `complete_steps`. `append` takes the result.
         """
         place = self._places_of_age(age)
         slots = (self._next_step - age + torch.arange(2, device=self.device)) % self._step_capacity

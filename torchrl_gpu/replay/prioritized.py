@@ -64,14 +64,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def sample(self, batch_size: int) -> TensorDict:
         """Draw transitions in proportion to their priorities, from strata as in `SumTree.draw`.
 
-        Args:
-            batch_size: number of transitions to draw, at least 1.
-
         Returns:
             Transitions as from `ReplayBuffer.sample`, with two more keys: `weight` [batch_size, 1],
-            the importance-sampling weights, divided by the largest of the batches of all
-            processes; and `place` [batch_size], which identifies the transitions in
-            `update_priorities`.
+            the importance-sampling weights, divided by the largest of the batches of all processes;
+            and `place` [batch_size], which identifies the transitions in `update_priorities`.
 
         Raises:
             RuntimeError: the buffer is empty.

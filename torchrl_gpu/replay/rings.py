@@ -34,9 +34,8 @@ class Ring:
     def is_complete(self, counts: Sequence[int], written: Sequence[int]) -> bool:
         """Return whether parts that follow one another hold all entries that the ring held.
 
-        Args:
-            counts: number of entries in each part.
-            written: number of entries written until the end of each part.
+        `counts` are the numbers of entries in each part, and `written` those until the end of each
+        part.
         """
         before = self.oldest(written[-1])
         for count, end in zip(counts, written, strict=True):
@@ -48,12 +47,9 @@ class Ring:
     def restore(
         self, tensor: Tensor, parts: Sequence[Tensor | StoredTensor], written: Sequence[int]
     ) -> None:
-        """Copy the entries of complete parts to their slots.
+        """Copy the entries of complete parts to their slots in the tensor of the ring.
 
-        Args:
-            tensor: tensor of the ring.
-            parts: entries of each part.
-            written: number of entries written until the end of each part.
+        `written` holds the number of entries written until the end of each part.
         """
         for part, end in zip(parts, written, strict=True):
             begin = end - part.shape[0]

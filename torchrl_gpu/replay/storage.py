@@ -43,12 +43,7 @@ class StorageSpec:
         self.min_capacity = (2 * self.history + 3) * self.num_envs
 
     def check(self, capacity: int) -> None:
-        """Reject invalid arguments of a replay buffer.
-
-        Raises:
-            ConfigurationError: as for `ReplayBuffer`, except for the memory; or there are no
-                observations.
-        """
+        """Refuse the arguments that `ReplayBuffer` refuses, except for the memory."""
         if capacity < self.min_capacity:
             raise ConfigurationError(
                 f"trainer.replay_capacity={capacity}: a replay of {self.num_envs} environments "
@@ -124,13 +119,9 @@ class StorageSpec:
 
 
 def unchecked(tensors: Mapping[Key, Tensor], batch_size: torch.Size) -> TensorDict:
-    """Return tensors `[*batch_size, ...]` of one device by nested key as one TensorDict.
+    """Return tensors `[*batch_size, ...]` of one device, at least one, as one TensorDict.
 
     Shapes and devices are not checked: the checks take as long as all gathers of a sample.
-
-    Args:
-        tensors: tensors by key, at least one.
-        batch_size: leading dimensions that all of them share.
     """
     entries: dict[str, Any] = {}
     for (*outer, name), tensor in tensors.items():
