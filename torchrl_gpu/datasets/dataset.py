@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from torch import Tensor
 
@@ -56,16 +56,6 @@ class Dataset:
             yield from self.read()
 
 
-class EpisodeWriter(Protocol):
-    """Writes the episodes of a new dataset."""
-
-    def add(self, episode: Episode) -> None:
-        """Write one episode."""
-
-    def close(self) -> None:
-        """Write what describes the dataset as a whole."""
-
-
 def open_dataset(path: Path | str) -> Dataset:
     """Open the dataset of Minari or LeRobot in a folder; no episode is read yet.
 
@@ -101,7 +91,7 @@ def new_dataset(
     partial = path.absolute().with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
         partial.mkdir(parents=True)
-        writer: EpisodeWriter = _module(format).writer(partial, path.name, interface)
+        writer = _module(format).writer(partial, path.name, interface)
         yield writer.add
         writer.close()
         partial.rename(path)
@@ -164,7 +154,7 @@ def reading_dataset(path: Path) -> Iterator[None]:
 
 
 def _module(format: str) -> Any:
-    """Import the module of a format.
+    """Import the module of a format, with the function `opened` and the class `writer`.
 
     Raises:
         ConfigurationError: one of its packages is missing.

@@ -73,7 +73,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
     of the container.
     """
     top = root / "sys/fs/cgroup"
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "" or controller in controllers.split(","):
             place = top / controller if controllers else top
@@ -85,12 +85,12 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _words(path: Path) -> list[str]:
-    return _text(path).split()
+    return text_of(path).split()
 
 
-def _text(path: Path) -> str:
-    """Return the text of a file; empty if it cannot be read."""
+def text_of(path: Path) -> str:
+    """Return the text of a file without white space around it; empty if it cannot be read."""
     try:
-        return path.read_text()
+        return path.read_text(errors="replace").strip()
     except OSError:
         return ""

@@ -79,14 +79,9 @@ def limited_memory(device: torch.device, limit: int | None) -> Iterator[None]:
     accelerator = accelerator_of(device)
     total = accelerator.total_memory
     is_enforced = total is not None and accelerator.limit_memory(min(1.0, limit / total))
-    _logger.info(
-        "device_memory_limit: %s of %s, %s",
-        human_bytes(limit),
-        device,
-        "enforced by torch"
-        if is_enforced
-        else "not enforced by torch: only larger replays and simulators are refused",
-    )
+    effect = "" if is_enforced else ": only larger replays and simulators are refused"
+    by_torch = f"{'' if is_enforced else 'not '}enforced by torch{effect}"
+    _logger.info("device_memory_limit: %s of %s, %s", human_bytes(limit), device, by_torch)
     token = _limit.set((device, limit))
     try:
         yield

@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from torchrl_gpu.devices.containers import text_of
+
 _VENDORS: Final = {"10de": "NVIDIA", "1002": "AMD", "8086": "Intel"}  # by PCI vendor id
 _DISPLAYS: Final = ("0x03", "0x12")  # PCI classes: displays, accelerators without one
 
@@ -63,13 +65,13 @@ def linux_cards(root: Path) -> list[Card]:
     """Return the cards on the PCI bus, listed in `sys` and `proc` in the folder `root`."""
     found = []
     for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
-        vendor = _VENDORS.get(_read(folder / "vendor").removeprefix("0x"))
-        if vendor is None or not _read(folder / "class").startswith(_DISPLAYS):
+        vendor = _VENDORS.get(text_of(folder / "vendor").removeprefix("0x"))
+        if vendor is None or not text_of(folder / "class").startswith(_DISPLAYS):
             continue
-        ids = f"{_read(folder / 'vendor')[2:]}:{_read(folder / 'device')[2:]}"
+        ids = f"{text_of(folder / 'vendor')[2:]}:{text_of(folder / 'device')[2:]}"
         model = re.search(
             r"^Model:\s*(.+)$",
-            _read(root / "proc/driver/nvidia/gpus" / folder.name / "information"),
+            text_of(root / "proc/driver/nvidia/gpus" / folder.name / "information"),
             re.MULTILINE,
         )
         name = model[1] if model else f"{vendor} GPU {ids}"
@@ -137,7 +139,7 @@ def _linux_driver(link: Path, root: Path) -> str | None:
     if not link.exists():
         return None
     name = link.resolve().name
-    return _read(root / "sys/module" / name / "version") or name
+    return text_of(root / "sys/module" / name / "version") or name
 
 
 def _group_of(path: Path) -> str:
@@ -146,11 +148,3 @@ def _group_of(path: Path) -> str:
         return path.group()
     except KeyError:
         return "render"
-
-
-def _read(path: Path) -> str:
-    """Return the text of a file; empty if it cannot be read."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

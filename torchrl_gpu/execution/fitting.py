@@ -98,14 +98,9 @@ class Fitting:
             size = math.ceil(size / 2)
             accelerator.call("empty_cache")
         if size < rows and size != self._size:
-            _logger.warning(
-                "%s: the memory is insufficient for %s of %d transitions at once; from now on they "
-                "are computed in parts of %d, which gives the same updates",
-                device,
-                self.work,
-                rows,
-                size,
-            )
+            failed = f"{device}: the memory is insufficient for {self.work} of {rows} transitions"
+            then = f"they are computed in parts of {size}, which gives the same updates"
+            _logger.warning("%s at once; from now on %s", failed, then)
             self._size = size
         self._calls += 1
         is_power = self._calls & (self._calls - 1) == 0
@@ -120,10 +115,6 @@ class Fitting:
         # On the host, so that the device is not waited for.
         smallest = int(processes.minimum(torch.tensor(own)))
         if smallest < own:
-            _logger.info(
-                "another process has insufficient memory; from now on %s are computed in parts of "
-                "%d here too",
-                self.work,
-                smallest,
-            )
+            then = f"from now on {self.work} are computed in parts of {smallest} here too"
+            _logger.info("another process has insufficient memory; %s", then)
             self._size = smallest
