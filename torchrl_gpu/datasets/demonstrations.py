@@ -52,8 +52,8 @@ def load_demonstrations(
     tables = dataset.about.get("action_table", action_table), action_table
     with reading_dataset(dataset.path):  # which holds the table in float32
         saved, own = (None if each is None else torch.tensor(each).float() for each in tables)
-    are_tables = saved is not None and own is not None
-    if saved is not own and not (are_tables and torch.equal(saved, own)):
+    is_same = torch.equal(saved, own) if saved is not None and own is not None else saved is own
+    if not is_same:
         raise ConfigurationError(
             f"{where}: its actions are not row numbers of the action table of this environment"
             if own is not None
