@@ -14,15 +14,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RandomShift:
-    """Shifts every image of a batch by its own random distance.
+    """Shifts every image of a batch by its own random distance."""
 
-    Attributes:
-        keys: keys of the images among the observations.
-        pixels: longest shift along height and along width, in pixels.
-    """
-
-    keys: Sequence[NestedKey]
-    pixels: int
+    keys: Sequence[NestedKey]  # of the images among the observations
+    pixels: int  # longest shift along height and along width
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return the transitions `[B]` with shifted images; the given batch stays unchanged."""

@@ -16,15 +16,9 @@ _EPSILON = 1e-8
 
 
 class Moments(NamedTuple):
-    """Moments of rows.
+    """Moments of rows `[D]`; mean and variance are 0 without a row."""
 
-    Attributes:
-        number: sum of the weights of the rows; a tensor `[]` if they have weights.
-        mean: mean `[D]`; 0 without a row.
-        variance: variance `[D]`; 0 without a row.
-    """
-
-    number: Tensor | int
+    number: Tensor | int  # sum of the weights of the rows, `[]`, if they have weights
     mean: Tensor
     variance: Tensor
 

@@ -297,10 +297,9 @@ def shares_of(checkpoint: Path) -> list[Path]:
 def find_checkpoint(path: Path | str, best: bool = False) -> Path:
     """Return the checkpoint file for a user's setting `checkpoint=`.
 
-    Args:
-        path: checkpoint file, run folder (with `checkpoints/` inside), or folder of checkpoints.
-        best: whether to choose from a folder the checkpoint with the highest score, if there are
-            scores; otherwise the newest one.
+    It names a checkpoint file, a run folder (with `checkpoints/` inside), or a folder of
+    checkpoints. `best` chooses from a folder the one with the highest score, if there are scores;
+    otherwise the newest is chosen.
 
     Raises:
         ConfigurationError: there is no checkpoint at `path`.

@@ -34,12 +34,9 @@ def reading(path: Path, setting: str = "checkpoint") -> Iterator[None]:
 def check_like(saved: Any, expected: Any, name: str = "the saved state") -> None:
     """Refuse a state of other names, types, shapes or dtypes than expected.
 
-    Tensors of floating-point numbers may differ in precision, because devices do.
-
-    Args:
-        saved: state from a file, with tensors or `StoredTensor`s.
-        expected: state of the same structure. Any value is accepted where it has None.
-        name: name of the state in error messages.
+    Tensors of floating-point numbers may differ in precision, because devices do. Saved tensors may
+    be `StoredTensor`s. Any value is accepted where `expected` has None; `name` is that of the state
+    in errors.
 
     Raises:
         ConfigurationError: the states differ.

@@ -39,17 +39,10 @@ class Pieces:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a state file, read piece by piece into a tensor that exists already.
+    """A tensor in a state file, read piece by piece into a tensor that exists already."""
 
-    Attributes:
-        path: the file, which has to stay as it is until the tensor is read.
-        begin: position of its first byte in the file.
-        dtype: dtype of the tensor.
-        shape: shape of the tensor.
-    """
-
-    path: Path
-    begin: int
+    path: Path  # the file has to stay as it is until the tensor is read
+    begin: int  # position of its first byte in the file
     dtype: torch.dtype
     shape: torch.Size
 

@@ -16,15 +16,10 @@ from torch.utils._foreach_utils import (
 
 
 class Presence(NamedTuple):
-    """Number of devices of one kind on this machine, or why there are none.
-
-    Attributes:
-        number: number of devices that can compute.
-        reason: short reason why there are none, such as `no GPU or no driver`; else empty.
-    """
+    """Number of devices of one kind that can compute on this machine, or why there are none."""
 
     number: int
-    reason: str = ""
+    reason: str = ""  # short, such as `no GPU or no driver`
 
 
 class AdamOptions(TypedDict):

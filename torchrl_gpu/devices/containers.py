@@ -17,15 +17,10 @@ _NO_LIMIT: Final = 2**62
 
 
 class MemoryLimit(NamedTuple):
-    """Memory of a container.
-
-    Attributes:
-        total: memory in bytes that its processes may use together.
-        free: rest of it in bytes; the cache of files counts as free.
-    """
+    """Memory of a container in bytes, which its processes use together."""
 
     total: int
-    free: int
+    free: int  # with the cache of files
 
 
 def core_limit(root: Path = _ROOT) -> int | None:

@@ -21,17 +21,11 @@ _QUERY: Final = (
 
 
 class Card(NamedTuple):
-    """A graphics card.
+    """A graphics card."""
 
-    Attributes:
-        vendor: NVIDIA, AMD, Intel or Apple.
-        name: name of the card, with its PCI ids if the system does not know the name.
-        driver: version of its driver, or its name if it has no version; None without driver.
-    """
-
-    vendor: str
-    name: str
-    driver: str | None
+    vendor: str  # NVIDIA, AMD, Intel or Apple
+    name: str  # with its PCI ids if the system does not know the name
+    driver: str | None  # version of its driver, or its name if it has no version
 
 
 # Files by which a process reaches the cards of a maker, and what gives a container these files.

@@ -30,19 +30,13 @@ Work = Callable[[torch.device], Call | None]
 
 
 class Measured(NamedTuple):
-    """Speed of several devices at one kind of work; higher is faster.
+    """Speed of several devices at one kind of work; higher is faster."""
 
-    Attributes:
-        key: name in the JSON object, with the unit.
-        title: name in the table.
-        unit: unit of the speeds.
-        speeds: speed by name of the device for `device=`; an error message if the work failed, `-`
-            if it does not exist on the device.
-    """
-
-    key: str
-    title: str
+    key: str  # in the JSON object, with the unit
+    title: str  # in the table
     unit: str
+    # By name of the device for `device=`; an error message if the work failed, `-` if the device
+    # does not have it.
     speeds: dict[str, float | str]
 
     @property

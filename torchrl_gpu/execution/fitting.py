@@ -25,10 +25,8 @@ Result = TypeVar("Result")
 def enough_memory(device: torch.device, work: str, advice: str) -> Iterator[None]:
     """Report in one line that the memory was insufficient for the work within the block.
 
-    Args:
-        device: device of the work.
-        work: name of the work, such as `the images of 256 transitions`.
-        advice: remedy, such as `a smaller agent.batch_size`.
+    The work is named as in `the images of 256 transitions`, and what needs less memory as in
+    `a smaller agent.batch_size`.
 
     Raises:
         ConfigurationError: the memory was insufficient.
@@ -48,10 +46,8 @@ class Fitting:
 
     Where several processes do the computation, one whose memory is insufficient halves alone at
     first. After the calls 1, 2, 4, 8, ..., 1024 and each 1024th call from then on, all processes go
-    on with the smallest number that one of them found.
-
-    Args:
-        work: name of the computation, such as `the gradients`, for messages.
+    on with the smallest number that one of them found. Messages name the work, such as
+    `the gradients`.
     """
 
     def __init__(self, work: str) -> None:

@@ -91,15 +91,10 @@ class Linear(ProductLayer, nn.Linear):
 
 
 class Choice(NamedTuple):
-    """Library of the products of an agent.
-
-    Attributes:
-        library: the faster library, if it is as exact.
-        gain: speed of oneDNN divided by that of torch; None if all products are small, and torch
-            computes them in any case.
-    """
+    """Library of the products of an agent: the faster one, if it is as exact."""
 
     library: Library
+    # Speed of oneDNN divided by that of torch; None if all products are so small that torch does.
     gain: float | None
 
 

@@ -30,25 +30,15 @@ _HOST = torch.device("cpu")
 
 
 class Results(NamedTuple):
-    """Results of one step of all environments, arrays `[N, ...]`.
+    """Results of one step of all environments, arrays `[N, ...]`."""
 
-    Attributes:
-        observation: observations after the step, the last ones of episodes that ended.
-        reward: sum of the rewards of the robots, float32 `[N]`.
-        terminated: bool `[N]`.
-        truncated: bool `[N]`.
-        info: `success`, bool `[N]`, if the environment has it; `rewards`, float32 `[N, R]`, with
-            several robots.
-        next_observation: observations of the next step, those of new episodes included; equal to
-            `observation` without automatic resets.
-    """
-
-    observation: dict[str, NDArray[Any]]
-    reward: NDArray[np.float32]
+    observation: dict[str, NDArray[Any]]  # after the step, the last ones of episodes that ended
+    reward: NDArray[np.float32]  # sum over the robots, `[N]`
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
+    # `success`, bool `[N]`, if the environment has it; `rewards` `[N, R]`, with several robots.
     info: dict[str, NDArray[Any]]
-    next_observation: dict[str, NDArray[Any]]
+    next_observation: dict[str, NDArray[Any]]  # those after the step, or the first of new episodes
 
 
 class Arrays:

@@ -48,23 +48,14 @@ _OF_TARGET: Final[dict[str, Any]] = {
 
 
 class DeviceProperties(NamedTuple):
-    """Result of `torch.cuda.get_device_properties`.
-
-    Attributes:
-        name: name of the hardware.
-        total_memory: memory in bytes; 0 if torch does not report it.
-        major: major number of the CUDA capability, below that of any CUDA device.
-        minor: minor number of the CUDA capability.
-        multi_processor_count: number of the host's cores.
-        gcnArchName: empty; torch.compile reads it.
-    """
+    """Result of `torch.cuda.get_device_properties`."""
 
     name: str
-    total_memory: int
-    major: int = 0
+    total_memory: int  # in bytes; 0 if torch does not report it
+    major: int = 0  # of the CUDA capability, below that of any CUDA device
     minor: int = 0
     multi_processor_count: int = os.cpu_count() or 1
-    gcnArchName: str = ""  # noqa: N815
+    gcnArchName: str = ""  # noqa: N815  # torch.compile reads it
 
 
 class DeviceContext(nullcontext[None]):

@@ -18,15 +18,10 @@ _MOST = 2**48
 
 @dataclass(frozen=True)
 class Ring:
-    """Places of numbered entries in a tensor: number `n` is in slot `n % size`.
+    """Places of numbered entries in a tensor: number `n` is in slot `n % size`."""
 
-    Attributes:
-        size: number of slots, those at the front of the tensor.
-        per_step: greatest number of entries that one step of the environments writes.
-    """
-
-    size: int
-    per_step: int
+    size: int  # number of slots, those at the front of the tensor
+    per_step: int  # greatest number of entries that one step of the environments writes
 
     def oldest(self, written: int) -> int:
         """Return the number of the oldest entry after `written` entries."""
@@ -71,10 +66,7 @@ class Ring:
 class Contents:
     """The tensors of a replay buffer: three rings, and counters of what was written to them.
 
-    Args:
-        tensors: tensors by name, see `StorageSpec.zeros`; others may be added.
-        spec: spec of these tensors.
-        capacity: number of observations that the buffer keeps.
+    Their names are those of `StorageSpec.zeros`; others may be added.
     """
 
     def __init__(self, tensors: dict[str, Tensor], spec: StorageSpec, capacity: int) -> None:

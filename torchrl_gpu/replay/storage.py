@@ -15,9 +15,7 @@ Key = tuple[str, ...]
 
 
 class StorageSpec:
-    """Shape and dtype of every tensor of a replay buffer, for any capacity.
-
-    The arguments are those of `ReplayBuffer`.
+    """Shape and dtype of every tensor of a replay buffer, for any capacity: see `ReplayBuffer`.
 
     Attributes:
         num_envs: number of environments that act in one step.
