@@ -24,17 +24,12 @@ logger = logging.getLogger(__name__)
 
 
 class Simulating:
-    """Marks the steps and resets of environments, for a watchdog in another thread.
-
-    Attributes:
-        env: the environment whose step or reset runs; None between them.
-        calls: number of steps and resets that have begun.
-        interrupted: number of the one that Ctrl-C ended, from 1; 0 for none.
-    """
+    """Marks the steps and resets of environments, for a watchdog in another thread."""
 
     def __init__(self) -> None:
-        self.env: Environment | None = None
-        self.calls = self.interrupted = 0
+        self.env: Environment | None = None  # whose step or reset runs
+        self.calls = 0  # number of steps and resets that have begun
+        self.interrupted = 0  # number of the one that Ctrl-C ended, from 1; 0 for none
 
     def __call__(self, env: Environment) -> Simulating:
         """Begin a step or reset of an environment, which ends with the block."""

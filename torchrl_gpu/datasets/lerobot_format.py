@@ -254,26 +254,24 @@ class _Reader:
             count = self._stacks.get(name, 1)
             frames = torch.from_numpy(np.concatenate(parts))[self._frames - count :]
             observations[name] = _stacked(frames, count)
-        success = _SUCCESS in self._shapes
-        return Episode(
-            observations,
-            torch.from_numpy(self._array(rows, "action")),
-            torch.from_numpy(self._array(rows, _REWARD)).float(),
-            *self._ends(rows),
-            torch.from_numpy(self._array(rows, _SUCCESS)).bool() if success else None,
-        )
+        action, reward = (self._tensor(rows, column) for column in ("action", _REWARD))
+        success = self._tensor(rows, _SUCCESS).bool() if _SUCCESS in self._shapes else None
+        return Episode(observations, action, reward.float(), *self._ends(rows), success)
 
     def _ends(self, rows: pa.Table) -> tuple[Tensor, Tensor]:
         """Return where rows `[T]` terminated and were truncated, of other programs by success."""
-        done = torch.from_numpy(self._array(rows, _DONE)).bool()
+        done = self._tensor(rows, _DONE).bool()
         own = next((n for n in (_TERMINATED, _SUCCESS) if n in self._shapes), _DONE)
-        terminated = done & torch.from_numpy(self._array(rows, own)).bool()
+        terminated = done & self._tensor(rows, own).bool()
         if _TRUNCATED in self._shapes:
-            return terminated, torch.from_numpy(self._array(rows, _TRUNCATED)).bool()
+            return terminated, self._tensor(rows, _TRUNCATED).bool()
         return terminated, done & ~terminated
 
     def _array(self, rows: pa.Table, column: str) -> Array:
         return array_of(rows, column, self._shapes[column])
+
+    def _tensor(self, rows: pa.Table, column: str) -> Tensor:
+        return torch.from_numpy(self._array(rows, column))
 
 
 def _column_of(name: str, frames: Array, names: Mapping[str, Array]) -> str:

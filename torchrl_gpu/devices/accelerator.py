@@ -49,52 +49,32 @@ class Accelerator:
     This class describes every device of torch that no class in `kinds` describes. Properties that
     need the hardware (name, memory, float64, autocast_dtypes, tf32, compile) query it at every
     access; all other properties work for devices that this machine does not have.
-
-    Args:
-        device: device to describe.
-
-    Attributes:
-        kind: cpu, cuda, rocm, xpu, mps, directml or other.
-        device_type: torch's name for devices of this kind.
-        vendors: makers of the hardware, as `torchrl_gpu.doctor` names them.
-        installs: command that installs what the kind needs, by operating system (Linux, WSL,
-            Windows, Darwin); a system that cannot have the kind is missing.
-        genesis_backend: backend of the simulator Genesis that runs on these devices; `cpu` if it
-            has none.
-        pinned_transfers: whether the device copies from pinned host memory asynchronously, without
-            blocking the host.
-        reads_stall: whether the host has to wait for all queued work to read a value, or to learn
-            the shape of a result that depends on values.
-        lerp: whether the device has a kernel of `lerp`, of which torch makes Adam's moments and
-            this project makes Polyak averages.
-        byte_views: whether tensors can be viewed as another dtype, in the same memory.
-        searchsorted: whether the device has a kernel of `searchsorted`, by which the sum tree of
-            prioritized replay finds leaves.
-        compiles_long_runs: whether compiled updates are known to be faster, so that a run of many
-            updates earns the time of compiling.
-        captures_updates: whether captured updates are known to be faster.
-        channels_last: whether many convolutions are faster with the channels of an image as the
-            innermost dimension.
-        communication: backend of `torch.distributed` between devices of the kind; None if torch
-            has none.
     """
 
     device: torch.device
 
-    kind: ClassVar[str] = "other"
-    device_type: ClassVar[str] = ""
-    vendors: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[str] = "other"  # cpu, cuda, rocm, xpu, mps, directml or other
+    device_type: ClassVar[str] = ""  # torch's name for devices of this kind
+    vendors: ClassVar[tuple[str, ...]] = ()  # makers of the hardware: see `torchrl_gpu.doctor`
+    # Command that installs what the kind needs, by operating system (Linux, WSL, Windows, Darwin);
+    # a system that cannot have the kind is missing.
     installs: ClassVar[Mapping[str, str]] = {}
-    genesis_backend: ClassVar[str] = "cpu"
+    genesis_backend: ClassVar[str] = "cpu"  # of the simulator Genesis; `cpu` without its own
+    # Whether the device copies from pinned host memory without blocking the host.
     pinned_transfers: ClassVar[bool] = False
+    # Whether the host has to wait for all queued work to read a value, or to learn the shape of a
+    # result that depends on values.
     reads_stall: ClassVar[bool] = True
+    # Whether the device has a kernel of `lerp`, of which torch makes Adam's moments and this
+    # project makes Polyak averages, and of `searchsorted`, by which a sum tree finds its leaves.
     lerp: ClassVar[bool] = True
-    byte_views: ClassVar[bool] = True
     searchsorted: ClassVar[bool] = True
+    byte_views: ClassVar[bool] = True  # of tensors as another dtype, in the same memory
+    # Whether compiled updates, in a run of many, and captured updates are known to be faster.
     compiles_long_runs: ClassVar[bool] = False
     captures_updates: ClassVar[bool] = False
-    channels_last: ClassVar[bool] = False
-    communication: ClassVar[str | None] = None
+    channels_last: ClassVar[bool] = False  # whether many convolutions are faster in this layout
+    communication: ClassVar[str | None] = None  # backend of `torch.distributed`, if it has one
 
     @classmethod
     def look(cls) -> Presence:

@@ -50,15 +50,11 @@ class Measured(NamedTuple):
 def measure(devices: Sequence[torch.device], seconds: float) -> list[Measured]:
     """Return the speeds of devices, each measured once for at least `seconds`, above 0."""
     different = {accelerator_of(device).choice: device for device in devices}
-    return [
-        Measured(
-            key,
-            title,
-            unit,
-            {name: _speed(work, amount, device, seconds) for name, device in different.items()},
-        )
-        for key, title, unit, amount, work in _WORK
-    ]
+    measured = []
+    for key, title, unit, amount, work in _WORK:
+        speeds = {name: _speed(work, amount, device, seconds) for name, device in different.items()}
+        measured.append(Measured(key, title, unit, speeds))
+    return measured
 
 
 def calls_per_second(call: Call, accelerator: Accelerator, seconds: float) -> float:
@@ -110,7 +106,7 @@ def _policy_step(device: torch.device) -> Call:
     return step
 
 
-def _update_by_onednn(device: torch.device) -> Call | None:
+def _onednn_update(device: torch.device) -> Call | None:
     return _update(device, "onednn") if accelerator_of(device).onednn else None
 
 
@@ -175,13 +171,7 @@ _WORK: Final[tuple[tuple[str, str, str, float, Work], ...]] = (
         _policy_step,
     ),
     ("updates_per_second", f"update, batch of {_BATCH}", "updates/s", 1, _update),
-    (
-        "updates_by_onednn_per_second",
-        "update, products by oneDNN",
-        "updates/s",
-        1,
-        _update_by_onednn,
-    ),
+    ("updates_by_onednn_per_second", "update, products by oneDNN", "updates/s", 1, _onednn_update),
     *(
         (
             f"copy_{way}_device_gb_per_second",
