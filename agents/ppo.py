@@ -73,10 +73,7 @@ class PPO(OnPolicyAgent):
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous", "discrete"})
     added_keys = frozenset(
-        {
-            *("log_prob", "value", "value_target", "advantage"),
-            *("explained_variance", "row_weight"),
-        }
+        {"log_prob", "value", "value_target", "advantage", "explained_variance", "row_weight"}
     )
     entropy_weight: Tensor = field(init=False)
 

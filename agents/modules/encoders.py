@@ -52,13 +52,9 @@ class Encoder(nn.Module, ABC):
 
 
 class Features(NamedTuple):
-    """Observations that an encoder has encoded already, for all networks that share it.
+    """Observations that an encoder has encoded already, for all networks that share it."""
 
-    Attributes:
-        values: features `[*B, width]`, float32.
-    """
-
-    values: Tensor
+    values: Tensor  # features `[*B, width]`, float32
 
 
 # Observations by key, or their features.

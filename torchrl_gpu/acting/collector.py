@@ -185,14 +185,9 @@ class BatchCollector:
         if not self._is_remote:
             self._root = root
             return transition
-        observation = root.select(*self.observation_keys)
+        parts = {"next": transition.get("next"), "observation": root.select(*self.observation_keys)}
         with self.timers("copy"):
-            arrived = self.to_device(
-                TensorDict(
-                    {"next": transition.get("next"), "observation": observation},
-                    batch_size=self.env.batch_size,
-                )
-            )
+            arrived = self.to_device(TensorDict(parts, batch_size=self.env.batch_size))
         self._root, self._observation = root, arrived.get("observation")
         return current.set("next", arrived.get("next"))
 

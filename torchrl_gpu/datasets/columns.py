@@ -137,9 +137,8 @@ def _encoded(picture: Array) -> bytes:
     """Return an image `[C, H, W]` as PNG, without loss."""
     buffer = io.BytesIO()
     channels_last = np.ascontiguousarray(picture.transpose(1, 2, 0))
-    Image.fromarray(channels_last.squeeze(2) if len(picture) == 1 else channels_last).save(
-        buffer, format="PNG"
-    )
+    image = channels_last.squeeze(2) if len(picture) == 1 else channels_last
+    Image.fromarray(image).save(buffer, format="PNG")
     return buffer.getvalue()
 
 

@@ -63,11 +63,8 @@ def linux_cards(root: Path) -> list[Card]:
         if vendor is None or not text_of(folder / "class").startswith(_DISPLAYS):
             continue
         ids = f"{text_of(folder / 'vendor')[2:]}:{text_of(folder / 'device')[2:]}"
-        model = re.search(
-            r"^Model:\s*(.+)$",
-            text_of(root / "proc/driver/nvidia/gpus" / folder.name / "information"),
-            re.MULTILINE,
-        )
+        known = text_of(root / "proc/driver/nvidia/gpus" / folder.name / "information")
+        model = re.search(r"^Model:\s*(.+)$", known, re.MULTILINE)
         name = model[1] if model else f"{vendor} GPU {ids}"
         found.append(Card(vendor, name, _linux_driver(folder / "driver", root)))
     return found
@@ -117,12 +114,8 @@ def _windows_cards() -> list[Card] | None:
     if shell is None:
         return None
     try:
-        done = subprocess.run(
-            [shell, "-NoProfile", "-Command", _QUERY],
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
+        words = [shell, "-NoProfile", "-Command", _QUERY]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30)
         return windows_cards(done.stdout)
     except (OSError, ValueError, LookupError, TypeError, subprocess.TimeoutExpired):
         return None

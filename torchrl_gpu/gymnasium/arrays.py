@@ -149,11 +149,8 @@ class Arrays:
             packed["root"] = self._selected(after_reset)
         names = ("terminated", "truncated", *(["success"] if self._of_root else []))
         ends = {name: after.get(name).flatten(0) for name in names}
-        host = self._to_host(
-            TensorDict(
-                {**packed, "reward": reward, **ends}, self.env.batch_size, device=self.env.device
-            )
-        )
+        tensors = {**packed, "reward": reward, **ends}
+        host = self._to_host(TensorDict(tensors, self.env.batch_size, device=self.env.device))
         observation = _arrays(host.get("after"))
         info = {"success": _array(host.get("success"))} if self._of_root else {}
         rewards = _array(host.get("reward"))
