@@ -34,7 +34,7 @@ class ACIQN(DDPG):
         hidden_sizes: widths of two or more hidden layers, each at least 1; actor and critic have
             the same widths. In the critic, the embedded quantile fraction multiplies the output of
             the first layer, and the embedded action that of the second.
-        fractions: the actor's loss draws as many.
+        fractions: also the number that the actor's loss draws.
         critic_layer_norm: apply layer normalization before each activation of the critic, except
             that of the embedded quantile fraction.
         max_gradient_norm: actor and critic are separate groups.

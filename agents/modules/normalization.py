@@ -33,7 +33,7 @@ def weighted_moments(
     Args:
         values: values `[*B, D]`.
         weight: weight of each row `[*B, 1]`, 0 excludes a row; None weighs all rows equally.
-        processes: processes that all pass a weight, or all pass None and as many rows.
+        processes: processes that all pass a weight, or all None and the same number of rows.
     """
     number = values.shape[:-1].numel() if weight is None else weight.sum()
 

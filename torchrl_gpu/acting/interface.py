@@ -1,4 +1,4 @@
-"""What a policy reads and returns, so that it can act without an environment."""
+"""Observations and actions of a policy, by which it can act without an environment."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _REPLAY_NAME = re.compile(r"frames_[0-9]{12}_replay\.safetensors")
 
 
 class ReplayPart(NamedTuple):
-    """What a checkpoint adds to the saved replay buffer."""
+    """The part of a replay buffer that a checkpoint saves."""
 
     state: Mapping[str, Any]  # contents since `since`, see `Snapshot`
     since: tuple[int, ...] = ()  # `written` of an earlier part; empty for all contents

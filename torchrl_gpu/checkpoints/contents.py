@@ -1,4 +1,4 @@
-"""Checks of what a state file says: a file with a valid checksum may have been edited."""
+"""Checks of the contents of state files: one with a valid checksum may have been edited."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,13 +11,13 @@ from torch import Tensor
 from torchrl_gpu.checkpoints.tensors import StoredTensor
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line, shortened
 
-# What ordinary code raises where a file holds something else than it expects.
+# Errors that ordinary code raises where a file holds something that it does not expect.
 UNEXPECTED = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @contextmanager
 def reading(path: Path, setting: str = "checkpoint") -> Iterator[None]:
-    """Report in one line, by path and setting, what the block cannot do with a file's content.
+    """Report errors of the block in one line that names the file and its setting.
 
     Raises:
         ConfigurationError: the block raised an error of Python or torch, or this one itself.

@@ -1,4 +1,4 @@
-"""Columns of LeRobot's Parquet files: arrays there and back, and what describes them."""
+"""Columns of LeRobot's Parquet files: conversion of arrays, and descriptions."""
 
 import io
 import json

@@ -34,7 +34,7 @@ class Dataset:
     Attributes:
         path: its folder.
         num_episodes: number of episodes.
-        about: what this library has written beside the episodes: `action_table`, `frame_stacks` and
+        about: facts that this library wrote beside the episodes: `action_table`, `frame_stacks` and
             `step_seconds` as in `PolicyInterface`; empty for a dataset of another program.
         action_range: lowest and highest values `[action_dim]` of continuous actions; None if the
             dataset does not tell.

@@ -1,7 +1,7 @@
 """Datasets of LeRobot, in its format v3.0 as of lerobot 0.4, without that package.
 
 The `lerobot` package pins older versions of torch. Layout: Parquet files of frames under `data/`,
-and under `meta/` what describes episodes, tasks and features, see
+and under `meta/` descriptions of episodes, tasks and features, see
 https://huggingface.co/docs/lerobot/lerobot-dataset-v3. Images are stored as PNG, without loss.
 
 The format has one row per action, so that the last observation of an episode, and the frames before
@@ -110,7 +110,7 @@ class LeRobotWriter:
         self._rows += steps
 
     def close(self) -> None:
-        """Write what describes the dataset.
+        """Write the descriptions of the dataset.
 
         Raises:
             ConfigurationError: no episode was added; the format cannot express an empty dataset.
@@ -147,7 +147,7 @@ class LeRobotWriter:
         """Return the frames `[history + T + 1, ...]` of an observation `[T + 1, ...]`.
 
         Raises:
-            ConfigurationError: it is no stack of the frames of consecutive steps.
+            ConfigurationError: its stacks are not the frames of consecutive steps.
         """
         count = self._stacks.get(name, 1)
         frames = observed

@@ -1,7 +1,7 @@
 """Kinds of devices: all differences between accelerators.
 
-A class states for its kind of device what torch does not know, and the table `KINDS` registers the
-class; no other module checks `device.type`.
+A class states the facts of its kind of device that torch does not know, and the table `KINDS`
+registers the class; no other module checks `device.type`.
 """
 
 import contextlib

@@ -66,8 +66,8 @@ def memory_limit(limit: float | str, device: torch.device) -> int:
 def limited_memory(device: torch.device, limit: int | None) -> Iterator[None]:
     """Limit the memory of a device that this process uses within the block, and announce it.
 
-    `check_memory` refuses what exceeds the limit, in bytes, at least 1, on any device. On cuda,
-    rocm, xpu and mps, torch enforces it for its allocations as well. None is no limit.
+    The limit is in bytes, at least 1; None for no limit. `check_memory` refuses to exceed it on any
+    device. On cuda, rocm, xpu and mps, torch enforces it for its allocations as well.
     """
     if limit is None:
         yield

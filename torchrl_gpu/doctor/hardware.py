@@ -28,7 +28,7 @@ class Card(NamedTuple):
     driver: str | None  # version of its driver, or its name if it has no version
 
 
-# Files by which a process reaches the cards of a maker, and what gives a container these files.
+# Files by which a process reaches the cards of a maker, and options that give a container these.
 _ACCESS: Final = {
     "NVIDIA": (("dev/nvidiactl", "dev/nvidia[0-9]*"), "--gpus all"),
     "AMD": (("dev/kfd", "dev/dri/renderD*"), "--device=/dev/kfd --device=/dev/dri"),

@@ -330,8 +330,8 @@ class Execution:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that `state_dict` returned, even of an execution in another precision.
 
-        What was left to choose is as the saved run chose it, where the device can. All graphs are
-        dropped, because loaded optimizers keep their state in other tensors.
+        Choices left to the execution are those of the saved run, where the device has them. All
+        graphs are dropped, because loaded optimizers keep their state in other tensors.
         """
         self._captured.clear()
         # Checkpoints without these entries were trained as by the defaults here.

@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 def enough_memory(device: torch.device, work: str, advice: str) -> Iterator[None]:
     """Report in one line that the memory was insufficient for the work within the block.
 
-    The work is named as in `the images of 256 transitions`, and what needs less memory as in
+    `work` is a phrase such as `the images of 256 transitions`, and `advice` one such as
     `a smaller agent.batch_size`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a gradient step needs of an agent, and what it returns."""
+"""Interface between an agent and the gradient step: losses, updates and methods."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ LossFunction: TypeAlias = Callable[[TensorDictBase], Losses]
 
 
 class Learner(Protocol):
-    """What a gradient step needs of an agent; `agents.Agent` describes each attribute."""
+    """Agent as a gradient step sees it; `agents.Agent` describes each attribute."""
 
     device: torch.device
     processes: Processes

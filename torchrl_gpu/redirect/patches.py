@@ -54,7 +54,7 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
 
 
 def _wrapped(owner: Any, name: str, wrapper: Callable[..., Any], *own: Any) -> Patch:
-    """Return a function of the owner that calls a wrapper with itself and arguments of its own."""
+    """Return the patch of a function by a wrapper, which takes the function and `own` first."""
     function = getattr(owner, name)
 
     @functools.wraps(function)
@@ -73,7 +73,7 @@ def _init(
     *args: Any,
     **kwargs: Any,
 ) -> None:
-    """Construct an object with CUDA replaced, and disabled if the target lacks what it does."""
+    """Construct an object for the target in place of CUDA, disabled if it does not work there."""
     bound = inspect.signature(init).bind(*args, **kwargs)
     bound.apply_defaults()
     if names_cuda(bound.arguments[device_argument]):

@@ -64,7 +64,7 @@ class ReplayBuffer(CheckedFields):
         frame_stacks: number of frames of each observation that is a stack, by key, see
             `torchrl_gpu.environments.environment.Environment`; keys of other observations are
             ignored. None for no stacks.
-        setting: what determines the capacity, for messages.
+        setting: name of the setting that determines the capacity, for messages.
 
     Raises:
         ConfigurationError: the capacity is too small for `num_envs`, the specs have different
@@ -178,7 +178,7 @@ class ReplayBuffer(CheckedFields):
         """Do nothing: this buffer samples uniformly. See `PrioritizedReplayBuffer`."""
 
     def sampling_state(self) -> dict[str, Tensor]:
-        """Return what determines the samples beside the transitions: nothing."""
+        """Return the state of sampling, beside the transitions: none."""
         return {}
 
     def load_sampling_state(self, state: Mapping[str, Tensor]) -> None:

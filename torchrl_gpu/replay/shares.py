@@ -16,8 +16,8 @@ def load_share(
 ) -> None:
     """Fill a buffer with the transitions of its environments, which other buffers have saved.
 
-    The buffers of the processes of a run hold as many environments each, in the order of the ranks.
-    The oldest steps are left out where they are not complete in all of these buffers.
+    All processes of a run have the same number of environments, in the order of the ranks. The
+    oldest steps are left out where they are not complete in all of these buffers.
 
     Several buffers are restored on the host, because the device has room for their shares alone.
 
