@@ -168,6 +168,5 @@ class QuantileNetwork(nn.Module):
 
         The whole batch shares one draw, because embedding the fractions is most of the cost.
         """
-        return draw_fractions(
-            (self.acting_fractions,), self.risk_level, self.acting_midpoints.device
-        )
+        device = self.acting_midpoints.device
+        return draw_fractions((self.acting_fractions,), self.risk_level, device)

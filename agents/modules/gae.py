@@ -50,12 +50,8 @@ def linear_recurrence(increment: Tensor, coefficient: Tensor) -> Tensor:
     while reach < steps:
         near, far = slice(None, -reach), slice(reach, None)
         # y_t + c_t y_{t+reach};  terms beyond the end are 0
-        increment = torch.cat(
-            [
-                torch.addcmul(increment[near], coefficient[near], increment[far]),
-                increment[-reach:],
-            ]
-        )
+        summed = torch.addcmul(increment[near], coefficient[near], increment[far])
+        increment = torch.cat([summed, increment[-reach:]])
         coefficient = torch.cat([coefficient[near] * coefficient[far], coefficient[-reach:]])
         reach *= 2
     return increment

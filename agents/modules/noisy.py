@@ -36,9 +36,8 @@ class NoisyLinear(Linear):
         # epsilon_ij = f(epsilon_i) f(epsilon_j),  epsilon_j = f(epsilon_j)            (eq. 10, 11)
         # f(x) = sgn(x) sqrt(|x|)
         draw = torch.randn(self.in_features + self.out_features, device=inputs.device)
-        noise_in, noise_out = (draw.sign() * draw.abs().sqrt()).split(
-            (self.in_features, self.out_features)
-        )
+        noise = draw.sign() * draw.abs().sqrt()
+        noise_in, noise_out = noise.split((self.in_features, self.out_features))
         # y = (mu_w + sigma_w * epsilon_w) x + mu_b + sigma_b * epsilon_b              (eq. 9)
         weight = torch.addcmul(self.weight, self.weight_sigma, torch.outer(noise_out, noise_in))
         bias = torch.addcmul(self.bias, self.bias_sigma, noise_out)

@@ -361,13 +361,9 @@ class ReplayBuffer(CheckedFields):
             batch[key] = self._stacks.observation(key, slots)
             batch[("next", *key)] = self._stacks.observation(key, next_slots)
         batch["action",] = self._by_place["action"].index_select(0, place)
-        terminated, truncated = (
-            self._by_place[name].index_select(0, last).unsqueeze(1)
-            for name in ("terminated", "truncated")
-        )
-        batch["next", "terminated"] = terminated
-        batch["next", "truncated"] = truncated
-        batch["next", "done"] = terminated | truncated
+        for name in ("terminated", "truncated"):
+            batch["next", name] = self._by_place[name].index_select(0, last).unsqueeze(1)
+        batch["next", "done"] = batch["next", "terminated"] | batch["next", "truncated"]
         batch["next", "reward"] = reward.unsqueeze(1)
         return unchecked(batch, place.shape)
 
