@@ -133,16 +133,10 @@ def _restore(restore: Callable[..., Any], target: torch.device, storage: Any, lo
     return restore(storage, location)
 
 
-def _load(
-    load: Callable[..., Any],
-    target: torch.device,
-    file: Any,
-    map_location: Any = None,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    loaded = load(file, map_location, *args, **kwargs)
-    if names_cuda(map_location) or map_location in (target, str(target)):
+def _load(load: Callable[..., Any], target: torch.device, /, *args: Any, **kwargs: Any) -> Any:
+    loaded = load(*args, **kwargs)
+    place = inspect.signature(load).bind(*args, **kwargs).arguments.get("map_location")
+    if names_cuda(place) or place in (target, str(target)):
         return tree_map_only(Tensor, lambda tensor: tensor.to(target), loaded)
     return loaded
 
