@@ -13,15 +13,14 @@ from torchrl_gpu.errors import INTERRUPTED, REFUSED, ConfigurationError
 def call_with_arguments(
     function: Callable[..., int], arguments: Sequence[str] | None = None
 ) -> int:
-    """Call a function with the arguments of the command line, and return the exit code.
+    """Call a function with `name=value` arguments, by default those of this process.
 
-    Args:
-        function: function to call; its signature is the schema of the arguments, its docstring
-            the text of `--help`, and its result the exit code.
-        arguments: arguments as typed; None for those of this process.
+    The signature of the function is the schema of the arguments, and its docstring the text of
+    `--help`.
 
     Returns:
-        The result of the function; 2 after a one-line error about an argument; 130 after Ctrl-C.
+        Exit code: the result of the function, 2 after a one-line error about an argument, or 130
+        after Ctrl-C.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if asks_for_help(arguments):
@@ -49,10 +48,6 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
 
 def read_arguments(function: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:
     """Return the values of `name=value` arguments, converted to the types of a function.
-
-    Args:
-        function: function whose signature is the schema.
-        arguments: arguments as typed.
 
     Raises:
         ConfigurationError: a name is unknown or missing, or a value has the wrong type or range.

@@ -241,7 +241,7 @@ print(peak() - before)
 def test_a_tensor_is_read_piece_by_piece_into_another(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchrl_gpu.checkpoints.state_file._CHUNK_BYTES", 40)
+    monkeypatch.setattr("torchrl_gpu.checkpoints.tensors._CHUNK_BYTES", 40)
     save_state(path, {"a": TENSORS, "b": [1]})
     state = open_state(path)
     assert state["b"] == [1]
