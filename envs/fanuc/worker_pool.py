@@ -134,7 +134,7 @@ class WorkerPool:
         num_workers: number of processes, at least 1, limited to the number of clients; None for
             one per core.
         solver_iterations: iterations of the constraint solver per substep.
-        window: whether the first worker opens a window if possible.
+        window: whether the first worker opens a window, if there is a display.
         control_rate: number of steps per second, Hz.
         step_timeout: seconds that a step may take; None for no limit.
 
@@ -175,7 +175,7 @@ class WorkerPool:
                 tool=robot.tool_link,
                 solver_iterations=solver_iterations,
                 control_rate=control_rate,
-                window=window and index == 0,
+                window=window and _has_display() and index == 0,
                 core=cores[index] if num_workers == len(cores) else None,
             )
             worker = _Worker(f"worker {index}", assignment, self._exchange.descriptors)
@@ -320,6 +320,10 @@ class WorkerPool:
     def close(self) -> None:
         """End the processes and remove the shared file; may be called again."""
         self._finalizer()
+
+
+def _has_display() -> bool:
+    return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY"))
 
 
 def _spread(total: int, parts: int) -> list[int]:
