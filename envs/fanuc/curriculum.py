@@ -41,13 +41,9 @@ class Curriculum:
         self._reads_stall = accelerator_of(self.level.device).reads_stall
 
     def record(self, success: Tensor, done: Tensor) -> None:
-        """Count the episodes that ended in the last step, on the device.
+        """Count the episodes that ended in the last step, bool `[N, 1]`, on the device.
 
         Where reading the level is free, none is counted at the highest one.
-
-        Args:
-            success: whether an arm has reached its target, bool `[N, 1]`.
-            done: whether the episode of an arm has ended, bool `[N, 1]`.
         """
         if not self._reads_stall and int(self.level) >= self.ceiling:
             return  # no episode can change the level
@@ -70,11 +66,7 @@ class Curriculum:
         return {"level": self.level, "outcomes": self._outcomes, "recorded": self._recorded}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from `state_dict()`, with the level limited to the ceiling.
-
-        Raises:
-            ConfigurationError: it is another state.
-        """
+        """Restore a state from `state_dict()`, with the level limited to the ceiling."""
         check_like(state, self.state_dict(), "the saved curriculum")
         self.level = state["level"].to(self.level).clamp(max=self.ceiling)
         self._outcomes = state["outcomes"].to(self._outcomes)

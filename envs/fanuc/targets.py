@@ -78,10 +78,7 @@ class ReachableTargets:
 
 
 def load_targets(
-    robot: Robot,
-    seed: int = 0,
-    per_grade: int = 10_000,
-    home: Sequence[float] = HOME,
+    robot: Robot, seed: int = 0, per_grade: int = 10_000, home: Sequence[float] = HOME
 ) -> ReachableTargets:
     """Return the targets of an arm, from the cache if possible.
 
@@ -120,12 +117,10 @@ def axis_distance(robot: Robot, positions: Tensor) -> Tensor:
 
 
 def home_of(robot: Robot, home: Sequence[float] | None = None) -> Sequence[float]:
-    """Return the home posture of an arm: joint angles in rad.
+    """Return the home posture of an arm, joint angles in rad: `home`, if the user gives one.
 
-    Args:
-        robot: description of the arm.
-        home: posture of the user; None for that of the LR Mate, and for another arm the most
-            manipulable one of 1,000 random postures.
+    By default it is that of the LR Mate, and for another arm the most manipulable one of 1,000
+    random postures.
 
     Raises:
         ConfigurationError: `home` does not fit the joints of the arm or their limits, or the arm
@@ -176,7 +171,7 @@ def _most_manipulable(robot: Robot) -> list[float]:
 
 
 def sample_targets(
-    robot: Robot, seed: int, per_grade: int, home: Sequence[float] = HOME
+    robot: Robot, seed: int, per_grade: int, home: Sequence[float]
 ) -> ReachableTargets:
     """Sample targets of all grades and initial postures; see `load_targets`."""
     geometry = ArmGeometry(robot)
