@@ -43,24 +43,14 @@ class Episodes:
         self.term_count = 0
 
     def advance(self, action: Tensor, progress: Progress) -> None:
-        """Count a step.
-
-        Args:
-            action: action of the step `[N, 4]`.
-            progress: judgement of the step.
-        """
+        """Count a step with its actions `[N, 4]`."""
         self.steps += 1
         self.last_action, self.was_lifted = action, progress.lifted
         self.term_sums += progress.quantities
         self.term_count += 1
 
     def restart(self, chosen: Tensor, scene: Scene) -> None:
-        """Start new episodes.
-
-        Args:
-            chosen: environments that begin an episode, bool `[N]`.
-            scene: positions and speeds at the start.
-        """
+        """Start new episodes in chosen environments, bool `[N]`; `scene` is their first one."""
         column = chosen.unsqueeze(-1)
         self.scene = scene
         self.target = torch.where(column, scene.grip, self.target)
@@ -86,11 +76,7 @@ class Episodes:
         return {**saved, "term_count": self.term_count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `state_dict`; the scene stays.
-
-        Raises:
-            ConfigurationError: the state belongs to another task.
-        """
+        """Restore a state of `state_dict` of the same task; the scene stays."""
         if len(state["term_sums"]) != len(TERMS[self._task]):
             raise ConfigurationError(f"env.task={self._task}: the saved state is of another task")
         for name in _SAVED:

@@ -12,9 +12,9 @@ from torch import Tensor
 from envs.examination import Examination
 from envs.genesis import start_genesis
 from envs.lift_cube.arm import PANDA, Arm
+from envs.lift_cube.arm_model import add_arm
 from envs.lift_cube.draft import draft, unit
 from envs.lift_cube.env import REACH_TOLERANCE, LiftCubeEnv
-from envs.lift_cube.simulation import add_arm
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.tables import table
 

@@ -1,63 +1,14 @@
 """The state of the scene that the task reads, and its reader."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from envs.lift_cube.arm import Arm
+from envs.lift_cube.arm_model import ArmParts, as_slice
 from envs.lift_cube.control import carried, comparison, lever, tilt
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.errors import ConfigurationError
-
-
-def as_slice(indices: list[int]) -> slice | list[int]:
-    """Return consecutive indices as a slice, which reads a view instead of a copy."""
-    first, last = indices[0], indices[-1]
-    return slice(first, last + 1) if indices == [*range(first, last + 1)] else indices
-
-
-class ArmParts(NamedTuple):
-    """Joints and links of the arm in Genesis, see `Arm`."""
-
-    joints: list[Any]
-    fingers: list[Any]
-    hand: Any
-    pads: list[Any]
-
-
-def find_parts(arm: Arm, robot: Any) -> ArmParts:
-    """Return the parts of `robot`, the arm in Genesis, that its description names.
-
-    Raises:
-        ConfigurationError: the arm lacks a named part, or has a moving joint that is not named.
-    """
-    joints = {joint.name: joint for joint in robot.joints if joint.n_dofs == 1}
-    links = {link.name: link for link in robot.links}
-
-    def named(kind: str, parts: Mapping[str, Any], setting: str, *names: str) -> list[Any]:
-        for name in names:
-            if name not in parts:
-                raise ConfigurationError(
-                    f"env.arm.{setting}: {arm.file} has no {kind} {name}; "
-                    f"it has: {', '.join(parts)}"
-                )
-        return [parts[name] for name in names]
-
-    parts = ArmParts(
-        named("joint", joints, "joints", *arm.joints),
-        named("joint", joints, "fingers", *arm.fingers),
-        named("link", links, "hand", arm.hand)[0],
-        named("link", links, "pads", *arm.pads),
-    )
-    loose = [name for name in joints if name not in (*arm.joints, *arm.fingers)]
-    if loose:
-        raise ConfigurationError(
-            f"env.arm.fingers: {arm.file} has further moving joints, {', '.join(loose)}; name each "
-            "joint in env.arm.joints or env.arm.fingers"
-        )
-    return parts
 
 
 class Scene(NamedTuple):
@@ -114,10 +65,11 @@ class SceneReader:
         angles = as_slice([joint.dofs_idx[0] for joint in arm.joints])
         fingers = as_slice([joint.dofs_idx[0] for joint in arm.fingers])
         axes = as_slice([joint.idx for joint in arm.joints])
-        self._joints = self._reading(dofs.pos, angles)
-        self._joint_speeds = self._reading(dofs.vel, angles)
-        self._fingers = self._reading(dofs.pos, fingers)
-        self._finger_speeds = self._reading(dofs.vel, fingers)
+        self._joints, self._joint_speeds, self._fingers, self._finger_speeds = (
+            self._reading(field, columns)
+            for columns in (angles, fingers)
+            for field in (dofs.pos, dofs.vel)
+        )
         self._axes = self._reading(joints.xaxis, axes)
         self._anchors = self._reading(joints.xanchor, axes)
         self._hand = self._reading(links.pos, arm.hand.idx)

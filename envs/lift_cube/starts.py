@@ -19,10 +19,7 @@ _MAX_SIZES = 8
 def draw_sizes(limits: tuple[float, float], num_envs: int, seed: int) -> list[float]:
     """Return the edge lengths of the cubes of a scene in metres, at most 8 different ones.
 
-    Args:
-        limits: lowest and highest multiple of 3 cm.
-        num_envs: number of environments.
-        seed: random seed.
+    `limits` are the lowest and highest multiple of 3 cm.
     """
     low, high = limits
     if low == high:
@@ -115,8 +112,7 @@ class Starts:
     def draw(self, curriculum: float) -> Start:
         """Return the start of an episode for each environment.
 
-        Args:
-            curriculum: share of the episodes that start with the open gripper around the cube.
+        A share of them, `curriculum`, starts with the open gripper around the cube.
         """
         numbers = torch.rand(self._low.shape, generator=self._generator, device=self._low.device)
         numbers = torch.addcmul(self._low, self._span, numbers)
@@ -130,11 +126,7 @@ class Starts:
         return Start(joints, cube, yaw, shift, brightness, friction, mass)
 
     def _find_grasps(self, simulation: Simulation) -> Tensor:
-        """Return K rows of joint angles with x and y of the cube that they grasp, `[K, J + 2]`.
-
-        Raises:
-            ConfigurationError: a position is out of reach.
-        """
+        """Return K rows of joint angles with x and y of the cube that they grasp, `[K, J + 2]`."""
         count = simulation.num_envs
         cubes = torch.cat([self.draw(0.0).cube for _ in range(-(-_MIN_GRASPS // count))])
         cubes[:, 2] = self.center[2]

@@ -106,14 +106,9 @@ class Judge:
         return Progress(lifted, success, reward, quantities)
 
     def measure(self, scene: Scene) -> tuple[str, Tensor]:
-        """Return the name and the values of the length that shows how far the task is solved.
+        """Return the name and the values `[N]`, m, of the length that measures the task.
 
-        Args:
-            scene: current positions.
-
-        Returns:
-            Name, and lengths `[N]`, m: the rise of the cube, or the distance from grip point to
-            cube.
+        It is the rise of the cube, or the distance from grip point to cube.
         """
         if self._task == "reach":
             return "distance", scene.to_cube.norm(dim=-1)
