@@ -146,15 +146,9 @@ class FanucEnv(ArmEnv):
                 f"env.hold_steps={hold_steps}, env.hold_speed={hold_speed:g}: these need "
                 "env.success=hold"
             )
-        settings = {
-            "num_envs": num_envs,
-            "simulator": simulator,
-            "robot": robot,
-            "urdf": urdf,
-            "tool": tool,
-            "control_rate": control_rate,
-        }
-        self.capabilities = self.capabilities_of(settings, torch.device(device))
+        arm = {"robot": robot, "urdf": urdf, "tool": tool}
+        settings = {"num_envs": num_envs, "simulator": simulator, "control_rate": control_rate}
+        self.capabilities = self.capabilities_of(settings | arm, torch.device(device))
         if simulator == "genesis" and num_workers is not None:
             raise ConfigurationError(
                 f"env.num_workers={num_workers}: env.simulator=genesis has no worker processes; "
@@ -392,12 +386,8 @@ class FanucEnv(ArmEnv):
     def load_state_dict(self, state_dict: dict[str, Any], *_: Any, **__: Any) -> None:
         """Restore a state; `observe()` then returns the current observations.
 
-        Args:
-            state_dict: result of `state_dict()` of an environment with the same simulator and the
-                same number of arms.
-
         Raises:
-            ConfigurationError: the state has another number of arms, or is of another simulator or
+            ConfigurationError: the state is one of another number of arms, another simulator or
                 another arm.
         """
         count = len(state_dict["arms"]["steps"])

@@ -7,13 +7,15 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.fanuc.observation import observation_size
 from envs.fanuc.robot import Robot
+
+_ALL: Final = slice(None)
 
 
 class Exchange:
@@ -23,7 +25,8 @@ class Exchange:
         path: path of an existing file, from `Exchange.create`; a worker can open it if it inherits
             `descriptors`.
         robot: description of the arm.
-        num_arms: number of rows of each array.
+        num_arms: number of arms, rows of each array in the file.
+        rows: rows of the arrays below.
 
     Attributes:
         state, target, observation, distance: see `Arms`; the state is in float64, the precision of
@@ -34,9 +37,16 @@ class Exchange:
         idle: nonzero where the arm need not be simulated, `[num_arms]`, uint8.
     """
 
+    state: NDArray[np.float64]
+    action: NDArray[np.float32]
+    target: NDArray[np.float32]
+    observation: NDArray[np.float32]
+    distance: NDArray[np.float32]
+    rewritten: NDArray[np.uint8]
+    idle: NDArray[np.uint8]
     _file: IO[bytes] | None = None
 
-    def __init__(self, path: Path, robot: Robot, num_arms: int) -> None:
+    def __init__(self, path: Path, robot: Robot, num_arms: int, rows: slice = _ALL) -> None:
         self.path, joints = path, robot.num_joints
         # The widest type comes first, which aligns all arrays.
         layout = np.dtype(
@@ -52,13 +62,8 @@ class Exchange:
         )
         # Extends a new file, which is empty.
         memory = np.memmap(path, dtype=layout, mode="r+", shape=(1,)).view(np.ndarray)[0]
-        self.state: NDArray[np.float64] = memory["state"]
-        self.action: NDArray[np.float32] = memory["action"]
-        self.target: NDArray[np.float32] = memory["target"]
-        self.observation: NDArray[np.float32] = memory["observation"]
-        self.distance: NDArray[np.float32] = memory["distance"]
-        self.rewritten: NDArray[np.uint8] = memory["rewritten"]
-        self.idle: NDArray[np.uint8] = memory["idle"]
+        for name in layout.names or ():
+            setattr(self, name, memory[name][rows])
 
     @classmethod
     def create(cls, robot: Robot, num_arms: int) -> Exchange:

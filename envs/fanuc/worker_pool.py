@@ -25,6 +25,7 @@ from envs.processes import (
     Patience,
     parent_of_workers,
     patience_to_start,
+    too_many_losses,
 )
 from torchrl_gpu.devices.host import ONE_THREAD, num_cores, usable_cores
 from torchrl_gpu.environments.environment import STEP_TIMEOUT
@@ -46,13 +47,9 @@ NICENESS = 10
 
 
 def group_sizes(num_arms: int) -> list[int]:
-    """Return the number of arms in each client, spread as evenly as possible.
+    """Return the number of arms in each client, spread as evenly as possible over all `num_arms`.
 
-    The result does not depend on the number of workers, so that trajectories are equal on all
-    machines.
-
-    Args:
-        num_arms: number of all arms, at least 1.
+    It does not depend on the number of workers, so that trajectories are equal on all machines.
     """
     per_client = min(MAX_ARMS_PER_CLIENT, -(-num_arms // MIN_CLIENTS))
     return _spread(num_arms, -(-num_arms // per_client))
@@ -219,8 +216,7 @@ class WorkerPool:
     def give_way(self) -> None:
         """Let the workers leave a core to the program, which computes while they simulate.
 
-        Workers pinned to a core, or of equal priority, delay the program. Repeated calls have no
-        effect.
+        Workers pinned to a core, or of equal priority, delay the program.
         """
         for worker in self._workers:
             if not worker.gives_way:
@@ -284,27 +280,16 @@ class WorkerPool:
         cause = worker.reap()
         self._restart(worker, cause)
         log.warning(
-            "%s (process %d) %s: the episodes of arms %d to %d are truncated; process %d replaces "
-            "it",
-            worker.name,
-            pid,
-            cause,
-            arms.start,
-            arms.stop - 1,
-            worker.process.pid,
+            f"{worker.name} (process {pid}) {cause}: the episodes of arms {arms.start} to "
+            f"{arms.stop - 1} are truncated; process {worker.process.pid} replaces it"
         )
         self.lost_episodes += arms.stop - arms.start
         self.exchange.rewritten[arms] = 1
 
     def _restart(self, worker: _Worker, cause: str = "") -> None:
-        """Start a process in place of a lost one.
+        """Start a process in place of a lost one, unless too many were lost in a row.
 
-        Args:
-            worker: worker whose process has ended.
-            cause: what happened to it.
-
-        Raises:
-            WorkerError: too many processes were lost in a row.
+        `cause` is what happened to it.
         """
         while worker.losses < MAX_LOSSES:
             worker.losses += 1
@@ -312,10 +297,7 @@ class WorkerPool:
             if worker.wait(patience_to_start(self._step_timeout)):
                 return
             cause = worker.reap()
-        raise WorkerError(
-            f"{worker.name} (process {worker.process.pid}) {cause}, the last of {MAX_LOSSES + 1} "
-            "processes in a row that finished no step"
-        )
+        raise too_many_losses(f"{worker.name} (process {worker.process.pid}) {cause}")
 
     def close(self) -> None:
         """End the processes and remove the shared file; may be called again."""
@@ -328,7 +310,7 @@ def _has_display() -> bool:
 
 def _spread(total: int, parts: int) -> list[int]:
     """Return `parts` integers that sum to `total` and differ by at most one."""
-    return [total // parts + (index < total % parts) for index in range(parts)]
+    return [len(part) for part in np.array_split(range(total), parts)]
 
 
 def _reap(process: subprocess.Popen[bytes], seconds: float = SECONDS_TO_END) -> int:

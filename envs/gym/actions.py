@@ -48,8 +48,7 @@ def _of_discrete(space: Discrete, num_envs: int) -> Actions:
     start = int(space.start)
 
     def to_env(action: Tensor) -> NDArray:
-        numbers: NDArray[np.int64] = action.numpy()
-        return numbers + start if start else numbers
+        return action.numpy() + start if start else action.numpy()
 
     return Actions(Categorical(int(space.n), shape=(num_envs,), dtype=torch.int64), to_env)
 
@@ -100,12 +99,9 @@ def _table(dimensions: int, levels: int) -> Table:
 
 
 def actions_of(space: Space, num_envs: int, levels: int) -> Actions:
-    """Return the actions of a space.
+    """Return the actions of the space of one environment.
 
-    Args:
-        space: action space of one environment.
-        num_envs: number of environments.
-        levels: number of values per dimension in the table of discrete actions, at least 2.
+    The table of discrete actions has `levels` values per dimension, at least 2.
 
     Raises:
         ConfigurationError: the space is not supported: see the keys of `GymnasiumEnv`.
@@ -119,7 +115,7 @@ def actions_of(space: Space, num_envs: int, levels: int) -> Actions:
             return _of_box(space, num_envs, levels)
         raise ConfigurationError(
             f"its action space, a {describe(space)}, has no finite bounds; actions in [-1, 1] need "
-            f"finite bounds to be mapped to"
+            "finite bounds to be mapped to"
         )
     raise ConfigurationError(
         f"actions of a {describe(space)} are not supported; supported are Discrete, MultiDiscrete "

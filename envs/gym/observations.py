@@ -82,11 +82,7 @@ class Observations:
         return Composite(specs, shape=(num_envs,))
 
     def read(self, batch: Any) -> dict[str, Tensor]:
-        """Return a copy of a batch of observations as tensors by key.
-
-        Args:
-            batch: observations of a vector environment; it may be overwritten afterwards.
-        """
+        """Return a copy of a batch of observations of a vector environment as tensors by key."""
         tensors = {}
         for key, reader in self._readers.items():
             entry = batch
@@ -225,7 +221,7 @@ def _one_hot(space: Discrete) -> _Reader:
 
 
 def describe(space: Space) -> str:
-    """Return a short description of a space."""
+    """Return the kind of a space, with dtype and shape of a Box."""
     if isinstance(space, Box):
         return f"Box of {space.dtype} {space.shape}"
     return f"{type(space).__name__} space"

@@ -22,6 +22,7 @@ from envs.processes import (
     SECONDS_TO_END_IN_STEP,
     Patience,
     patience_to_start,
+    too_many_losses,
 )
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
 
@@ -119,9 +120,7 @@ class WatchedVectorEnv(AsyncVectorEnv):
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Close the environments and end their processes, also those that do not answer.
 
-        Args:
-            timeout: seconds in which they may end by themselves; None for 10, or 2 in a step.
-            terminate: leave them no time.
+        They may end by themselves for `timeout` seconds (10, or 2 in a step), unless `terminate`.
         """
         for pipe in self.parent_pipes:
             if pipe is not None:
@@ -280,11 +279,7 @@ class _Worker:
         return None
 
     def _replace(self) -> _Answer:
-        """Replace the lost process, and return the answer to the reset of the new one.
-
-        Raises:
-            WorkerError: too many processes were lost in a row.
-        """
+        """Replace the lost process, and return the answer to the reset of the new one."""
         lost = f"{self._name} {self._cause}"
         command, data = self._message
         reset = dict(data) if command == "reset" else {"seed": None, "options": None}
@@ -303,9 +298,7 @@ class _Worker:
                 log.warning("%s: %sprocess %d replaces it", lost, loss, self._process.pid)
                 return answer
             lost = f"{self._name} {self._cause}"
-        raise WorkerError(
-            f"{lost}, the last of {MAX_LOSSES + 1} processes in a row that finished no step"
-        )
+        raise too_many_losses(lost)
 
     @property
     def _process(self) -> multiprocessing.Process:

@@ -42,11 +42,9 @@ class ImageStacks:
         return spec
 
     def restart(self, tensors: Tensors, chosen: NDArray[np.bool_]) -> Tensors:
-        """Stack the images after new episodes have begun.
+        """Stack the images after new episodes have begun in chosen environments, bool `[num_envs]`.
 
-        Args:
-            tensors: observations of all environments, from `Episodes.begin` or `Episodes.restart`.
-            chosen: mask of the environments with a new episode, bool `[num_envs]`.
+        `tensors` are the observations from `Episodes.begin` or `Episodes.restart`.
         """
         active = tensors.get("active")
         self._resets = None if active is None else ~active.numpy().reshape(-1)
