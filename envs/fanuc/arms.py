@@ -21,26 +21,15 @@ class Arms(ABC):
 
     Each step and each placement makes new tensors for `state`, `observation` and `distance`; those
     of earlier steps can be kept.
-
-    Attributes:
-        device: device of the simulator and of all tensors.
-        state: joint angles [rad] and speeds [rad/s], `[B, 2, N]`, in the simulator's precision.
-        target: target positions relative to joint 1 in the base frame, `[B, 3]`, float32, metres.
-        observation: observations, `[B, 4 N + 12]`, float32, see `ArmEncoder`.
-        distance: distances from tool to target, `[B, 1]`, float32, metres.
-        steps: number of steps since each arm was placed, int64 `[B, 1]`.
-        held: number of last steps in which each arm was near and slow as the goal demands, int64
-            `[B, 1]`.
-        goal: conditions of success.
     """
 
-    device: torch.device
-    state: Tensor
-    target: Tensor
-    observation: Tensor
-    distance: Tensor
-    steps: Tensor
-    held: Tensor
+    device: torch.device  # of the simulator and of all tensors
+    state: Tensor  # joint angles [rad], speeds [rad/s], `[B, 2, N]`, in the simulator's precision
+    target: Tensor  # relative to joint 1 in the base frame, `[B, 3]`, float32, metres
+    observation: Tensor  # `[B, 4 N + 12]`, float32, see `ArmEncoder`
+    distance: Tensor  # from tool to target, `[B, 1]`, float32, metres
+    steps: Tensor  # since each arm was placed, int64 `[B, 1]`
+    held: Tensor  # number of last steps that were near and slow as the goal demands, int64 `[B, 1]`
     goal: Goal
     _geometry: ArmGeometry
     _encode: Callable[[Tensor, Tensor, Tensor, Tensor], None]  # see `ArmEncoder.__call__`

@@ -31,11 +31,6 @@ class BulletArms(Arms):
     The workers write to shared memory; this class copies it, so that a dying worker cannot corrupt
     a state. The states are float64. A step computes with numpy, which takes less than half the time
     of torch on so few values per arm.
-
-    Args:
-        robot: description of the arm.
-        pool: worker processes that simulate the arms.
-        goal: conditions of success.
     """
 
     device = torch.device("cpu")

@@ -21,15 +21,11 @@ class Curriculum:
 
     Args:
         ceiling: maximum level, an index into the grades.
-        level: initial level, 0 to `ceiling`.
+        level: initial level, 0 to `ceiling`; as an attribute, the current one, int64 `[]`.
         device: device of the levels.
-
-    Attributes:
-        level: current level, int64 `[]`.
-        processes: processes whose episodes count; they record each step together, and so have the
-            same level.
     """
 
+    # Processes whose episodes count; they record each step together, and so have the same level.
     processes: Processes = ONE_PROCESS
 
     def __init__(self, ceiling: int, level: int = 0, device: torch.device | str = "cpu") -> None:

@@ -21,15 +21,8 @@ GENESIS_ARM_MEMORY = 90 * 2**10
 class GenesisArms(Arms):
     """Arms in Genesis, one scene with a copy for each arm; all tensors are float32.
 
-    Args:
-        robot: description of the arm.
-        num_arms: number of arms, at least 1.
-        device: device of the policy; Genesis simulates on it where it can, else on the CPU.
-        goal: conditions of success.
-        control_rate: number of steps per second, Hz.
-
-    Attributes:
-        entity: the arm in Genesis.
+    Genesis simulates on the device of the policy where it can, else on the CPU. The attribute
+    `entity` is the arm in Genesis.
 
     Raises:
         ConfigurationError: Genesis is not installed, or it cannot load the arm.

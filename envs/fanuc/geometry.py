@@ -7,12 +7,7 @@ from envs.fanuc.robot import FIRST_BODY_ABOVE_FLOOR, MIN_BODIES_APART, Robot
 
 
 class ArmGeometry:
-    """Poses of the bodies and the tool, and distances of the bodies from the floor and each other.
-
-    Args:
-        robot: description of the arm, with capsules as bodies.
-        device: device of the joint angles.
-    """
+    """Poses of bodies and tool, and gaps of the bodies, capsules, to the floor and each other."""
 
     def __init__(self, robot: Robot, device: torch.device | str = "cpu") -> None:
         self._pose_map = torch.tensor(robot.pose_map(), dtype=torch.float32, device=device)

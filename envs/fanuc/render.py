@@ -91,15 +91,10 @@ class ArmRenderer:
         target: Sequence[float],
         trail: Sequence[Sequence[float]] = (),
     ) -> NDArray[np.uint8]:
-        """Draw one image.
+        """Draw an RGB image `[height, width, 3]`, uint8.
 
-        Args:
-            joints: joint angles, rad.
-            target: target position in the arm's base frame, metres.
-            trail: past positions of the tool, metres; the last ones are drawn.
-
-        Returns:
-            RGB image `[height, width, 3]`, uint8.
+        Joint angles are in rad; target and past positions of the tool, of which the last ones are
+        drawn, in metres in the arm's base frame.
         """
         for joint, angle in zip(self._joints, joints, strict=True):
             self._client.resetJointState(self._arm, joint, angle)

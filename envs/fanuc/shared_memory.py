@@ -27,23 +27,17 @@ class Exchange:
         robot: description of the arm.
         num_arms: number of arms, rows of each array in the file.
         rows: rows of the arrays below.
-
-    Attributes:
-        state, target, observation, distance: see `Arms`; the state is in float64, the precision of
-            the simulator, so that writing it back is exact.
-        action: next actions, `[num_arms, N]`, float32.
-        rewritten: nonzero where the environment has written `state` and the simulator must load it
-            before its next step, `[num_arms]`, uint8.
-        idle: nonzero where the arm need not be simulated, `[num_arms]`, uint8.
     """
 
+    # See `Arms`. The state is in the precision of the simulator, so that writing it back is exact.
     state: NDArray[np.float64]
-    action: NDArray[np.float32]
     target: NDArray[np.float32]
     observation: NDArray[np.float32]
     distance: NDArray[np.float32]
+    action: NDArray[np.float32]  # next actions, `[rows, N]`
+    # Where the environment has written `state`, which the simulator must load before its next step.
     rewritten: NDArray[np.uint8]
-    idle: NDArray[np.uint8]
+    idle: NDArray[np.uint8]  # where the arm need not be simulated
     _file: IO[bytes] | None = None
 
     def __init__(self, path: Path, robot: Robot, num_arms: int, rows: slice = _ALL) -> None:

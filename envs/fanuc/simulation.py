@@ -35,15 +35,10 @@ BAR_LENGTH, BAR_WIDTH = 0.16, 0.012  # m
 class ArmGroup:
     """Arms in one PyBullet client; they are loaded once.
 
-    Args:
-        robot: description of the arm.
-        num_arms: number of arms; above about eight, the time per arm rises.
-        solver_iterations: iterations of the constraint solver per substep.
-        window: whether to open a window; needs a display.
-        control_rate: number of steps per second, Hz.
+    Above about eight arms, the time per arm rises. A window needs a display; the other arguments
+    are those of `WorkerPool`.
 
     Attributes:
-        client: PyBullet client.
         bodies: PyBullet ids of the arms.
         joints: PyBullet indices of the joints of an arm.
     """
@@ -139,13 +134,7 @@ class ArmGroup:
 
 
 class ArmSimulation:
-    """Arms of a worker process, kept within the limits of the data sheet.
-
-    Args:
-        robot: description of the arm.
-        groups: arms in PyBullet, by client.
-        control_rate: number of steps per second, Hz.
-    """
+    """Arms of a worker process, by PyBullet client, kept within the limits of the data sheet."""
 
     def __init__(
         self, robot: Robot, groups: Sequence[ArmGroup], control_rate: float = CONTROL_RATE

@@ -64,17 +64,11 @@ CACHE_VERSION = 3
 
 @dataclass(frozen=True)
 class ReachableTargets:
-    """Targets sorted by grade, easy first, with equally many per grade.
+    """Targets sorted by grade, easy first, with equally many per grade; and postures, float32."""
 
-    Attributes:
-        positions: target positions in the base frame `[3 * per_grade, 3]`, float32, metres.
-        joints: joint angles that reach the targets `[3 * per_grade, N]`, float32, rad.
-        starts: joint angles of initial postures `[S, N]`, float32, rad.
-    """
-
-    positions: Tensor
-    joints: Tensor
-    starts: Tensor
+    positions: Tensor  # of the targets in the base frame `[3 * per_grade, 3]`, metres
+    joints: Tensor  # angles that reach the targets `[3 * per_grade, N]`, rad
+    starts: Tensor  # joint angles of initial postures `[S, N]`, rad
 
 
 def load_targets(
@@ -85,11 +79,8 @@ def load_targets(
     The cache is the folder `TORCHRL_GPU_CACHE`, or `torchrl-gpu` in the user's cache folder. An
     unreadable file is replaced; a folder that cannot be written to is only logged as a warning.
 
-    Args:
-        robot: description of the arm.
-        seed: random seed that determines the targets.
-        per_grade: number of targets per grade, and number of initial postures.
-        home: joint angles of the home posture, rad.
+    `per_grade` is the number of targets per grade, and the number of initial postures; `home` are
+    joint angles in rad.
 
     Raises:
         ConfigurationError: too few collision-free postures are found.

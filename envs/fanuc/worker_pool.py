@@ -199,11 +199,7 @@ class WorkerPool:
 
     @property
     def exchange(self) -> Exchange:
-        """Arrays in memory shared with the workers.
-
-        Raises:
-            RuntimeError: the pool is closed.
-        """
+        """Arrays in memory shared with the workers; a RuntimeError once the pool is closed."""
         if not self._finalizer.alive:
             raise RuntimeError("the environment is closed")
         return self._exchange
@@ -265,8 +261,7 @@ class WorkerPool:
     def recover(self) -> bool:
         """Replace workers whose step was not finished, for instance because of Ctrl-C.
 
-        Returns:
-            Whether a worker was replaced; the states of the arms must then be written again.
+        If there were any, return True: the states of the arms must be written again.
         """
         interrupted = [worker for worker in self._workers if worker.stepping]
         for worker in interrupted:

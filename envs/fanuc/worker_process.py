@@ -29,30 +29,19 @@ SIGNAL = b"."  # starts a step, and answers it
 
 @dataclass(frozen=True)
 class Assignment:
-    """Assignment of a worker process, in plain values that can be encoded as JSON.
+    """Assignment of a worker process, in plain values that can be encoded as JSON."""
 
-    Attributes:
-        exchange: path of the shared memory.
-        num_arms: number of all arms in the shared memory.
-        first_arm: index of the worker's first arm.
-        group_sizes: number of arms in each client of the worker.
-        urdf, tool, solver_iterations, control_rate: see `WorkerPool`.
-        window: whether to open a window for the first client; needs a display.
-        core: index of the core to pin the process to; None for no pinning.
-        parent: process to end with, see `end_with`.
-    """
-
-    exchange: str
-    num_arms: int
-    first_arm: int
-    group_sizes: list[int]
+    exchange: str  # path of the shared memory
+    num_arms: int  # of all workers
+    first_arm: int  # index of the worker's first arm
+    group_sizes: list[int]  # number of arms in each client of the worker
     urdf: str
     tool: str | None
     solver_iterations: int
     control_rate: float
-    window: bool
-    core: int | None
-    parent: int | None = None
+    window: bool  # whether to open a window for the first client; needs a display
+    core: int | None  # index of the core to pin the process to; None for no pinning
+    parent: int | None = None  # process to end with, see `end_with`
 
     @property
     def arms(self) -> slice:

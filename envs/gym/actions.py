@@ -27,21 +27,15 @@ Table: TypeAlias = tuple[tuple[float, ...], ...]
 class Actions(NamedTuple):
     """Actions of a Gymnasium space, and their conversion.
 
-    Attributes:
-        spec: spec of a batch: int64 `[num_envs]` for a Discrete space, 0 to n - 1, and for the
-            rows of `choices`; float32 `[num_envs, D]` in [-1, 1] for a Box.
-        to_env: returns a batch of actions in the format of a vector environment; actions of a Box
-            are mapped to its bounds.
-        table: table of discrete actions, see `GymnasiumEnv`; None for other spaces than a Box.
-        bounds: lowest and highest values of a Box; None for other spaces.
-        choices: all combinations of a MultiDiscrete or MultiBinary space; None for other spaces.
+    The spec of a batch is int64 `[num_envs]` for a Discrete space, 0 to n - 1, and for the rows of
+    `choices`; float32 `[num_envs, D]` in [-1, 1], mapped to its bounds, for a Box.
     """
 
     spec: TensorSpec
-    to_env: Callable[[Tensor], NDArray]
-    table: Table | None = None
-    bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    choices: Table | None = None
+    to_env: Callable[[Tensor], NDArray]  # returns a batch in the format of a vector environment
+    table: Table | None = None  # of discrete actions of a Box, see `GymnasiumEnv`
+    bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None  # lowest and highest of a Box
+    choices: Table | None = None  # all combinations of a MultiDiscrete or MultiBinary space
 
 
 def _of_discrete(space: Discrete, num_envs: int) -> Actions:

@@ -28,11 +28,6 @@ Tensors = dict[str, Tensor]
 class Episodes:
     """Episodes without autoreset: `restart` resets any environment at any time.
 
-    Args:
-        vector: vector environment to step.
-        observations: conversion of its observations to tensors.
-        seed: random seed of the first `begin`; None for a random one.
-
     Attributes:
         seed: random seed of the next `begin`; None to continue the random sequence.
         over: whether the last step ended the episode, bool `[num_envs]`.

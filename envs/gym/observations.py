@@ -23,16 +23,10 @@ _CHANNELS = (1, 3, 4)
 
 
 class _Reader(NamedTuple):
-    """Converts batches of one space to tensors.
+    """Converts batches of one space to tensors."""
 
-    Attributes:
-        spec: spec of one environment.
-        read: returns a copy of a batch `[B, ...]` as a tensor.
-        is_image: whether the observation is an image.
-    """
-
-    spec: TensorSpec
-    read: Callable[[NDArray], Tensor]
+    spec: TensorSpec  # of one environment
+    read: Callable[[NDArray], Tensor]  # returns a copy of a batch `[B, ...]`
     is_image: bool = False
 
 

@@ -41,10 +41,8 @@ class WatchedVectorEnv(AsyncVectorEnv):
     The episode of a lost process is truncated with reward 0, in the step in which it is lost. The
     new process begins another episode as the autoreset mode says.
 
-    Args:
-        env_fns: functions that make the environments.
-        step_timeout: seconds that a step or reset of all environments may take; None for no limit.
-        options: other arguments of `AsyncVectorEnv`.
+    `step_timeout` are the seconds that a step or reset of all environments may take; None for no
+    limit. The other arguments are those of `AsyncVectorEnv`.
 
     Attributes:
         lost: whether the last step truncated an episode for this reason, bool `[num_envs]`; its

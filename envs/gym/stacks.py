@@ -14,11 +14,7 @@ from envs.gym.episodes import Tensors
 class ImageStacks:
     """Replaces each image by a stack of the last images of its environment, newest one last.
 
-    At the start of an episode all images of a stack are the first one.
-
-    Args:
-        keys: keys of the images.
-        frames: number of images in a stack, at least 1.
+    At the start of an episode all images of a stack are the first one. With 1 frame, images stay.
     """
 
     def __init__(self, keys: Sequence[str], frames: int) -> None:

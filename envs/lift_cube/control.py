@@ -82,12 +82,9 @@ def lever(point: Tensor) -> Tensor:
 
 
 def carried(position: Tensor, quaternion: Tensor, levers: Tensor) -> Tensor:
-    """Return where bodies carry a point that is fixed to them, `[N, 3]`, m.
+    """Return the positions `[N, 3]`, m, of a point fixed to bodies, by its `lever`.
 
-    Args:
-        position: positions of the bodies `[N, 3]`, m.
-        quaternion: their orientations, unit quaternions w, x, y, z `[N, 4]`.
-        levers: `lever` of the point.
+    The positions of the bodies are `[N, 3]`, m, and their orientations unit quaternions `[N, 4]`.
     """
     products = quaternion.unsqueeze(2) * quaternion.unsqueeze(1)
     return torch.addmm(position, products.flatten(1), levers)

@@ -17,28 +17,18 @@ _SAVED: Final = ("target", "steps", "last_action", "was_lifted", "term_sums")
 class Episodes:
     """Keeps what changes in each step, apart from the environment, which is slow to set attributes.
 
-    Args:
-        scene: current positions and speeds.
-        task: task of the episodes.
-
-    Attributes:
-        scene: current positions and speeds.
-        target: targets of the grip points `[N, 3]`, m.
-        steps: steps since the start of each episode `[N, 1]`, int64.
-        last_action: `[N, 4]`.
-        was_lifted: `Progress.lifted` of the last step, bool `[N]`.
-        term_sums: sums of `Progress.quantities` since the last metrics `[T, N]`.
-        term_count: number of steps in these sums.
+    `scene` has the current positions and speeds.
     """
 
     def __init__(self, scene: Scene, task: Task) -> None:
         self._task: Task = task
         count, device = len(scene.grip), scene.grip.device
         self.scene = scene
-        self.target = torch.zeros(count, 3, device=device)
-        self.steps = torch.zeros(count, 1, dtype=torch.int64, device=device)
+        self.target = torch.zeros(count, 3, device=device)  # of the grip points, m
+        self.steps = torch.zeros(count, 1, dtype=torch.int64, device=device)  # of each episode
         self.last_action = torch.zeros(count, 4, device=device)
-        self.was_lifted = torch.zeros(count, dtype=torch.bool, device=device)
+        self.was_lifted = torch.zeros(count, dtype=torch.bool, device=device)  # `Progress.lifted`
+        # Sums of `Progress.quantities` since the last metrics, and the number of steps in them.
         self.term_sums = torch.zeros(len(TERMS[task]), count, device=device)
         self.term_count = 0
 

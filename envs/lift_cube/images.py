@@ -14,11 +14,6 @@ _SAVED: Final = ("_shift", "_brightness", "stacks")
 class WristImages:
     """Draws the images and keeps the last ones of each environment.
 
-    Args:
-        simulation: simulated scene with wrist cameras.
-        camera: description of the wrist cameras.
-        frames: number of images in a stack, at least 1.
-
     Attributes:
         stacks: last images of each environment, newest last `[N, frames * 3, H, W]`, uint8. At the
             start of an episode, all images of a stack are the first one.

@@ -54,13 +54,7 @@ def observation_elements(arm: Arm, *, with_cube: bool) -> tuple[Element, ...]:
 
 
 class SceneEncoder:
-    """Encodes the positions and speeds of a scene.
-
-    Args:
-        elements: elements of an observation, see `observation_elements`.
-        device: device of the scene.
-        with_cube: also encode touches, and the position of the cube.
-    """
+    """Encodes the positions and speeds of a scene, with the scales of `observation_elements`."""
 
     def __init__(
         self, elements: Sequence[Element], device: torch.device, *, with_cube: bool

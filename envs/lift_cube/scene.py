@@ -15,29 +15,17 @@ class Scene(NamedTuple):
     """Positions and speeds of all parts that the task reads, float32 on the simulator's device.
 
     Tensors may share the memory of the simulator, whose next step then overwrites them.
-
-    Attributes:
-        joints: angles of the joints `[N, J]`, rad.
-        joint_speeds: `[N, J]`, rad/s.
-        fingers: positions of the F finger joints `[N, F]`, m or rad.
-        finger_speeds: `[N, F]`, m/s or rad/s.
-        grip: position of the grip point `[N, 3]`, m.
-        tilt: rotation vector from the orientation of the hand to that in the home posture `[N, 3]`,
-            rad.
-        cube: position of the cube's centre `[N, 3]`, m.
-        to_cube: way from the grip point to the cube's centre `[N, 3]`, m.
-        touches: whether each pad touches the cube, bool `[N, 2]`.
     """
 
-    joints: Tensor
-    joint_speeds: Tensor
-    fingers: Tensor
-    finger_speeds: Tensor
-    grip: Tensor
-    tilt: Tensor
-    cube: Tensor
-    to_cube: Tensor
-    touches: Tensor
+    joints: Tensor  # angles `[N, J]`, rad
+    joint_speeds: Tensor  # `[N, J]`, rad/s
+    fingers: Tensor  # positions of the F finger joints `[N, F]`, m or rad
+    finger_speeds: Tensor  # `[N, F]`, m/s or rad/s
+    grip: Tensor  # position of the grip point `[N, 3]`, m
+    tilt: Tensor  # rotation vector from the hand's orientation to that at home `[N, 3]`, rad
+    cube: Tensor  # position of the cube's centre `[N, 3]`, m
+    to_cube: Tensor  # way from the grip point to the cube's centre `[N, 3]`, m
+    touches: Tensor  # whether each pad touches the cube, bool `[N, 2]`
 
 
 class SceneReader:
@@ -45,12 +33,8 @@ class SceneReader:
 
     The getters of Genesis copy whole fields and select parts of the copies, which takes longer.
 
-    Args:
-        gs: the package `genesis`.
-        solver: rigid solver of the scene.
-        arm: parts of the arm.
-        cube: index of the cube's link.
-        grip_point: point in the frame of the hand `[3]`, m.
+    `gs` is the package `genesis`, `cube` the index of the cube's link, and the grip point is in the
+    frame of the hand `[3]`, m.
     """
 
     def __init__(self, gs: Any, solver: Any, arm: ArmParts, cube: int, grip_point: Tensor) -> None:

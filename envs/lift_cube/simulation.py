@@ -45,14 +45,12 @@ class Simulation:
     """Steps all environments at once.
 
     Args:
-        arm: description of the arm.
-        num_envs: number of environments.
+        arm, num_envs, show_viewer: see `LiftCubeEnv`.
         device: device of the policy, which determines the backend of Genesis.
         cube_sizes: edge lengths of the cubes in metres, each given to a block of environments.
         wrist: description of the wrist camera; None for a scene without cameras.
         overview: also add the camera that overlooks the scene; needs `wrist`.
         own_mass: give each environment a separate mass of the cube, for `set_mass`; slower.
-        show_viewer: open a window that shows all environments.
 
     Attributes:
         device: device of all tensors that the simulator returns.

@@ -30,25 +30,15 @@ def draw_sizes(limits: tuple[float, float], num_envs: int, seed: int) -> list[fl
 
 
 class Start(NamedTuple):
-    """Starts of episodes, float32.
+    """Starts of episodes, float32."""
 
-    Attributes:
-        joints: joint angles `[N, J]`, rad.
-        cube: position of the cube's centre `[N, 3]`, m.
-        yaw: rotation of the cube about the vertical `[N]`, rad.
-        shift: shift of the wrist camera in the frame of the hand `[N, 3]`, m.
-        brightness: factor of the brightness of the images `[N]`.
-        friction: friction of the cube as a multiple of 0.5 `[N]`.
-        mass: mass of the cube as a multiple of 30 g `[N]`.
-    """
-
-    joints: Tensor
-    cube: Tensor
-    yaw: Tensor
-    shift: Tensor
-    brightness: Tensor
-    friction: Tensor
-    mass: Tensor
+    joints: Tensor  # angles `[N, J]`, rad
+    cube: Tensor  # position of the cube's centre `[N, 3]`, m
+    yaw: Tensor  # rotation of the cube about the vertical `[N]`, rad
+    shift: Tensor  # of the wrist camera in the frame of the hand `[N, 3]`, m
+    brightness: Tensor  # factor of the brightness of the images `[N]`
+    friction: Tensor  # of the cube as a multiple of 0.5 `[N]`
+    mass: Tensor  # of the cube as a multiple of 30 g `[N]`
 
 
 class Starts:

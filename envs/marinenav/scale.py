@@ -112,7 +112,6 @@ def given_bounds(sea: Sea, max_steps: int) -> Bounds:
 def _bounds(
     distance: float, speed: float, yaw_rate: float, radius: float, max_steps: int
 ) -> Bounds:
-    """Return the bounds for maxima of start-goal distance, speed over ground, and so on."""
     goal = distance + max_steps * STEP_SECONDS * speed
     far, fast = SENSING_RANGE + radius, speed + MAX_ERROR
     return Bounds(
