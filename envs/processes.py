@@ -19,7 +19,7 @@ START_SECONDS: Final = 60.0
 # Processes in a row that die or hang without a finished step: another one would not help.
 MAX_LOSSES: Final = 3
 
-# A process that is to end closes its simulator first; one in a step that nobody waits for may hang.
+# Time for a process to close its simulator; one in the middle of a step may hang.
 SECONDS_TO_END: Final = 10.0
 SECONDS_TO_END_IN_STEP: Final = 2.0
 

@@ -31,7 +31,7 @@ class Curriculum:
     def __init__(self, ceiling: int, level: int = 0, device: torch.device | str = "cpu") -> None:
         self.ceiling = ceiling
         self.level = torch.tensor(min(level, ceiling), device=device)
-        # The last element takes what is not recorded.
+        # The last element is a slot for outcomes that are not recorded.
         self._outcomes = torch.zeros(WINDOW + 1, dtype=torch.bool, device=device)
         self._recorded = torch.zeros_like(self.level)  # number of episodes since the last rise
         self._reads_stall = accelerator_of(self.level.device).reads_stall

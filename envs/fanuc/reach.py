@@ -16,8 +16,8 @@ DAMPING = 0.05**2  # m^2 per rad^2
 class Reach:
     """Finds collision-free postures within the joint limits whose tool is at given positions.
 
-    The search is that of damped least squares (Nakamura and Hanafusa, "Inverse kinematic solutions
-    with singularity robustness", 1986), from the eight known postures nearest to the position.
+    Searches by damped least squares (Nakamura and Hanafusa, "Inverse kinematic solutions with
+    singularity robustness", 1986), from the eight known postures nearest to the position.
 
     Args:
         robot: description of the arm.

@@ -35,11 +35,8 @@ LIGHT_DIRECTION, LIGHT_DISTANCE = (0.5, -1.0, 2.0), 10.0
 class ArmRenderer:
     """Draws one arm with PyBullet's software renderer, in a separate client.
 
-    Args:
-        robot: description of the arm.
-        width, height: size of the images, pixels.
-        target_radius: radius of the sphere that marks the target, metres; see `add_marker`.
-        trail: maximum number of positions of the tool to draw.
+    A sphere of radius `target_radius` in metres marks the target, see `add_marker`; dots mark up to
+    `trail` positions of the tool.
 
     Raises:
         ConfigurationError: PyBullet cannot load the URDF.
@@ -128,7 +125,7 @@ class ArmRenderer:
     ) -> NDArray[np.uint8]:
         """Draw an arm of several with the trail of its tool, see `frame`.
 
-        Another arm or a new episode, whose steps begin anew, starts a new trail.
+        Another arm or a new episode starts a new trail.
         """
         if index != self._last[0] or step <= self._last[1]:
             self._trail.clear()

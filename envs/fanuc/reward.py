@@ -38,10 +38,7 @@ class Judgement(NamedTuple):
 
 
 def effort_of(action: Any) -> Any:
-    """Return the mean squared actions `[N, 1]` of actions `[N, joints]`, arrays or tensors.
-
-    Actions beyond -1 and 1 count as these, as which they move the arm.
-    """
+    """Return the mean squared actions `[N, 1]` of actions `[N, joints]`, clipped to -1 to 1."""
     action = action.clip(-1.0, 1.0)
     return (action * action).mean(1, keepdims=True)
 

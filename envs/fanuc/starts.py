@@ -13,15 +13,10 @@ from envs.streams import random_words
 class Starts:
     """Draws the starts of episodes from a bank of postures and targets.
 
-    Args:
-        robot: description of the arm.
-        bank: initial postures and reachable targets.
-        curriculum: grades of targets to draw from.
-        target_noise: maximum random displacement of each target, metres.
-        streams: random number generators, one for each arm, int64 `[B]`.
+    The maximum random displacement of each target, `target_noise`, is in metres.
 
     Attributes:
-        streams: current states of the generators.
+        streams: states of the random number generators, one for each arm, int64 `[B]`.
         positions: positions of all targets in the base frame `[K, 3]`, metres.
         joints: joint angles that reach them `[K, N]`, rad.
     """

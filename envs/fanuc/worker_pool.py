@@ -9,7 +9,6 @@ import sys
 import time
 import weakref
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +51,7 @@ def group_sizes(num_arms: int) -> list[int]:
     It does not depend on the number of workers, so that trajectories are equal on all machines.
     """
     per_client = min(MAX_ARMS_PER_CLIENT, -(-num_arms // MIN_CLIENTS))
-    return _spread(num_arms, -(-num_arms // per_client))
+    return [len(arms) for arms in np.array_split(range(num_arms), -(-num_arms // per_client))]
 
 
 def default_num_workers(num_arms: int) -> int:
@@ -158,16 +157,15 @@ class WorkerPool:
         self._exchange = Exchange.create(robot, num_arms)
         self._workers: list[_Worker] = []
         self._finalizer = weakref.finalize(self, _end, self._workers, self._exchange)
-        sizes = group_sizes(num_arms)
-        remaining, first_arm = iter(sizes), 0
+        sizes, first_arm = group_sizes(num_arms), 0
         # As many workers as cores are pinned to one core each; the system schedules fewer workers.
         cores = usable_cores()
-        for index, num_groups in enumerate(_spread(len(sizes), min(num_workers, len(sizes)))):
+        for index, groups in enumerate(np.array_split(sizes, min(num_workers, len(sizes)))):
             assignment = Assignment(
                 exchange=str(self._exchange.path),
                 num_arms=num_arms,
                 first_arm=first_arm,
-                group_sizes=list(islice(remaining, num_groups)),
+                group_sizes=groups.tolist(),
                 urdf=robot.urdf,
                 tool=robot.tool_link,
                 solver_iterations=solver_iterations,
@@ -301,11 +299,6 @@ class WorkerPool:
 
 def _has_display() -> bool:
     return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY"))
-
-
-def _spread(total: int, parts: int) -> list[int]:
-    """Return `parts` integers that sum to `total` and differ by at most one."""
-    return [len(part) for part in np.array_split(range(total), parts)]
 
 
 def _reap(process: subprocess.Popen[bytes], seconds: float = SECONDS_TO_END) -> int:

@@ -171,7 +171,7 @@ class Episodes:
         self.seed, self._current, self.over = state["seed"], dict(state["current"]), over
 
     def _ends(self, ended: NDArray[np.bool_], over: NDArray[np.bool_]) -> bool:
-        """Return whether only those of the repeated episodes ended that were over."""
+        """Return whether all repeated episodes that ended were over when saved."""
         return not (ended & ~over).any()
 
     def _with_false_dones(self, observations: Tensors) -> Tensors:

@@ -144,7 +144,7 @@ class WatchedVectorEnv(AsyncVectorEnv):
         except Exception as error:
             if not plays:
                 raise
-            # Not of the code of the environment: Gymnasium cannot read what it has returned.
+            # Gymnasium cannot read the result; the environment itself has not failed.
             kind = type(error).__name__
             raise WorkerError(
                 f"the result of a step or reset cannot be read: {kind}: {one_line(error)}"

@@ -66,7 +66,7 @@ class ImageStacks:
         self._resets = None if state["resets"] is None else state["resets"].numpy()
 
     def _stacked(self, tensors: Tensors, first: NDArray[np.bool_] | None) -> Tensors:
-        """Return the observations with stacks; begin those of the environments in `first`."""
+        """Return the observations with stacks; the environments in `first` start new ones."""
         if first is not None and first.any():
             mask = torch.from_numpy(first).reshape(-1, 1, 1, 1)
             for key in self._keys:

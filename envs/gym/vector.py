@@ -28,7 +28,7 @@ from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
 from torchrl_gpu.signals import ignore_stop_signals
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
-Autoreset = Literal["disabled", "same_step", "next_step"]  # in lower case, those of Gymnasium
+Autoreset = Literal["disabled", "same_step", "next_step"]  # Gymnasium's, in lower case
 
 # Modules of environments that need further packages, and the extras that install them.
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco", "ale_py": "atari"}

@@ -82,7 +82,7 @@ class WristCamera(CheckedFields):
 
 
 def refuse_unseen(camera: WristCamera) -> None:
-    """Refuse settings of a camera whose images nobody sees, unless they are the defaults."""
+    """Refuse settings of a camera that draws nothing, unless they are the defaults."""
     defaults = vars(WristCamera())
     changed = [name for name, value in vars(camera).items() if value != defaults.get(name)]
     if changed:
@@ -114,12 +114,7 @@ def choose(renderer: Renderer, backend: str) -> Way:
 class Cameras:
     """The wrist camera of all environments and a camera that overlooks the scene.
 
-    Args:
-        gs: the package `genesis`.
-        scene: scene of Genesis, before it is built.
-        wrist: description of the wrist camera.
-        way: way to draw.
-        overview: whether to add the camera that overlooks the scene.
+    They are added to a scene of Genesis before it is built; the second one only with `overview`.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any, Final
 from torchrl_gpu.errors import ConfigurationError
 
 _CHAIN: Final = 3  # joints that move a hand along x, y and z
-_FINGER_TRAVEL: Final = math.pi  # m or rad; a joint that moves farther is none of a finger
+_FINGER_TRAVEL: Final = math.pi  # m or rad; a finger joint moves no farther
 _GAIN: Final = 100.0  # where the file has none
 
 

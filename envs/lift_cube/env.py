@@ -52,7 +52,8 @@ class LiftCubeEnv(ArmEnv):
             position of the cube.
         frame_stack: more than 1 needs `pixels`.
         arm: description of the arm.
-        camera: description of the camera at the wrist; without `pixels` it is in films alone.
+        camera: description of the camera at the wrist; without `pixels` it appears only
+            in films.
         curriculum: share of the training episodes that start with the open gripper around the cube.
         cube_range: maximum distance of the cube from the centre of the workspace at the start,
             along x and along y, in metres.
@@ -103,15 +104,9 @@ class LiftCubeEnv(ArmEnv):
         filmed = mode == "demo"
         if not (pixels or filmed):
             refuse_unseen(camera)
-        settings = {
-            "num_envs": num_envs,
-            "pixels": pixels,
-            "frame_stack": frame_stack,
-            "arm": arm,
-            "camera": camera,
-            "size": size,
-        }
-        self.capabilities = self.capabilities_of(settings, torch.device(device))
+        settings = {"num_envs": num_envs, "arm": arm, "size": size}
+        images = {"pixels": pixels, "frame_stack": frame_stack, "camera": camera}
+        self.capabilities = self.capabilities_of(settings | images, torch.device(device))
         wrist = camera if pixels or filmed else None
         self.simulation = Simulation(
             arm,
@@ -148,11 +143,11 @@ class LiftCubeEnv(ArmEnv):
         self._reads_stall = accelerator_of(self.device).reads_stall
         self._restart(torch.ones(num_envs, 1, dtype=torch.bool, device=self.device))
         now = self._observations()
-        images: dict[str, TensorSpec] = {}
+        pictures: dict[str, TensorSpec] = {}
         if pixels:
-            images["pixels"] = Bounded(0, 255, now["pixels"].shape, self.device, torch.uint8)
+            pictures["pixels"] = Bounded(0, 255, now["pixels"].shape, self.device, torch.uint8)
         vector = Unbounded(now["observation"].shape, self.device, torch.float32)
-        self._make_specs(4, vector, **images)
+        self._make_specs(4, vector, **pictures)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         now, simulation = self._episodes, self.simulation
@@ -221,7 +216,7 @@ class LiftCubeEnv(ArmEnv):
         """
         cameras = self.simulation.cameras
         if cameras is None or self._images is None or self.mode != "demo":
-            raise ConfigurationError("lift_cube draws its pictures in mode=demo alone")
+            raise ConfigurationError("lift_cube draws pictures only in mode=demo")
         overview = cameras.overview_image(index)
         height = len(overview)
         wrist = self._images.stacks[index : index + 1, -3:].to(torch.float32)
@@ -283,7 +278,7 @@ class LiftCubeEnv(ArmEnv):
 
         Returns:
             Flags `[*B]`, bool. The search starts in the home posture, stays within the limits of
-            the joints and knows no contact. The episodes continue as if it had not been.
+            the joints and ignores contacts. It does not disturb the episodes.
         """
         state = self.simulation.state_dict()
         goal = position.reshape(-1, 3).to(self._low)
@@ -313,9 +308,6 @@ class LiftCubeEnv(ArmEnv):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
         """Restore a state; `observe()` then returns the current observations.
-
-        Args:
-            state_dict: result of `state_dict()` of an environment with the same scene.
 
         Raises:
             ConfigurationError: the state belongs to another scene or task.

@@ -66,7 +66,7 @@ def _table(joints: list[Any]) -> str:
 
 
 def _abilities(env: LiftCubeEnv) -> tuple[str, NDArray[np.uint8]]:
-    """Return what the arm can do, as text and as a picture."""
+    """Return a report and a picture of the abilities of the arm."""
     arm = env.simulation.arm
     everywhere = torch.ones(_TRIALS, dtype=torch.bool)
     aside = torch.tensor([0.0, 0.0, 1.0]).expand(_TRIALS, 3) + env.grip
@@ -107,7 +107,7 @@ def _on_the_floor(env: LiftCubeEnv) -> list[str]:
 
 
 def _trial(env: LiftCubeEnv) -> Tensor:
-    """Return in which environments the arm grasps and lifts a cube, bool `[N]`."""
+    """Return whether the arm grasps and lifts a cube, bool `[N]`."""
     env.reset()
     simulation = env.simulation
     cube = simulation.observe().cube.clone()

@@ -109,7 +109,7 @@ class Starts:
         joints, cube, shift, others = numbers.split(self._widths, dim=1)
         yaw, brightness, friction, mass, eased, grasp = others.unbind(1)
         if curriculum > 0:
-            # The postures are those of a cube of 3 cm: the height of the cube stays.
+            # The postures fit a cube of 3 cm: each cube keeps its own height.
             grasps = self._grasps[(grasp * len(self._grasps)).long()]
             drawn = numbers[:, : grasps.shape[1]]
             torch.where(eased.unsqueeze(1) < curriculum, grasps, drawn, out=drawn)

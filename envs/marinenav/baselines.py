@@ -142,7 +142,7 @@ class Planner(Baseline):
 class PotentialField(Planner):
     """Artificial potential fields: the goal attracts, objects repel, the vessel follows the force.
 
-    The force is that of Ge and Cui, "New potential functions for mobile robot path planning", IEEE
+    The force follows Ge and Cui, "New potential functions for mobile robot path planning", IEEE
     Trans. Robotics and Automation 16(5), 2000, with the paper's constants.
     """
 

@@ -16,7 +16,7 @@ from envs.marinenav.sea import GOAL_RADIUS
 _SOURCES: Final = Path(__file__).with_name("browser")
 _SCRIPTS: Final = ("sea.js", "chart.js", "page.js")
 
-# Seas beside those of the size of the environment.
+# Sizes of further seas on the page.
 _OTHER_SIZES: Final = (
     *(Size(3, 2, 0), Size(4, 4, 2), Size(2, 6, 3), Size(6, 0, 5), Size(5, 3, 4)),
     *(Size(1, 5, 6), Size(3, 8, 2), Size(6, 2, 3), Size(4, 0, 8), Size(6, 4, 4)),

@@ -100,7 +100,7 @@ def extend_drafts(draft: Draft, streams: Tensor, candidates: int) -> tuple[Draft
     """Place at most one item per sea: the first of some random candidates that fits.
 
     The generators `streams` `[N]` advance only where a draft is incomplete: a layout thus depends
-    on the state at its beginning alone.
+    only on the state at its beginning.
     """
     words, after = random_words(streams, (2, candidates))
     streams = torch.where(draft.kind == COMPLETE, streams, after)

@@ -199,9 +199,9 @@ class SeaEnv(Environment):
         super().join(processes)
         self._simulator.difficulty.join(processes)
         if not self._has_begun:
-            self._plan_anew(self._state.frames)
+            self._replan(self._state.frames)
 
-    def _plan_anew(self, frames: Tensor) -> None:
+    def _replan(self, frames: Tensor) -> None:
         """Let the next reset start all seas at a number of frames."""
         state = self._state._replace(frames=frames, is_ready=torch.zeros_like(self._state.is_ready))
         self._state = state._replace(draft=self._simulator.empty(state))
@@ -276,7 +276,7 @@ class SeaEnv(Environment):
         """Restore the frames, and so the stage: see `Environment.load_progress`."""
         frames = state_dict["frames"]
         check_like(frames, self._state.frames, "the saved frames")
-        self._plan_anew(frames.to(self.device, copy=True))
+        self._replan(frames.to(self.device, copy=True))
 
 
 def _last(values: Tensor) -> Tensor:

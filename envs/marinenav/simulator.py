@@ -6,7 +6,7 @@ number of resets. A sea whose episodes end before the next one is ready (about t
 repeats the last initial state. When a new stage of the curriculum begins, next episodes and drafts
 of other stages are discarded.
 
-A layout depends on the seed, the sea and the number of the layout alone. When a sea is ready
+A layout depends only on the seed, the sea and the number of the layout. When a sea is ready
 depends on its own steps, not on the number of seas.
 """
 
@@ -33,8 +33,8 @@ from envs.marinenav.sea import Episode, Sea, Transition, advance, observe_seas, 
 from envs.streams import random_words, split_streams
 
 CANDIDATES: Final = 4  # layout candidates per sea and step
-TURNS: Final = 16  # steps in which each sea once can turn a complete draft into its next episode
-ROW: Final = 16  # neighbouring seas that do so in the same step
+TURNS: Final = 16  # steps in which each sea has one turn to make a complete draft its next episode
+ROW: Final = 16  # neighbouring seas that have their turn in the same step
 
 Tensors = TypeVar("Tensors")
 
@@ -52,19 +52,12 @@ class SimulationState(NamedTuple):
 
 @dataclass(eq=False)
 class Simulator:
-    """Steps and resets simulation states; holds the constants of the simulation.
+    """Steps and resets simulation states; holds the constants of the simulation."""
 
-    Args:
-        size: maximum number of robots, vortices and obstacles per sea.
-        difficulty: difficulty of the episodes by frame.
-        noise: sensor noise; None for exact sensing.
-        max_steps: time limit of an episode, in steps.
-    """
-
-    size: Size
-    difficulty: Difficulty
-    noise: Noise | None
-    max_steps: int
+    size: Size  # maximum number of robots, vortices and obstacles per sea
+    difficulty: Difficulty  # of the episodes by frame
+    noise: Noise | None  # of the sensors; None for exact sensing
+    max_steps: int  # time limit of an episode
 
     def blank(self, streams: Tensor, frames: Tensor) -> SimulationState:
         """Return a simulation state of empty seas, the state before the first reset."""
