@@ -1,7 +1,6 @@
 """The environment `fanuc` in TorchRL: a batch of arms that reach for their targets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
@@ -209,7 +208,21 @@ class FanucEnv(ArmEnv):
         robot = load_robot(settings["robot"], settings["urdf"], settings["tool"])
         rate = settings["control_rate"]
         speed = min(DISCRETE_SPEED * rate / CONTROL_RATE, 1.0)
-        capabilities = Capabilities(
+        simulated: dict[str, Any]
+        if settings["simulator"] == "genesis":
+            simulated = {
+                "simulator_device": simulator_device(device),
+                "fixed_memory": GENESIS_MEMORY,
+                "env_memory": GENESIS_ARM_MEMORY,
+            }
+        else:
+            simulated = {
+                "simulator_device": CPU,
+                "env_memory": BULLET_ARM_MEMORY,
+                "envs_per_core": ARMS_PER_CORE,
+                "can_overlap": True,
+            }
+        return Capabilities(
             discrete_actions=single_moves(robot.num_joints, (speed, -speed)),
             step_seconds=1 / rate,
             units={"action": "fraction of the maximum speed of each joint"},
@@ -218,20 +231,7 @@ class FanucEnv(ArmEnv):
             has_state=True,
             # More arms than in training would share the same cores and finish no sooner.
             max_evaluation_envs=settings["num_envs"],
-        )
-        if settings["simulator"] == "genesis":
-            return replace(
-                capabilities,
-                simulator_device=simulator_device(device),
-                fixed_memory=GENESIS_MEMORY,
-                env_memory=GENESIS_ARM_MEMORY,
-            )
-        return replace(
-            capabilities,
-            can_overlap=True,
-            simulator_device=CPU,
-            envs_per_core=ARMS_PER_CORE,
-            env_memory=BULLET_ARM_MEMORY,
+            **simulated,
         )
 
     def join(self, processes: Processes) -> None:

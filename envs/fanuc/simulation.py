@@ -119,7 +119,7 @@ class ArmGroup:
         self.client.stepSimulation()
 
     def read(self) -> list[float]:
-        """Return the joint angles [rad] and the joint speeds [rad/s] per arm, arm by arm."""
+        """Return the joint angles [rad] and then the speeds [rad/s] of each arm in turn."""
         values: list[float] = []
         read = self.client.getJointStates
         for body in self.bodies:

@@ -79,13 +79,8 @@ def preprocessing_of(
 ) -> Preprocessing | None:
     """Return the preprocessing of an environment, None if it has none; see `GymnasiumEnv`.
 
-    Args:
-        name: Gymnasium id with version, with or without `package:`.
-        wanted: the setting `atari_preprocessing`.
-        vectorization: execution of the copies.
-        options: keyword arguments of `gymnasium.make` by the user.
-        terminal_on_life_loss: end an episode at the loss of a life in training.
-        training: whether the environment is for training; other episodes are full games.
+    `wanted` is the setting `atari_preprocessing`. Only in training does the loss of a life end an
+    episode; other episodes are full games.
 
     Raises:
         ConfigurationError: the settings do not fit together, or do not fit the environment.

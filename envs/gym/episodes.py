@@ -129,8 +129,7 @@ class Episodes:
     def state_dict(self, *, has_begun: bool) -> dict[str, Any]:
         """Return the state of all open episodes, for environments with a `Recorder`.
 
-        Args:
-            has_begun: whether a step has begun; the state is the one before it.
+        If a step has begun, it is the state before that step.
 
         Raises:
             EpisodesLostError: the process of an environment is lost, whose episode the next step

@@ -41,11 +41,10 @@ _OWN_OPTIONS = ("num_envs", "render_mode", "vectorization_mode", "vector_kwargs"
 
 
 def registered(name: str) -> str:
-    """Return the name of an environment if it is registered with Gymnasium.
+    """Return the name of an environment, a Gymnasium id with version, if it is registered.
 
-    Args:
-        name: Gymnasium id with version; `package:Name-v0` imports `package` first, which registers
-            the environment. `ALE/...` needs no such prefix.
+    `package:Name-v0` imports `package` first, which registers the environment; `ALE/...` needs no
+    such prefix.
 
     Raises:
         ValueError: the id is not registered, or the package cannot be imported.

@@ -14,11 +14,7 @@ _GAIN: Final = 100.0  # where the file has none
 def draft(file: str, robot: Any) -> str:
     """Return the command that describes an arm as far as its file tells.
 
-    What the file does not tell is `???`, Hydra's missing value.
-
-    Args:
-        file: path of the robot file.
-        robot: the arm in Genesis.
+    Unknown values are `???`, Hydra's missing value. `robot` is the arm in Genesis.
 
     Raises:
         ConfigurationError: the file describes no arm with a gripper.

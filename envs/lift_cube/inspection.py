@@ -27,13 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 def examine(settings: Mapping[str, Any]) -> Examination:
-    """Return a report on an arm and a picture of it.
+    """Return a report on an arm and a picture of it, for arguments of `LiftCubeEnv`.
 
     The report on an arm without a description has the names of its joints and links, and a draft of
     the description.
-
-    Args:
-        settings: arguments of `LiftCubeEnv`.
 
     Raises:
         ConfigurationError: the environment cannot simulate the arm; the message says why.

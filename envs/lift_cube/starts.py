@@ -69,8 +69,7 @@ class Starts:
         mass: Range,
     ) -> None:
         arm, device = simulation.arm, simulation.device
-        self._generator = generator
-        self._cube_range = cube_range
+        self._generator, self._cube_range = generator, cube_range
         self.workspace = torch.tensor([arm.workspace_low, arm.workspace_high], device=device)
         self.center = self.workspace.mean(0)
         self.center[2] = CUBE_SIZE / 2

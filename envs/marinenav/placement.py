@@ -64,21 +64,16 @@ class Draft(NamedTuple):
 
 def begin_drafts(contents: Contents, size: Size, seas: int) -> Draft:
     """Return empty drafts."""
-    counts, distance, stage = contents
 
     def nowhere(*shape: int) -> Tensor:
-        return distance.new_full((*shape, seas), torch.inf)
+        return contents.min_distance.new_full((*shape, seas), torch.inf)
 
-    kind, placed, tries = torch.zeros(3, seas, dtype=torch.int64, device=distance.device)
+    kind, placed, tries = contents.stage.new_zeros(3, seas)
     return Draft(
         nowhere(2, 2, size.robots),
         nowhere(3, size.vortices),
         nowhere(2, size.obstacles),
-        Contents(
-            counts.expand(3, seas).contiguous(),
-            distance.expand(seas).contiguous(),
-            stage.expand(seas).contiguous(),
-        ),
+        Contents(*(each.expand(*each.shape[:-1], seas).contiguous() for each in contents)),
         kind,
         placed,
         tries,

@@ -174,7 +174,7 @@ def put(tensors: Tensors, seas: Tensor, values: Tensors) -> Tensors:
 
 def to_host(tensors: Tensors) -> Tensors:
     """Return the tensors on the CPU."""
-    return _map(lambda a: a.cpu(), tensors)
+    return _map(Tensor.cpu, tensors)
 
 
 def flatten(tensors: Any) -> dict[str, Tensor]:
