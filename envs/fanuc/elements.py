@@ -9,7 +9,7 @@ _AXES = ("x", "y", "z")
 
 def observation_elements(robot: Robot) -> tuple[Element, ...]:
     """Return the elements of an observation in the order that `ArmEncoder` documents."""
-    names = joint_names(robot)
+    names = _joint_names(robot)
     half, middle = (robot.upper - robot.lower) / 2, (robot.upper + robot.lower) / 2
     limits = zip(names, half.tolist(), middle.tolist(), strict=True)
     speeds = zip(names, robot.velocity.tolist(), strict=True)
@@ -33,10 +33,9 @@ def observation_elements(robot: Robot) -> tuple[Element, ...]:
 
 def action_elements(robot: Robot) -> tuple[Element, ...]:
     """Return the elements of an action: speeds of the joints."""
-    speeds = zip(joint_names(robot), robot.velocity.tolist(), strict=True)
+    speeds = zip(_joint_names(robot), robot.velocity.tolist(), strict=True)
     return tuple(Element(f"{name} speed", "rad/s", scale) for name, scale in speeds)
 
 
-def joint_names(robot: Robot) -> list[str]:
-    """Return J1, J2 and so on, from base to flange."""
+def _joint_names(robot: Robot) -> list[str]:
     return [f"J{number}" for number in range(1, robot.num_joints + 1)]

@@ -80,7 +80,7 @@ class Difficulty:
             self._mixture = self._mixed(torch.arange(mixed_seas, device=device))
 
     def _mixed(self, seas: Tensor) -> Contents:
-        """Return the contents of the seas of a mixture with the given numbers, int64 `[N]`."""
+        """Return the contents of the seas of a mixture, by their numbers, int64 `[N]`."""
         last = len(self._from_frames) - 1
         return self.of_stages(torch.where(seas % 2 == 0, last, seas // 2 % max(last, 1)))
 
@@ -97,11 +97,7 @@ class Difficulty:
         return self._mixture is not None
 
     def contents(self, frames: Tensor) -> Contents:
-        """Return the contents of the episodes that start at `frames`.
-
-        Args:
-            frames: number of steps of all seas, int64 `[]`.
-        """
+        """Return the contents of episodes that start at a step count of all seas, int64 `[]`."""
         if self._mixture is not None:
             return self._mixture
         return self.of_stages((frames >= self._from_frames).sum(0, keepdim=True) - 1)
