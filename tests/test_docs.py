@@ -41,7 +41,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """Yield the arguments of each call of the program in the bash blocks and inline code of a page."""
+    """Yield the arguments of each call of the program in bash blocks and inline code of a page."""
     inline = re.findall(r"`(python -m trainers\.run [^`\n]+)`", without_code(text))
     for block in (*re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE), *inline):
         for line in block.replace("\\\n", " ").splitlines():

@@ -1,7 +1,7 @@
 """Hooks of mkdocs: pages from outside docs/, the pages of the API, and the links between them.
 
-The pages of docs/ are written for readers of the repository. Here their links to its other files are
-turned into links of the site.
+The pages of docs/ are written for readers of the repository. Here their links to its other files
+are turned into links of the site.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def exports_of(package: str) -> list[str]:
 def public_names(page: str) -> list[str]:
     """Return the dotted names that a page of the API documents."""
     own = [] if page in _TITLES else [f"{page}.{name}" for name in exports_of(page)]
-    return [*_FURTHER[page], *own]
+    return [*own, *_FURTHER[page]]
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -156,6 +156,9 @@ def _map_links(markdown: str, source: str, target: Callable[[str], str]) -> str:
 def _api_page(page: str) -> str:
     """Return the page of one package, each public name under its own heading."""
     lines = [f"# {_TITLES.get(page, page)}", ""]
+    if page not in _TITLES:
+        source = (ROOT / page / "__init__.py").read_text(encoding="utf-8")
+        lines += [ast.get_docstring(ast.parse(source)) or "", ""]
     lines += [f"::: {name}\n" for name in public_names(page)]
     return "\n".join(lines)
 
@@ -165,7 +168,7 @@ def _api_index() -> str:
     lines = [
         "# Python API",
         "",
-        "Names that scripts import. [Use the library in a script](../scripts.md) has whole examples.",
+        "Names that scripts import. [Use the library in a script](../scripts.md) has examples.",
     ]
     for page in _FURTHER:
         lines += ["", f"## {_TITLES.get(page, page)}", ""]

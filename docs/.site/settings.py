@@ -27,7 +27,9 @@ class Settings(griffe.Extension):
         if not inspect.isclass(found) or not _is_checked(found):
             return
         kind = griffe.DocstringSectionKind.parameters
-        sections = [each for each in cls.docstring.parse("google", warnings=False) if each.kind is not kind]
+        sections = [
+            each for each in cls.docstring.parse("google", warnings=False) if each.kind is not kind
+        ]
         place = 1 if sections and sections[0].kind is griffe.DocstringSectionKind.text else 0
         parameters = _parameters(found)
         if parameters:
@@ -42,16 +44,17 @@ def _is_checked(found: type) -> bool:
 
 
 def _parameters(found: type) -> list[griffe.DocstringParameter]:
-    """Return the arguments of the constructor of a class."""
+    """Return the arguments of the constructor of a class that are explained there."""
     words, types = descriptions_of(found), annotations_of(constructor_of(found), False)
     return [
         griffe.DocstringParameter(
             name,
-            description=words.get(name, ""),
+            description=words[name],
             annotation=_type(types.get(name)),
             value=_default(parameter),
         )
         for name, parameter in parameters_of(found).items()
+        if name in words
     ]
 
 
