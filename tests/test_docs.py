@@ -169,7 +169,7 @@ SHORTER = {
     'mode="eval")': 'mode="eval", num_envs=2)',
     "range(10_000)": "range(5)",
     "learn(100_000)": "learn(40)",
-    "learn(20_000)": "learn(40)",
+    "learn(10_000)": "learn(40)",
     "total_frames=2_048": "total_frames=128",
     "num_envs=64": "num_envs=4",
     "num_envs=32": "num_envs=2",

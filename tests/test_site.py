@@ -32,6 +32,11 @@ def test_every_page_is_in_the_navigation() -> None:
     assert {str(page.relative_to(REPOSITORY / "docs")) for page in pages} <= {*named}
 
 
+def test_code_in_lists_is_indented_so_that_the_site_shows_it_too() -> None:
+    for page in [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]:
+        assert not re.findall(r"^ {1,3}```.*$", page.read_text(), re.MULTILINE), page
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")

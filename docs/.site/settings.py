@@ -61,7 +61,7 @@ def _parameters(found: type) -> list[griffe.DocstringParameter]:
 def _type(annotation: Any) -> str:
     """Return a type as it is written in code, without its modules."""
     text = annotation.__name__ if inspect.isclass(annotation) else str(annotation)
-    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)
+    return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", re.sub(r"\b(?:\w+\.)+(?=\w)", "", text))
 
 
 def _default(parameter: inspect.Parameter) -> str | None:
