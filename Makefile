@@ -1,4 +1,4 @@
-.PHONY: install train test test-fast test-directml coverage check format wheel
+.PHONY: install train test test-fast test-directml coverage check format wheel site serve
 
 install:  ## everything a developer needs, into the active virtual environment
 	pip install -e ".[dev]"
@@ -35,5 +35,13 @@ format:  ## correct formatting and the lint errors that can be corrected automat
 	ruff check --fix .
 	ruff format .
 
-wheel:  ## build the wheel, install it alone, run it outside the checkout
+wheel:  ## build wheel and source distribution, run and test them outside the checkout
 	.ci/wheel
+
+MKDOCS = NO_MKDOCS_2_WARNING=1 python -m mkdocs
+
+site:  ## the documentation as a site in site/; needs the extra `docs`
+	$(MKDOCS) build
+
+serve:  ## the site at http://127.0.0.1:8000 while its pages are edited
+	$(MKDOCS) serve
