@@ -16,11 +16,9 @@ class ArmEnv(Environment):
 
     def _make_specs(self, action_dim: int, observation: TensorSpec, **others: TensorSpec) -> None:
         """Set all specs, once the environment has its batch size and device."""
+        success = self._spec_of_flag(1)
         self.observation_spec = Composite(
-            observation=observation,
-            success=self._spec_of_flag(1),
-            **others,
-            shape=self.batch_size,
+            observation=observation, success=success, **others, shape=self.batch_size
         )
         options: dict[str, Any] = {"dtype": torch.float32, "device": self.device}
         self.action_spec = Bounded(-1.0, 1.0, (*self.batch_size, action_dim), **options)

@@ -12,10 +12,10 @@ from torchrl.data import Bounded
 
 from envs.arm_env import ArmEnv
 from envs.fanuc.arms import Arms
-from envs.fanuc.bullet_arms import ARMS_PER_CORE, BULLET_ARM_MEMORY, BulletArms
+from envs.fanuc.bullet_arms import BulletArms
+from envs.fanuc.capabilities import arm_capabilities
 from envs.fanuc.curriculum import Curriculum
-from envs.fanuc.elements import action_elements, observation_elements
-from envs.fanuc.genesis_arms import GENESIS_ARM_MEMORY, GenesisArms
+from envs.fanuc.genesis_arms import GenesisArms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import observation_bounds
 from envs.fanuc.reach import TOLERANCE, Reach
@@ -25,23 +25,17 @@ from envs.fanuc.robot import BAR_RADIUS, CONTROL_RATE, load_robot
 from envs.fanuc.starts import Starts
 from envs.fanuc.targets import GRADES, MIN_CLEARANCE, Grade, home_of, load_targets
 from envs.fanuc.worker_pool import WorkerPool
-from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed, StepTimeout, with_defaults
 from envs.streams import seed_streams, streams_of
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.memory import check_memory
-from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import STEP_TIMEOUT
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import Processes
 
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
-
-# Fraction of the maximum speed at which a discrete action moves its joint: slow enough that the
-# tool of an outstretched arm moves less than the diameter of a target (0.03 m) in a step of 1/60 s.
-DISCRETE_SPEED = 0.3
 
 # Training and evaluation use separate targets.
 TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
@@ -50,8 +44,6 @@ TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
 # arm, and the number of steps and the speed in m/s of a tool at rest.
 _ROBOT: Final = "lr_mate_200ic"
 _HOLD: Final = (10, 0.05)
-
-CPU = torch.device("cpu")
 
 
 class FanucEnv(ArmEnv):
@@ -158,7 +150,7 @@ class FanucEnv(ArmEnv):
         check_memory(
             self.capabilities.memory,
             num_envs,
-            self.capabilities.simulator_device or CPU,
+            self.capabilities.simulator_device or torch.device("cpu"),
             setting="env.num_envs",
             purpose={"pybullet": "PyBullet", "genesis": "Genesis"}[simulator],
             announce=False,
@@ -204,35 +196,7 @@ class FanucEnv(ArmEnv):
     @classmethod
     def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
         """Return the capabilities of an environment: see `Environment.capabilities_of`."""
-        settings = with_defaults(FanucEnv, settings)
-        robot = load_robot(settings["robot"], settings["urdf"], settings["tool"])
-        rate = settings["control_rate"]
-        speed = min(DISCRETE_SPEED * rate / CONTROL_RATE, 1.0)
-        simulated: dict[str, Any]
-        if settings["simulator"] == "genesis":
-            simulated = {
-                "simulator_device": simulator_device(device),
-                "fixed_memory": GENESIS_MEMORY,
-                "env_memory": GENESIS_ARM_MEMORY,
-            }
-        else:
-            simulated = {
-                "simulator_device": CPU,
-                "env_memory": BULLET_ARM_MEMORY,
-                "envs_per_core": ARMS_PER_CORE,
-                "can_overlap": True,
-            }
-        return Capabilities(
-            discrete_actions=single_moves(robot.num_joints, (speed, -speed)),
-            step_seconds=1 / rate,
-            units={"action": "fraction of the maximum speed of each joint"},
-            elements={"observation": observation_elements(robot), "action": action_elements(robot)},
-            can_render=True,
-            has_state=True,
-            # More arms than in training would share the same cores and finish no sooner.
-            max_evaluation_envs=settings["num_envs"],
-            **simulated,
-        )
+        return arm_capabilities(with_defaults(FanucEnv, settings), device)
 
     def join(self, processes: Processes) -> None:
         """Share the curriculum with other processes: see `Environment.join`."""

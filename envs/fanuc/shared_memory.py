@@ -7,15 +7,14 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO, Final
+from types import EllipsisType
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.fanuc.observation import observation_size
 from envs.fanuc.robot import Robot
-
-_ALL: Final = slice(None)
 
 
 class Exchange:
@@ -26,7 +25,7 @@ class Exchange:
             `descriptors`.
         robot: description of the arm.
         num_arms: number of arms, rows of each array in the file.
-        rows: rows of the arrays below.
+        rows: rows of the arrays below; all by default.
     """
 
     # See `Arms`. The state is in the precision of the simulator, so that writing it back is exact.
@@ -40,7 +39,9 @@ class Exchange:
     idle: NDArray[np.uint8]  # where the arm need not be simulated
     _file: IO[bytes] | None = None
 
-    def __init__(self, path: Path, robot: Robot, num_arms: int, rows: slice = _ALL) -> None:
+    def __init__(
+        self, path: Path, robot: Robot, num_arms: int, rows: slice | EllipsisType = ...
+    ) -> None:
         self.path, joints = path, robot.num_joints
         # The widest type comes first, which aligns all arrays.
         layout = np.dtype(

@@ -160,6 +160,7 @@ class WorkerPool:
         sizes, first_arm = group_sizes(num_arms), 0
         # As many workers as cores are pinned to one core each; the system schedules fewer workers.
         cores = usable_cores()
+        has_display = sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY"))
         for index, groups in enumerate(np.array_split(sizes, min(num_workers, len(sizes)))):
             assignment = Assignment(
                 exchange=str(self._exchange.path),
@@ -170,7 +171,7 @@ class WorkerPool:
                 tool=robot.tool_link,
                 solver_iterations=solver_iterations,
                 control_rate=control_rate,
-                window=window and _has_display() and index == 0,
+                window=window and has_display and index == 0,
                 core=cores[index] if num_workers == len(cores) else None,
             )
             worker = _Worker(f"worker {index}", assignment, self._exchange.descriptors)
@@ -295,10 +296,6 @@ class WorkerPool:
     def close(self) -> None:
         """End the processes and remove the shared file; may be called again."""
         self._finalizer()
-
-
-def _has_display() -> bool:
-    return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY"))
 
 
 def _reap(process: subprocess.Popen[bytes], seconds: float = SECONDS_TO_END) -> int:

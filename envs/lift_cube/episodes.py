@@ -15,15 +15,12 @@ _SAVED: Final = ("target", "steps", "last_action", "was_lifted", "term_sums")
 
 
 class Episodes:
-    """Keeps what changes in each step, apart from the environment, which is slow to set attributes.
-
-    `scene` has the current positions and speeds.
-    """
+    """Keeps the state of each step, apart from the environment, which is slow to set attributes."""
 
     def __init__(self, scene: Scene, task: Task) -> None:
         self._task: Task = task
         count, device = len(scene.grip), scene.grip.device
-        self.scene = scene
+        self.scene = scene  # current positions and speeds
         self.target = torch.zeros(count, 3, device=device)  # of the grip points, m
         self.steps = torch.zeros(count, 1, dtype=torch.int64, device=device)  # of each episode
         self.last_action = torch.zeros(count, 4, device=device)

@@ -123,5 +123,4 @@ def _draw(env: LiftCubeEnv, points: Tensor) -> NDArray[np.uint8]:
     simulation = env.simulation
     assert simulation.cameras is not None
     simulation.scene.draw_debug_spheres(points.numpy(), radius=0.006, color=(0.1, 0.4, 0.9, 1.0))
-    frame: NDArray[np.uint8] = simulation.cameras.overview_image(0).numpy()
-    return frame
+    return simulation.cameras.overview_image(0).numpy()

@@ -68,9 +68,8 @@ class SceneReader:
         self._num_links: int = solver.n_links
         self._pads = torch.zeros(self._num_links**2, 2, dtype=torch.bool, device=device)
         for number, pad in enumerate(arm.pads):
-            self._pads[
-                [pad.idx * self._num_links + cube, cube * self._num_links + pad.idx], number
-            ] = True
+            pairs = [pad.idx * self._num_links + cube, cube * self._num_links + pad.idx]
+            self._pads[pairs, number] = True
         self._slots = torch.arange(self._order().shape[1], device=device)
         self._reads_stall = accelerator_of(device).reads_stall
         self._compared = comparison(self._rotation()[0].clone())

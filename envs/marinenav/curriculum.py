@@ -75,9 +75,8 @@ class Difficulty:
         self._from_frames = torch.tensor(from_frames, device=device)
         self._counts = torch.tensor(counts, device=device)
         self._distances = torch.tensor(distances, dtype=dtype, device=device)
-        self._mixture: Contents | None = None
-        if mixed_seas is not None:
-            self._mixture = self._mixed(torch.arange(mixed_seas, device=device))
+        seas = None if mixed_seas is None else torch.arange(mixed_seas, device=device)
+        self._mixture = None if seas is None else self._mixed(seas)
 
     def _mixed(self, seas: Tensor) -> Contents:
         """Return the contents of the seas of a mixture, by their numbers, int64 `[N]`."""

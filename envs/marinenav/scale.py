@@ -25,10 +25,7 @@ from envs.marinenav.sea import Sea
 from torchrl_gpu.environments.capabilities import Element
 
 # Rows of observations, in the body frame: name, unit, and divisor if they are normalised.
-_VELOCITY: Final = (
-    ("velocity ahead", "m/s", MAX_SPEED),
-    ("velocity to starboard", "m/s", MAX_SPEED),
-)
+_VELOCITY: Final = tuple((f"velocity {way}", "m/s", MAX_SPEED) for way in ("ahead", "to starboard"))
 _OWN: Final = (
     ("goal ahead", "m", MAP_SIZE),
     ("goal to starboard", "m", MAP_SIZE),
