@@ -49,6 +49,7 @@ from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite, without
 from trainers.profiling.profile import Profile
 from trainers.profiling.trace import Trace
 from trainers.runs.loggers import LoggerName, MetricLogger
+from trainers.system import SystemUsage
 from trainers.training.callbacks import Callback
 from trainers.training.experience import check_updates, experience_of, learned_transitions
 from trainers.training.progress import ProgressDisplay
@@ -120,6 +121,7 @@ class TorchRLTrainer(CheckedFields):
         stop_requested: set it to end the training after the current step.
         watchdog: reports a simulator that does not answer.
         simulating: marks of the steps and resets of its environments.
+        system: utilisation and memory of host and device.
         timers: timers around the parts of the training: profile and trace, if there are any.
         started: time of `time.perf_counter` at which the training began, less the seconds before it
             resumed.
@@ -224,6 +226,7 @@ class TorchRLTrainer(CheckedFields):
         self.stop_requested = False
         self.watchdog = Watchdog(self.checkpoints, self.simulating)
         self.evaluations: dict[int, Evaluation] = {}
+        self.system = SystemUsage(agent.device)
         self.started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
         self.profiler = Profile(self, [agent.device, env.device]) if self.profile else None
@@ -245,6 +248,7 @@ class TorchRLTrainer(CheckedFields):
             write_text(path, OmegaConf.to_yaml(self.config))
         self.agent.policy.train()
         self._logged_at, self._logged_frames = time.perf_counter(), self.frames
+        self.system.begin()
         with (
             self.timers.running(),
             ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display,
@@ -526,6 +530,7 @@ class TorchRLTrainer(CheckedFields):
                     reading_of(watched),
                 ),
                 **(self.profiler.shares() if self.profiler else {}),
+                **(self.system.take() if self.processes.is_writer else {}),
             }
             steps_are_finite = metrics.pop("steps_are_finite")
             losses = [name for name in metrics if name.startswith("loss/")]
