@@ -12,6 +12,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+Values = Sequence[float] | NDArray[np.float64]
+
 COLORS: Final = 8  # of the palette; a curve beyond them repeats one of them, dashed
 _WIDTH, _HEIGHT = 420, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 28, 38
@@ -33,10 +38,10 @@ class Curve:
     """
 
     label: str
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
+    x: Values
+    y: Values
+    low: Values = ()
+    high: Values = ()
     color: int = 0
     faint: bool = False
 
@@ -58,7 +63,7 @@ class Interval:
     value: float
     low: float
     high: float
-    points: Sequence[float] = ()
+    points: Values = ()
     color: int = 0
 
 
@@ -242,8 +247,8 @@ def _thinned(curve: Curve) -> Curve:
 
 
 def _line(
-    xs: Sequence[float],
-    ys: Sequence[float],
+    xs: Values,
+    ys: Values,
     x_scale: Callable[[float], float],
     y_scale: Callable[[float], float],
 ) -> str:
