@@ -122,11 +122,12 @@ def _checked(
 def _text(results: Results) -> str:
     """Return the tables of one environment."""
     groups = results.groups
-    rows = [[group.name, *results.row(group)] for group in groups]
-    parts = [table([results.env, *results.header], rows)]
+    header, rows = results.table()
+    named = [[group.name, *row] for group, row in zip(groups, rows, strict=True)]
+    parts = [table([results.env, *header], named)]
     if pairs := improvements(groups):
         parts.append(table(IMPROVEMENT, list(map(improvement_row, pairs))))
-    if settings := results.settings:
+    if common := results.settings[0]:
         header = ["setting", *(group.name for group in groups)]
-        parts.append(table(header, [[n, *values] for n, values in settings], left=len(header)))
+        parts.append(table(header, [[n, *values] for n, values in common], left=len(header)))
     return "\n\n".join(parts)

@@ -23,6 +23,7 @@ p { margin: 6px 0; max-width: 80ch; }
 .note { color: var(--dim); font-size: 13px; }
 .panels { display: grid; gap: 14px 22px;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); }
+.panels.large { grid-template-columns: repeat(auto-fill, minmax(min(100%, 440px), 1fr)); }
 svg { width: 100%; height: auto; display: block; overflow: visible; }
 svg text { font: 11.5px system-ui, sans-serif; fill: var(--dim); }
 svg text.title { font-size: 13px; font-weight: 600; fill: var(--text); }
@@ -45,6 +46,7 @@ th, td { padding: 4px 14px 4px 0; text-align: right; white-space: nowrap; vertic
   border-bottom: 1px solid var(--line); }
 th { font-weight: 600; color: var(--dim); }
 th:first-child, td:first-child, .left td, .left th { text-align: left; }
+.wrap td:last-child { white-space: normal; }
 video, img { width: 100%; border-radius: 4px; }
 figure { margin: 0; }
 figcaption { font-size: 13px; color: var(--dim); }
@@ -75,16 +77,17 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str =
     Args:
         header: names of the columns, plain text.
         rows: HTML of the cells.
-        kind: `left` to align all columns to the left; by default all but the first to the right.
+        kind: `left` to align all columns to the left, not to the right but for the first; `wrap`
+            to break long lines in the last one.
     """
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<div class="scroll"><table class="{kind}"><tr>{head}</tr>{body}</table></div>'
 
 
-def panels(pictures: Sequence[str]) -> str:
-    """Return pictures side by side, as many as the page is wide."""
-    return f'<div class="panels">{"".join(pictures)}</div>'
+def panels(pictures: Sequence[str], kind: str = "") -> str:
+    """Return pictures side by side, as many as the page is wide; fewer with the kind `large`."""
+    return f'<div class="panels {kind}">{"".join(pictures)}</div>'
 
 
 def folded(summary: str, content: str) -> str:

@@ -51,7 +51,7 @@ class Interval:
     """A row of a list of values.
 
     Attributes:
-        label: its name.
+        label: its name, in one or several lines.
         value: value, a tick.
         low: lower bound.
         high: upper bound.
@@ -141,8 +141,8 @@ def draw_intervals(
         x_range: lowest and highest value to show; None for those of the rows.
         levels: values at which a dotted line crosses the picture.
     """
-    step = 40
-    height = _TOP + step * len(rows) + 26
+    steps = [26 + 14 * len(row.label.splitlines()) for row in rows]
+    height = _TOP + sum(steps) + 26
     xs = _finite(x for row in rows for x in (row.value, row.low, row.high, *row.points))
     low, high = x_range or _padded(min(xs, default=0.0), max(xs, default=1.0))
     left, right = 14, _WIDTH - 14
@@ -154,9 +154,11 @@ def draw_intervals(
         shapes.append(_text(scale(tick), bottom + 15, (x_format or short)(tick)))
     for level in levels:
         shapes.append(f'<path class="level" d="M{scale(level):.1f} {_TOP}V{bottom}"/>')
-    for number, row in enumerate(rows):
-        y, color = _TOP + step * number + 28, _color(row.color)
-        shapes.append(_text(left, y - 12, row.label, "start"))
+    y = _TOP - 12
+    for row, step in zip(rows, steps, strict=True):
+        lines, y, color = row.label.splitlines(), y + step, _color(row.color)
+        for number, line in enumerate(lines):
+            shapes.append(_text(left, y - 12 - 14 * (len(lines) - 1 - number), line, "start"))
         if not math.isfinite(row.value):
             continue
         shapes += [
@@ -178,10 +180,10 @@ def draw_intervals(
 
 def short(value: float) -> str:
     """Return a number as in 0.05, 12, 40k, 1.5M, 3G."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / (1e3 if unit == 'k' else size):.3g}{unit}"
-    return f"{value:.3g}" if abs(value) < 1e3 else f"{value:,.0f}"
+            return f"{value / size:.4g}{unit}"
+    return f"{value:.3g}"
 
 
 def percent(value: float) -> str:

@@ -18,6 +18,10 @@ from trainers.comparing.runs import Axis, Run
 
 _POINTS: Final = 150  # of the mean curve
 _SHOWN: Final = 3  # settings in the name of a group
+# Settings of a run alone, which change nothing that it learns or measures.
+_OF_A_RUN: Final = {"seed", "trainer.show_progress", "trainer.loggers"}
+# Sections whose settings stand first in the name of a group.
+_SECTIONS: Final = ("agent", "env")
 
 
 class Curve(NamedTuple):
@@ -129,7 +133,7 @@ def differences(groups: Sequence[Group]) -> list[str]:
     return [
         name
         for name in names
-        if name != "seed" and len({group.setting(name) for group in groups}) > 1
+        if name not in _OF_A_RUN and len({group.setting(name) for group in groups}) > 1
     ]
 
 
@@ -144,7 +148,8 @@ def improvements(groups: Sequence[Group]) -> list[Improvement]:
 
 
 def _distinguishes(name: str) -> bool:
-    return name != "seed" and not name.startswith("versions.")
+    """Return whether runs that differ in a setting are of different groups."""
+    return name not in _OF_A_RUN and not name.startswith("versions.")
 
 
 def _named(found: Sequence[Sequence[Run]]) -> list[Group]:
@@ -162,6 +167,7 @@ def _named(found: Sequence[Sequence[Run]]) -> list[Group]:
 def _name(group: Group, groups: Sequence[Group]) -> str:
     own = [other for other in groups if other.name == group.name]
     names = [name for name in differences(own) if _distinguishes(name)]
+    names.sort(key=lambda name: name.partition(".")[0] not in _SECTIONS)
     shown = [f"{_last(name, names)}={group.setting(name)}" for name in names[:_SHOWN]]
     more = [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
     return ", ".join([group.name, *shown, *more])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from torchrl_gpu.tables import human_time
+from trainers.comparing.drawing import percent, short
 from trainers.comparing.groups import Group, Improvement, differences, level_of
 from trainers.comparing.runs import Axis
+
+Values = tuple[str, list[str]]  # name of a setting, and its value in each group
 
 
 @dataclass(frozen=True)
@@ -54,17 +58,18 @@ class Results:
         """Return an interval of scores as text."""
         return f"{self.score(low)} to {self.score(high)}" if math.isfinite(low) else "-"
 
-    @property
-    def header(self) -> list[str]:
-        """Names of the columns of `rows`."""
-        reached = [] if self.level is None else [f"frames to {self.score(self.level)}", "seconds"]
-        return [
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return the names of the columns, and the row of each group without its name."""
+        reached = [] if self.level is None else [f"frames to {self._level}", "time"]
+        header = [
             *("runs", "mean", "IQM", "95 % interval", *reached),
-            *("frames/s", "cpu", "memory", "device", "device memory"),
+            *self.system(self.groups[0]),
         ]
+        rows = [self._row(group) for group in self.groups]
+        known = [i for i in range(len(header)) if any(row[i] != "-" for row in rows)]
+        return [header[i] for i in known], [[row[i] for i in known] for row in rows]
 
-    def row(self, group: Group) -> list[str]:
-        """Return the row of a group, a cell for each name of `header`."""
+    def _row(self, group: Group) -> list[str]:
         runs = str(len(group.runs))
         if group.ended < len(group.runs):
             runs += f", {len(group.runs) - group.ended} not ended"
@@ -74,12 +79,18 @@ class Results:
         return [
             *(runs, self.score(float(group.scores.mean())), self.score(group.interquartile_mean)),
             *(self.range(*group.interval), *reached),
-            f"{np.mean([run.rate for run in group.runs]):,.0f}",
-            _percent(group.value("system/cpu_percent", np.mean)),
-            gibibytes(group.value("system/memory_bytes", np.max)),
-            _percent(group.value("system/device_percent", np.mean)),
-            gibibytes(group.value("system/device_memory_bytes", np.max)),
+            *self.system(group).values(),
         ]
+
+    def system(self, group: Group) -> dict[str, str]:
+        """Return frames a second, mean utilisation and highest memory, by name of the column."""
+        rate = float(np.mean([run.rate for run in group.runs]))
+        values = {name: (f(group.value(metric, by))) for name, metric, by, f in _SYSTEM}
+        return {"frames/s": f"{rate:,.0f}", **values}
+
+    @property
+    def _level(self) -> str:
+        return percent(self.level or 0.0) if self.is_success else short(self.level or 0.0)
 
     def _reached(self, group: Group, axis: Axis) -> str:
         assert self.level is not None
@@ -90,10 +101,11 @@ class Results:
         return number if count == len(group.runs) else f"{number} ({count} of {len(group.runs)})"
 
     @property
-    def settings(self) -> list[tuple[str, list[str]]]:
-        """Settings that differ, each with its value in every group."""
-        names = differences(self.groups)
-        return [(name, [group.setting(name) for group in self.groups]) for name in names]
+    def settings(self) -> tuple[list[Values], list[Values]]:
+        """Settings that differ, and those of which the agents of some groups have none."""
+        names = [name for name in differences(self.groups) if not name.endswith("_target_")]
+        rows = [(n, [group.setting(n) for group in self.groups]) for n in names]
+        return [r for r in rows if "-" not in r[1]], [r for r in rows if "-" in r[1]]
 
 
 IMPROVEMENT = ("comparison", "probability", "95 % interval")
@@ -113,3 +125,12 @@ def gibibytes(value: float) -> str:
 
 def _percent(value: float) -> str:
     return f"{value:.0f} %" if math.isfinite(value) else "-"
+
+
+# Columns: name, metric, its summary over the rows of a run, and its text.
+_SYSTEM: Final[Sequence[tuple[str, str, Callable, Callable[[float], str]]]] = (
+    ("cpu", "system/cpu_percent", np.mean, _percent),
+    ("memory", "system/memory_bytes", np.max, gibibytes),
+    ("device", "system/device_percent", np.mean, _percent),
+    ("device memory", "system/device_memory_bytes", np.max, gibibytes),
+)

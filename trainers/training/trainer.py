@@ -106,7 +106,8 @@ class TorchRLTrainer(CheckedFields):
             begins new episodes in these environments at once and learns nothing from the step, for
             which the host reads from the device in every step. Actions, losses and parameters that
             are not finite always end the training.
-        loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
+        loggers: destinations of metrics, any of `csv`, `tensorboard`, `wandb` and
+            `trackio`.
         callbacks: callbacks of logging, evaluation and saving, called in this order.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
