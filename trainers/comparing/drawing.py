@@ -7,20 +7,21 @@ a light and a dark page.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 Values = Sequence[float] | NDArray[np.float64]
+_Scale = Callable[[Any], Any]  # from values, numbers or arrays, to positions
 
 COLORS: Final = 8  # of the palette; a curve beyond them repeats one of them, dashed
 _WIDTH, _HEIGHT = 420, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 28, 38
-_MAX_POINTS: Final = 400  # of a curve
+_MAX_POINTS: Final = 200  # of a curve
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,10 @@ def draw_curves(
         levels: values at which a dotted line crosses the picture.
     """
     curves = sorted(map(_thinned, curves), key=lambda curve: not curve.faint)
-    xs = _finite(x for curve in curves for x in curve.x)
-    ys = _finite(y for curve in curves for part in (curve.y, curve.low, curve.high) for y in part)
-    low, high = y_range or _padded(min(ys, default=0.0), max(ys, default=1.0))
-    x_low, x_high = min([0.0, *xs]), max(xs, default=1.0)
+    xs = _finite(*(curve.x for curve in curves))
+    ys = _finite(*(part for curve in curves for part in (curve.y, curve.low, curve.high)))
+    low, high = y_range or _padded(ys)
+    x_low, x_high = min(0.0, *xs, 0.0), max(0.0, *xs, 0.0) or 1.0
     x_scale = _scale(x_low, x_high, _LEFT, _WIDTH - _RIGHT)
     y_scale = _scale(low, high, _HEIGHT - _BOTTOM, _TOP)
     shapes = []
@@ -113,7 +114,7 @@ def draw_curves(
             shapes.append(f'<path class="band" style="fill:{_color(curve.color)}" d="{band}"/>')
     for curve in curves:
         line = _line(curve.x, curve.y, x_scale, y_scale)
-        dash = "" if curve.color < COLORS else f";stroke-dasharray:{6 - curve.color // COLORS} 3"
+        dash = "" if curve.color < COLORS else f";stroke-dasharray:{3 * (curve.color // COLORS)} 3"
         name = "line faint" if curve.faint else "line"
         shapes.append(
             f'<path class="{name}" style="stroke:{_color(curve.color)}{dash}" d="{line}">'
@@ -143,8 +144,8 @@ def draw_intervals(
     """
     steps = [26 + 14 * len(row.label.splitlines()) for row in rows]
     height = _TOP + sum(steps) + 26
-    xs = _finite(x for row in rows for x in (row.value, row.low, row.high, *row.points))
-    low, high = x_range or _padded(min(xs, default=0.0), max(xs, default=1.0))
+    xs = _finite(*([row.value, row.low, row.high, *row.points] for row in rows))
+    low, high = x_range or _padded(xs)
     left, right = 14, _WIDTH - 14
     scale = _scale(low, high, left, right)
     bottom = height - 24
@@ -222,53 +223,43 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", name: str = "")
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{kind}>{escape(text)}</text>'
 
 
-def _finite(values: Iterable[float]) -> list[float]:
-    return [value for value in values if math.isfinite(value)]
+def _finite(*parts: Values) -> list[float]:
+    together = np.concatenate([np.empty(0), *parts])
+    found: list[float] = together[np.isfinite(together)].tolist()
+    return found
 
 
-def _padded(low: float, high: float) -> tuple[float, float]:
+def _padded(values: Sequence[float]) -> tuple[float, float]:
+    """Return a range with the values and a margin, 0 to 1 without any."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return low - margin, high + margin
 
 
-def _scale(low: float, high: float, first: float, last: float) -> Callable[[float], float]:
-    """Return the position of a value; one beyond the range is drawn at its end."""
-    size = (high - low) or 1.0
-    return lambda value: first + (min(max(value, low), high) - low) / size * (last - first)
+def _scale(low: float, high: float, first: float, last: float) -> _Scale:
+    """Return the position of values, numbers or arrays; those beyond the range are at its ends."""
+    return lambda values: first + (np.clip(values, low, high) - low) / (high - low) * (last - first)
 
 
 def _thinned(curve: Curve) -> Curve:
     """Return a curve with so many points at most as a picture can show, the last one included."""
-    if len(curve.x) <= _MAX_POINTS:
-        return curve
     last = len(curve.x) - 1
-    kept = [round(last * i / (_MAX_POINTS - 1)) for i in range(_MAX_POINTS)]
+    kept = np.linspace(0, last, min(last + 1, _MAX_POINTS)).round().astype(int)
     parts = (curve.x, curve.y, curve.low, curve.high)
-    x, y, low, high = ([part[i] for i in kept] if len(part) else () for part in parts)
-    return Curve(curve.label, x, y, low, high, curve.color, curve.faint)
+    x, y, low, high = (np.asarray(part, float)[kept] if len(part) else part for part in parts)
+    return replace(curve, x=x, y=y, low=low, high=high)
 
 
-def _line(
-    xs: Values,
-    ys: Values,
-    x_scale: Callable[[float], float],
-    y_scale: Callable[[float], float],
-) -> str:
-    parts, pen = [], "M"
-    for x, y in zip(xs, ys, strict=True):
-        if math.isfinite(x) and math.isfinite(y):
-            parts.append(f"{pen}{x_scale(x):.1f} {y_scale(y):.1f}")
-            pen = "L"
-        else:
-            pen = "M"
-    return "".join(parts)
+def _line(x: Values, y: Values, x_scale: _Scale, y_scale: _Scale) -> str:
+    """Return the path of a line, which begins anew after values that are not finite."""
+    known = np.isfinite(x) & np.isfinite(y)
+    pens = np.where(np.concatenate([[False], known[:-1]]), "L", "M")
+    points = zip(pens[known], x_scale(x)[known], y_scale(y)[known], strict=True)
+    return "".join(f"{pen}{left:.1f} {top:.1f}" for pen, left, top in points)
 
 
-def _band(
-    curve: Curve, x_scale: Callable[[float], float], y_scale: Callable[[float], float]
-) -> str:
-    rows = zip(curve.x, curve.low, curve.high, strict=True)
-    known = [row for row in rows if all(map(math.isfinite, row))]
-    there = [f"{x_scale(x):.1f} {y_scale(high):.1f}" for x, _, high in known]
-    back = [f"{x_scale(x):.1f} {y_scale(low):.1f}" for x, low, _ in reversed(known)]
-    return f"M{'L'.join([*there, *back])}Z" if known else ""
+def _band(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> str:
+    known = np.isfinite(curve.x) & np.isfinite(curve.low) & np.isfinite(curve.high)
+    x, low, high = x_scale(curve.x)[known], y_scale(curve.low)[known], y_scale(curve.high)[known]
+    around = zip([*x, *x[::-1]], [*high, *low[::-1]], strict=True)
+    return f"M{'L'.join(f'{left:.1f} {top:.1f}' for left, top in around)}Z" if len(x) else ""

@@ -227,7 +227,7 @@ def _metric(results: Results, name: str) -> str:
         title, limits = f"{name.removesuffix('_percent')}, %", (0.0, 100.0)
     elif is_bytes or name == "frames_per_second":
         title = f"{name.removesuffix('_bytes')}, GiB" if is_bytes else name
-        limits = (0.0, 1.05 * max((max(curve.y) for curve in curves), default=1.0))
+        limits = (0.0, 1.05 * max((max(curve.y) for curve in curves), default=0.0) or 1.0)
     return draw_curves(curves, title, "frames", y_range=limits)
 
 
