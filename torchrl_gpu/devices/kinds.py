@@ -172,7 +172,12 @@ class Rocm(Cuda):
 
     def utilization(self, since: float) -> float | None:
         """Return that of the last moments; it needs amdsmi, by which torch asks."""
-        return None if find_spec("amdsmi") is None else float(self.call("utilization"))
+        if find_spec("amdsmi") is None:
+            return None
+        try:
+            return float(self.call("utilization"))
+        except Exception:  # amdsmi has errors of its own; a training does without the metric
+            return None
 
 
 class Xpu(Accelerator):

@@ -253,9 +253,11 @@ def _thinned(curve: Curve) -> Curve:
 def _line(x: Values, y: Values, x_scale: _Scale, y_scale: _Scale) -> str:
     """Return the path of a line, which begins anew after values that are not finite."""
     known = np.isfinite(x) & np.isfinite(y)
-    pens = np.where(np.concatenate([[False], known[:-1]]), "L", "M")
-    points = zip(pens[known], x_scale(x)[known], y_scale(y)[known], strict=True)
-    return "".join(f"{pen}{left:.1f} {top:.1f}" for pen, left, top in points)
+    goes_on = np.concatenate([[False], known[:-1]])[known]
+    points = zip(goes_on, x_scale(x)[known], y_scale(y)[known], strict=True)
+    # A line of no length, h0, makes a dot of a single point.
+    texts = ((on, f"{left:.1f} {top:.1f}") for on, left, top in points)
+    return "".join(f"L{text}" if on else f"M{text}h0" for on, text in texts)
 
 
 def _band(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> str:
