@@ -122,6 +122,24 @@ class Accelerator:
         """Memory of the device in bytes that this process holds; 0 if torch does not know it."""
         return int(self.call("memory_reserved", default=0))
 
+    @property
+    def occupied_memory(self) -> int | None:
+        """Memory of the device in bytes that all programs hold; None if torch does not know it."""
+        total, free = self.total_memory, self.free_memory
+        return None if total is None or free is None else total - free
+
+    def utilization(self, since: float) -> float | None:
+        """Return the share of time in which the device computed for any program, in percent.
+
+        Args:
+            since: beginning of that time, as `time.time` has it. A device that keeps no record
+                answers for its last moments instead.
+
+        Returns:
+            0 to 100; None if it is unknown, as without the package of the vendor.
+        """
+        return None
+
     def limit_memory(self, fraction: float) -> bool:
         """Let this process allocate at most a fraction of `total_memory`, above 0 to 1.
 

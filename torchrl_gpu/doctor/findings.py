@@ -22,6 +22,7 @@ _OPTIONAL: Final = {
     "genesis-world": "extra genesis",
     "mujoco": "extra mujoco",
     "torch-directml": "see docs/directml.md",
+    "trackio": "extra trackio",
     "wandb": "extra wandb",
 }
 

@@ -151,9 +151,8 @@ def metrics(trainer: TorchRLTrainer) -> list[dict[str, str]]:
     """Return the rows of metrics without times."""
     with (trainer.folder / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
-    for row in rows:
-        del row["seconds"], row["frames_per_second"]
-    return rows
+    times = ("seconds", "frames_per_second", "system/")
+    return [{name: row[name] for name in row if not name.startswith(times)} for row in rows]
 
 
 @every_agent
