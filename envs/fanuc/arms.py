@@ -2,7 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -32,6 +33,7 @@ class Arms(ABC):
         held: number of last steps in which each arm was near and slow as the goal demands, int64
             `[B, 1]`.
         goal: conditions of success.
+        terms: terms of the rewards of the last step by name, see `Judgement`.
     """
 
     device: torch.device
@@ -42,6 +44,7 @@ class Arms(ABC):
     steps: Tensor
     held: Tensor
     goal: Goal
+    terms: Mapping[str, Any] = MappingProxyType({})
     _geometry: ArmGeometry
     _encode: Callable[[Tensor, Tensor, Tensor, Tensor], None]  # see `ArmEncoder.__call__`
 

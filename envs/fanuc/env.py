@@ -445,6 +445,13 @@ class FanucEnv(Environment):
         reached = ", reached" if distance < self.success_radius else ""
         return f"distance {1000 * distance:.0f} mm{reached}"
 
+    def reward_terms(self, index: int) -> dict[str, float]:
+        """Return the terms of the last reward: see `judge`."""
+        terms = {
+            n: torch.as_tensor(x).expand(self.num_envs, 1) for n, x in self._arms.terms.items()
+        }
+        return {name: float(values[index]) for name, values in terms.items()}
+
     def measurements(self, index: int) -> dict[str, float]:
         """Return the distance from tool to target in millimetres."""
         return {"distance [mm]": 1000 * float(self._arms.distance[index, 0])}

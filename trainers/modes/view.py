@@ -36,7 +36,8 @@ from trainers.viewing.page import Page
 from trainers.viewing.player import Player
 from trainers.viewing.viewer import Viewer
 
-_NICENESS: Final = 19
+# While it imports torch, which takes a few seconds of a core, and then.
+_NICENESS_TO_START, _NICENESS = 5, 19
 _CPU: Final = torch.device("cpu")
 # Whatever the working directory holds, the process finds the modules of this one.
 _PROGRAM: Final = "import sys; sys.path[:] = {path}; from {module} import main; main({parent})"
@@ -48,7 +49,7 @@ def view(settings: Settings) -> NoReturn:
     """Show a policy in the browser until a signal ends the program, and follow its run."""
     checkpoint, given = settings.checkpoint, settings.general.checkpoint
     run = None if checkpoint is None or settings.contract is not None else run_of(checkpoint)
-    chosen = title_of(settings)
+    chosen = str(given or settings.general.policy or title_of(settings))
     if run is not None and checkpoint is not None and given is not None:
         chosen = BEST if given.is_dir() else name_of_checkpoint(checkpoint)
     _view(settings, run, chosen, lambda address: print(f"Watch it at {address}", flush=True))
@@ -68,22 +69,24 @@ def _view(
     general, demo = settings.general, settings.demo
     num_envs: int = demo["num_envs"]
     title = f"{settings.config['choices']['agent']}, {settings.env_name}"
-    page = Page(general.viewer_host, free_port(general.viewer_host, general.viewer_port), title)
-    page.say(f"Preparing {settings.env_name}; a simulator that compiles takes up to a minute.")
-    tell(page.address)
-    seed_everything(general.seed)
-    env_settings = {"num_envs": num_envs}
-    if "window" in parameters_of(settings.env.target):
-        env_settings["window"] = False  # the page is the window
-    with closing(build_env(settings, "demo", **env_settings)) as env:
-        check_renders(env)
-        policy, load = _policy_of(settings, env)
-        player = Player(env, policy, settings.device)
-        checkpoints = WatchedCheckpoints(run, chosen)
-        names = checkpoints.names()
-        page.add_controls(names, chosen if chosen in names else names[0], num_envs, demo["speed"])
-        learning = None if run is None else LearningCurves(run)
-        Viewer(page, player, checkpoints, load, learning, demo["seconds_between"]).run()
+    port = free_port(general.viewer_host, general.viewer_port)
+    with closing(Page(general.viewer_host, port, title)) as page:
+        tell(page.address)
+        page.say(f"Preparing {settings.env_name}; a simulator that compiles takes up to a minute.")
+        seed_everything(general.seed)
+        env_settings: dict[str, int] = {"num_envs": num_envs}
+        if "window" in parameters_of(settings.env.target):
+            env_settings["window"] = False  # the page is the window
+        with closing(build_env(settings, "demo", **env_settings)) as env:
+            check_renders(env)
+            policy, load = _policy_of(settings, env)
+            player = Player(env, policy, settings.device)
+            checkpoints = WatchedCheckpoints(run, chosen)
+            names = checkpoints.names()
+            first = chosen if chosen in names else names[0]
+            page.add_controls(names, first, num_envs, demo["speed"])
+            learning = None if run is None else LearningCurves(run)
+            Viewer(page, player, checkpoints, load, learning, demo["seconds_between"]).run()
 
 
 def check_renders(env: Environment) -> None:
@@ -162,17 +165,26 @@ def main(parent: int | None) -> None:
     """Be the process beside a training, which writes its settings to standard input."""
     ignore_stop_signals()
     end_with(parent)
-    if hasattr(os, "nice"):
-        os.nice(_NICENESS)
+    _give_way(_NICENESS_TO_START)
     torch.set_num_threads(1)
     told = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # simulators print
     try:
         settings, run = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_input, daemon=True).start()
-        _view(settings, run, NEWEST, lambda address: print(f"watch it at {address}", file=told))
+
+        def tell(address: str) -> None:
+            print(f"watch it at {address}", file=told)
+            _give_way(_NICENESS - _NICENESS_TO_START)
+
+        _view(settings, run, NEWEST, tell)
     except Exception as error:
         print(f"the viewer has ended; the training goes on: {one_line(error)}", file=told)
+
+
+def _give_way(niceness: int) -> None:
+    if hasattr(os, "nice"):
+        os.nice(niceness)
 
 
 def _end_with_input() -> None:

@@ -70,6 +70,11 @@ class Page:
         self._speed = gui.add_slider("Speed", min=0.1, max=4.0, step=0.1, initial_value=speed)
         self._paused = gui.add_checkbox("Pause", False)
 
+    def close(self) -> None:
+        """Stop the server."""
+        with contextlib.redirect_stdout(io.StringIO()):
+            self._server.stop()
+
     @property
     def is_watched(self) -> bool:
         """Whether a browser shows the page."""
@@ -131,25 +136,26 @@ class Page:
 
         Args:
             title: title of the plot.
-            curves: values by name `[K]`; the first ones, ascending, are the horizontal axis.
+            curves: values by name `[K]`; the first ones, ascending, are the horizontal axis. Others
+                may be NaN, but not all.
         """
         data = tuple(curves.values())
+        scales: dict[str, Any] = {"x": {"time": False}}
+        if np.isnan(values := np.stack(data[1:])).any():  # the page would find no range
+            low, high = float(np.nanmin(values)), float(np.nanmax(values))
+            margin = 0.05 * (high - low) or 1.0
+            scales["y"] = {"range": (low - margin, high + margin)}
         plot = self._plots.get(title)
-        if plot is not None and len(plot.data) == len(data):
-            plot.data = data
-            return
         if plot is not None:
-            plot.remove()
+            plot.data = data
+            if plot.scales != scales:
+                plot.scales = scales
+            return
         series: list[dict[str, Any]] = [{"label": name} for name in curves]
         for number, each in enumerate(series[1:]):
-            color = _COLORS[number % len(_COLORS)]
-            each |= {"stroke": color, "width": 2, "spanGaps": True}
+            each |= {"stroke": _COLORS[number % len(_COLORS)], "width": 2}
         self._plots[title] = self._gui.add_uplot(
-            data,
-            tuple(series),
-            title=title,
-            scales={"x": {"time": False}},
-            aspect=_PLOT_ASPECT,
+            data, tuple(series), title=title, scales=scales, aspect=_PLOT_ASPECT
         )
 
 

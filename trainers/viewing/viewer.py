@@ -110,14 +110,14 @@ class Viewer:
     def _look(self, now: float) -> None:
         """Update text and curves, and what can be chosen, where it is time to."""
         page, player = self._page, self._player
-        if now - self._looked > _RUN_SECONDS:
+        if now - self._looked > _RUN_SECONDS and self._told:
             self._looked = now
             page.offer(self._checkpoints.names())
             for metric, curves in (self._learning.read() or {} if self._learning else {}).items():
                 frames, *values = curves
                 named = zip(("training", "evaluation"), values, strict=True)
                 page.plot(f"{metric} over the training", {"frames": frames, **dict(named)})
-        if now - self._told > _TEXT_SECONDS:
+        if now - self._told > _TEXT_SECONDS and player.steps:
             self._told = now
             page.say(self._text())
             page.plot("reward over this episode", player.curves())
