@@ -447,10 +447,8 @@ class FanucEnv(Environment):
 
     def reward_terms(self, index: int) -> dict[str, float]:
         """Return the terms of the last reward: see `judge`."""
-        terms = {
-            n: torch.as_tensor(x).expand(self.num_envs, 1) for n, x in self._arms.terms.items()
-        }
-        return {name: float(values[index]) for name, values in terms.items()}
+        terms = self._arms.terms.items()
+        return {n: float(torch.as_tensor(x).expand(self.num_envs, 1)[index]) for n, x in terms}
 
     def measurements(self, index: int) -> dict[str, float]:
         """Return the distance from tool to target in millimetres."""

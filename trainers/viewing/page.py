@@ -21,6 +21,7 @@ _COLORS: Final = (
     *("#4dabf7", "#ff922b", "#69db7c", "#f783ac", "#ffd43b", "#b197fc"),
     *("#63e6be", "#ff8787", "#ced4da"),
 )
+_SPEEDS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _QUALITY: Final = 85  # of JPEG
 
 
@@ -67,7 +68,8 @@ class Page:
         self._choice = gui.add_dropdown("Checkpoint", [*names], initial_value=chosen)
         options = [*map(str, range(num_envs))]
         self._index = gui.add_dropdown("Environment", options, visible=num_envs > 1)
-        self._speed = gui.add_slider("Speed", min=0.1, max=4.0, step=0.1, initial_value=speed)
+        speeds = [f"{each:g}" for each in sorted({*_SPEEDS, speed})]
+        self._speed = gui.add_dropdown("Speed", speeds, initial_value=f"{speed:g}")
         self._paused = gui.add_checkbox("Pause", False)
 
     def close(self) -> None:

@@ -94,5 +94,4 @@ class Player:
     def picture(self) -> Picture:
         """Draw the environment `[H, W, 3]`, with its caption."""
         caption = self._env.caption(self.index) or f"return {self.episode_return:.1f}"
-        text = f"{self.seconds:.1f} s, {caption}"
-        return write_captions(enlarged(self._env.render(self.index).numpy()), [text])
+        return write_captions(enlarged(self._env.render(self.index).numpy()), [caption])
