@@ -81,9 +81,9 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     seed_everything(settings.general.seed, processes.rank)
     with (
         closing(training_env(settings, processes)) as env,
+        viewer_beside(settings, env, folder) if processes.is_writer else nullcontext(),
         closing(evaluator_of(settings)) as evaluator,
         closing(_build_trainer(settings, env, evaluator, folder, processes)) as trainer,
-        viewer_beside(settings, env, folder) if processes.is_writer else nullcontext(),
     ):
         name = type(trainer.agent).__name__
         logger.info("%s on %s, into %s", name, describe_device(settings.device), folder)
