@@ -2,7 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -31,6 +32,7 @@ class Arms(ABC):
     steps: Tensor  # since each arm was placed, int64 `[B, 1]`
     held: Tensor  # number of last steps that were near and slow as the goal demands, int64 `[B, 1]`
     goal: Goal
+    terms: Mapping[str, Any] = MappingProxyType({})  # of the last rewards, see `Judgement`
     _geometry: ArmGeometry
     _encode: Callable[[Tensor, Tensor, Tensor, Tensor], None]  # see `ArmEncoder.__call__`
 

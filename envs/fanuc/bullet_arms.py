@@ -95,7 +95,8 @@ class BulletArms(Arms):
         after = self.distance.numpy()
         result = judge(before, after, unrest, effort, solved, time_is_up, lost)
         reward, success, truncated, done = map(torch.from_numpy, result[:4])
-        return Judgement(reward.float(), success, truncated, done, result.interrupted)
+        self.terms = result.terms
+        return Judgement(reward.float(), success, truncated, done, *result[4:])
 
     def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest: see `Arms.place`."""

@@ -333,6 +333,11 @@ class FanucEnv(ArmEnv):
         reached = ", reached" if distance < self.success_radius else ""
         return f"distance {1000 * distance:.0f} mm{reached}"
 
+    def reward_terms(self, index: int) -> dict[str, float]:
+        """Return the terms of the last reward: see `judge`."""
+        terms = self._arms.terms.items()
+        return {n: float(torch.as_tensor(x).expand(self.num_envs, 1)[index]) for n, x in terms}
+
     def measurements(self, index: int) -> dict[str, float]:
         """Return the distance from tool to target in millimetres."""
         return {"distance [mm]": 1000 * float(self._arms.distance[index, 0])}

@@ -118,7 +118,9 @@ class GenesisArms(Arms):
         time_is_up = self.steps >= max_steps
         unrest, effort = self._hold(), effort_of(action)
         success = self.held >= self.goal.hold_steps
-        return judge(before, self.distance, unrest, effort, success, time_is_up)
+        judgement = judge(before, self.distance, unrest, effort, success, time_is_up)
+        self.terms = judgement.terms
+        return judgement
 
     def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest: see `Arms.place`."""

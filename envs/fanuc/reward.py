@@ -4,7 +4,7 @@ The code takes numpy arrays or tensors: see `BulletArms`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ class Judgement(NamedTuple):
     truncated: Any  # whether the episode ends without success, bool
     done: Any  # whether the episode ends, bool
     interrupted: bool  # whether the step of some arms could not be simulated
+    terms: Mapping[str, Any]  # of the reward by name, as the rewards or one number for all arms
 
 
 def effort_of(action: Any) -> Any:
@@ -68,13 +69,14 @@ def judge(
         Numpy arrays or tensors like the arguments; numpy computes the reward in float64.
     """
     truncated = time_is_up & ~success
-    reward = (
-        PROGRESS_REWARD * (before - after)
-        - STEP_COST
-        + SUCCESS_REWARD * success
-        - HOLD_COST * unrest
-        - ACTION_COST * effort
-    )
+    terms = {
+        "progress": PROGRESS_REWARD * (before - after),
+        "step": -STEP_COST,
+        "success": SUCCESS_REWARD * success,
+        "unrest": -HOLD_COST * unrest,
+        "effort": -ACTION_COST * effort,
+    }
+    reward = sum(terms.values())
     for arms in lost:
         reward[arms], success[arms], truncated[arms] = 0, False, True
-    return Judgement(reward, success, truncated, success | truncated, bool(lost))
+    return Judgement(reward, success, truncated, success | truncated, bool(lost), terms)

@@ -250,8 +250,9 @@ class GymnasiumEnv(Environment):
         """
         settings = with_defaults(GymnasiumEnv, settings)
         if settings["vectorization"] != "async":
-            return Capabilities(has_state=settings["vectorization"] == "sync")
+            return Capabilities(can_render=None, has_state=settings["vectorization"] == "sync")
         return Capabilities(
+            can_render=None,
             has_state=True,
             can_overlap=True,
             max_evaluation_envs=settings["num_envs"],

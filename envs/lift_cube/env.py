@@ -229,6 +229,10 @@ class LiftCubeEnv(ArmEnv):
         touches = ("", ", touched", ", grasped")[int(self._episodes.scene.touches[index].sum())]
         return f"{name} {1000 * float(lengths[index]):.0f} mm{touches}"
 
+    def reward_terms(self, index: int) -> dict[str, float]:
+        """Return the terms of the last reward: see `Judge`."""
+        return self._episodes.terms_of(index)
+
     def measurements(self, index: int) -> dict[str, float]:
         """Return the height of the cube above the floor, or the distance to it, in millimetres."""
         name, lengths = self._judge.measure(self._episodes.scene)

@@ -82,6 +82,22 @@ def advance(now: Episode, action: Tensor, noise: Noise | None, max_steps: int) -
     return Transition(following, reward * sea.active, is_late)
 
 
+def terms_of(before: Sea, now: Episode) -> dict[str, Tensor]:
+    """Return the terms of the rewards of the step between two states, each `[R, N]`, by name."""
+    moved, after = before.active, now.sea
+    farther, nearer = (
+        (sea.goal - sea.motion[POSITION]).square().sum(0).sqrt() for sea in (before, after)
+    )
+    arrived = after.reached & ~before.reached
+    return {
+        "step": STEP_REWARD * moved,
+        "progress": (farther - nearer) * moved,
+        "give way": GIVE_WAY_REWARD * give_way_angle(now.view) * moved,
+        "collision": COLLISION_REWARD * (moved & ~after.active & ~arrived),
+        "goal": GOAL_REWARD * arrived,
+    }
+
+
 def start_episodes(draft: Draft, streams: Tensor, noise: Noise | None) -> Episode:
     """Return the initial states of complete drafts: robots at rest with random headings."""
     exists = draft.ends[0, 0].isfinite()

@@ -14,7 +14,7 @@ from envs.marinenav.physics import DISCRETE_ACTIONS, STEP_SECONDS
 from envs.marinenav.placement import COMPLETE, Size
 from envs.marinenav.render import SeaRenderer
 from envs.marinenav.scale import Bounds, Units, elements_of
-from envs.marinenav.sea import Episode, Sea
+from envs.marinenav.sea import Episode, Sea, terms_of
 from envs.marinenav.simulator import TURNS, Simulator, flatten, unflatten
 from envs.streams import seed_streams, streams_of
 from torchrl_gpu.checkpoints.contents import check_like
@@ -74,6 +74,7 @@ class SeaEnv(Environment):
             seed_streams(seed, num_envs, self.device),
             torch.zeros((), dtype=torch.int64, device=self.device),
         )
+        self._before = [self._state.now.sea]  # the last step, of all seas
         self._has_begun = False
         self._renderer = SeaRenderer()
         self._units = units
@@ -116,6 +117,7 @@ class SeaEnv(Environment):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get((GROUP, "action")).permute(2, 1, 0)
+        self._before[0] = self._state.now.sea
         self._state, transition = self._advance(self._state, action)
         sea = transition.now.sea
         # Termination is per robot; the time limit of a sea truncates all robots that still move.
@@ -229,6 +231,11 @@ class SeaEnv(Environment):
         """Return the time since the start of the episode, and the number of arrived vessels."""
         steps, arrived, vessels = self._progress(index)
         return f"{steps * STEP_SECONDS:.1f} s, {arrived} of {vessels} vessels arrived"
+
+    def reward_terms(self, index: int) -> dict[str, float]:
+        """Return the terms of the last reward, means over the robots of one sea."""
+        terms = terms_of(self._before[0], self._state.now)
+        return {name: float(values[:, index].mean()) for name, values in terms.items()}
 
     def measurements(self, index: int) -> dict[str, float]:
         """Return the percentage of the vessels that have reached their goals."""

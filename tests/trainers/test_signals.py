@@ -400,6 +400,17 @@ def test_a_script_that_leaves_workers_open_ends(start: Start) -> None:
     assert program.end(seconds=10.0) == 7
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "kill"])
+def test_the_viewer_ends_with_the_training(number: int, start: Start) -> None:
+    program = start(*GYM, *LONG, "viewer=web", "viewer_port=0")
+    program.wait_for("no address", lambda: "watch it at http://localhost:" in program.output)
+    viewer = max(psutil.Process(program.pid).children(), key=psutil.Process.create_time)
+    assert viewer.nice() == 19
+    os.kill(program.pid, number)
+    program.end()
+
+
 @pytest.mark.parametrize("env", [GYM, FANUC], ids=["gym", "fanuc"])
 def test_workers_end_with_a_program_that_is_killed(env: tuple[str, ...], start: Start) -> None:
     program = start(*env, *LONG)

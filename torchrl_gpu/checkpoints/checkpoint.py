@@ -183,7 +183,7 @@ class CheckpointFolder:
     def _rotate(self, path: Path, score: float | None) -> None:
         """Record the score of the checkpoint just written, and delete the files beyond `keep`."""
         if score is not None and score >= self._best_record()[1]:
-            best = {"frames": int(path.stem.removeprefix("frames_")), "score": float(score)}
+            best = {"frames": frames_of(path), "score": float(score)}
             write_text(self.folder / "best.json", json.dumps(best))
         checkpoints = self.paths()
         kept = {path, self.best(), *checkpoints[-self.keep :]}
@@ -267,6 +267,11 @@ class CheckpointFolder:
             return 0, -math.inf
         is_possible = 0 <= frames < 10**12 and math.isfinite(score)
         return (frames, score) if is_possible else (0, -math.inf)
+
+
+def frames_of(checkpoint: Path) -> int:
+    """Return the number of environment steps before a checkpoint of a run, by its name."""
+    return int(checkpoint.stem.removeprefix("frames_"))
 
 
 def replay_path(checkpoint: Path) -> Path:

@@ -43,6 +43,7 @@ from trainers.runs.pretrained import find_policy
 from trainers.runs.versions import versions
 from trainers.training.experience import check_updates
 from trainers.training.trainer import TorchRLTrainer
+from trainers.viewing.address import check_address
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,12 @@ def _check(
         env_can = capabilities_of(env, device).can_overlap and not remote
         where = "the environment of remote collectors" if remote else env.target.__name__
         overlap_of(True, agent, where, env_can=env_can)
+    if general.viewer == "web":
+        check_address(general.viewer_host, general.viewer_port)
+        if capabilities_of(components["env"], device).can_render is False:
+            raise ConfigurationError(
+                f"viewer=web: {components['env'].target.__name__} cannot render"
+            )
     execution = EAGER
     if is_training:
         check_updates(
