@@ -5,6 +5,7 @@ Genesis or Ray hold in it, and could wait for one of them forever.
 """
 
 import multiprocessing
+import multiprocessing.forkserver
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +20,13 @@ CAN_FORK = "forkserver" in multiprocessing.get_all_start_methods()
 
 
 def fork_server() -> Any:
-    """Return the context of `multiprocessing` whose processes are forked from the server."""
+    """Return the context of `multiprocessing` whose processes are forked from the server.
+
+    The server runs then: all its forks have the signal mask of the thread that starts it.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_IMPORTED)
+    multiprocessing.forkserver.ensure_running()
     return context
 
 
