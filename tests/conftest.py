@@ -1,5 +1,5 @@
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import psutil
 import pytest
@@ -7,6 +7,7 @@ import torch
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.helpers.programs import Start, programs
 from tests.stand_in import missing, stand_in_accelerator
 
 # Folders whose tests share one expensive simulation.
@@ -46,3 +47,10 @@ def accelerator(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         pytest.skip(reason)
     with stand_in_accelerator(getattr(request, "param", None)) as device:
         yield device
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts the program, or another function, in a process and session of its own."""
+    with programs(tmp_path) as begin:
+        yield begin
