@@ -27,11 +27,32 @@ _PAGES = {
 }
 # Public names by page of the API, beside those that the package of that name exports.
 _FURTHER = {
-    "torchrl_gpu": (),
-    "agents": ("agents.modules.encoders.Encoder", "agents.modules.encoders.EncoderFactory"),
-    "envs": ("envs.fanuc.ArmObserver", "envs.fanuc.load_robot"),
+    "torchrl_gpu": (
+        "torchrl_gpu.acting.interface.PolicyInterface",
+        "torchrl_gpu.replay.episodes.rows_needed",
+        "torchrl_gpu.intervals",
+    ),
+    "agents": (
+        "agents.modules.encoders.Encoder",
+        "agents.modules.encoders.EncoderFactory",
+        "agents.modules.networks.Critics",
+        "agents.modules.networks.DeterministicActor",
+        "agents.modules.networks.frozen",
+        "agents.modules.target_network.TargetNetwork",
+    ),
+    "envs": (
+        "envs.fanuc.ArmObserver",
+        "envs.fanuc.load_robot",
+        "envs.marinenav.baselines.ModelPredictive",
+        "envs.marinenav.curriculum.PAPER_STAGES",
+        "envs.marinenav.evaluation.evaluate",
+        "envs.marinenav.scenario.draw_scenarios",
+        "envs.marinenav.scenario.load_scenarios",
+        "envs.marinenav.scenario.save_scenarios",
+    ),
     "trainers": ("trainers.run.run", "trainers.run.settings_of"),
     "bridges": (
+        "torchrl_gpu.gymnasium",
         "torchrl_gpu.gymnasium.single.SingleEnv",
         "torchrl_gpu.gymnasium.batched.BatchedEnv",
         "torchrl_gpu.stable_baselines.StableBaselinesEnv",
