@@ -7,10 +7,12 @@ are turned into links of the site.
 from __future__ import annotations
 
 import ast
+import inspect
 import posixpath
 import re
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
@@ -195,5 +197,13 @@ def _api_index() -> str:
         lines += ["", f"## {_TITLES.get(page, page)}", ""]
         for name in public_names(page):
             module, _, short = name.rpartition(".")
-            lines.append(f"* [`from {module} import {short}`][{name}]")
+            lines.append(f"* [`from {module} import {short}`][{name}]{_summary(name)}")
     return "\n".join(lines)
+
+
+def _summary(name: str) -> str:
+    """Return the first line of the docstring of a class, function or module, behind a colon."""
+    found = resolve_name(name)
+    if not (inspect.isclass(found) or inspect.isroutine(found) or inspect.ismodule(found)):
+        return ""
+    return f": {(inspect.getdoc(found) or '').partition(chr(10))[0]}"
