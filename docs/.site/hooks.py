@@ -35,6 +35,7 @@ _FURTHER = {
         "torchrl_gpu.intervals",
     ),
     "agents": (
+        "agents.hyperparameters",
         "agents.modules.encoders.Encoder",
         "agents.modules.encoders.EncoderFactory",
         "agents.modules.networks.Critics",
