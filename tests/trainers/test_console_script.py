@@ -21,6 +21,7 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
         (["--help"], 0, "python -m trainers.run agent=AGENT env=ENV"),
         (["agent=sac", "env=nowhere"], 2, "unknown env nowhere; choose one of: "),
         (["doctor", "--help"], 0, "torchrl-gpu doctor [setting=value ...]"),
+        (["compare", "--help"], 0, "  torchrl-gpu compare runs/fanuc/sac "),
         (["doctor", "seconds=0"], 2, "error: seconds=0"),
     ],
 )

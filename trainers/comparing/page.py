@@ -54,6 +54,9 @@ def page(title: str, results: Sequence[Results], output: Path) -> str:
     is_one = sum(len(group.runs) for each in results for group in each.groups) == 1
     parts = [] if is_one else [f'<p class="note">{_METHOD}</p>']
     for each in results:
+        if each.is_overall:
+            parts += [f"<h2>{escape(each.env)}</h2>", *_scores(each)]
+            continue
         films, room = _films(each, output, room)
         begin = _facts(each) if is_one else [f"<h2>{escape(each.env)}</h2>", *_scores(each)]
         parts += [*begin, films, *_details(each, is_one)]
@@ -90,7 +93,8 @@ def _scores(results: Results) -> Iterator[str]:
     header, rows = results.table()
     names = [swatch(group.number) + escape(group.name) for group in groups]
     yield html_table(["", *header], [[n, *r] for n, r in zip(names, rows, strict=True)])
-    pictures = [_learning(results, axis) for axis in ("frames", "seconds")]
+    axes: Sequence[Axis] = () if results.is_overall else ("frames", "seconds")
+    pictures = [_learning(results, axis) for axis in axes]
     if max(len(group.runs) for group in groups) > 1 or len(groups) > 1:
         intervals = [
             Interval(g.name, g.interquartile_mean, *g.interval, list(g.scores), g.number)
@@ -102,6 +106,8 @@ def _scores(results: Results) -> Iterator[str]:
     if len(groups) > 1:
         pictures.append(_improvement(groups))
     yield panels(pictures, "large")
+    if results.is_overall:
+        return
     header = ["setting", *(group.name for group in groups)]
     common, others = ([(escape(n), *map(escape, v)) for n, v in p] for p in results.settings)
     if common:

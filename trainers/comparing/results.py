@@ -19,7 +19,7 @@ Values = tuple[str, list[str]]  # name of a setting, and its value in each group
 
 @dataclass(frozen=True)
 class Results:
-    """Groups of runs in one environment, and the score that counts as a success there.
+    """Groups of runs in one environment, or over several, and the score that is a success.
 
     Attributes:
         env: name of the environment.
@@ -47,6 +47,11 @@ class Results:
     def measure(self) -> str:
         """Name of the scores."""
         return "success" if self.is_success else "mean return"
+
+    @property
+    def is_overall(self) -> bool:
+        """Whether the groups have runs in several environments."""
+        return len({run.env for group in self.groups for run in group.runs}) > 1
 
     def score(self, value: float) -> str:
         """Return a score as text."""
