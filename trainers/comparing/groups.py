@@ -206,8 +206,3 @@ def _last(name: str, names: Sequence[str]) -> str:
     """Return the last part of a setting's name where no other one has the same."""
     last = name.rpartition(".")[2]
     return last if sum(each.rpartition(".")[2] == last for each in names) == 1 else name
-
-
-def level_of(groups: Sequence[Group], success: float, mean_return: float | None) -> float | None:
-    """Return the score that counts as a success in an environment; None if there is none."""
-    return success if groups[0].runs[0].measure == "success" else mean_return

@@ -123,20 +123,14 @@ def _learning(results: Results, axis: Axis) -> str:
     runs = [run for group in results.groups for run in group.runs]
     unit, label = (1.0, "frames") if axis == "frames" else _unit_of_time(runs)
     for group in results.groups:
-        if len(group.runs) > 1:
-            curves += [
-                Curve(
-                    _label(r),
-                    r.curve[axis] / unit,
-                    r.curve["score"],
-                    color=group.number,
-                    faint=True,
-                )
-                for r in group.runs
-            ]
         x, mean, low, high = group.curve(axis)
         curve = Curve(group.name, x / unit, mean, color=group.number)
-        curves.append(replace(curve, low=low, high=high) if len(group.runs) > 1 else curve)
+        if len(group.runs) > 1:
+            curve = replace(curve, low=low, high=high)
+            for run in group.runs:
+                x, score = run.curve[axis] / unit, run.curve["score"]
+                curves.append(Curve(_label(run), x, score, color=group.number, faint=True))
+        curves.append(curve)
     return draw_curves(
         curves,
         f"{results.measure} in evaluations",
@@ -150,12 +144,8 @@ def _learning(results: Results, axis: Axis) -> str:
 def _unit_of_time(runs: Sequence[Run]) -> tuple[float, str]:
     """Return the seconds of a unit that suits the longest of some runs, and its name."""
     longest = max(run.curve["seconds"][-1] for run in runs)
-    units = (
-        (2 * 86400.0, 86400.0, "days"),
-        (2 * 3600.0, 3600.0, "hours"),
-        (180.0, 60.0, "minutes"),
-    )
-    return next(((unit, name) for least, unit, name in units if longest > least), (1.0, "seconds"))
+    units = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
+    return next(((unit, name) for unit, name in units if longest > 3 * unit), (1.0, "seconds"))
 
 
 def _improvement(groups: Sequence[Group]) -> str:
