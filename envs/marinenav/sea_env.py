@@ -14,7 +14,7 @@ from envs.marinenav.physics import DISCRETE_ACTIONS, STEP_SECONDS
 from envs.marinenav.placement import COMPLETE, Size
 from envs.marinenav.render import SeaRenderer
 from envs.marinenav.scale import Bounds, Units, elements_of
-from envs.marinenav.sea import Episode, Sea
+from envs.marinenav.sea import Episode, Sea, terms_of
 from envs.marinenav.simulator import TURNS, Simulator, flatten, unflatten
 from envs.streams import seed_streams, streams_of
 from torchrl_gpu.checkpoints.contents import check_like
@@ -31,13 +31,7 @@ _PAIR_MEMORY: Final = 512
 
 
 def sea_capabilities(size: Size, device: torch.device, units: Units) -> Capabilities:
-    """Return the capabilities of an environment of seas of a size on a device.
-
-    Args:
-        size: numbers of robots, vortices and obstacles.
-        device: device of the simulation.
-        units: scale of the observations.
-    """
+    """Return the capabilities of seas of a size, observed in some units, on a device."""
     objects = size.robots + size.obstacles + size.vortices
     return Capabilities(
         discrete_actions=DISCRETE_ACTIONS,
@@ -56,13 +50,7 @@ def sea_capabilities(size: Size, device: torch.device, units: Units) -> Capabili
 class SeaEnv(Environment):
     """Seas of a simulator; `MarineNavEnv` documents the keys.
 
-    Args:
-        simulator: simulator of the seas.
-        bounds: maximum magnitudes of the observations.
-        units: scale of the observations; its dtype and device are those of all seas.
-        num_envs: number of seas.
-        seed: random seed.
-        compile_step: compile the step with `torch.compile`.
+    Dtype and device of all seas are those of the units of the observations.
     """
 
     def __init__(
@@ -86,6 +74,7 @@ class SeaEnv(Environment):
             seed_streams(seed, num_envs, self.device),
             torch.zeros((), dtype=torch.int64, device=self.device),
         )
+        self._before = [self._state.now.sea]  # the last step, of all seas
         self._has_begun = False
         self._renderer = SeaRenderer()
         self._units = units
@@ -128,6 +117,7 @@ class SeaEnv(Environment):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action = tensordict.get((GROUP, "action")).permute(2, 1, 0)
+        self._before[0] = self._state.now.sea
         self._state, transition = self._advance(self._state, action)
         sea = transition.now.sea
         # Termination is per robot; the time limit of a sea truncates all robots that still move.
@@ -211,13 +201,12 @@ class SeaEnv(Environment):
         super().join(processes)
         self._simulator.difficulty.join(processes)
         if not self._has_begun:
-            self._plan_anew(self._state.frames)
+            self._replan(self._state.frames)
 
-    def _plan_anew(self, frames: Tensor) -> None:
+    def _replan(self, frames: Tensor) -> None:
         """Let the next reset start all seas at a number of frames."""
-        state = self._state._replace(frames=frames)
-        is_ready = torch.zeros_like(state.is_ready)
-        self._state = state._replace(draft=self._simulator.empty(state), is_ready=is_ready)
+        state = self._state._replace(frames=frames, is_ready=torch.zeros_like(self._state.is_ready))
+        self._state = state._replace(draft=self._simulator.empty(state))
         self._has_begun = False
 
     @property
@@ -243,6 +232,11 @@ class SeaEnv(Environment):
         steps, arrived, vessels = self._progress(index)
         return f"{steps * STEP_SECONDS:.1f} s, {arrived} of {vessels} vessels arrived"
 
+    def reward_terms(self, index: int) -> dict[str, float]:
+        """Return the terms of the last reward, means over the robots of one sea."""
+        terms = terms_of(self._before[0], self._state.now)
+        return {name: float(values[:, index].mean()) for name, values in terms.items()}
+
     def measurements(self, index: int) -> dict[str, float]:
         """Return the percentage of the vessels that have reached their goals."""
         _, arrived, vessels = self._progress(index)
@@ -266,10 +260,7 @@ class SeaEnv(Environment):
         return {name: tensor.clone() for name, tensor in flatten(self._state).items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], *_: Any, **__: Any) -> None:
-        """Restore a state; `observe()` then returns the current observations.
-
-        Args:
-            state_dict: result of `state_dict()` of an environment with the same sizes.
+        """Restore a state of equal sizes; `observe()` then returns the current observations.
 
         Raises:
             ConfigurationError: a tensor is missing or has another shape or dtype, or a layout could
@@ -292,7 +283,7 @@ class SeaEnv(Environment):
         """Restore the frames, and so the stage: see `Environment.load_progress`."""
         frames = state_dict["frames"]
         check_like(frames, self._state.frames, "the saved frames")
-        self._plan_anew(frames.to(self.device, copy=True))
+        self._replan(frames.to(self.device, copy=True))
 
 
 def _last(values: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Kinds of devices: all differences between accelerators.
 
-A class states for its kind of device what torch does not know, and the table `KINDS` registers the
-class; no other module checks `device.type`.
+A class states the facts of its kind of device that torch does not know, and the table `KINDS`
+registers the class; no other module checks `device.type`.
 """
 
 import contextlib
@@ -279,11 +279,7 @@ KINDS: Final[tuple[type[Accelerator], ...]] = (Cuda, Rocm, Xpu, Mps, DirectML, C
 
 
 def accelerator_of(device: torch.device) -> Accelerator:
-    """Return the capabilities of a device.
-
-    Args:
-        device: device of any kind, which this machine need not have.
-    """
+    """Return the capabilities of a device of any kind, which this machine need not have."""
     return kinds_by_type().get(device.type, Accelerator)(device)
 
 

@@ -51,7 +51,7 @@ class Capabilities:
         action_range: lowest and highest values, `action_dim` numbers each, that the actions -1 and
             1 stand for in the simulator; None if it takes the actions as they are.
         can_render: whether `render` returns a picture; for an environment with modes, whether it
-            does in mode `demo`.
+            does in mode `demo`. None where only the built environment knows.
         renders_several: whether `render` also accepts a list of indices, and then draws these
             environments in the layout of `torchrl_gpu.environments.captions.grid`.
         has_page: whether `page` returns an HTML file in which a policy acts.
@@ -80,7 +80,7 @@ class Capabilities:
     units: Mapping[NestedKey, str] = field(default_factory=dict)
     elements: Mapping[NestedKey, tuple[Element, ...]] = field(default_factory=dict)
     action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    can_render: bool = False
+    can_render: bool | None = False
     renders_several: bool = False
     has_page: bool = False
     has_state: bool = False

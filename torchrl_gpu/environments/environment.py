@@ -117,6 +117,16 @@ class Environment(EnvBase):
         """
         return ""
 
+    def reward_terms(self, index: int) -> Mapping[str, float]:
+        """Return the terms of the reward of the last step in one environment, by name.
+
+        A viewer draws them as curves. An environment whose reward is one number has none.
+
+        Args:
+            index: index of the environment in the batch.
+        """
+        return {}
+
     def measurements(self, index: int) -> dict[str, float]:
         """Return physical quantities of the current state of one environment.
 
@@ -332,6 +342,10 @@ class EnvironmentView(Environment):
     def caption(self, index: int) -> str:
         """Return the caption of the wrapped environment."""
         return "" if self._declared is None else self._declared.caption(index)
+
+    def reward_terms(self, index: int) -> Mapping[str, float]:
+        """Return the terms of the reward of the wrapped environment."""
+        return {} if self._declared is None else self._declared.reward_terms(index)
 
     def measurements(self, index: int) -> dict[str, float]:
         """Return the measurements of the wrapped environment."""

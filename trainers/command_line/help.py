@@ -26,6 +26,7 @@ Train, evaluate and show robot policies.
   python -m trainers.run mode=eval policy=...           evaluate such files
   python -m trainers.run mode=record checkpoint=runs/... record.format=lerobot
   python -m trainers.run checkpoint=runs/...            resume training
+  python -m trainers.run ... viewer=web                 watch it live in the browser, also mode=demo
   python -m trainers.run ... resume=auto                resume the newest run of these settings
   python -m trainers.run ... -m seed=1,2,3              one run for each value
   python -m trainers.run ... --cfg job                  all settings of the command, without a run

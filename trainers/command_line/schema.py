@@ -53,6 +53,11 @@ class GeneralSettings(CheckedFields):
         trust: your packages whose classes a checkpoint may name, as in my_robots or
             [my_robots,my_envs]; importing them runs their code.
         runs: folder of all runs; each run writes to runs/<env>/<agent>/<time>.
+        viewer: web to show the policy live in the browser, beside a training or instead of a film;
+            off for no viewer.
+        viewer_host: name or address of the network interface that serves the viewer; localhost for
+            browsers on this machine alone, 0.0.0.0 for any.
+        viewer_port: port of the viewer; 0 for a free one.
 
     Raises:
         ConfigurationError: a value has the wrong type or lies outside its range.
@@ -91,6 +96,9 @@ class GeneralSettings(CheckedFields):
         BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     ] = ()
     runs: Path = Path("runs")
+    viewer: Literal["web", "off"] = "off"
+    viewer_host: str = "localhost"
+    viewer_port: Annotated[int, Field(ge=0, lt=2**16)] = 8080
 
     def __post_init__(self) -> None:
         if self.resume is not None and self.checkpoint is not None:
@@ -111,6 +119,11 @@ class GeneralSettings(CheckedFields):
             raise ConfigurationError(
                 f"policy={self.policy}: only mode=eval and mode=demo run an exported policy; "
                 f"mode={self.mode} takes checkpoint=..."
+            )
+        if self.viewer == "web" and self.mode not in ("train", "demo"):
+            raise ConfigurationError(
+                f"viewer=web: only mode=train and mode=demo have a viewer; mode={self.mode} does "
+                "without"
             )
         if self.devices is not None and self.mode != "train":
             raise ConfigurationError(

@@ -43,6 +43,7 @@ from trainers.runs.pretrained import find_policy
 from trainers.runs.versions import versions
 from trainers.training.experience import check_updates
 from trainers.training.trainer import TorchRLTrainer
+from trainers.viewing.address import check_address
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,10 @@ def _check(
         general = general_settings(config)
     elif general.policy is not None:
         check_extra(f"policy={general.policy}", RUNS)
+        if of_agent := [name for name in typed if name.startswith("agent.")]:
+            raise ConfigurationError(
+                f"{of_agent[0]}: the files of policy={general.policy} are fixed; leave it out"
+            )
         found, contract = general.policy, read_contract(general.policy)
         config = _as_trained(*composed, {"config": contract.config}, found, typed, general.trust)
         general = general_settings(config)
@@ -225,6 +230,12 @@ def _check(
         env_can = capabilities_of(env, device).can_overlap and not remote
         where = "the environment of remote collectors" if remote else env.target.__name__
         overlap_of(True, agent, where, env_can=env_can)
+    if general.viewer == "web":
+        check_address(general.viewer_host, general.viewer_port)
+        if capabilities_of(components["env"], device).can_render is False:
+            raise ConfigurationError(
+                f"viewer=web: {components['env'].target.__name__} cannot render"
+            )
     execution = EAGER
     if is_training:
         check_updates(

@@ -32,7 +32,7 @@ Picture = npt.NDArray[np.uint8]
 Video = Literal["mp4", "gif"]
 
 # Step duration of an environment that does not declare one.
-_USUAL_STEP_SECONDS = 1 / 30
+USUAL_STEP_SECONDS = 1 / 30
 # A picture with a shorter side, in pixels, is enlarged, so that captions cover little of it.
 _SHORT_SIDE, _ENLARGEMENT = 240, 4
 # Frames per second. Many programs slow down a GIF of a higher rate.
@@ -110,7 +110,7 @@ def film(
     policy.eval()
     env.set_seed(seed)
     new = new_file(folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}")
-    step_seconds = (env.capabilities.step_seconds or _USUAL_STEP_SECONDS) / speed
+    step_seconds = (env.capabilities.step_seconds or USUAL_STEP_SECONDS) / speed
     frame_seconds = _frame_seconds(step_seconds, video)
     steps_per_frame = frame_seconds / step_seconds
     rest = round(seconds_between / frame_seconds)
@@ -126,7 +126,7 @@ def film(
                     captions = [
                         f"episode {number}/{episodes}, {caption}" for caption in filmed.captions()
                     ]
-                    image = write_captions(_enlarged(env.render(shown).numpy()), captions)
+                    image = write_captions(enlarged(env.render(shown).numpy()), captions)
                     writer.append_data(image)
                 for _ in range(rest):
                     writer.append_data(image)
@@ -135,7 +135,7 @@ def film(
     return Film(path, filmed.evaluation(), filmed.measurements())
 
 
-def _enlarged(picture: Picture) -> Picture:
+def enlarged(picture: Picture) -> Picture:
     """Return a picture `[H, W, 3]`, a small one with every pixel repeated along both sides."""
     if min(picture.shape[:2]) >= _SHORT_SIDE:
         return picture
@@ -150,6 +150,31 @@ def _frame_seconds(step_seconds: float, video: Video) -> float:
     steps = max(1, math.ceil(1 / (_MAX_FRAME_RATES[video] * step_seconds) - 1e-6))
     seconds = steps * step_seconds
     return seconds if video == "mp4" else math.ceil(100 * seconds - 1e-6) / 100
+
+
+@torch.no_grad()
+def step_once(
+    env: Environment,
+    robots: Robots,
+    policy: TensorDictModuleBase,
+    device: torch.device,
+    state: TensorDictBase,
+) -> TensorDictBase:
+    """Step all environments by the actions of a policy, without resets.
+
+    Args:
+        env: batched environment.
+        robots: robots of the environment.
+        policy: policy on `device`.
+        device: device of the policy.
+        state: root of the step `[N]`, which receives the actions.
+
+    Returns:
+        `state` with `next`.
+    """
+    seen = state.select(*robots.keys(policy.in_keys)).to(device)
+    EAGER.act(policy, robots.view(seen))
+    return env.step(state.update(seen.select(robots.action_key).to(env.device)))
 
 
 class FilmedEpisodes:
@@ -205,7 +230,6 @@ class FilmedEpisodes:
         """Return mean measurements of the last states of the episodes that ended, by name."""
         return {name: total / self._episodes for name, total in self._measurements.items()}
 
-    @torch.no_grad()
     def play(
         self, policy: TensorDictModuleBase, device: torch.device, steps_per_frame: float
     ) -> Iterator[None]:
@@ -219,10 +243,7 @@ class FilmedEpisodes:
         yield
         done, steps, frames = False, 0, 1
         while not done:
-            seen = state.select(*self._robots.keys(policy.in_keys)).to(device)
-            EAGER.act(policy, self._robots.view(seen))
-            action = seen.select(self._robots.action_key).to(self._env.device)
-            state = self._env.step(state.update(action))
+            state = step_once(self._env, self._robots, policy, device, state)
             self.add(state)
             done = bool(state["next", "done"].all())
             steps += 1

@@ -1,4 +1,4 @@
-"""Mode demo: film a policy."""
+"""Mode demo: film a policy, or show it live in the browser."""
 
 import time
 from contextlib import closing
@@ -8,8 +8,16 @@ from trainers.command_line.settings import Settings
 from trainers.evaluation.film import film
 from trainers.modes.building import build_env, policy_of, prepared_folder, title_of
 from trainers.modes.outcome import RunOutcome
+from trainers.modes.view import view
 from trainers.runs.loggers import log_film
 from trainers.runs.policy_files import load_checkpoint
+
+
+def show_policy(settings: Settings) -> RunOutcome:
+    """Film a policy; with `viewer=web` show it until a signal ends the program."""
+    if settings.general.viewer == "web":
+        view(settings)
+    return film_policy(settings)
 
 
 def film_policy(settings: Settings) -> RunOutcome:

@@ -4,7 +4,7 @@ from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
 from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.command_line.settings import Settings
-from trainers.modes.demo import film_policy
+from trainers.modes.demo import show_policy
 from trainers.modes.evaluate import evaluate
 from trainers.modes.export import export
 from trainers.modes.outcome import RunOutcome
@@ -12,7 +12,7 @@ from trainers.modes.record import record_policy
 from trainers.modes.train import train
 from trainers.signals import cleans_up
 
-_MODES = {"eval": evaluate, "demo": film_policy, "record": record_policy, "export": export}
+_MODES = {"eval": evaluate, "demo": show_policy, "record": record_policy, "export": export}
 
 
 def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:

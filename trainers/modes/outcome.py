@@ -48,14 +48,14 @@ class RunOutcome:
 def command_of(settings: Settings, *arguments: str) -> str:
     """Return a command as it is typed, with the settings for the machine that differ.
 
-    Only a training has several devices, and collectors.
+    Only a training has several devices, and collectors; other commands are without a viewer.
     """
     trains = not any(argument.startswith("mode=") for argument in arguments)
     defaults = GeneralSettings().of_machine()
     kept = [
         f"{name}={AS_TYPED.get(str(value), value)}"
         for name, value in settings.general.of_machine().items()
-        if value != defaults[name] and (trains or name != "devices")
+        if value != defaults[name] and (trains or not name.startswith(("devices", "viewer")))
     ]
     kept += _collectors_as_typed(settings.collectors) if trains else []
     script = "torchrl-gpu"

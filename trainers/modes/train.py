@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +28,7 @@ from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluations_of
 from trainers.modes.building import agent_of, evaluator_of, training_env
 from trainers.modes.evaluate import evaluation_of
 from trainers.modes.outcome import RunOutcome, command_of
+from trainers.modes.view import viewer_beside
 from trainers.nonfinite import NonfiniteError
 from trainers.runs.folders import run_folder
 from trainers.runs.policy_files import load_checkpoint
@@ -80,6 +81,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     seed_everything(settings.general.seed, processes.rank)
     with (
         closing(training_env(settings, processes)) as env,
+        viewer_beside(settings, env, folder) if processes.is_writer else nullcontext(),
         closing(evaluator_of(settings)) as evaluator,
         closing(_build_trainer(settings, env, evaluator, folder, processes)) as trainer,
     ):

@@ -31,7 +31,7 @@ def goes_on(checkpoint: Path) -> bool:
 
     A file that was copied out of its run, or an older one, begins a new run.
     """
-    return _run_of(checkpoint) is not None and _is_newest(checkpoint)
+    return run_of(checkpoint) is not None and _is_newest(checkpoint)
 
 
 def newest_run(runs: Path, config: Mapping[str, Any], automatic: Iterable[str] = ()) -> Path | None:
@@ -137,7 +137,7 @@ def results_folder(runs: Path, checkpoint: Path | None) -> Path:
         return runs
     if checkpoint.name in ("", ".."):
         checkpoint = checkpoint.resolve()
-    run = _run_of(checkpoint)
+    run = run_of(checkpoint)
     if run is not None and os.access(run, os.W_OK):
         return run
     if run is not None:
@@ -159,7 +159,7 @@ def check_writable(folder: Path) -> None:
         raise ConfigurationError(f"cannot write to {existing}: {error.strerror}") from None
 
 
-def _run_of(checkpoint: Path) -> Path | None:
+def run_of(checkpoint: Path) -> Path | None:
     """Return the run folder of a checkpoint or exported policy; None for one outside of a run."""
     run = checkpoint.parent.parent
     is_in_run = checkpoint.parent.name in ("checkpoints", "exports")

@@ -1,0 +1,180 @@
+"""Measure what the viewer costs a training, and how soon its page shows the first picture.
+
+One training takes turns: without a viewer, beside one whose page nobody has opened, and beside one
+whose page is open in headless Chromium. The processes that a turn does without are stopped
+meanwhile (SIGSTOP). The browser has the lowest priority, too, because it draws without a GPU on the
+cores of the training; a user's own runs elsewhere, or on a GPU.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.viewer
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import psutil
+import torch
+
+from benchmarks.fixture import Count, Seconds, Training
+from benchmarks.measuring import take_turns
+from benchmarks.report import print_figures, print_machine, print_table
+from tests.helpers.browser import Tab, opened
+from torchrl_gpu.commands import call_with_arguments
+from trainers.modes.view import viewer_beside
+from trainers.run import settings_of
+from trainers.viewing.address import free_port
+
+TRAININGS: Final = {
+    "SAC, fanuc, 64 arms": ("agent=sac", "env=fanuc"),
+    "PPO, marinenav": ("agent=ppo", "env=marinenav"),
+}
+WITHOUT, UNWATCHED, WATCHED = "no viewer", "page closed", "page open"
+_HOST: Final = "localhost"
+_NICENESS: Final = 19
+_PATIENCE: Final = 120.0  # seconds for a viewer to be ready
+_BACKGROUND: Final = 60  # brightest color of an empty page
+_LEAST_SHARE: Final = 0.1  # of a screenshot that a picture covers
+
+
+def measure(*, rounds: Count = 15, seconds: Seconds = 2.0, openings: Count = 3) -> int:
+    """Measure each training in turns, and print the medians of all rounds.
+
+    Args:
+        rounds: number of rounds after a warm-up, at least 1 (15).
+        seconds: duration of a turn, above 0 (2).
+        openings: number of times that the page is opened, at least 1 (3).
+    """
+    torch.set_num_threads(1)
+    print_machine()
+    rows, figures = [], {}
+    for title, arguments in TRAININGS.items():
+        with ExitStack() as stack:
+            training = stack.enter_context(contextlib.closing(Training.of(arguments)))
+            frames = 50 * training.trainer.num_envs
+            training(max(frames, 10_000))  # beyond random frames, and a checkpoint to play
+            addresses, others = [], {WITHOUT: list[psutil.Process]()}
+            for way in (UNWATCHED, WATCHED):
+                address, viewer = _view(arguments, training, stack)
+                addresses.append(address)
+                others[way] = [viewer]
+            waits = [_opened(addresses[1]) for _ in range(openings)]
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            before = _children()
+            tab = stack.enter_context(opened(addresses[1], Path(folder)))
+            _wait_for_picture(tab)
+            others[WATCHED] += _lowered(_children() - before)
+            everyone = [each for several in others.values() for each in several]
+            stack.callback(_signal, everyone, signal.SIGCONT)
+            samples = take_turns(
+                {
+                    way: _turn(training, frames, seconds, everyone, running)
+                    for way, running in others.items()
+                },
+                rounds,
+            )
+        shares = {way: samples.ratio(way, WITHOUT) for way in (UNWATCHED, WATCHED)}
+        rows.append(
+            [
+                title,
+                f"{samples.rate(WITHOUT):,.0f}",
+                *(f"{100 * share:.1f} %" for share in shares.values()),
+                f"{max(waits):.1f} s",
+            ]
+        )
+        figures[title] = {
+            "frames_per_second": round(samples.rate(WITHOUT), 1),
+            **{way: round(share, 4) for way, share in shares.items()},
+            "seconds_to_first_picture": [round(wait, 2) for wait in waits],
+        }
+    header = ["", "frames/s without a viewer", "page closed", "page open", "first picture"]
+    print_table(header, rows)
+    print_figures(figures)
+    return 0
+
+
+def _view(
+    arguments: Sequence[str], training: Training, stack: ExitStack
+) -> tuple[str, psutil.Process]:
+    """Start the viewer of a training; return its address and its process when it has a picture."""
+    port = free_port(_HOST, 0)
+    viewer_settings = ("viewer=web", f"viewer_host={_HOST}", f"viewer_port={port}")
+    settings = settings_of(*arguments, "device=cpu", *viewer_settings)
+    before, trainer = _children(), training.trainer
+    stack.enter_context(viewer_beside(settings, trainer.env, trainer.folder))
+    (viewer,) = _children() - before
+    address = f"http://{_HOST}:{port}"
+    end = time.monotonic() + _PATIENCE
+    while True:
+        with contextlib.suppress(AssertionError, OSError):
+            _opened(address)
+            return address, viewer
+        if time.monotonic() > end:
+            raise RuntimeError(f"{address}: no page, or no picture in it")
+
+
+def _opened(address: str) -> float:
+    """Return the seconds from opening the page in a new browser until it shows a picture."""
+    before = _children()
+    with tempfile.TemporaryDirectory() as folder, opened("about:blank", Path(folder)) as tab:
+        _lowered(_children() - before)
+        start = time.perf_counter()
+        tab.call("Page.navigate", url=address)
+        _wait_for_picture(tab)
+        return time.perf_counter() - start
+
+
+def _wait_for_picture(tab: Tab) -> None:
+    """Wait until a picture of the environment covers a part of the page."""
+    tab.wait_for("document.body.innerText.includes('episode ')")
+    while (tab.picture().max(2) > _BACKGROUND).mean() < _LEAST_SHARE:
+        pass
+
+
+def _turn(
+    training: Training,
+    frames: int,
+    seconds: float,
+    everyone: Sequence[psutil.Process],
+    running: Sequence[psutil.Process],
+) -> Callable[[], float]:
+    """Return the measurement of the frames/s of a training while some processes run."""
+
+    def run() -> float:
+        _signal(everyone, signal.SIGSTOP)
+        _signal(running, signal.SIGCONT)
+        trained, start = 0, time.perf_counter()
+        while (passed := time.perf_counter() - start) < seconds:
+            training(frames)
+            trained += frames
+        return trained / passed
+
+    return run
+
+
+def _children() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+def _lowered(processes: set[psutil.Process]) -> list[psutil.Process]:
+    """Give processes the lowest priority, and return them."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.nice(_NICENESS)
+    return list(processes)
+
+
+def _signal(processes: Sequence[psutil.Process], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(measure))

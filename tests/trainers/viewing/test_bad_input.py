@@ -1,0 +1,78 @@
+"""What `viewer=web` lacks is one line before anything is built."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tests.envs.gym.environments  # noqa: F401
+from tests.helpers.program import call
+from trainers.viewing import address
+
+DQN = ("agent=dqn", "env=gym", "env.name=CartPole-v1", "experiment=null", "viewer=web")
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """Port on which another program listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def check_refused(
+    reason: str, *arguments: str, folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert call(monkeypatch, folder, *arguments) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {reason}")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_port_in_use(taken: int, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    check_refused(
+        f"viewer_port={taken}: cannot listen on localhost: Address already in use; choose another "
+        "port, or viewer_port=0 for a free one",
+        *(*DQN, f"viewer_port={taken}"),
+        folder=tmp_path,
+        capsys=capsys,
+    )
+
+
+def test_a_missing_extra(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(address, "find_spec", lambda _: None)
+    reason = 'viewer=web: viser is not installed; run pip install "torchrl-gpu[viewer]"'
+    check_refused(reason, *DQN, folder=tmp_path, capsys=capsys)
+
+
+@pytest.mark.parametrize(
+    ("reason", "arguments"),
+    [
+        (
+            "viewer=web: only mode=train and mode=demo have a viewer; mode=eval does without",
+            (*DQN, "mode=eval"),
+        ),
+        ("viewer_host=nowhere.invalid", (*DQN, "viewer_host=nowhere.invalid")),
+        (
+            "viewer=web: IdentityEnv cannot render",
+            ("agent=sac", "env._target_=tests.helpers.environments.IdentityEnv", "viewer=web"),
+        ),
+        (
+            "viewer=web: GymnasiumEnv cannot render",
+            ("agent=dqn", "env=gym", "env.name=Undrawable-v0", "viewer=web"),
+        ),
+        (
+            "mode=demo: Undrawable-v0 cannot render images: 'rgb_array' is not among its render "
+            "modes (ansi)",
+            ("agent=random", "env=gym", "env.name=Undrawable-v0", "viewer=web", "mode=demo"),
+        ),
+    ],
+)
+def test_a_setting_that_does_not_fit(
+    reason: str, arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    check_refused(reason, *arguments, "viewer_port=0", folder=tmp_path, capsys=capsys)

@@ -1,0 +1,253 @@
+"""The viewer: what plays, what the page shows, and what it costs while nobody looks."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.helpers.browser import opened
+from tests.helpers.environments import IdentityEnv
+from tests.trainers.evaluation.test_evaluation import policy_for
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from trainers.runs.loggers import MetricLogger
+from trainers.viewing.address import free_port
+from trainers.viewing.checkpoints import BEST, NEWEST, WatchedCheckpoints
+from trainers.viewing.curves import LearningCurves
+from trainers.viewing.page import Page
+from trainers.viewing.player import Player
+from trainers.viewing.viewer import Viewer
+
+pytest.importorskip("viser")
+
+CPU = torch.device("cpu")
+COLOR = (200, 60, 20)
+
+
+class EndedError(Exception):
+    """Ends a viewer."""
+
+
+class WatchedPage(Page):
+    """Page that is watched for a number of rounds, and then ends the viewer."""
+
+    def __init__(self, rounds: int, watched: bool = True) -> None:
+        super().__init__("localhost", free_port("localhost", 0), "a test")
+        self.rounds, self.watched = rounds, watched
+        self.pictures: list[np.ndarray] = []
+        self.texts: list[str] = []
+
+    @property
+    def is_watched(self) -> bool:
+        self.rounds -= 1
+        if self.rounds < 0:
+            raise EndedError
+        return self.watched
+
+    def show(self, picture: np.ndarray) -> None:
+        super().show(picture)
+        self.pictures.append(picture)
+
+    def say(self, text: str) -> None:
+        super().say(text)
+        self.texts.append(text)
+
+
+class DrawnEnv(IdentityEnv):
+    """Draws the number of steps of an environment as a column, after its own number."""
+
+    capabilities = replace(IdentityEnv.capabilities, can_render=True, step_seconds=0.001)
+
+    def render(self, index: Any = 0) -> Tensor:
+        picture = torch.zeros(240, 320, 3, dtype=torch.uint8)
+        picture[:, :, 0], picture[:, :, 1] = index, int(self.steps[index])
+        return picture
+
+    def reward_terms(self, index: int) -> dict[str, float]:
+        return {"error": -float(index)}
+
+
+def steps_in(picture: np.ndarray) -> tuple[int, int]:
+    """Return the number of the environment, and of its steps."""
+    index, steps, _ = picture[-1, -1].tolist()
+    return index, steps
+
+
+@pytest.fixture
+def env() -> DrawnEnv:
+    return DrawnEnv(num_envs=3, max_episode_steps=7)
+
+
+def viewer_of(
+    page: Page, env: DrawnEnv, run: Path | None = None, loaded: list[Path] | None = None
+) -> Viewer:
+    checkpoints = WatchedCheckpoints(run, "agent=random")
+    names = checkpoints.names()
+    page.add_controls(names, names[0], env.num_envs, 1.0)
+    learning = None if run is None else LearningCurves(run)
+    load = [] if loaded is None else loaded
+    player = Player(env, policy_for(env), CPU)
+    return Viewer(page, player, checkpoints, load.append, learning, seconds_between=0.0)
+
+
+def test_nothing_is_simulated_while_nobody_watches(env: DrawnEnv) -> None:
+    with closing(WatchedPage(rounds=5, watched=False)) as page:
+        with pytest.raises(EndedError):
+            viewer_of(page, env).run()
+        assert [steps_in(picture) for picture in page.pictures] == [(0, 0)]
+        assert (env.steps == 0).all()
+
+
+def test_every_episode_is_shown_from_its_first_to_its_last_state(env: DrawnEnv) -> None:
+    with closing(WatchedPage(rounds=60)) as page:
+        with pytest.raises(EndedError):
+            viewer_of(page, env).run()
+        shown = [steps_in(picture)[1] for picture in page.pictures]
+        starts = [number for number, steps in enumerate(shown) if steps == 0]
+        assert len(starts) > 5
+        assert all(shown[number - 1] == env.max_episode_steps for number in starts[1:])
+        assert any("success in **3 of 3** episodes" in text for text in page.texts)
+        assert any("agent=random" in text for text in page.texts)
+
+
+def test_another_environment_is_shown_from_the_start_of_an_episode(env: DrawnEnv) -> None:
+    with closing(WatchedPage(rounds=20)) as page:
+        viewer = viewer_of(page, env)
+        page._index.value = "2"
+        with pytest.raises(EndedError):
+            viewer.run()
+        assert steps_in(page.pictures[0]) == (2, 0)
+        assert {steps_in(picture)[0] for picture in page.pictures} == {2}
+
+
+def test_a_pause_shows_the_same_picture(env: DrawnEnv) -> None:
+    with closing(WatchedPage(rounds=5)) as page:
+        viewer = viewer_of(page, env)
+        page._paused.value = True
+        with pytest.raises(EndedError):
+            viewer.run()
+        assert len(page.pictures) == 1
+
+
+def test_the_newest_checkpoint_is_followed_and_others_can_be_chosen(
+    env: DrawnEnv, tmp_path: Path
+) -> None:
+    folder = CheckpointFolder(tmp_path / "checkpoints", keep=2)
+    loaded: list[Path] = []
+    with closing(WatchedPage(rounds=12)) as page:
+        viewer = viewer_of(page, env, tmp_path, loaded)
+        with pytest.raises(EndedError):
+            viewer.run()
+        assert loaded == []
+        assert "untrained policy; the run has no checkpoint yet" in page.texts[-1]
+        paths = [folder.save(1000 * n, {"n": n}, score=score) for n, score in ((1, 2.0), (2, 1.0))]
+        page.rounds = 20
+        with pytest.raises(EndedError):
+            viewer.run()
+        assert loaded == [paths[1]]
+        assert "2,000 frames (newest)" in page.texts[-1]
+        page.offer(WatchedCheckpoints(tmp_path).names())
+        assert page._choice.options == (NEWEST, BEST, "2,000 frames", "1,000 frames")
+        page._choice.value, page.rounds = BEST, 12
+        with pytest.raises(EndedError):
+            viewer.run()
+        assert loaded[1:] == [paths[0]]
+
+
+def test_a_checkpoint_that_was_deleted_stays_chosen(env: DrawnEnv, tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "checkpoints", keep=1)
+    folder.save(1000, {})
+    checkpoints = WatchedCheckpoints(tmp_path)
+    assert checkpoints.find("1,000 frames") == folder.path(1000)
+    with closing(WatchedPage(rounds=0)) as page:
+        page.add_controls(checkpoints.names(), "1,000 frames", 1, 1.0)
+        folder.save(2000, {})
+        page.offer(checkpoints.names())
+        assert page.choice == "1,000 frames"
+        assert checkpoints.find(page.choice) is None
+
+
+def test_curves_are_those_of_the_metrics_file_while_it_grows(tmp_path: Path) -> None:
+    curves = LearningCurves(tmp_path)
+    assert curves.read() is None
+    logger = MetricLogger(tmp_path, ["csv"])
+    for frames in range(0, 20_000, 10):
+        logger.log(frames, {"episode/return": frames / 2, "loss/actor": 1.0})
+    logger.log(20_000, {"evaluation/return": 7.0})
+    with (tmp_path / "metrics.csv").open("a") as file:
+        file.write("20010,1")  # a row that is being written
+    read = curves.read()
+    assert read is not None
+    assert list(read) == ["return"]  # no success in this environment
+    rows, training, evaluation = read["return"]
+    assert len(rows) <= 502
+    assert rows[-1] == 20_000
+    assert (training[:-1] == rows[:-1] / 2).all()
+    assert np.isnan(evaluation[:-1]).all()
+    assert evaluation[-1] == 7.0
+    assert curves.read() is None
+
+
+class BrightEnv(DrawnEnv):
+    """Draws one color."""
+
+    def render(self, index: Any = 0) -> Tensor:
+        return torch.tensor(COLOR, dtype=torch.uint8).expand(300, 400, 3)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Page]:
+    """Page of a viewer that plays in another thread, with learning curves of a run."""
+    logger = MetricLogger(tmp_path, ["csv"])
+    for frames in (1000, 2000):
+        logger.log(frames, {"episode/return": frames / 100, "episode/success": 0.5})
+    logger.log(2000, {"evaluation/return": 9.0, "evaluation/success": 0.7})
+    page = Page("localhost", free_port("localhost", 0), "an arm")
+    viewer = viewer_of(page, BrightEnv(num_envs=2, max_episode_steps=400), tmp_path)
+    over = threading.Event()
+    refresh = page.refresh
+
+    def refresh_until_over() -> None:
+        if over.is_set():
+            raise EndedError
+        refresh()
+
+    def play() -> None:
+        with pytest.raises(EndedError):
+            viewer.run()
+
+    page.refresh = refresh_until_over  # type: ignore[method-assign]
+    thread = threading.Thread(target=play)
+    thread.start()
+    yield page
+    over.set()
+    thread.join()
+    page.close()
+
+
+def test_a_browser_shows_a_large_picture_texts_and_curves(served: Page, tmp_path: Path) -> None:
+    with opened(served.address, tmp_path) as tab:
+        for text in (
+            *("an arm", "return", "success in", "Checkpoint", "Environment", "Pause"),
+            *("reward over this episode", "return over the training", "success over the training"),
+        ):
+            tab.wait_for(f"document.body.innerText.includes({text!r})")
+        tab.wait_for("document.querySelectorAll('.u-over').length === 3")
+        picture = tab.picture().astype(int)
+        is_shown = (np.abs(picture - COLOR) < 12).all(2)
+        assert is_shown.mean() > 0.4, "the picture is small, or another one"
+        asked = tab.evaluate("performance.getEntriesByType('resource').map(each => each.name)")
+        assert all(name.startswith((served.address, "data:", "blob:")) for name in asked), asked
+        # Settings of viser, which are hidden, have checkboxes too.
+        tab.evaluate("[...document.querySelectorAll('input[type=checkbox]')].at(-1).click()")
+        end = time.monotonic() + 30
+        while not served.is_paused:
+            assert time.monotonic() < end, "the page does not tell that it pauses"
+            time.sleep(0.05)

@@ -1,0 +1,1 @@
+"""A policy live in the browser: the page, what it plays, and the process beside a training."""

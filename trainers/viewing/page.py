@@ -1,0 +1,171 @@
+"""The page of a viewer: a picture as large as the window, beside it choices and curves."""
+
+import contextlib
+import importlib
+import io
+import logging
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from trainers.evaluation.film import Picture
+from trainers.viewing.curves import Curve
+
+_ANY_INTERFACE: Final = ("0.0.0.0", "::")
+_BACKGROUND: Final = (24, 26, 30)
+_PANEL_WIDTH: Final = 400  # px
+_PLOT_ASPECT: Final = 2.1
+_COLORS: Final = (
+    *("#4dabf7", "#ff922b", "#69db7c", "#f783ac", "#ffd43b", "#b197fc"),
+    *("#63e6be", "#ff8787", "#ced4da"),
+)
+_SPEEDS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+_QUALITY: Final = 85  # of JPEG
+
+
+class Page:
+    """Serves the page; nothing but its own server is asked for anything.
+
+    Args:
+        host: name or address of a network interface of this machine.
+        port: number of the port.
+        title: title of the page.
+
+    Attributes:
+        address: address of the page.
+    """
+
+    def __init__(self, host: str, port: int, title: str) -> None:
+        viser: Any = importlib.import_module("viser")  # an optional package
+        logging.getLogger("websockets").setLevel(logging.WARNING)
+        with contextlib.redirect_stdout(io.StringIO()):  # its own banner
+            self._server = viser.ViserServer(host, port, label=title, verbose=False)
+        name = socket.gethostname() if host in _ANY_INTERFACE else host
+        self.address = f"http://{name}:{self._server.get_port()}"
+        self._picture: Picture | None = None
+        # What each browser shows: number of the picture, and aspect ratio.
+        self._shown: dict[int, tuple[int, float]] = {}
+        self._number = 0
+        gui = self._gui = self._server.gui
+        gui.configure_theme(dark_mode=True, show_logo=False, show_share_button=False)
+        gui.main_panel.dock_right()
+        gui.main_panel.set_width(_PANEL_WIDTH)
+        self._text = gui.add_markdown("")
+        self._plots: dict[str, Any] = {}
+
+    def add_controls(self, names: Sequence[str], chosen: str, num_envs: int, speed: float) -> None:
+        """Add what can be chosen, once there is something to play.
+
+        Args:
+            names: names of the checkpoints.
+            chosen: the one that plays first.
+            num_envs: number of environments.
+            speed: playback speed as a multiple of real time.
+        """
+        gui = self._gui
+        self._choice = gui.add_dropdown("Checkpoint", [*names], initial_value=chosen)
+        options = [*map(str, range(num_envs))]
+        self._index = gui.add_dropdown("Environment", options, visible=num_envs > 1)
+        speeds = [f"{each:g}" for each in sorted({*_SPEEDS, speed})]
+        self._speed = gui.add_dropdown("Speed", speeds, initial_value=f"{speed:g}")
+        self._paused = gui.add_checkbox("Pause", False)
+
+    def close(self) -> None:
+        """Stop the server."""
+        with contextlib.redirect_stdout(io.StringIO()):
+            self._server.stop()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a browser shows the page."""
+        return bool(self._server.get_clients())
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the play pauses."""
+        return bool(self._paused.value)
+
+    @property
+    def speed(self) -> float:
+        """Playback speed as a multiple of real time."""
+        return float(self._speed.value)
+
+    @property
+    def index(self) -> int:
+        """Number of the environment to show."""
+        return int(self._index.value)
+
+    @property
+    def choice(self) -> str:
+        """Name of the checkpoint to play."""
+        return str(self._choice.value)
+
+    def offer(self, names: Sequence[str]) -> None:
+        """Offer checkpoints; the chosen one stays, even if it has been deleted."""
+        names = [*names, *({self.choice} - {*names})]
+        if tuple(names) != tuple(self._choice.options):
+            self._choice.options = names
+
+    def say(self, text: str) -> None:
+        """Write a text (Markdown) above everything else."""
+        if text != self._text.content:
+            self._text.content = text
+
+    def show(self, picture: Picture) -> None:
+        """Show a picture `[H, W, 3]` as large as the window allows."""
+        self._picture = picture
+        self._number += 1
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the picture in windows that have just been opened or have another size."""
+        if self._picture is None:
+            return
+        clients = self._server.get_clients()
+        self._shown = {number: shown for number, shown in self._shown.items() if number in clients}
+        for number, client in clients.items():
+            wanted = self._number, client.camera.aspect
+            if self._shown.get(number) != wanted:
+                self._shown[number] = wanted
+                client.scene.set_background_image(
+                    _fitted(self._picture, wanted[1]), format="jpeg", jpeg_quality=_QUALITY
+                )
+
+    def plot(self, title: str, curves: Mapping[str, Curve]) -> None:
+        """Draw curves in the plot of this title, which is added if it is new.
+
+        Args:
+            title: title of the plot.
+            curves: values by name `[K]`; the first ones, ascending, are the horizontal axis. Others
+                may be NaN, but not all.
+        """
+        data = tuple(curves.values())
+        scales: dict[str, Any] = {"x": {"time": False}}
+        if np.isnan(values := np.stack(data[1:])).any():  # the page would find no range
+            low, high = float(np.nanmin(values)), float(np.nanmax(values))
+            margin = 0.05 * (high - low) or 1.0
+            scales["y"] = {"range": (low - margin, high + margin)}
+        plot = self._plots.get(title)
+        if plot is not None:
+            plot.data = data
+            if plot.scales != scales:
+                plot.scales = scales
+            return
+        series: list[dict[str, Any]] = [{"label": name} for name in curves]
+        for number, each in enumerate(series[1:]):
+            each |= {"stroke": _COLORS[number % len(_COLORS)], "width": 2}
+        self._plots[title] = self._gui.add_uplot(
+            data, tuple(series), title=title, scales=scales, aspect=_PLOT_ASPECT
+        )
+
+
+def _fitted(picture: Picture, aspect: float) -> Picture:
+    """Return a picture with margins at two sides, so that it has an aspect ratio."""
+    height, width = picture.shape[:2]
+    full = max(height, round(width / aspect)), max(width, round(height * aspect)), 3
+    canvas = np.full(full, _BACKGROUND, np.uint8)
+    top, left = (full[0] - height) // 2, (full[1] - width) // 2
+    canvas[top : top + height, left : left + width] = picture
+    return canvas

@@ -1,0 +1,143 @@
+"""Plays policies in the page of a viewer, in real time, while somebody watches."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NoReturn
+
+from torchrl_gpu.errors import ConfigurationError
+from trainers.viewing.checkpoints import NEWEST, WatchedCheckpoints, name_of_checkpoint
+from trainers.viewing.curves import LearningCurves
+from trainers.viewing.page import Page
+from trainers.viewing.player import Player
+
+_FRAME_SECONDS: Final = 1 / 30
+_TEXT_SECONDS: Final = 0.25  # between updates of text and curves
+_RUN_SECONDS: Final = 1.0  # between looks into the run folder
+_IDLE_SECONDS: Final = 0.05
+# If the simulation is slower than real time, pictures are at most this far apart.
+_MAX_FRAME_SECONDS: Final = 0.25
+
+
+class Viewer:
+    """Plays the checkpoint, the environment and the speed that are chosen in the page.
+
+    Args:
+        page: page with its controls.
+        player: what plays.
+        checkpoints: checkpoints to choose from.
+        load: function that loads a checkpoint into the policy of the player.
+        learning: learning curves of the run; None without a run.
+        seconds_between: pause at the end of each episode, in seconds.
+    """
+
+    def __init__(
+        self,
+        page: Page,
+        player: Player,
+        checkpoints: WatchedCheckpoints,
+        load: Callable[[Path], None],
+        learning: LearningCurves | None,
+        seconds_between: float,
+    ) -> None:
+        self._page = page
+        self._player = player
+        self._checkpoints = checkpoints
+        self._load = load
+        self._learning = learning
+        self._seconds_between = seconds_between
+        self._choice = page.choice
+        self._playing: Path | None = None
+        self._looked = self._told = 0.0
+
+    def run(self) -> NoReturn:
+        """Play until an exception, as of Ctrl-C; nothing is simulated while nobody watches."""
+        page, player = self._page, self._player
+        self._begin()
+        due = drawn = time.perf_counter()
+        while True:
+            page.refresh()
+            now = time.perf_counter()
+            if not page.is_watched:
+                time.sleep(_IDLE_SECONDS)
+                due = now
+                continue
+            self._look(now)
+            if (page.choice, page.index) != (self._choice, player.index):
+                self._begin()
+            if page.is_paused:
+                time.sleep(_IDLE_SECONDS)
+                due = now
+                continue
+            if player.done:
+                if now < due + self._seconds_between:
+                    time.sleep(_IDLE_SECONDS)
+                    continue
+                self._begin()
+                due = drawn = time.perf_counter()
+            player.step()
+            due += player.step_seconds / page.speed
+            late = time.perf_counter() - due
+            if late < 0:
+                time.sleep(-late)
+            since = time.perf_counter() - drawn
+            if player.done or since > _MAX_FRAME_SECONDS or (late < 0 and since >= _FRAME_SECONDS):
+                drawn = time.perf_counter()
+                page.show(player.picture())
+                if late > 0:
+                    due = drawn  # slower than real time
+
+    def _begin(self) -> None:
+        """Begin an episode by what is chosen now."""
+        page, player = self._page, self._player
+        path = self._checkpoints.find(page.choice)
+        if path not in (None, self._playing):
+            try:
+                self._load(path)
+            except ConfigurationError:  # the run has just deleted it: the policy stays
+                path = None
+            else:
+                self._playing = path
+                player.count_anew()
+        self._choice = page.choice
+        if page.index != player.index:
+            player.index = page.index
+            player.count_anew()
+        player.begin()
+        page.show(player.picture())
+        self._told = 0.0
+
+    def _look(self, now: float) -> None:
+        """Update text and curves, and what can be chosen, where it is time to."""
+        page, player = self._page, self._player
+        if now - self._looked > _RUN_SECONDS and self._told:
+            self._looked = now
+            page.offer(self._checkpoints.names())
+            for metric, curves in (self._learning.read() or {} if self._learning else {}).items():
+                frames, *values = curves
+                named = zip(("training", "evaluation"), values, strict=True)
+                page.plot(f"{metric} over the training", {"frames": frames, **dict(named)})
+        if now - self._told > _TEXT_SECONDS and player.steps:
+            self._told = now
+            page.say(self._text())
+            page.plot("reward over this episode", player.curves())
+
+    def _text(self) -> str:
+        """Return what plays, and how well."""
+        player = self._player
+        if self._playing is not None:
+            newest = " (newest)" if self._choice == NEWEST else ""
+            policy = f"{name_of_checkpoint(self._playing)}{newest}"
+        elif self._choice == NEWEST:
+            policy = "untrained policy; the run has no checkpoint yet"
+        else:
+            policy = self._choice
+        lines = [
+            f"**{policy}**",
+            f"episode {player.episodes + (not player.done)}, {player.seconds:.1f} s",
+            f"return **{player.episode_return:.2f}**",
+        ]
+        if player.successes is not None:
+            share = f"{player.successes} of {player.episodes}"
+            lines.append(f"success in **{share}** episodes")
+        return "  \n".join(lines)
