@@ -27,7 +27,7 @@ from benchmarks.measuring import take_turns
 from benchmarks.report import print_figures, print_machine, print_table
 from tests.helpers.browser import Tab, opened
 from torchrl_gpu.commands import call_with_arguments
-from trainers.modes.view import viewer_beside
+from trainers.modes.viewer_process import viewer_beside
 from trainers.run import settings_of
 from trainers.viewing.address import free_port
 
